@@ -1,0 +1,1 @@
+//! The API of kata-operator.

@@ -1,0 +1,3 @@
+//! The `kata-operator` binary.
+
+fn main() {}

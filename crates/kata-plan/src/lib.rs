@@ -1,0 +1,1 @@
+//! The cluster decision of kata-operator.

@@ -1,0 +1,3 @@
+//! The `kata-sim` binary.
+
+fn main() {}

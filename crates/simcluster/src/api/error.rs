@@ -1,0 +1,78 @@
+//! Failures of the API as Kubernetes reports them: a `Status` object with code and reason.
+
+use serde_json::{Value, json};
+
+/// An error answer of the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The machine-readable reason, such as `NotFound`; empty where the real server sends none.
+    pub reason: &'static str,
+    /// The message that kubectl shows.
+    pub message: String,
+    /// `Status.details`, if the real server sends them.
+    pub details: Option<Value>,
+}
+
+impl ApiError {
+    /// An error without details.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    /// The same error with `details`.
+    #[must_use]
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// `404 NotFound` for an object.
+    pub fn not_found(resource: &crate::Resource, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{resource} \"{name}\" not found"))
+            .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+    }
+
+    /// `409 AlreadyExists` for an object.
+    pub fn already_exists(resource: &crate::Resource, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{resource} \"{name}\" already exists"))
+            .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+    }
+
+    /// `409 Conflict` for a stale resourceVersion.
+    pub fn conflict(resource: &crate::Resource, name: &str) -> Self {
+        Self::new(
+            409,
+            "Conflict",
+            format!(
+                "Operation cannot be fulfilled on {resource} \"{name}\": the object has been modified; \
+                 please apply your changes to the latest version and try again"
+            ),
+        )
+        .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}

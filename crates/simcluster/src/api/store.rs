@@ -1,0 +1,174 @@
+//! The revisioned store: objects, one revision counter, and a bounded log of changes.
+//!
+//! Every write gets the next revision; an object's resourceVersion is the revision of its last write.
+//! The store knows nothing of Kubernetes semantics beyond that.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::Resource;
+
+/// How many changes the log keeps; a watch that starts before the oldest of them gets `410 Expired`.
+pub const DEFAULT_WINDOW: usize = 100_000;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The object is new.
+    Added,
+    /// The object changed.
+    Modified,
+    /// The object is gone; `current` is its last state with the revision of the deletion.
+    Deleted,
+}
+
+/// A change in the log.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The revision of the write.
+    pub revision: u64,
+    /// The object's resource.
+    pub resource: Resource,
+    /// The object's namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// What happened.
+    pub kind: EventKind,
+    /// The state before the write.
+    pub previous: Option<Arc<Value>>,
+    /// The state after the write; for a deletion the last state with a new resourceVersion.
+    pub current: Arc<Value>,
+}
+
+type Table = BTreeMap<(String, String), Arc<Value>>;
+
+/// Objects by resource, namespace and name.
+#[derive(Debug)]
+pub struct Store {
+    revision: u64,
+    tables: BTreeMap<Resource, Table>,
+    log: VecDeque<Arc<Event>>,
+    floor: u64,
+    window: usize,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            revision: 1,
+            tables: BTreeMap::new(),
+            log: VecDeque::new(),
+            floor: 1,
+            window: DEFAULT_WINDOW,
+        }
+    }
+}
+
+impl Store {
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The object, if it exists.
+    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+        self.tables.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// All objects of a resource, ordered by namespace and name.
+    pub fn list(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Value>> {
+        self.tables.get(resource).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Writes an object, new or changed, and sets its resourceVersion.
+    pub fn put(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        mut object: Value,
+    ) -> Arc<Value> {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = Value::String(self.revision.to_string());
+        let object = Arc::new(object);
+        let previous = self
+            .tables
+            .entry(resource.clone())
+            .or_default()
+            .insert((namespace.to_owned(), name.to_owned()), Arc::clone(&object));
+        let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+        self.record(resource, namespace, name, kind, previous, Arc::clone(&object));
+        object
+    }
+
+    /// Removes an object; returns its last state with the revision of the removal.
+    pub fn remove(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Arc<Value>> {
+        let previous =
+            self.tables.get_mut(resource)?.remove(&(namespace.to_owned(), name.to_owned()))?;
+        self.revision += 1;
+        let mut last = (*previous).clone();
+        last["metadata"]["resourceVersion"] = Value::String(self.revision.to_string());
+        let last = Arc::new(last);
+        self.record(
+            resource,
+            namespace,
+            name,
+            EventKind::Deleted,
+            Some(previous),
+            Arc::clone(&last),
+        );
+        Some(last)
+    }
+
+    /// The changes after `revision`, oldest first; `None` if the log no longer reaches back that far.
+    pub fn events_after(&self, revision: u64) -> Option<impl Iterator<Item = &Arc<Event>>> {
+        if revision < self.floor {
+            return None;
+        }
+        let start = self.log.partition_point(|event| event.revision <= revision);
+        Some(self.log.range(start..))
+    }
+
+    /// Forgets all but the newest `window` changes, now and from now on.
+    pub fn set_window(&mut self, window: usize) {
+        self.window = window;
+        self.trim();
+    }
+
+    fn record(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        kind: EventKind,
+        previous: Option<Arc<Value>>,
+        current: Arc<Value>,
+    ) {
+        self.log.push_back(Arc::new(Event {
+            revision: self.revision,
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            kind,
+            previous,
+            current,
+        }));
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        while self.log.len() > self.window {
+            if let Some(dropped) = self.log.pop_front() {
+                self.floor = dropped.revision;
+            }
+        }
+    }
+}

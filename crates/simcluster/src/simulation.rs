@@ -1,0 +1,262 @@
+//! The cluster as one synchronous state machine: API server, world, controllers, and an agenda of
+//! work that is due later.
+//!
+//! It must not ask for the time or wait: callers pass `now` and are told when to come back.
+//! With the same inputs it does the same things in the same order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::server::Writer;
+use crate::api::{ApiServer, Event};
+use crate::world::World;
+
+/// A controller inside the cluster.
+///
+/// It learns of changes through [`Controller::observe`], where it may only schedule work, and works
+/// in [`Controller::act`].
+pub trait Controller: Send {
+    /// The controller's name; also its field manager.
+    fn name(&self) -> &'static str;
+
+    /// A change in the store.
+    fn observe(&mut self, event: &Event, cx: &mut Context<'_>);
+
+    /// Work whose time has come; `key` is what was passed to [`Context::after`].
+    fn act(&mut self, key: &str, cx: &mut Context<'_>);
+}
+
+/// What a controller can see and do.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The API server.
+    pub api: &'a mut ApiServer,
+    /// The hosts.
+    pub world: &'a mut World,
+    /// The current time.
+    pub now: Timestamp,
+    manager: &'static str,
+    controller: usize,
+    agenda: &'a mut Agenda,
+}
+
+impl Context<'_> {
+    /// The controller as a writer, now.
+    pub fn writer(&self) -> Writer<'static> {
+        Writer { manager: self.manager, now: self.now }
+    }
+
+    /// Schedules work after `delay` of cluster time; a pending earlier deadline for the key wins.
+    pub fn after(&mut self, key: impl Into<String>, delay: Duration) {
+        self.agenda.add(self.controller, key.into(), self.now, delay, false);
+    }
+
+    /// Schedules work after `delay` of cluster time, instead of whatever is pending for the key.
+    pub fn reschedule(&mut self, key: impl Into<String>, delay: Duration) {
+        self.agenda.add(self.controller, key.into(), self.now, delay, true);
+    }
+
+    /// Forgets pending work for the key.
+    pub fn cancel(&mut self, key: &str) {
+        self.agenda.remove(self.controller, key);
+    }
+
+    /// Whether work is pending for the key.
+    pub fn pending(&self, key: &str) -> bool {
+        self.agenda.deadlines.contains_key(&(self.controller, key.to_owned()))
+    }
+}
+
+/// Work by deadline; ties are worked off in the order in which they were scheduled.
+#[derive(Debug)]
+struct Agenda {
+    speed: f64,
+    sequence: u64,
+    queue: BTreeSet<(Timestamp, u64, usize, String)>,
+    deadlines: BTreeMap<(usize, String), (Timestamp, u64)>,
+}
+
+impl Agenda {
+    fn add(
+        &mut self,
+        controller: usize,
+        key: String,
+        now: Timestamp,
+        delay: Duration,
+        replace: bool,
+    ) {
+        let scaled =
+            SignedDuration::try_from(delay.div_f64(self.speed)).unwrap_or(SignedDuration::MAX);
+        let due = now.checked_add(scaled).unwrap_or(Timestamp::MAX);
+        if let Some((pending, _)) = self.deadlines.get(&(controller, key.clone())) {
+            if *pending <= due && !replace {
+                return;
+            }
+            self.remove(controller, &key);
+        }
+        self.sequence += 1;
+        self.deadlines.insert((controller, key.clone()), (due, self.sequence));
+        self.queue.insert((due, self.sequence, controller, key));
+    }
+
+    fn remove(&mut self, controller: usize, key: &str) {
+        if let Some((due, sequence)) = self.deadlines.remove(&(controller, key.to_owned())) {
+            self.queue.remove(&(due, sequence, controller, key.to_owned()));
+        }
+    }
+
+    fn pop_due(&mut self, now: Timestamp) -> Option<(usize, String)> {
+        let (due, ..) = self.queue.first()?;
+        if *due > now {
+            return None;
+        }
+        let (_, _, controller, key) = self.queue.pop_first()?;
+        self.deadlines.remove(&(controller, key.clone()));
+        Some((controller, key))
+    }
+}
+
+/// The whole cluster.
+pub struct Simulation {
+    /// The API server.
+    pub api: ApiServer,
+    /// The hosts.
+    pub world: World,
+    now: Timestamp,
+    controllers: Vec<Box<dyn Controller>>,
+    agenda: Agenda,
+    delivered: u64,
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    /// An empty cluster whose clock shows `now`.
+    pub fn new(now: Timestamp, controllers: Vec<Box<dyn Controller>>) -> Self {
+        Self {
+            api: ApiServer::default(),
+            world: World::default(),
+            now,
+            controllers,
+            agenda: Agenda {
+                speed: 1.0,
+                sequence: 0,
+                queue: BTreeSet::new(),
+                deadlines: BTreeMap::new(),
+            },
+            delivered: 0,
+        }
+    }
+
+    /// The current time of the cluster.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// How many times faster than real the controllers' delays pass; pending work is rescaled.
+    pub fn set_speed(&mut self, speed: f64) {
+        let factor = self.agenda.speed / speed;
+        let queue = std::mem::take(&mut self.agenda.queue);
+        for (due, sequence, controller, key) in queue {
+            let left = due.duration_since(self.now).as_secs_f64().max(0.0) * factor;
+            let due = self
+                .now
+                .checked_add(SignedDuration::try_from_secs_f64(left).unwrap_or(SignedDuration::MAX))
+                .unwrap_or(Timestamp::MAX);
+            self.agenda.deadlines.insert((controller, key.clone()), (due, sequence));
+            self.agenda.queue.insert((due, sequence, controller, key));
+        }
+        self.agenda.speed = speed;
+    }
+
+    /// Sets the clock for a request that arrives at `now`; time never goes back.
+    pub fn arrive(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Does all work that is due at `now`; returns when the next work is due.
+    pub fn run_due(&mut self, now: Timestamp) -> Option<Timestamp> {
+        loop {
+            self.deliver();
+            let next = self.agenda.queue.first().map(|(due, ..)| *due)?;
+            if next > now {
+                self.arrive(now);
+                return Some(next);
+            }
+            self.arrive(next);
+            if let Some((controller, key)) = self.agenda.pop_due(next) {
+                self.with(controller, |this, cx| this.act(&key, cx));
+            }
+        }
+    }
+
+    /// Lets `span` of time pass and does the work that becomes due, each at its own time.
+    pub fn advance(&mut self, span: Duration) {
+        let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+        let end = self.now.checked_add(span).unwrap_or(Timestamp::MAX);
+        self.run_due(end);
+        self.arrive(end);
+    }
+
+    /// Lets time pass until `done` holds, checked after every piece of work; false after `limit`.
+    pub fn advance_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        let end = self.now.checked_add(limit).unwrap_or(Timestamp::MAX);
+        loop {
+            self.deliver();
+            if done(self) {
+                return true;
+            }
+            let Some(next) =
+                self.agenda.queue.first().map(|(due, ..)| *due).filter(|due| *due <= end)
+            else {
+                self.arrive(end);
+                return done(self);
+            };
+            self.arrive(next);
+            if let Some((controller, key)) = self.agenda.pop_due(next) {
+                self.with(controller, |this, cx| this.act(&key, cx));
+            }
+        }
+    }
+
+    /// Hands the changes that controllers have not seen yet to all of them.
+    fn deliver(&mut self) {
+        loop {
+            let events: Vec<_> = match self.api.store.events_after(self.delivered) {
+                Some(events) => events.cloned().collect(),
+                // The log was cut shorter than one round of work: controllers lost nothing they
+                // need, for their next `act` reads the objects.
+                None => Vec::new(),
+            };
+            self.delivered = self.api.store.revision();
+            if events.is_empty() {
+                return;
+            }
+            for event in events {
+                for controller in 0..self.controllers.len() {
+                    self.with(controller, |this, cx| this.observe(&event, cx));
+                }
+            }
+        }
+    }
+
+    fn with(&mut self, index: usize, work: impl FnOnce(&mut dyn Controller, &mut Context<'_>)) {
+        let controller = &mut self.controllers[index];
+        let mut cx = Context {
+            api: &mut self.api,
+            world: &mut self.world,
+            now: self.now,
+            manager: controller.name(),
+            controller: index,
+            agenda: &mut self.agenda,
+        };
+        work(controller.as_mut(), &mut cx);
+    }
+}

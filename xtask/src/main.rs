@@ -1,0 +1,3 @@
+//! Checks and code generation of the repository.
+
+fn main() {}
