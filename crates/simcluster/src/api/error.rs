@@ -69,6 +69,35 @@ impl ApiError {
     }
 }
 
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field, such as `spec.rollout.maxUnavailable`.
+    pub field: String,
+    /// The cause's reason, such as `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// What is wrong, as it follows the field, such as `Required value`.
+    pub message: String,
+}
+
+impl ApiError {
+    /// `422 Invalid` with one cause per error, sorted by field.
+    pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
+        errors.sort_by(|a, b| a.field.cmp(&b.field));
+        let mut texts: Vec<String> =
+            errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
+        let text =
+            if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) };
+        let full_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field}))
+            .collect();
+        Self::new(422, "Invalid", format!("{full_kind} \"{name}\" is invalid: {text}"))
+            .with_details(json!({"name": name, "group": group, "kind": kind, "causes": causes}))
+    }
+}
+
 impl std::fmt::Display for ApiError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::registry::Registry;
 use super::store::Store;
 use crate::Resource;
 
@@ -39,6 +40,8 @@ pub struct DeleteOptions {
 pub struct ApiServer {
     /// The objects.
     pub store: Store,
+    /// The served resources.
+    pub registry: Registry,
     next_uid: u64,
 }
 
