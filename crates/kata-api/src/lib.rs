@@ -1,1 +1,25 @@
-//! The API of kata-operator.
+//! The API of kata-operator: custom resources, wire types of the Machine Config Operator, names and
+//! labels, condition types, and the catalogue of findings.
+//!
+//! Everything here is data. A client, I/O, a clock or a decision must not come in.
+
+pub mod catalogue;
+pub mod conditions;
+pub mod kata_config;
+pub mod kata_node;
+pub mod machine_config;
+pub mod names;
+mod schema;
+
+pub use catalogue::{Code, Severity};
+pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
+pub use kata_node::{KataNode, KataNodeSpec, KataNodeStatus};
+pub use machine_config::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// The CustomResourceDefinitions that the operator owns, in the order in which to apply them.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![KataConfig::crd(), KataNode::crd()]
+}

@@ -1,0 +1,195 @@
+//! The catalogue of findings: a stable code, a title, the cause and the fix of everything that the
+//! operator can have to say, in one place.
+//!
+//! Conditions, Events, logs, metrics, the plugin and the documentation all render these entries.
+//! A code is never reused for something else.
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is wrong; somebody may wonder all the same.
+    Info,
+    /// Something is not as wanted, and the rest goes on.
+    Warning,
+    /// Something does not work until somebody acts.
+    Error,
+}
+
+/// An entry of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The code, such as `KATA2104`.
+    pub code: &'static str,
+    /// A short CamelCase name; the reason in conditions and Events.
+    pub reason: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Why it happens, in one sentence.
+    pub cause: &'static str,
+    /// What to do, in one sentence.
+    pub fix: &'static str,
+}
+
+macro_rules! catalogue {
+    ($($code:ident $reason:ident $severity:ident { cause: $cause:literal, fix: $fix:literal })*) => {
+        /// A finding's code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $cause] $reason,)*
+        }
+
+        impl Code {
+            /// Every code, in order.
+            pub const ALL: &[Self] = &[$(Self::$reason,)*];
+
+            /// The entry of the catalogue.
+            pub fn entry(self) -> &'static Entry {
+                match self {
+                    $(Self::$reason => &Entry {
+                        code: stringify!($code),
+                        reason: stringify!($reason),
+                        severity: Severity::$severity,
+                        cause: $cause,
+                        fix: $fix,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+catalogue! {
+    KATA1003 NoNodesSelected Warning {
+        cause: "No node has the worker role and matches spec.kataConfigPoolSelector.",
+        fix: "Label the nodes that shall run sandboxed pods, or change spec.kataConfigPoolSelector."
+    }
+    KATA1004 NotActive Error {
+        cause: "There is an older KataConfig, and only the oldest is active.",
+        fix: "Delete this KataConfig, or the older one."
+    }
+    KATA1005 InvalidSelector Error {
+        cause: "spec.kataConfigPoolSelector cannot be evaluated.",
+        fix: "Use operators In, NotIn, Exists or DoesNotExist, with values for the first two only."
+    }
+    KATA1006 PoolPaused Warning {
+        cause: "The MachineConfigPool is paused, so its nodes do not change.",
+        fix: "Set spec.paused of the MachineConfigPool to false."
+    }
+    KATA1007 RenderDegraded Error {
+        cause: "The Machine Config Operator cannot merge the pool's MachineConfigs.",
+        fix: "Correct or remove the MachineConfig that the message names."
+    }
+    KATA1008 RenderWaiting Warning {
+        cause: "The Machine Config Operator does not render the pool because a ContainerRuntimeConfig or KubeletConfig that selects it has failed.",
+        fix: "Correct or delete that ContainerRuntimeConfig or KubeletConfig."
+    }
+    KATA1009 ForeignRuntimeClass Error {
+        cause: "A RuntimeClass of this name exists and is not ours.",
+        fix: "Delete or rename that RuntimeClass, or give another name in spec.runtimes."
+    }
+    KATA1010 ForeignObject Error {
+        cause: "An object of this name exists with other content, and is not ours.",
+        fix: "Remove the object, or bring it into the expected form."
+    }
+    KATA1012 MachineConfigOperatorNotReady Error {
+        cause: "The Machine Config Operator's pool that we need does not exist or cannot be read.",
+        fix: "Check the cluster operator machine-config."
+    }
+    KATA1013 HandlerImmutable Error {
+        cause: "The RuntimeClass has another handler, which cannot be changed while pods use it.",
+        fix: "Delete the pods that use the RuntimeClass, or give the runtime another name."
+    }
+    KATA1014 PeerPodsUnsupported Warning {
+        cause: "spec.enablePeerPods is true, and this operator does not run peer pods.",
+        fix: "Set spec.enablePeerPods to false."
+    }
+    KATA1015 InvalidLogLevel Error {
+        cause: "spec.logLevel is none of CRI-O's log levels.",
+        fix: "Use fatal, panic, error, warn, info, debug or trace."
+    }
+    KATA1016 ReadFailed Error {
+        cause: "The API server did not answer a read that the decision needs.",
+        fix: "Nothing, if it passes; else check the API server and the operator's permissions."
+    }
+    KATA1017 WriteFailed Error {
+        cause: "The API server refused a write.",
+        fix: "See the message; often a permission is missing, or another field manager owns the field."
+    }
+    KATA2101 NodeInTwoPools Error {
+        cause: "The node matches the selectors of two custom MachineConfigPools, so the Machine Config Operator ignores it.",
+        fix: "Remove one of the pools' labels from the node."
+    }
+    KATA2102 NodeInOtherPool Warning {
+        cause: "The node belongs to another custom MachineConfigPool and cannot join the pool kata-oc.",
+        fix: "Remove the other pool's label from the node, or exclude the node in spec.kataConfigPoolSelector."
+    }
+    KATA2103 NodeNotReady Warning {
+        cause: "The node is not Ready.",
+        fix: "Find out why the kubelet does not report; the roll-out waits for the node."
+    }
+    KATA2104 DrainBlocked Warning {
+        cause: "The node cannot be drained, because a PodDisruptionBudget allows no disruption or a pod does not end.",
+        fix: "Scale the pods' owner up, lower the budget's minAvailable, or delete the pods."
+    }
+    KATA2105 NodeCordoned Warning {
+        cause: "The node is cordoned by somebody else, so the Machine Config Operator passes it over.",
+        fix: "Uncordon the node."
+    }
+    KATA2106 NodeDegraded Error {
+        cause: "The machine-config daemon failed to bring the node to its configuration.",
+        fix: "See the reason; the daemon tries again by itself once the cause is gone."
+    }
+    KATA2107 NodeDegradedAndCordoned Error {
+        cause: "The daemon failed after the drain, and the Machine Config Operator gives a cordoned node no new configuration.",
+        fix: "Correct the cause and uncordon the node."
+    }
+    KATA2108 HandlerMissing Error {
+        cause: "The node runs the configuration with the extension, but its container runtime does not advertise the handler.",
+        fix: "Look at CRI-O's log and /etc/crio/crio.conf.d on the node."
+    }
+    KATA2109 NodeStateUnknown Warning {
+        cause: "What the node runs cannot be told, because its MachineConfig cannot be read or its daemon does not report.",
+        fix: "Check the node's machine-config-daemon pod."
+    }
+    KATA2110 UnsupportedNode Info {
+        cause: "The node cannot run Kata: it runs Windows, or the Machine Config Operator does not manage it.",
+        fix: "Nothing; exclude the node in spec.kataConfigPoolSelector to silence this."
+    }
+    KATA2111 OtherRollout Info {
+        cause: "The Machine Config Operator is changing the node for a reason of its own.",
+        fix: "Nothing; it ends by itself."
+    }
+    KATA2112 PodsOnLeavingNode Warning {
+        cause: "Sandboxed pods still run on a node that is to lose Kata.",
+        fix: "Delete or move these pods."
+    }
+    KATA4001 PodsStillRunning Error {
+        cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",
+        fix: "Delete these pods, or scale their owners down."
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.entry().code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_ordered_and_well_formed() {
+        let codes: Vec<&str> = Code::ALL.iter().map(|code| code.entry().code).collect();
+        let mut sorted = codes.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(codes, sorted);
+        for code in Code::ALL {
+            let entry = code.entry();
+            assert_eq!(entry.code.len(), 8, "{}", entry.code);
+            assert!(entry.cause.ends_with('.') && entry.fix.ends_with('.'), "{}", entry.code);
+        }
+    }
+}

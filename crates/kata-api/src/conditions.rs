@@ -1,0 +1,51 @@
+//! Condition types and reasons of KataConfig, old and new, as constants.
+//!
+//! Which of them hold is decided in kata-plan; how they are written, in the operator.
+
+/// The only condition of the OpenShift operator; kept, with its reasons and messages, for scripts.
+pub const IN_PROGRESS: &str = "InProgress";
+/// Every selected node can run sandboxed pods, and the RuntimeClasses exist.
+pub const READY: &str = "Ready";
+/// kstatus: the operator is working towards the spec; absent otherwise.
+pub const RECONCILING: &str = "Reconciling";
+/// kstatus: the operator cannot go on without help; absent otherwise.
+pub const STALLED: &str = "Stalled";
+/// Something is broken, though it may not stop the rest.
+pub const DEGRADED: &str = "Degraded";
+/// The KataConfig is being deleted, and something must go first.
+pub const DELETION_BLOCKED: &str = "DeletionBlocked";
+
+/// Reasons and messages of [`IN_PROGRESS`], byte for byte those of the OpenShift operator.
+pub mod in_progress {
+    /// Reason while the first installation runs.
+    pub const INSTALLING: &str = "Installing";
+    /// Message of [`INSTALLING`].
+    pub const INSTALLING_MESSAGE: &str = "Performing initial installation of kata on cluster";
+    /// Reason while nodes join or leave.
+    pub const UPDATING: &str = "Updating";
+    /// Message of [`UPDATING`].
+    pub const UPDATING_MESSAGE: &str = "Adding and/or removing kata-enabled nodes";
+    /// Reason while the KataConfig is being deleted.
+    pub const UNINSTALLING: &str = "Uninstalling";
+    /// Message of [`UNINSTALLING`].
+    pub const UNINSTALLING_MESSAGE: &str = "Removing kata from cluster";
+    /// Reason when a node failed; the message is from [`failed_message`].
+    pub const FAILED: &str = "Failed";
+    /// Reason when sandboxed pods block the deletion; the status is `False`.
+    pub const BLOCKED_BY_EXISTING_KATA_PODS: &str = "BlockedByExistingKataPods";
+    /// Reason when nothing is going on. The OpenShift operator left it empty, which a condition must not.
+    pub const AS_EXPECTED: &str = "AsExpected";
+
+    /// Message of [`FAILED`].
+    pub fn failed_message(node: &str, reason: &str) -> String {
+        format!("Node {node} Degraded: {reason}")
+    }
+
+    /// Message of [`BLOCKED_BY_EXISTING_KATA_PODS`].
+    pub fn blocked_message(runtime_class: &str) -> String {
+        format!(
+            "existing pods using \"{runtime_class}\" RuntimeClass found. Please delete the pods manually for \
+             KataConfig deletion to proceed"
+        )
+    }
+}

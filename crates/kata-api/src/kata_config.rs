@@ -1,0 +1,255 @@
+//! `KataConfig`, the one object that an admin creates.
+//!
+//! The first four fields of the spec and the fields of the status marked *compatible* are those of the
+//! OpenShift sandboxed containers operator 1.2 to 1.8: same names, types and defaults. Everything else
+//! is optional and additive. A field's type never changes; a new need is a new field.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How many names a list in the status holds at most; counts are always exact.
+pub const LIST_CAP: usize = 100;
+
+/// What the admin wants.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[kube(
+    group = "kataconfiguration.openshift.io",
+    version = "v1",
+    kind = "KataConfig",
+    plural = "kataconfigs",
+    status = "KataConfigStatus",
+    shortname = "kc",
+    category = "kata",
+    derive = "PartialEq",
+    doc = "KataConfig makes the Kata Containers runtime available on the nodes that it selects, so that a pod with \
+           runtimeClassName kata runs in a virtual machine of its own. There is one active KataConfig in a cluster: the oldest.",
+    printcolumn(
+        name = "InProgress",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='InProgress')].status",
+        description = "Whether nodes are being changed"
+    ),
+    printcolumn(
+        name = "Completed",
+        type_ = "integer",
+        json_path = ".status.kataNodes.readyNodeCount",
+        description = "Nodes that can run sandboxed pods"
+    ),
+    printcolumn(
+        name = "Total",
+        type_ = "integer",
+        json_path = ".status.kataNodes.nodeCount",
+        description = "Selected nodes"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Class",
+        type_ = "string",
+        json_path = ".status.runtimeClasses[*]",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    ),
+    selectable = ".spec.logLevel"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KataConfigSpec {
+    /// Selects, among the worker nodes, those that shall run sandboxed pods (compatible).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::label_selector")]
+    pub kata_config_pool_selector: Option<LabelSelector>,
+    /// Select only nodes that Node Feature Discovery labels feature.node.kubernetes.io/runtime.kata=true (compatible).
+    #[serde(default)]
+    pub check_node_eligibility: bool,
+    /// CRI-O's log level on nodes with Kata (compatible).
+    #[serde(default = "default_log_level")]
+    #[schemars(schema_with = "crate::schema::log_level")]
+    pub log_level: String,
+    /// Run the virtual machines of pods outside the cluster's nodes (compatible; not supported by this operator,
+    /// which reports the value and otherwise ignores it).
+    #[serde(default)]
+    pub enable_peer_pods: bool,
+    /// The RuntimeClasses to offer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::runtimes")]
+    pub runtimes: Vec<RuntimeSpec>,
+    /// How nodes are changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutSpec>,
+    /// Where the runtime's files come from on clusters without the Machine Config Operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<PayloadSpec>,
+}
+
+fn default_log_level() -> String {
+    "info".to_owned()
+}
+
+/// One RuntimeClass.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeSpec {
+    /// Name of the RuntimeClass, which pods give as runtimeClassName.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// The handler of the container runtime; absent means the same as the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub handler: Option<String>,
+    /// What a sandbox needs on top of its containers; absent means 250m CPU and 350Mi memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<OverheadSpec>,
+    /// Tolerations that every pod of the class gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// Labels that a node must have for pods of this class, besides being able to run them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+}
+
+/// What a sandbox needs on top of its containers.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverheadSpec {
+    /// CPU per pod, such as 250m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::quantity")]
+    pub cpu: Option<Quantity>,
+    /// Memory per pod, such as 350Mi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::quantity")]
+    pub memory: Option<Quantity>,
+}
+
+/// How nodes are changed.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutSpec {
+    /// How many of the selected nodes may be unavailable at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::max_unavailable")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Stop before the next node; nodes that are being changed are finished.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// Where the runtime's files come from.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PayloadSpec {
+    /// The image with the runtime's files, by preference with a digest.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+}
+
+/// What the operator sees.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KataConfigStatus {
+    /// The metadata.generation that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The RuntimeClasses that exist and are ours (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runtime_classes: Vec<String>,
+    /// The nodes by state (compatible).
+    #[serde(default)]
+    pub kata_nodes: KataNodes,
+    /// What holds now (the type InProgress is compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Never true; the OpenShift operator kept an internal state here (compatible).
+    #[serde(default)]
+    pub waiting_for_mco_to_start: bool,
+}
+
+/// The nodes by state. Lists hold at most 100 names; KataNode objects have them all.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KataNodes {
+    /// Number of selected nodes (compatible).
+    #[serde(default)]
+    pub node_count: i64,
+    /// Number of nodes that can run sandboxed pods (compatible).
+    #[serde(default)]
+    pub ready_node_count: i64,
+    /// Nodes that can run sandboxed pods (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub installed: Vec<String>,
+    /// Nodes that are being changed to get Kata (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub installing: Vec<String>,
+    /// Nodes that wait for their turn to get Kata (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting_to_install: Vec<String>,
+    /// Nodes on which the installation failed (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_to_install: Vec<String>,
+    /// Nodes from which Kata is being removed (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uninstalling: Vec<String>,
+    /// Nodes that wait for their turn to lose Kata (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting_to_uninstall: Vec<String>,
+    /// Nodes on which the removal failed (compatible).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_to_uninstall: Vec<String>,
+    /// Whether a list was cut at 100 names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+impl KataConfigSpec {
+    /// The RuntimeClasses to offer, with the default where none is named.
+    pub fn effective_runtimes(&self) -> Vec<RuntimeSpec> {
+        if self.runtimes.is_empty() {
+            vec![RuntimeSpec {
+                name: crate::names::RUNTIME_CLASS.to_owned(),
+                ..RuntimeSpec::default()
+            }]
+        } else {
+            self.runtimes.clone()
+        }
+    }
+}
+
+impl RuntimeSpec {
+    /// The handler of the container runtime.
+    pub fn effective_handler(&self) -> &str {
+        self.handler.as_deref().unwrap_or(&self.name)
+    }
+
+    /// CPU and memory that a sandbox needs on top of its containers.
+    pub fn effective_overhead(&self) -> (Quantity, Quantity) {
+        let overhead = self.overhead.clone().unwrap_or_default();
+        (
+            overhead.cpu.unwrap_or_else(|| Quantity(crate::names::OVERHEAD_CPU.to_owned())),
+            overhead.memory.unwrap_or_else(|| Quantity(crate::names::OVERHEAD_MEMORY.to_owned())),
+        )
+    }
+}

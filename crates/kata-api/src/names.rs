@@ -1,0 +1,87 @@
+//! Names, labels and annotations that the operator reads and writes, and the rule whose they are.
+//!
+//! Names marked *compatible* are those of the OpenShift sandboxed containers operator 1.2 to 1.8; they
+//! must not change, since clusters in use carry them.
+
+/// The field manager of every server-side apply.
+pub const FIELD_MANAGER: &str = "kata-operator";
+/// The API group of our own kinds, and the prefix of our own annotations.
+pub const DOMAIN: &str = "kata-operator.dev";
+/// `app.kubernetes.io/managed-by` of every object that we create.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// `app.kubernetes.io/part-of` of every object that we create.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// Value of [`MANAGED_BY`] and [`PART_OF`].
+pub const PRODUCT: &str = "kata-operator";
+/// Label with the KataConfig's name on objects that belong to it (compatible).
+pub const APP_LABEL: &str = "app";
+
+/// The finalizer on KataConfig (compatible).
+pub const FINALIZER: &str = "kataconfiguration.openshift.io/finalizer";
+/// The finalizer that versions 1.0 and 1.1 of the OpenShift operator left; it is removed with ours.
+pub const LEGACY_FINALIZER: &str = "finalizer.kataconfiguration.openshift.io";
+
+/// Label of every node that can really run sandboxed pods; only such nodes carry it with value `true`.
+pub const RUNTIME_LABEL: &str = "katacontainers.io/kata-runtime";
+/// Value of [`RUNTIME_LABEL`] on a verified node.
+pub const RUNTIME_LABEL_VERIFIED: &str = "true";
+/// Label with which Node Feature Discovery marks nodes that can run Kata (compatible).
+pub const NFD_LABEL: &str = "feature.node.kubernetes.io/runtime.kata";
+
+/// Role label of worker nodes.
+pub const WORKER_ROLE_LABEL: &str = "node-role.kubernetes.io/worker";
+/// Role label of control-plane nodes under OpenShift.
+pub const MASTER_ROLE_LABEL: &str = "node-role.kubernetes.io/master";
+/// Role label of control-plane nodes.
+pub const CONTROL_PLANE_ROLE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+/// Role label that makes a node a member of the pool [`POOL`] (compatible).
+pub const KATA_ROLE_LABEL: &str = "node-role.kubernetes.io/kata-oc";
+/// Label of the node's operating system.
+pub const OS_LABEL: &str = "kubernetes.io/os";
+
+/// The MachineConfigPool of nodes with Kata (compatible).
+pub const POOL: &str = "kata-oc";
+/// The pool of ordinary workers.
+pub const WORKER_POOL: &str = "worker";
+/// The pool of the control plane; on a compact cluster Kata goes there.
+pub const MASTER_POOL: &str = "master";
+/// Prefix of the label by which a ContainerRuntimeConfig selects a pool; the pool's name follows.
+pub const POOL_LABEL_PREFIX: &str = "pools.operator.machineconfiguration.openshift.io/";
+/// Label of a MachineConfig with the role it is for.
+pub const MACHINE_CONFIG_ROLE_LABEL: &str = "machineconfiguration.openshift.io/role";
+/// The MachineConfig that installs the extension (compatible).
+pub const MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-extension";
+/// The MachineConfig of image mode (compatible).
+pub const IMAGE_MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-image";
+/// The RHCOS extension with the Kata runtime.
+pub const EXTENSION: &str = "sandboxed-containers";
+/// The ContainerRuntimeConfig that sets CRI-O's log level (compatible).
+pub const CONTAINER_RUNTIME_CONFIG: &str = "kata-crio-config";
+/// The RuntimeClass, and its handler, if the KataConfig names none (compatible).
+pub const RUNTIME_CLASS: &str = "kata";
+/// Default overhead of a sandbox: CPU (compatible).
+pub const OVERHEAD_CPU: &str = "250m";
+/// Default overhead of a sandbox: memory (compatible).
+pub const OVERHEAD_MEMORY: &str = "350Mi";
+/// The operator's namespace if no other is given (compatible).
+pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+
+/// Annotations that the Machine Config Operator keeps on nodes.
+pub mod mco {
+    /// The rendered MachineConfig that the node runs; changes only at the end of an update.
+    pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+    /// The rendered MachineConfig that the node shall run.
+    pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+    /// `Done`, `Working`, `Degraded` or `Unreconcilable`.
+    pub const STATE: &str = "machineconfiguration.openshift.io/state";
+    /// Why the state is `Degraded` or `Unreconcilable`.
+    pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+    /// `Rebooting` from just before the reboot until the daemon is back.
+    pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+    /// `drain-<config>` or `uncordon-<config>`, as the daemon asks.
+    pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+    /// The last [`DESIRED_DRAIN`] that the drain controller carried out.
+    pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// Prefix of the names of rendered MachineConfigs; the pool's name follows.
+    pub const RENDERED_PREFIX: &str = "rendered-";
+}

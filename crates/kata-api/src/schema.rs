@@ -1,0 +1,123 @@
+//! Pieces of CRD schemas that the derived schemas of foreign types cannot express.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// A label selector that says which operators there are, atomic as in the OpenShift operator's CRD.
+pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "description": "Selects, among the worker nodes, those that shall run sandboxed pods. \
+            Requirements are ANDed. Absent or empty selects every worker.",
+        "type": "object",
+        "nullable": true,
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels and values that a node must have. Values are strings: write 'true', not true.",
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
+            "matchExpressions": {
+                "description": "Requirements on labels.",
+                "type": "array",
+                "maxItems": 64,
+                "items": {
+                    "description": "A requirement on one label.",
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"description": "The label's key.", "type": "string", "maxLength": 317},
+                        "operator": {
+                            "description": "How the label relates to the values: In, NotIn, Exists or DoesNotExist.",
+                            "type": "string",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                        },
+                        "values": {
+                            "description": "The values; at least one for In and NotIn, none for Exists and DoesNotExist.",
+                            "type": "array",
+                            "maxItems": 256,
+                            "items": {"type": "string", "maxLength": 63},
+                        },
+                    },
+                    "x-kubernetes-validations": [
+                        {
+                            "rule": "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : true",
+                            "message": "values must hold at least one value for operator In or NotIn",
+                            "fieldPath": ".values",
+                        },
+                        {
+                            "rule": "self.operator in ['Exists', 'DoesNotExist'] ? !has(self.values) || size(self.values) == 0 : true",
+                            "message": "values must be empty for operator Exists or DoesNotExist",
+                            "fieldPath": ".values",
+                        },
+                    ],
+                },
+            },
+        },
+    })
+}
+
+/// CRI-O's log levels. A rule and not an enum, so that the message can say what the value is for.
+pub(crate) fn log_level(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "description": "CRI-O's log level on the nodes with Kata: fatal, panic, error, warn, info, debug or trace. \
+            A change reboots these nodes one by one; the default needs no change.",
+        "type": "string",
+        "default": "info",
+        "maxLength": 16,
+        "x-kubernetes-validations": [{
+            "rule": "self in ['fatal', 'panic', 'error', 'warn', 'info', 'debug', 'trace']",
+            "message": "logLevel must be one of fatal, panic, error, warn, info, debug, trace",
+        }],
+    })
+}
+
+/// How many nodes may be disturbed at once.
+pub(crate) fn max_unavailable(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "description": "How many of the selected nodes may be unavailable at once: a number of at least 1, or a \
+            percentage from 1% to 100%, rounded down but never to 0. Absent leaves the pool's own setting alone.",
+        "x-kubernetes-int-or-string": true,
+        "nullable": true,
+        "x-kubernetes-validations": [{
+            "rule": "type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self > 0",
+            "message": "maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%",
+        }],
+    })
+}
+
+/// Conditions, one per type.
+pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let item =
+        generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>();
+    json_schema!({
+        "description": "What holds now. Ready, Reconciling, Stalled, Degraded and DeletionBlocked follow the \
+            Kubernetes conventions; InProgress is that of the OpenShift sandboxed containers operator.",
+        "type": "array",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
+}
+
+/// RuntimeClasses, one per name.
+pub(crate) fn runtimes(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<crate::kata_config::RuntimeSpec>();
+    json_schema!({
+        "description": "The RuntimeClasses to offer. Absent or empty means one: kata, with an overhead of 250m CPU \
+            and 350Mi memory per pod.",
+        "type": "array",
+        "maxItems": 16,
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    })
+}
+
+/// A quantity such as `250m` or `350Mi`.
+pub(crate) fn quantity(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "description": "A resource quantity, such as 250m or 350Mi.",
+        "x-kubernetes-int-or-string": true,
+        "pattern": "^[0-9]+(\\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$",
+    })
+}
