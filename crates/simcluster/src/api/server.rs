@@ -3,37 +3,22 @@
 //! HTTP requests and the controllers inside the cluster both end here, so that admission, generation,
 //! finalizers and managed fields cannot be bypassed.
 
+mod request;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::patch;
 use super::registry::Registry;
 use super::store::Store;
 use crate::Resource;
-
-/// Who writes, and when.
-#[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
-    /// The field manager.
-    pub manager: &'a str,
-    /// The time of the request.
-    pub now: Timestamp,
-}
-
-/// Options of a deletion.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// `Background` (default), `Foreground` or `Orphan`.
-    pub propagation: Option<String>,
-    /// Grace period in seconds; `None` means the object's default.
-    pub grace_seconds: Option<i64>,
-    /// Precondition on the uid.
-    pub uid: Option<String>,
-    /// Precondition on the resourceVersion.
-    pub resource_version: Option<String>,
-}
+pub use request::{
+    DeleteOptions, FieldValidation, PatchType, WriteOptions, WriteRequest, WriteResponse,
+    WriteVerb, Writer,
+};
 
 /// The API server.
 #[derive(Debug, Default)]
@@ -54,6 +39,63 @@ impl ApiServer {
     /// All objects of a resource, ordered by namespace and name.
     pub fn list(&self, resource: &Resource) -> Vec<Arc<Value>> {
         self.store.list(resource).cloned().collect()
+    }
+
+    /// Does what `request` asks for.
+    ///
+    /// # Errors
+    /// As the real API server answers the request.
+    pub fn write(
+        &mut self,
+        now: Timestamp,
+        request: &WriteRequest,
+    ) -> Result<WriteResponse, ApiError> {
+        let writer = Writer { manager: &request.options.field_manager, now };
+        let (resource, namespace) = (&request.resource, request.namespace.as_str());
+        let mut code = 200;
+        let object = match &request.verb {
+            WriteVerb::Create => {
+                code = 201;
+                self.create(writer, resource, namespace, request.body.clone())?
+            }
+            WriteVerb::Update => self.replace(
+                writer,
+                resource,
+                namespace,
+                request.body.clone(),
+                request.subresource == "status",
+            )?,
+            WriteVerb::Patch(kind) => {
+                let def = self
+                    .registry
+                    .get(resource)
+                    .cloned()
+                    .ok_or_else(|| ApiError::not_found(resource, &request.name))?;
+                let old = self.expect(resource, namespace, &request.name)?;
+                let new = match kind {
+                    PatchType::Json => patch::json(&old, &request.body)?,
+                    PatchType::Merge | PatchType::Apply => {
+                        let mut new = old;
+                        json_patch::merge(&mut new, &request.body);
+                        new
+                    }
+                    PatchType::Strategic => patch::strategic(&def, &old, &request.body)?,
+                };
+                self.replace(writer, resource, namespace, new, request.subresource == "status")?
+            }
+            WriteVerb::Delete => {
+                let options = DeleteOptions::from_value(&request.body);
+                self.delete(writer, resource, namespace, &request.name, &options)?
+            }
+            WriteVerb::DeleteCollection(targets) => {
+                let options = DeleteOptions::from_value(&request.body);
+                for (namespace, name) in targets {
+                    self.delete(writer, resource, namespace, name, &options)?;
+                }
+                Arc::new(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+            }
+        };
+        Ok(WriteResponse { code, object, warnings: Vec::new() })
     }
 
     /// Creates an object; `namespace` is empty for cluster-scoped ones.
