@@ -53,6 +53,11 @@ impl Context<'_> {
         self.agenda.add(self.controller, key.into(), self.now, delay, false);
     }
 
+    /// The time at which `delay` of cluster time will have passed, at the cluster's speed.
+    pub fn deadline(&self, delay: Duration) -> Timestamp {
+        self.agenda.due(self.now, delay)
+    }
+
     /// Schedules work after `delay` of cluster time, instead of whatever is pending for the key.
     pub fn reschedule(&mut self, key: impl Into<String>, delay: Duration) {
         self.agenda.add(self.controller, key.into(), self.now, delay, true);
@@ -79,6 +84,12 @@ struct Agenda {
 }
 
 impl Agenda {
+    fn due(&self, now: Timestamp, delay: Duration) -> Timestamp {
+        let scaled =
+            SignedDuration::try_from(delay.div_f64(self.speed)).unwrap_or(SignedDuration::MAX);
+        now.checked_add(scaled).unwrap_or(Timestamp::MAX)
+    }
+
     fn add(
         &mut self,
         controller: usize,
@@ -87,9 +98,7 @@ impl Agenda {
         delay: Duration,
         replace: bool,
     ) {
-        let scaled =
-            SignedDuration::try_from(delay.div_f64(self.speed)).unwrap_or(SignedDuration::MAX);
-        let due = now.checked_add(scaled).unwrap_or(Timestamp::MAX);
+        let due = self.due(now, delay);
         if let Some((pending, _)) = self.deadlines.get(&(controller, key.clone())) {
             if *pending <= due && !replace {
                 return;
@@ -152,6 +161,11 @@ impl Simulation {
             },
             delivered: 0,
         }
+    }
+
+    /// Adds a controller; it sees the changes from now on.
+    pub fn add_controller(&mut self, controller: Box<dyn Controller>) {
+        self.controllers.push(controller);
     }
 
     /// The current time of the cluster.
