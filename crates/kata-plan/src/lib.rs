@@ -1,1 +1,24 @@
-//! The cluster decision of kata-operator.
+//! The cluster decision of kata-operator: [`decide`] maps a [`Snapshot`] to a [`Decision`], and
+//! [`needs`] says which further reads that decision wants first.
+//!
+//! Everything here is a pure function of its arguments: no client, no tokio, no file, no environment,
+//! no clock, no randomness, no logging. What a user or a cluster can get wrong is a finding in the
+//! report, never an error and never a panic.
+
+pub mod decide;
+pub mod object;
+pub mod observed;
+pub mod plan;
+pub mod report;
+pub mod selector;
+pub mod snapshot;
+pub mod validate;
+
+pub use decide::{decide, needs};
+pub use object::{Kind, ObjectRef};
+pub use observed::Observed;
+pub use plan::{Action, OnFailure, Plan, Request, Step};
+pub use report::{Decision, EventToSend, Finding, NodeReport, Report, StatusReport, WaitingOn};
+pub use snapshot::{
+    DrainBlocker, Freshness, Need, NodeFacts, Options, PodScope, SandboxedPod, Snapshot,
+};

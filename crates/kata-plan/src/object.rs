@@ -1,0 +1,115 @@
+//! References to API objects: kind, namespace, name and uid.
+//!
+//! Names do not identify (an object can be deleted and created again); where that matters the uid is
+//! given too.
+
+use std::fmt;
+
+/// The kinds that the operator reads, writes or speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Ours.
+    KataConfig,
+    /// Ours.
+    KataNode,
+    /// A node of the cluster.
+    Node,
+    /// Of the Machine Config Operator.
+    MachineConfig,
+    /// Of the Machine Config Operator.
+    MachineConfigPool,
+    /// Of the Machine Config Operator.
+    ContainerRuntimeConfig,
+    /// Of `node.k8s.io`.
+    RuntimeClass,
+    /// A pod; only ever named, never written.
+    Pod,
+    /// A PodDisruptionBudget; only ever named, never written.
+    PodDisruptionBudget,
+}
+
+impl Kind {
+    /// The kind as in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KataConfig => "KataConfig",
+            Self::KataNode => "KataNode",
+            Self::Node => "Node",
+            Self::MachineConfig => "MachineConfig",
+            Self::MachineConfigPool => "MachineConfigPool",
+            Self::ContainerRuntimeConfig => "ContainerRuntimeConfig",
+            Self::RuntimeClass => "RuntimeClass",
+            Self::Pod => "Pod",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+        }
+    }
+
+    /// Group and version as in manifests, such as `node.k8s.io/v1`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::KataConfig => "kataconfiguration.openshift.io/v1",
+            Self::KataNode => "kata-operator.dev/v1alpha1",
+            Self::Node | Self::Pod => "v1",
+            Self::MachineConfig | Self::MachineConfigPool | Self::ContainerRuntimeConfig => {
+                "machineconfiguration.openshift.io/v1"
+            }
+            Self::RuntimeClass => "node.k8s.io/v1",
+            Self::PodDisruptionBudget => "policy/v1",
+        }
+    }
+
+    /// The resource's name in paths.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::KataConfig => "kataconfigs",
+            Self::KataNode => "katanodes",
+            Self::Node => "nodes",
+            Self::MachineConfig => "machineconfigs",
+            Self::MachineConfigPool => "machineconfigpools",
+            Self::ContainerRuntimeConfig => "containerruntimeconfigs",
+            Self::RuntimeClass => "runtimeclasses",
+            Self::Pod => "pods",
+            Self::PodDisruptionBudget => "poddisruptionbudgets",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An object, as findings, steps and Events name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; `None` if the kind has cluster scope.
+    pub namespace: Option<String>,
+    /// Its name; for a list of objects, what the list is.
+    pub name: String,
+    /// Its uid, if the object exists.
+    pub uid: Option<String>,
+}
+
+impl ObjectRef {
+    /// An object of cluster scope whose uid is not known or does not matter.
+    pub fn named(kind: Kind, name: impl Into<String>) -> Self {
+        Self { kind, namespace: None, name: name.into(), uid: None }
+    }
+
+    /// An object of cluster scope.
+    pub fn new(kind: Kind, name: impl Into<String>, uid: Option<&str>) -> Self {
+        Self { kind, namespace: None, name: name.into(), uid: uid.map(ToOwned::to_owned) }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}

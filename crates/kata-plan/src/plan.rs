@@ -1,0 +1,225 @@
+//! What is to be done, as data: a [`Plan`] is a list of [`Step`]s, each of which becomes one
+//! [`Request`] to the API server.
+//!
+//! A step carries everything that execution needs, preconditions included; execution makes no choice
+//! besides obeying [`OnFailure`]. Every step may be repeated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use crate::object::{Kind, ObjectRef};
+
+/// What is to be done, in order. Empty if the cluster is as wanted or nothing can be done now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What to do.
+    pub action: Action,
+    /// Whether the steps after it may be done if it fails.
+    pub on_failure: OnFailure,
+    /// Why, in a few words for logs and `--dry-run`.
+    pub why: String,
+}
+
+/// Whether the steps after a failed one may still be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The steps after it rely on it: do none of them in this pass.
+    Stop,
+    /// The steps after it do not depend on it.
+    Continue,
+}
+
+/// A write, by what it is for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Put our finalizer onto a KataConfig.
+    AddFinalizer {
+        /// The KataConfig.
+        config: ObjectRef,
+        /// Its resourceVersion: the list is replaced as a whole.
+        resource_version: String,
+        /// The whole list as it shall be.
+        finalizers: Vec<String>,
+    },
+    /// Take our finalizers, old and new, off a KataConfig; the last step of its life.
+    RemoveFinalizers {
+        /// The KataConfig.
+        config: ObjectRef,
+        /// Its resourceVersion: the list is replaced as a whole.
+        resource_version: String,
+        /// The whole list as it shall be.
+        finalizers: Vec<String>,
+    },
+    /// Server-side apply of our fields of an object.
+    Apply {
+        /// The object.
+        object: ObjectRef,
+        /// Our fields, complete, with apiVersion, kind and name.
+        body: Value,
+    },
+    /// Server-side apply of an object's status.
+    ApplyStatus {
+        /// The object.
+        object: ObjectRef,
+        /// Our fields, complete, with apiVersion, kind and name.
+        body: Value,
+    },
+    /// Set or remove labels of a node, and nothing else.
+    LabelNode {
+        /// The node.
+        node: ObjectRef,
+        /// Labels to set.
+        set: BTreeMap<String, String>,
+        /// Labels to remove.
+        remove: BTreeSet<String>,
+    },
+    /// Delete an object, if it is still the one that was seen.
+    Delete {
+        /// The object, with its uid.
+        object: ObjectRef,
+        /// The resourceVersion that it must still have, where a change since would matter.
+        resource_version: Option<String>,
+    },
+}
+
+/// A write as the API server wants it. Field manager: [`kata_api::names::FIELD_MANAGER`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// `PATCH` with `application/apply-patch+yaml` and `force=true` (only ever our own fields).
+    Apply {
+        /// The object.
+        object: ObjectRef,
+        /// Whether it goes to `/status`.
+        status: bool,
+        /// The body.
+        body: Value,
+    },
+    /// `PATCH` with `application/merge-patch+json`; preconditions are in the body's metadata.
+    Merge {
+        /// The object.
+        object: ObjectRef,
+        /// Whether it goes to `/status`.
+        status: bool,
+        /// The body.
+        body: Value,
+    },
+    /// `DELETE` with preconditions and background propagation; 404 is success.
+    Delete {
+        /// The object.
+        object: ObjectRef,
+        /// Precondition, if known.
+        uid: Option<String>,
+        /// Precondition, if given.
+        resource_version: Option<String>,
+    },
+}
+
+impl Action {
+    /// The object that is written.
+    pub fn object(&self) -> &ObjectRef {
+        match self {
+            Self::AddFinalizer { config, .. } | Self::RemoveFinalizers { config, .. } => config,
+            Self::Apply { object, .. }
+            | Self::ApplyStatus { object, .. }
+            | Self::Delete { object, .. } => object,
+            Self::LabelNode { node, .. } => node,
+        }
+    }
+
+    /// Whether it can disturb a node, or removes something; such a step needs reads at
+    /// [`Freshness::Quorum`](crate::Freshness::Quorum).
+    pub fn is_disruptive(&self) -> bool {
+        match self {
+            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } => false,
+            Self::RemoveFinalizers { .. } | Self::LabelNode { .. } => true,
+            Self::Apply { object, .. } => matches!(
+                object.kind,
+                Kind::MachineConfig | Kind::MachineConfigPool | Kind::ContainerRuntimeConfig
+            ),
+            Self::Delete { object, .. } => object.kind != Kind::KataNode,
+        }
+    }
+
+    /// The request that carries it out.
+    pub fn request(&self) -> Request {
+        match self {
+            Self::AddFinalizer { config, resource_version, finalizers }
+            | Self::RemoveFinalizers { config, resource_version, finalizers } => Request::Merge {
+                object: config.clone(),
+                status: false,
+                body: json!({"metadata": {
+                    "uid": config.uid,
+                    "resourceVersion": resource_version,
+                    "finalizers": finalizers,
+                }}),
+            },
+            Self::Apply { object, body } => {
+                Request::Apply { object: object.clone(), status: false, body: body.clone() }
+            }
+            Self::ApplyStatus { object, body } => {
+                Request::Apply { object: object.clone(), status: true, body: body.clone() }
+            }
+            Self::LabelNode { node, set, remove } => {
+                let mut labels = Map::new();
+                labels.extend(set.iter().map(|(key, value)| (key.clone(), json!(value))));
+                labels.extend(remove.iter().map(|key| (key.clone(), Value::Null)));
+                Request::Merge {
+                    object: node.clone(),
+                    status: false,
+                    body: json!({"metadata": {"uid": node.uid, "labels": labels}}),
+                }
+            }
+            Self::Delete { object, resource_version } => Request::Delete {
+                object: object.clone(),
+                uid: object.uid.clone(),
+                resource_version: resource_version.clone(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddFinalizer { config, .. } => write!(f, "add finalizer to {config}"),
+            Self::RemoveFinalizers { config, .. } => write!(f, "remove finalizers from {config}"),
+            Self::Apply { object, .. } => write!(f, "apply {object}"),
+            Self::ApplyStatus { object, .. } => write!(f, "apply status of {object}"),
+            Self::LabelNode { node, set, remove } => {
+                write!(f, "label {node}")?;
+                for (key, value) in set {
+                    write!(f, " {key}={value}")?;
+                }
+                for key in remove {
+                    write!(f, " {key}-")?;
+                }
+                Ok(())
+            }
+            Self::Delete { object, .. } => write!(f, "delete {object}"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.action, self.why)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        Ok(())
+    }
+}

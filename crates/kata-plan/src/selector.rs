@@ -1,0 +1,58 @@
+//! Label selectors as Kubernetes evaluates them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+/// Whether labels match a selector; an empty selector matches everything. `Err` says which
+/// requirement cannot be evaluated.
+pub fn matches(
+    selector: &LabelSelector,
+    labels: &BTreeMap<String, String>,
+) -> Result<bool, String> {
+    check(selector)?;
+    let by_labels =
+        selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let by_expressions = selector.match_expressions.iter().flatten().all(|requirement| {
+        let value = labels.get(&requirement.key);
+        let listed = |value: &String| {
+            requirement.values.as_ref().is_some_and(|values| values.contains(value))
+        };
+        match requirement.operator.as_str() {
+            "In" => value.is_some_and(listed),
+            "NotIn" => !value.is_some_and(listed),
+            "Exists" => value.is_some(),
+            _ => value.is_none(),
+        }
+    });
+    Ok(by_labels && by_expressions)
+}
+
+/// Whether a selector can be evaluated.
+pub fn check(selector: &LabelSelector) -> Result<(), String> {
+    for requirement in selector.match_expressions.iter().flatten() {
+        let count = requirement.values.as_ref().map_or(0, Vec::len);
+        let key = &requirement.key;
+        match requirement.operator.as_str() {
+            "In" | "NotIn" if count == 0 => {
+                return Err(format!(
+                    "operator {} for label {key} needs at least one value",
+                    requirement.operator
+                ));
+            }
+            "Exists" | "DoesNotExist" if count > 0 => {
+                return Err(format!(
+                    "operator {} for label {key} takes no values",
+                    requirement.operator
+                ));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                return Err(format!(
+                    "operator {other:?} for label {key} is none of In, NotIn, Exists, DoesNotExist"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

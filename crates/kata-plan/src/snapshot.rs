@@ -1,0 +1,187 @@
+//! What was observed, as the decision's only input, and which further reads a decision can ask for.
+//!
+//! The shell fills a [`Snapshot`] from its caches, asks [`crate::needs`], reads what is asked, and
+//! repeats until nothing is asked any more. It never decides what to read by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::{ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool};
+
+use crate::observed::Observed;
+
+/// The cluster, as far as the decision needs it. The order of lists means nothing.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The time of the decision.
+    pub now: Timestamp,
+    /// Whether the reads below may be older than the last write.
+    pub freshness: Freshness,
+    /// Settings of the operator that the decision depends on.
+    pub options: Options,
+    /// All KataConfigs. If they cannot be read there is nothing to decide.
+    pub configs: Vec<KataConfig>,
+    /// All nodes.
+    pub nodes: Observed<Vec<NodeFacts>>,
+    /// All MachineConfigPools.
+    pub pools: Observed<Vec<MachineConfigPool>>,
+    /// MachineConfigs by name, as [`crate::needs`] asks for them: our own, and rendered ones.
+    /// `Known(None)` is one that does not exist. Rendered ones never change, so they may be kept.
+    pub machine_configs: BTreeMap<String, Observed<Option<MachineConfig>>>,
+    /// All ContainerRuntimeConfigs.
+    pub container_runtime_configs: Observed<Vec<ContainerRuntimeConfig>>,
+    /// All RuntimeClasses.
+    pub runtime_classes: Observed<Vec<RuntimeClass>>,
+    /// All KataNodes.
+    pub kata_nodes: Observed<Vec<KataNode>>,
+    /// Sandboxed pods, by the scope that [`Need::Pods`] asked for. Read past any cache, always.
+    pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
+    /// What holds up the drain of a node, by node, as [`Need::DrainBlockers`] asked.
+    pub drain_blockers: BTreeMap<String, Observed<Vec<DrainBlocker>>>,
+}
+
+/// How old the reads of a snapshot may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Freshness {
+    /// From watch caches: may be older than our own last write.
+    Cached,
+    /// KataConfigs, nodes, pools, our MachineConfig, ContainerRuntimeConfigs, RuntimeClasses and
+    /// KataNodes were read for this pass without a `resourceVersion`.
+    Quorum,
+}
+
+/// Settings of the operator that the decision depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long a drain may take before it is called blocked.
+    pub drain_blocked_after: Duration,
+    /// How long a node that was verified may be NotReady before its label goes.
+    pub not_ready_grace: Duration,
+    /// How long a selected node of ours may be cordoned by nobody we know before it is reported.
+    pub look_again: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            drain_blocked_after: Duration::from_mins(10),
+            not_ready_grace: Duration::from_secs(60),
+            look_again: Duration::from_mins(5),
+        }
+    }
+}
+
+/// A node, trimmed to what matters; made by [`NodeFacts::from`](crate::validate).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// All its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations of the Machine Config Operator (`machineconfiguration.openshift.io/`).
+    pub annotations: BTreeMap<String, String>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Its condition `Ready`.
+    pub ready: Readiness,
+    /// The handlers that its container runtime advertises; `None` if the kubelet reports none, which
+    /// an older kubelet does too and which therefore says nothing.
+    pub runtime_handlers: Option<BTreeSet<String>>,
+    /// Its operating system (`linux`, `windows`).
+    pub operating_system: String,
+    /// The container runtime and its version.
+    pub container_runtime_version: String,
+    /// The kernel's version.
+    pub kernel_version: String,
+    /// Changes with every boot.
+    pub boot_id: String,
+    /// When the object was created.
+    pub created: Option<Timestamp>,
+    /// Whether the object is being deleted.
+    pub deleting: bool,
+}
+
+/// The condition `Ready` of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// `None` if the condition is absent or `Unknown`.
+    pub status: Option<bool>,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// When the condition's status changed last.
+    pub since: Option<Timestamp>,
+}
+
+/// A pod that uses one of the RuntimeClasses in question.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SandboxedPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its RuntimeClass.
+    pub runtime_class: String,
+    /// The node that it is bound to, if it is.
+    pub node: Option<String>,
+    /// Its controller, such as `ReplicaSet web-5d4`.
+    pub owner: Option<String>,
+    /// Whether its phase is `Succeeded` or `Failed`: nothing of it runs any more.
+    pub finished: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// A pod that cannot be evicted from a node that is being drained.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DrainBlocker {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The PodDisruptionBudget that allows no disruption; `None` if the pod is just slow to end.
+    pub budget: Option<String>,
+}
+
+/// Which pods a read covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodScope {
+    /// All pods of the cluster.
+    Cluster,
+    /// The pods that are bound to this node.
+    Node(String),
+}
+
+/// A read that the decision wants before it is made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A MachineConfig by name, into [`Snapshot::machine_configs`].
+    MachineConfig {
+        /// Its name.
+        name: String,
+    },
+    /// What is listed at [`Freshness::Quorum`], again and past any cache: the decision would disturb a
+    /// node or delete something, and must not do so on old data.
+    Quorum,
+    /// Sandboxed pods, past any cache, into [`Snapshot::pods`].
+    Pods {
+        /// Where to look.
+        scope: PodScope,
+        /// The RuntimeClasses whose pods count; other pods need not be kept.
+        classes: BTreeSet<String>,
+    },
+    /// What holds up the drain of a node (see [`crate::validate::drain_blockers`]), into
+    /// [`Snapshot::drain_blockers`].
+    DrainBlockers {
+        /// The node's name.
+        node: String,
+    },
+}

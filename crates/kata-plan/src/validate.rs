@@ -1,0 +1,150 @@
+//! From API objects to the facts of a [`Snapshot`](crate::Snapshot): trims, and never fails. An absent
+//! field is an absent fact.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::snapshot::{DrainBlocker, NodeFacts, Readiness, SandboxedPod};
+
+/// Annotations with this prefix are kept.
+const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
+
+impl From<&Node> for NodeFacts {
+    fn from(node: &Node) -> Self {
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let handlers: BTreeSet<String> = status
+            .and_then(|status| status.runtime_handlers.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|handler| handler.name.clone())
+            .collect();
+        Self {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            uid: node.metadata.uid.clone().unwrap_or_default(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            annotations: mco_annotations(&node.metadata),
+            unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            ready: readiness(node),
+            // The default handler is listed as "", so a list that names nothing says nothing either.
+            runtime_handlers: handlers.iter().any(|name| !name.is_empty()).then_some(handlers),
+            operating_system: info.map(|info| info.operating_system.clone()).unwrap_or_default(),
+            container_runtime_version: info
+                .map(|info| info.container_runtime_version.clone())
+                .unwrap_or_default(),
+            kernel_version: info.map(|info| info.kernel_version.clone()).unwrap_or_default(),
+            boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
+            created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            deleting: node.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+fn mco_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    metadata
+        .annotations
+        .iter()
+        .flatten()
+        .filter(|(key, _)| key.starts_with(MCO_PREFIX))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn readiness(node: &Node) -> Readiness {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let Some(ready) = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready")
+    else {
+        return Readiness::default();
+    };
+    Readiness {
+        status: match ready.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        },
+        reason: ready.reason.clone().unwrap_or_default(),
+        message: ready.message.clone().unwrap_or_default(),
+        since: ready.last_transition_time.as_ref().map(|time| time.0),
+    }
+}
+
+/// The facts of a pod; `None` if it names no RuntimeClass.
+pub fn sandboxed_pod(pod: &Pod) -> Option<SandboxedPod> {
+    let spec = pod.spec.as_ref()?;
+    let runtime_class = spec.runtime_class_name.clone()?;
+    Some(SandboxedPod {
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        runtime_class,
+        node: spec.node_name.clone().filter(|name| !name.is_empty()),
+        owner: pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| format!("{} {}", owner.kind, owner.name)),
+        finished: is_finished(pod),
+        deleting: pod.metadata.deletion_timestamp.is_some(),
+    })
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The pods that keep a node from being drained, given the pods that are bound to the node and the
+/// PodDisruptionBudgets of their namespaces: those under a budget that allows no disruption, and those
+/// that are being deleted and still there. Pods of DaemonSets and mirror pods stay on a drained node.
+pub fn drain_blockers(pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Vec<DrainBlocker> {
+    let mut blockers: Vec<DrainBlocker> = pods
+        .iter()
+        .filter(|pod| !is_finished(pod) && !stays_on_drain(pod))
+        .filter_map(|pod| {
+            let budget = budgets.iter().find(|budget| covers(budget, pod));
+            let deleting = pod.metadata.deletion_timestamp.is_some();
+            (deleting || budget.is_some()).then(|| DrainBlocker {
+                namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+                pod: pod.metadata.name.clone().unwrap_or_default(),
+                budget: budget
+                    .filter(|_| !deleting)
+                    .and_then(|budget| budget.metadata.name.clone()),
+            })
+        })
+        .collect();
+    blockers.sort();
+    blockers
+}
+
+fn stays_on_drain(pod: &Pod) -> bool {
+    let mirror = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key("kubernetes.io/config.mirror"));
+    let daemon = pod
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet");
+    mirror || daemon
+}
+
+/// Whether a budget that allows no disruption covers the pod.
+fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    let exhausted = budget.status.as_ref().is_some_and(|status| status.disruptions_allowed <= 0);
+    let empty = BTreeMap::new();
+    exhausted
+        && budget.metadata.namespace == pod.metadata.namespace
+        && budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).is_some_and(|selector| {
+            crate::selector::matches(selector, pod.metadata.labels.as_ref().unwrap_or(&empty))
+                == Ok(true)
+        })
+}
