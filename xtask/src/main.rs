@@ -1,3 +1,88 @@
-//! Checks and code generation of the repository.
+//! Checks and code generation of the repository: what CI runs, a developer runs with the same words.
+//!
+//! No product logic, and no knowledge that the crates do not publish themselves.
 
-fn main() {}
+mod ci;
+mod codegen;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// The repository's tasks.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand, Debug)]
+enum Task {
+    /// Check the house rules: dependency edges, file sizes, module docs, lints, generated files
+    Tidy,
+    /// Write the generated files under deploy/
+    Codegen {
+        /// Change nothing; fail if a file is stale
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run all that CI runs: format, lints, tidy, tests
+    Ci {
+        /// Leave the tests out, because they have just run
+        #[arg(long)]
+        skip_tests: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    let problems = match Args::parse().task {
+        Task::Tidy => tidy::check(&root),
+        Task::Codegen { check } => codegen::run(&root, check),
+        Task::Ci { skip_tests } => ci::run(&root, skip_tests),
+    };
+    if problems.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    for problem in &problems {
+        say(problem);
+    }
+    say(&format!("{} problem(s)", problems.len()));
+    ExitCode::FAILURE
+}
+
+/// The repository's root: the parent of this crate's folder.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Prints a line for the developer.
+#[expect(clippy::print_stderr, reason = "xtask talks to a developer's terminal")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// A command in the repository's root.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "xtask starts cargo and git; the product starts nothing"
+)]
+fn command(root: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    command
+}
+
+/// Runs a command and returns what it printed.
+fn output(mut command: Command) -> Result<String, String> {
+    let name = format!("{command:?}");
+    let output = command.output().map_err(|error| format!("cannot run {name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{name} printed no UTF-8: {error}"))
+}

@@ -1,0 +1,35 @@
+//! All that CI runs, in the order in which it fails fastest.
+
+use std::path::Path;
+
+use crate::{command, say, tidy};
+
+/// Runs the steps; stops at the first that fails.
+pub(crate) fn run(root: &Path, skip_tests: bool) -> Vec<String> {
+    let steps: [(&str, &[&str]); 3] = [
+        ("format", &["fmt", "--all", "--check"]),
+        ("lints", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+        ("tests", &["test", "--workspace", "--locked"]),
+    ];
+    for (name, args) in steps {
+        if name == "tests" {
+            say("xtask: tidy");
+            let problems = tidy::check(root);
+            if !problems.is_empty() {
+                return problems;
+            }
+            if skip_tests {
+                continue;
+            }
+        }
+        say(&format!("xtask: {name}"));
+        match command(root, "cargo").args(args).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => {
+                return vec![format!("{name}: cargo {} ended with {status}", args.join(" "))];
+            }
+            Err(error) => return vec![format!("{name}: cannot run cargo: {error}")],
+        }
+    }
+    Vec::new()
+}
