@@ -1,8 +1,8 @@
 //! `KataConfig`, the one object that an admin creates.
 //!
-//! The first four fields of the spec and the fields of the status marked *compatible* are those of the
-//! OpenShift sandboxed containers operator 1.2 to 1.8: same names, types and defaults. Everything else
-//! is optional and additive. A field's type never changes; a new need is a new field.
+//! The first four fields of the spec, and in the status runtimeClasses, kataNodes, the condition
+//! InProgress and waitingForMcoToStart, are those of the OpenShift sandboxed containers operator 1.2 to
+//! 1.8: same names, types and defaults. Everything else is optional and additive. A field's type never changes; a new need is a new field.
 
 use std::collections::BTreeMap;
 
@@ -77,22 +77,25 @@ pub const LIST_CAP: usize = 100;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KataConfigSpec {
-    /// Selects, among the worker nodes, those that shall run sandboxed pods (compatible).
+    /// Selects, among the worker nodes, those that shall run sandboxed pods; requirements are ANDed, and absent or
+    /// empty selects every worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub kata_config_pool_selector: Option<LabelSelector>,
-    /// Select only nodes that Node Feature Discovery labels feature.node.kubernetes.io/runtime.kata=true (compatible).
+    /// Select only nodes that Node Feature Discovery labels feature.node.kubernetes.io/runtime.kata=true.
     #[serde(default)]
     pub check_node_eligibility: bool,
-    /// CRI-O's log level on nodes with Kata (compatible).
+    /// CRI-O's log level on nodes with Kata: fatal, panic, error, warn, info, debug or trace. A change reboots these
+    /// nodes one by one; the default needs no change.
     #[serde(default = "default_log_level")]
     #[schemars(schema_with = "crate::schema::log_level")]
     pub log_level: String,
-    /// Run the virtual machines of pods outside the cluster's nodes (compatible; not supported by this operator,
-    /// which reports the value and otherwise ignores it).
+    /// Run the virtual machines of pods outside the cluster's nodes (not supported by this operator, which
+    /// reports the value and otherwise ignores it).
     #[serde(default)]
     pub enable_peer_pods: bool,
-    /// The RuntimeClasses to offer.
+    /// The RuntimeClasses to offer. Absent or empty means one: kata, with an overhead of 250m CPU and 350Mi memory
+    /// per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::runtimes")]
     pub runtimes: Vec<RuntimeSpec>,
@@ -148,7 +151,8 @@ pub struct OverheadSpec {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutSpec {
-    /// How many of the selected nodes may be unavailable at once.
+    /// How many of the selected nodes may be unavailable at once: a number of at least 1, or a percentage from 1% to
+    /// 100%, rounded down but never to 0. Absent leaves the pool's own setting alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
@@ -173,17 +177,18 @@ pub struct KataConfigStatus {
     /// The metadata.generation that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The RuntimeClasses that exist and are ours (compatible).
+    /// The RuntimeClasses that exist and are ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runtime_classes: Vec<String>,
-    /// The nodes by state (compatible).
+    /// The nodes by state.
     #[serde(default)]
     pub kata_nodes: KataNodes,
-    /// What holds now (the type InProgress is compatible).
+    /// What holds now. Ready, Reconciling, Stalled, Degraded and DeletionBlocked follow the Kubernetes conventions;
+    /// InProgress is that of the OpenShift sandboxed containers operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Never true; the OpenShift operator kept an internal state here (compatible).
+    /// Never true; the OpenShift operator kept an internal state here.
     #[serde(default)]
     pub waiting_for_mco_to_start: bool,
 }
@@ -192,31 +197,31 @@ pub struct KataConfigStatus {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KataNodes {
-    /// Number of selected nodes (compatible).
+    /// Number of selected nodes.
     #[serde(default)]
     pub node_count: i64,
-    /// Number of nodes that can run sandboxed pods (compatible).
+    /// Number of nodes that can run sandboxed pods.
     #[serde(default)]
     pub ready_node_count: i64,
-    /// Nodes that can run sandboxed pods (compatible).
+    /// Nodes that can run sandboxed pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installed: Vec<String>,
-    /// Nodes that are being changed to get Kata (compatible).
+    /// Nodes that are being changed to get Kata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installing: Vec<String>,
-    /// Nodes that wait for their turn to get Kata (compatible).
+    /// Nodes that wait for their turn to get Kata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_to_install: Vec<String>,
-    /// Nodes on which the installation failed (compatible).
+    /// Nodes on which the installation failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_to_install: Vec<String>,
-    /// Nodes from which Kata is being removed (compatible).
+    /// Nodes from which Kata is being removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uninstalling: Vec<String>,
-    /// Nodes that wait for their turn to lose Kata (compatible).
+    /// Nodes that wait for their turn to lose Kata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_to_uninstall: Vec<String>,
-    /// Nodes on which the removal failed (compatible).
+    /// Nodes on which the removal failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_to_uninstall: Vec<String>,
     /// Whether a list was cut at 100 names.

@@ -130,12 +130,16 @@ impl NodeStep {
     }
 }
 
+fn unknown() -> String {
+    "Unknown".to_owned()
+}
+
 /// What the operator sees of the node.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KataNodeStatus {
     /// True, False or Unknown: whether the node can run sandboxed pods now.
-    #[serde(default)]
+    #[serde(default = "unknown")]
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub ready: String,
     /// How far the node is.

@@ -1,12 +1,12 @@
 //! Pieces of CRD schemas that the derived schemas of foreign types cannot express.
+//!
+//! Descriptions are the doc comments of the fields, not here.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 /// A label selector that says which operators there are, atomic as in the OpenShift operator's CRD.
 pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "description": "Selects, among the worker nodes, those that shall run sandboxed pods. \
-            Requirements are ANDed. Absent or empty selects every worker.",
         "type": "object",
         "nullable": true,
         "x-kubernetes-map-type": "atomic",
@@ -59,8 +59,6 @@ pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
 /// CRI-O's log levels. A rule and not an enum, so that the message can say what the value is for.
 pub(crate) fn log_level(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "description": "CRI-O's log level on the nodes with Kata: fatal, panic, error, warn, info, debug or trace. \
-            A change reboots these nodes one by one; the default needs no change.",
         "type": "string",
         "default": "info",
         "maxLength": 16,
@@ -74,8 +72,6 @@ pub(crate) fn log_level(_generator: &mut SchemaGenerator) -> Schema {
 /// How many nodes may be disturbed at once.
 pub(crate) fn max_unavailable(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "description": "How many of the selected nodes may be unavailable at once: a number of at least 1, or a \
-            percentage from 1% to 100%, rounded down but never to 0. Absent leaves the pool's own setting alone.",
         "x-kubernetes-int-or-string": true,
         "nullable": true,
         "x-kubernetes-validations": [{
@@ -90,8 +86,6 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item =
         generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>();
     json_schema!({
-        "description": "What holds now. Ready, Reconciling, Stalled, Degraded and DeletionBlocked follow the \
-            Kubernetes conventions; InProgress is that of the OpenShift sandboxed containers operator.",
         "type": "array",
         "items": item,
         "x-kubernetes-list-type": "map",
@@ -116,7 +110,6 @@ pub(crate) fn runtimes(generator: &mut SchemaGenerator) -> Schema {
 /// A quantity such as `250m` or `350Mi`.
 pub(crate) fn quantity(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "description": "A resource quantity, such as 250m or 350Mi.",
         "x-kubernetes-int-or-string": true,
         "pattern": "^[0-9]+(\\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$",
     })
