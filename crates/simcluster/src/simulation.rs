@@ -26,6 +26,10 @@ pub trait Controller: Send {
 
     /// Work whose time has come; `key` is what was passed to [`Context::after`].
     fn act(&mut self, key: &str, cx: &mut Context<'_>);
+
+    /// A host changed outside the API: its power, its runtime, its faults. As in
+    /// [`Controller::observe`], work may only be scheduled.
+    fn host_changed(&mut self, _host: &str, _cx: &mut Context<'_>) {}
 }
 
 /// What a controller can see and do.
@@ -56,6 +60,11 @@ impl Context<'_> {
     /// The time at which `delay` of cluster time will have passed, at the cluster's speed.
     pub fn deadline(&self, delay: Duration) -> Timestamp {
         self.agenda.due(self.now, delay)
+    }
+
+    /// Schedules work for a time of the cluster, as [`Context::deadline`] gives it.
+    pub fn at(&mut self, key: impl Into<String>, due: Timestamp) {
+        self.agenda.add_at(self.controller, key.into(), due, true);
     }
 
     /// Schedules work after `delay` of cluster time, instead of whatever is pending for the key.
@@ -98,7 +107,10 @@ impl Agenda {
         delay: Duration,
         replace: bool,
     ) {
-        let due = self.due(now, delay);
+        self.add_at(controller, key, self.due(now, delay), replace);
+    }
+
+    fn add_at(&mut self, controller: usize, key: String, due: Timestamp, replace: bool) {
         if let Some((pending, _)) = self.deadlines.get(&(controller, key.clone())) {
             if *pending <= due && !replace {
                 return;
@@ -250,8 +262,14 @@ impl Simulation {
                 None => Vec::new(),
             };
             self.delivered = self.api.store.revision();
-            if events.is_empty() {
+            let hosts = self.world.take_changed();
+            if events.is_empty() && hosts.is_empty() {
                 return;
+            }
+            for host in hosts {
+                for controller in 0..self.controllers.len() {
+                    self.with(controller, |this, cx| this.host_changed(&host, cx));
+                }
             }
             for event in events {
                 for controller in 0..self.controllers.len() {

@@ -2,100 +2,75 @@
 //!
 //! Nothing here is visible to the operator except through what kubelets and daemons report.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod crio;
+pub mod fault;
+pub mod host;
+pub mod identity;
+pub mod sandbox;
 
-use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub use fault::NodeFault;
+pub use host::{Host, HostSpec, Power, Process};
+pub use sandbox::{Sandbox, VirtualMachine};
+
+use crate::simulation::Context;
+
+/// The kind of cluster that the hosts make up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Platform {
+    /// OpenShift: hosts run RHCOS and CRI-O, and the Machine Config Operator changes them.
+    #[default]
+    OpenShift,
+    /// Any other Kubernetes.
+    Kubernetes,
+}
+
+impl std::str::FromStr for Platform {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "openshift" => Ok(Self::OpenShift),
+            "kubernetes" => Ok(Self::Kubernetes),
+            _ => Err(format!("unknown platform {text:?}: give openshift or kubernetes")),
+        }
+    }
+}
 
 /// The hosts by node name, and the settings of the simulated site.
 #[derive(Debug, Default)]
 pub struct World {
     /// The hosts by node name.
     pub hosts: BTreeMap<String, Host>,
+    /// The kind of the cluster.
+    pub platform: Platform,
+    changed: BTreeSet<String>,
 }
 
-/// Whether a host runs.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Power {
-    /// It runs.
-    #[default]
-    On,
-    /// It is down until the given time of the cluster, then it starts.
-    Rebooting {
-        /// When it is up again; [`Timestamp::MAX`] means never.
-        until: Timestamp,
-    },
-    /// It is down and stays down.
-    Off,
-}
-
-/// Something that goes wrong on a host while its operating system is changed.
-///
-/// A fault lasts until it is removed from [`Host::faults`].
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NodeFault {
-    /// Pods on the node cannot be evicted, whatever the budgets say.
-    FailDrain,
-    /// The daemon refuses the change before it drains, with this reason.
-    Unreconcilable(String),
-    /// The change of the operating system fails after the drain, with this reason.
-    InstallFails(String),
-    /// The host stays at the point before its reboot.
-    HoldReboot,
-    /// The host does not come back from its reboot.
-    RebootHang,
-    /// After the reboot the daemon finds the host not as it should be, for this reason.
-    BootFails(String),
-    /// The node is not uncordoned at the end.
-    FailUncordon,
-    /// A file is not as the configuration says, for this reason.
-    Drift(String),
-}
-
-/// A host: what a node's operating system has, in memory.
-#[derive(Debug, Default, Clone)]
-pub struct Host {
-    /// Files by absolute path.
-    pub files: BTreeMap<String, String>,
-    /// Changes with every boot; what `/proc/sys/kernel/random/boot_id` shows.
-    pub boot_id: String,
-    /// Whether the host runs.
-    pub power: Power,
-    /// The operating system's extensions that are installed and booted.
-    pub extensions: BTreeSet<String>,
-    /// The extensions that the next boot brings, if it changes them.
-    pub staged_extensions: Option<BTreeSet<String>>,
-    /// What goes wrong.
-    pub faults: BTreeSet<NodeFault>,
-    /// The last failure that the machine-config daemon recorded, until it succeeds.
-    pub daemon_failure: Option<String>,
-}
-
-impl Host {
-    /// Stages the installation of an extension for the next boot.
-    pub fn install_extension(&mut self, name: &str) {
-        self.staged_extensions
-            .get_or_insert_with(|| self.extensions.clone())
-            .insert(name.to_owned());
+impl World {
+    /// Tells the controllers that the host changed outside the API; they see it in
+    /// [`crate::Controller::host_changed`].
+    pub fn touch(&mut self, host: &str) {
+        self.changed.insert(host.to_owned());
     }
 
-    /// Stages the removal of an extension for the next boot.
-    pub fn uninstall_extension(&mut self, name: &str) {
-        self.staged_extensions.get_or_insert_with(|| self.extensions.clone()).remove(name);
+    /// The hosts that changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.changed)
     }
+}
 
-    /// Takes the host down until `until`; a faulty host stays down.
-    pub fn reboot(&mut self, until: Timestamp) {
-        let until =
-            if self.faults.contains(&NodeFault::RebootHang) { Timestamp::MAX } else { until };
-        self.power = Power::Rebooting { until };
-    }
-
-    /// Starts the host: what was staged is installed now.
-    pub fn boot(&mut self, boot_id: impl Into<String>) {
-        if let Some(staged) = self.staged_extensions.take() {
-            self.extensions = staged;
+impl Context<'_> {
+    /// Reboots a host that is down for `takes` of cluster time; a slow host takes longer, a faulty
+    /// one stays down. The node's kubelet starts it again and reports both.
+    pub fn reboot_host(&mut self, host: &str, takes: Duration) {
+        let Some(factor) = self.world.hosts.get(host).map(Host::slowness) else { return };
+        let until = self.deadline(takes.saturating_mul(factor));
+        if let Some(found) = self.world.hosts.get_mut(host) {
+            found.reboot(until);
         }
-        self.boot_id = boot_id.into();
-        self.power = Power::On;
+        self.world.touch(host);
     }
 }

@@ -1,0 +1,103 @@
+//! The container runtime of a host, CRI-O: which handlers it offers, and how it fails.
+//!
+//! It is configured by files only, and reads them only when it starts.
+
+use std::collections::BTreeMap;
+
+use super::{Host, NodeFault};
+use crate::world::identity;
+
+/// Where drop-ins lie.
+pub const DROP_IN_DIRECTORY: &str = "/etc/crio/crio.conf.d/";
+
+/// The version that the kubelet reports.
+pub const VERSION: &str = "1.34.1";
+
+/// The drop-in that the package `kata-containers` of RHCOS brings.
+pub const KATA_DROP_IN: &str = "\
+[crio.runtime.runtimes.kata]
+  runtime_path = \"/usr/bin/containerd-shim-kata-v2\"
+  runtime_type = \"vm\"
+  runtime_root = \"/run/vc\"
+  privileged_without_host_devices = true
+";
+
+/// What the runtime knows of a handler.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handler {
+    /// The executable that starts containers.
+    pub runtime_path: String,
+    /// `oci` for containers, `vm` for virtual machines.
+    pub runtime_type: String,
+}
+
+impl Handler {
+    /// Whether pods of this handler run in virtual machines.
+    pub fn is_vm(&self) -> bool {
+        self.runtime_type == "vm"
+    }
+}
+
+/// The handlers that the runtime offers when it starts with the host's files.
+pub fn handlers(host: &Host) -> BTreeMap<String, Handler> {
+    let oci = |path: &str| Handler { runtime_path: path.into(), runtime_type: "oci".into() };
+    let mut handlers = BTreeMap::from([
+        ("crun".to_owned(), oci("/usr/bin/crun")),
+        ("runc".to_owned(), oci("/usr/bin/runc")),
+    ]);
+    if host.faults.contains(&NodeFault::HandlerMissing) {
+        return handlers;
+    }
+    for text in host.files_under(DROP_IN_DIRECTORY).map(|(_, text)| text) {
+        let mut current = None;
+        for line in text.lines().map(str::trim) {
+            if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                current = section.strip_prefix("crio.runtime.runtimes.").map(str::to_owned);
+                if let Some(name) = &current {
+                    handlers.entry(name.clone()).or_default();
+                }
+                continue;
+            }
+            let (Some(name), Some((key, value))) = (&current, line.split_once('=')) else {
+                continue;
+            };
+            let value = value.trim().trim_matches('"').to_owned();
+            let handler = handlers.entry(name.clone()).or_default();
+            match key.trim() {
+                "runtime_path" => handler.runtime_path = value,
+                "runtime_type" => handler.runtime_type = value,
+                _ => {}
+            }
+        }
+    }
+    handlers
+}
+
+/// Why a pod sandbox with this handler cannot be made, in CRI-O's words.
+///
+/// `None` means that it can.
+pub fn refusal(host: &Host, handler: &str) -> Option<String> {
+    if handler.is_empty() {
+        return None;
+    }
+    let Some(found) = host.handlers.get(handler) else {
+        let known: Vec<String> = host
+            .handlers
+            .keys()
+            .map(|name| format!("{name}:0xc{:09x}", identity::digest(name) >> 28))
+            .collect();
+        return Some(format!(
+            "failed to find runtime handler {handler} from runtime list map[{}]",
+            known.join(" ")
+        ));
+    };
+    if found.is_vm() && !host.has_kvm() {
+        return Some(
+            "CreateContainer failed: failed to launch qemu: exit status 1, error messages from \
+             qemu log: Could not access KVM kernel module: No such file or directory\n\
+             qemu-kvm: failed to initialize kvm: No such file or directory\n: unknown"
+                .to_owned(),
+        );
+    }
+    None
+}

@@ -1,0 +1,90 @@
+//! What can go wrong with a node, by the names that `kata-sim fault` takes.
+
+/// Something that goes wrong on a host.
+///
+/// A fault lasts until it is removed from [`super::Host::faults`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeFault {
+    /// Pods on the node cannot be evicted, whatever the budgets say.
+    FailDrain,
+    /// The daemon refuses the change before it drains, with this reason.
+    Unreconcilable(String),
+    /// The change of the operating system fails after the drain, with this reason.
+    InstallFails(String),
+    /// The host stays at the point before its reboot.
+    HoldReboot,
+    /// The host does not come back from its reboot.
+    RebootHang,
+    /// After the reboot the daemon finds the host not as it should be, for this reason.
+    BootFails(String),
+    /// The node is not uncordoned at the end.
+    FailUncordon,
+    /// A file is not as the configuration says, for this reason.
+    Drift(String),
+    /// The host has no `/dev/kvm`: virtual machines do not start.
+    NoKvm,
+    /// The container runtime ignores its drop-ins from its next start on.
+    HandlerMissing,
+    /// Reboots take this many times as long.
+    SlowBoot(u32),
+    /// The kubelet reports that the node is not ready.
+    NotReady,
+}
+
+/// What [`NodeFault`]'s `from_str` accepts.
+pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, handler-missing, \
+                               slow-boot=FACTOR, install-fails=REASON, unreconcilable=REASON, \
+                               boot-fails=REASON, uncordon-fails, drift=REASON, not-ready";
+
+impl std::str::FromStr for NodeFault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, value) =
+            text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let reason = |default: &str| value.unwrap_or(default).to_owned();
+        let fault = match name {
+            "no-kvm" => Self::NoKvm,
+            "drain-blocked" => Self::FailDrain,
+            "reboot-hang" => Self::RebootHang,
+            "reboot-held" => Self::HoldReboot,
+            "handler-missing" => Self::HandlerMissing,
+            "not-ready" => Self::NotReady,
+            "uncordon-fails" => Self::FailUncordon,
+            "install-fails" => Self::InstallFails(reason(
+                "error running rpm-ostree update --install kata-containers: error: \
+                 Packages not found: kata-containers",
+            )),
+            "unreconcilable" => Self::Unreconcilable(reason("simulated")),
+            "boot-fails" => Self::BootFails(reason("simulated")),
+            "drift" => Self::Drift(reason("simulated")),
+            "slow-boot" => {
+                let factor = value.unwrap_or("10").trim_end_matches('x');
+                Self::SlowBoot(factor.parse().ok().filter(|f| (1..=1000).contains(f)).ok_or_else(
+                    || format!("slow-boot={factor}: the factor must be a number from 1 to 1000"),
+                )?)
+            }
+            _ => return Err(format!("unknown fault {text:?}: give one of {FAULT_NAMES}")),
+        };
+        Ok(fault)
+    }
+}
+
+impl std::fmt::Display for NodeFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::FailDrain => f.write_str("drain-blocked"),
+            Self::Unreconcilable(reason) => write!(f, "unreconcilable={reason}"),
+            Self::InstallFails(reason) => write!(f, "install-fails={reason}"),
+            Self::HoldReboot => f.write_str("reboot-held"),
+            Self::RebootHang => f.write_str("reboot-hang"),
+            Self::BootFails(reason) => write!(f, "boot-fails={reason}"),
+            Self::FailUncordon => f.write_str("uncordon-fails"),
+            Self::Drift(reason) => write!(f, "drift={reason}"),
+            Self::NoKvm => f.write_str("no-kvm"),
+            Self::HandlerMissing => f.write_str("handler-missing"),
+            Self::SlowBoot(factor) => write!(f, "slow-boot={factor}x"),
+            Self::NotReady => f.write_str("not-ready"),
+        }
+    }
+}
