@@ -2,15 +2,29 @@
 //!
 //! It has no clock, no sockets and no threads: time is an argument, and HTTP is a face elsewhere.
 
+pub mod body;
+pub mod discovery;
 pub mod error;
+pub mod events;
+pub mod fault;
 pub mod fields;
+pub mod frontend;
+pub mod handle;
+pub mod list;
+pub mod negotiate;
 pub mod openapi;
 pub mod patch;
+pub mod protobuf;
+pub mod rbac;
 pub mod registry;
+pub mod request;
+pub mod review;
 pub mod schema;
+pub mod selector;
 pub mod server;
 pub mod store;
 pub mod table;
+pub mod watch;
 
 pub use error::ApiError;
 pub use server::ApiServer;

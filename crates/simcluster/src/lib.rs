@@ -16,9 +16,13 @@
 
 pub mod api;
 pub mod clock;
+pub mod cluster;
+pub mod http;
 pub mod resource;
+pub mod service;
 pub mod simulation;
 pub mod world;
 
+pub use cluster::Cluster;
 pub use resource::Resource;
 pub use simulation::{Context, Controller, Simulation};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::frontend::Frontend;
 use crate::api::server::Writer;
 use crate::api::{ApiServer, Event};
 use crate::world::World;
@@ -145,6 +146,8 @@ pub struct Simulation {
     pub api: ApiServer,
     /// The hosts.
     pub world: World,
+    /// What stands in front of the API server.
+    pub frontend: Frontend,
     now: Timestamp,
     controllers: Vec<Box<dyn Controller>>,
     agenda: Agenda,
@@ -163,6 +166,7 @@ impl Simulation {
         Self {
             api: ApiServer::default(),
             world: World::default(),
+            frontend: Frontend::default(),
             now,
             controllers,
             agenda: Agenda {

@@ -13,12 +13,14 @@ pub struct ApiError {
     pub message: String,
     /// `Status.details`, if the real server sends them.
     pub details: Option<Value>,
+    /// A token with which an expired list can go on, as `Status.metadata.continue`.
+    pub continue_token: Option<String>,
 }
 
 impl ApiError {
     /// An error without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     /// The same error with `details`.
@@ -64,6 +66,9 @@ impl ApiError {
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = json!(token);
         }
         status
     }

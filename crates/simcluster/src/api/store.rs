@@ -4,6 +4,7 @@
 //! The store knows nothing of Kubernetes semantics beyond that.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -81,6 +82,18 @@ impl Store {
     /// All objects of a resource, ordered by namespace and name.
     pub fn list(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Value>> {
         self.tables.get(resource).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The objects of a resource after `after` (namespace and name), with their keys, in order.
+    pub fn range(
+        &self,
+        resource: &Resource,
+        after: Bound<(String, String)>,
+    ) -> impl Iterator<Item = (&(String, String), &Arc<Value>)> {
+        self.tables
+            .get(resource)
+            .into_iter()
+            .flat_map(move |table| table.range((after.clone(), Bound::Unbounded)))
     }
 
     /// Writes an object, new or changed, and sets its resourceVersion.

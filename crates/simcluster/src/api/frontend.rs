@@ -1,0 +1,239 @@
+//! What stands in front of the API server's operations: fault rules, request counters, the
+//! simulator's own control endpoints, and the hooks for what only hosts can answer.
+//!
+//! It must not know what the hooks and controls do.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::fault::{CallInfo, Faults, Rule};
+use super::openapi;
+use super::registry::Registry;
+use super::request::Query;
+use super::server::ApiServer;
+use crate::Simulation;
+use crate::world::World;
+
+/// A request to `/sim/v1/NAME/PATH`.
+#[derive(Clone, Debug)]
+pub struct ControlRequest {
+    /// The method.
+    pub method: Method,
+    /// What follows the control's name in the path.
+    pub path: String,
+    /// The query.
+    pub query: Query,
+    /// The body; null if there is none.
+    pub body: Value,
+}
+
+/// Answers the requests of one control endpoint.
+pub type Control = fn(&mut Simulation, &ControlRequest) -> Result<Value, ApiError>;
+
+/// A command to run in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecRequest {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container; empty for the only or first one.
+    pub container: String,
+    /// The command and its arguments.
+    pub argv: Vec<String>,
+    /// Whether standard input will be sent.
+    pub stdin: bool,
+    /// Whether a terminal is wanted.
+    pub tty: bool,
+}
+
+/// What a command did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutcome {
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// The exit code.
+    pub exit_code: i32,
+}
+
+/// Runs a command in a container; the bytes are its standard input.
+pub type ExecHook =
+    fn(&mut World, &ApiServer, &ExecRequest, &[u8]) -> Result<ExecOutcome, ApiError>;
+
+/// Which log is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogRequest {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container; empty for the only or first one.
+    pub container: String,
+    /// How many lines from the end; `None` for all.
+    pub tail_lines: Option<u64>,
+}
+
+/// Gives the log of a container.
+pub type LogHook = fn(&World, &ApiServer, &LogRequest) -> Result<String, ApiError>;
+
+/// The OpenAPI document of a group and version, and the registry revision that it is of.
+type Document = (u64, Option<Bytes>);
+
+/// The state of the front end.
+#[derive(Debug, Default)]
+pub struct Frontend {
+    /// The fault rules.
+    pub faults: Faults,
+    /// Runs commands in containers; without it, `kubectl exec` is told that there is none.
+    pub exec: Option<ExecHook>,
+    /// Gives containers' logs; without it, logs are empty.
+    pub logs: Option<LogHook>,
+    controls: BTreeMap<&'static str, Control>,
+    requests: BTreeMap<(String, &'static str), u64>,
+    documents: BTreeMap<(String, String), Document>,
+}
+
+impl Frontend {
+    /// Serves `/sim/v1/NAME` with `control`.
+    pub fn register(&mut self, name: &'static str, control: Control) {
+        self.controls.insert(name, control);
+    }
+
+    /// Counts a request.
+    pub fn count(&mut self, call: &CallInfo) {
+        let mut resource = call.resource.clone();
+        if !call.group.is_empty() {
+            resource = format!("{resource}.{}", call.group);
+        }
+        if !call.subresource.is_empty() {
+            resource = format!("{resource}/{}", call.subresource);
+        }
+        *self.requests.entry((resource, call.verb)).or_default() += 1;
+    }
+
+    /// How many requests there were since the last reset, by resource and verb.
+    pub fn requests(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+        self.requests.iter().map(|((resource, verb), count)| (resource.as_str(), *verb, *count))
+    }
+
+    /// Sets all counters of requests to zero.
+    pub fn reset_requests(&mut self) {
+        self.requests.clear();
+    }
+
+    /// The OpenAPI document of a group and version as JSON text.
+    pub fn openapi(&mut self, registry: &Registry, group: &str, version: &str) -> Option<Bytes> {
+        let key = (group.to_owned(), version.to_owned());
+        if let Some((revision, document)) = self.documents.get(&key)
+            && *revision == registry.revision
+        {
+            return document.clone();
+        }
+        let document = openapi::document(registry, group, version)
+            .map(|document| Bytes::from(document.to_string()));
+        self.documents.insert(key, (registry.revision, document.clone()));
+        document
+    }
+}
+
+/// Answers a request to `/sim/v1/...`.
+///
+/// # Errors
+/// `404` for a control that does not exist, and whatever the control refuses.
+pub fn control(
+    sim: &mut Simulation,
+    path: &str,
+    request: &ControlRequest,
+) -> Result<Value, ApiError> {
+    let name = path.split('/').next().unwrap_or_default();
+    match (name, &request.method) {
+        ("requests", &Method::GET) => Ok(requests(&sim.frontend)),
+        ("requests", _) => {
+            let counters = requests(&sim.frontend);
+            sim.frontend.reset_requests();
+            Ok(counters)
+        }
+        ("faults", &Method::GET) => Ok(faults(&sim.frontend.faults)),
+        ("faults", &Method::DELETE) => {
+            sim.frontend.faults.clear();
+            Ok(faults(&sim.frontend.faults))
+        }
+        ("faults", _) => {
+            let rules = match &request.body {
+                Value::Array(rules) => rules.clone(),
+                rule => vec![rule.clone()],
+            };
+            for rule in rules {
+                let rule: Rule = serde_json::from_value(rule).map_err(|error| {
+                    ApiError::new(400, "BadRequest", format!("not a fault rule: {error}"))
+                })?;
+                sim.frontend.faults.add(rule);
+            }
+            Ok(faults(&sim.frontend.faults))
+        }
+        ("speed", &Method::POST | &Method::PUT) => {
+            let speed =
+                request.body["speed"].as_f64().filter(|speed| *speed > 0.0 && speed.is_finite());
+            let speed = speed.ok_or_else(|| {
+                ApiError::new(
+                    400,
+                    "BadRequest",
+                    "speed must be a number above 0, as in {\"speed\": 60}",
+                )
+            })?;
+            sim.set_speed(speed);
+            Ok(json!({"speed": speed}))
+        }
+        ("dump", &Method::GET) => Ok(dump(sim)),
+        _ => match sim.frontend.controls.get(name).copied() {
+            Some(control) => control(sim, request),
+            None => {
+                let known: Vec<&str> = sim.frontend.controls.keys().copied().collect();
+                Err(ApiError::new(
+                    404,
+                    "NotFound",
+                    format!(
+                        "the simulator has no control {name:?}; there are requests, faults, speed, dump{}{}",
+                        if known.is_empty() { "" } else { ", " },
+                        known.join(", ")
+                    ),
+                ))
+            }
+        },
+    }
+}
+
+fn requests(frontend: &Frontend) -> Value {
+    let entries: Vec<Value> = frontend
+        .requests()
+        .map(|(resource, verb, count)| json!({"resource": resource, "verb": verb, "count": count}))
+        .collect();
+    let total: u64 = frontend.requests().map(|(.., count)| count).sum();
+    json!({"total": total, "requests": entries})
+}
+
+fn faults(faults: &Faults) -> Value {
+    let rules: Vec<Value> =
+        faults.rules().map(|(rule, struck)| json!({"rule": rule, "struck": struck})).collect();
+    json!({"calls": faults.calls(), "rules": rules})
+}
+
+fn dump(sim: &Simulation) -> Value {
+    let objects: Vec<Value> = sim
+        .api
+        .registry
+        .iter()
+        .flat_map(|def| sim.api.store.list(&def.resource))
+        .map(|object| (**object).clone())
+        .collect();
+    json!({
+        "kind": "List", "apiVersion": "v1", "items": objects,
+        "metadata": {"resourceVersion": sim.api.store.revision().to_string()},
+    })
+}

@@ -1,0 +1,270 @@
+//! A simulation that runs: behind a lock, on a clock, with a task that does what becomes due.
+//!
+//! On tokio's paused clock and a current-thread runtime a run is deterministic. The lock is never held
+//! across an await.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, stream};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::api::fault::Failure;
+use crate::api::frontend::ExecRequest;
+use crate::api::handle::{self, Response};
+use crate::api::request::Request;
+use crate::api::watch::Watcher;
+use crate::clock::Clock;
+use crate::service::ClusterService;
+use crate::{Simulation, http as face};
+
+/// The error of a body or a request whose connection broke.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was closed by the simulated API server (a fault rule says so)")]
+pub struct ConnectionBroken;
+
+/// The body of a response.
+pub type Body = UnsyncBoxBody<Bytes, ConnectionBroken>;
+
+/// What a face gives its client.
+#[derive(Debug)]
+pub enum Answer {
+    /// A response; the body of a watch goes on.
+    Http(http::Response<Body>),
+    /// The streams of a command.
+    Exec(ExecRequest),
+}
+
+/// A running simulated cluster; clones are handles of the same one.
+///
+/// It ends when [`Cluster::shut_down`] is called or the last handle is dropped.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    simulation: Mutex<Simulation>,
+    clock: Clock,
+    /// The store's revision.
+    revision: watch::Sender<u64>,
+    /// Told when the next deadline may have changed.
+    wake: Arc<Notify>,
+    stop: watch::Sender<bool>,
+}
+
+impl Inner {
+    fn with<T>(&self, work: impl FnOnce(&mut Simulation, Timestamp) -> T) -> T {
+        let (result, _next) = self.step(work);
+        self.wake.notify_one();
+        result
+    }
+
+    /// Works on an up-to-date simulation; also returns when it has something to do next.
+    fn step<T>(
+        &self,
+        work: impl FnOnce(&mut Simulation, Timestamp) -> T,
+    ) -> (T, Option<Timestamp>) {
+        let now = self.clock.now();
+        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        simulation.run_due(now);
+        simulation.arrive(now);
+        let result = work(&mut simulation, now);
+        let next = simulation.run_due(now);
+        let revision = simulation.api.store.revision();
+        drop(simulation);
+        self.revision.send_if_modified(|known| {
+            let changed = *known != revision;
+            *known = revision;
+            changed
+        });
+        (result, next)
+    }
+}
+
+impl Cluster {
+    /// Starts a simulation on the current tokio runtime.
+    pub fn start(simulation: Simulation, clock: Clock) -> Self {
+        let inner = Arc::new(Inner {
+            revision: watch::Sender::new(simulation.api.store.revision()),
+            simulation: Mutex::new(simulation),
+            clock,
+            wake: Arc::new(Notify::new()),
+            stop: watch::Sender::new(false),
+        });
+        let drive = drive(Arc::downgrade(&inner), Arc::clone(&inner.wake), inner.stop.subscribe());
+        tokio::spawn(drive);
+        Self { inner }
+    }
+
+    /// Works on the simulation at the current time; everything that is due was done before.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Simulation, Timestamp) -> T) -> T {
+        self.inner.with(work)
+    }
+
+    /// The current time of the cluster.
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// Counts crashes that fault rules asked for; changes when a client has to be ended.
+    pub fn crashes(&self) -> watch::Receiver<u64> {
+        self.with(|simulation, _| simulation.frontend.faults.crashes())
+    }
+
+    /// A service for `kube::Client::new(service, "default")`.
+    pub fn client_service(&self) -> ClusterService {
+        ClusterService::new(self.clone())
+    }
+
+    /// Serves HTTP on 127.0.0.1; port 0 chooses a free one.
+    ///
+    /// # Errors
+    /// When the port cannot be bound.
+    pub async fn serve(&self, port: u16) -> std::io::Result<SocketAddr> {
+        face::serve(self.clone(), port).await
+    }
+
+    /// Ends the cluster: the driver stops, watches end, servers stop accepting.
+    pub fn shut_down(&self) {
+        self.inner.stop.send_replace(true);
+    }
+
+    /// Resolves when the cluster is shut down.
+    pub async fn stopped(&self) {
+        let mut stop = self.inner.stop.subscribe();
+        // An error means that the sender is gone, which ends the cluster as well.
+        drop(stop.wait_for(|stopped| *stopped).await);
+    }
+
+    /// Answers a request, with the faults that rules ask for.
+    ///
+    /// # Errors
+    /// When a rule breaks the connection.
+    pub async fn respond(&self, request: Request) -> Result<Answer, ConnectionBroken> {
+        let plan = self.with(|simulation, _| handle::intercept(simulation, &request));
+        if !plan.delay.is_zero() {
+            sleep_until(Instant::now() + plan.delay).await;
+        }
+        if let Some(failure) = plan.before {
+            return self.fail(failure).await;
+        }
+        let response = self.with(|simulation, now| handle::handle(simulation, now, &request));
+        if let Some(failure) = plan.after {
+            return self.fail(failure).await;
+        }
+        Ok(match response {
+            Response::Full(response) => Answer::Http(response.map(full)),
+            Response::Exec(request) => Answer::Exec(request),
+            Response::Watch(watcher) => {
+                let body = StreamBody::new(self.watch_frames(watcher)).boxed_unsync();
+                let mut response = http::Response::new(body);
+                response.headers_mut().insert(
+                    http::header::CONTENT_TYPE,
+                    http::HeaderValue::from_static("application/json"),
+                );
+                Answer::Http(response)
+            }
+        })
+    }
+
+    async fn fail(&self, failure: Failure) -> Result<Answer, ConnectionBroken> {
+        match failure {
+            Failure::Status(error) => Ok(Answer::Http(handle::failure(&error).map(full))),
+            Failure::Reset => Err(ConnectionBroken),
+            Failure::Hang => std::future::pending().await,
+            Failure::Crash => {
+                self.with(|simulation, _| simulation.frontend.faults.crash());
+                std::future::pending().await
+            }
+        }
+    }
+
+    fn watch_frames(
+        &self,
+        watcher: Box<Watcher>,
+    ) -> impl Stream<Item = Result<Frame<Bytes>, ConnectionBroken>> + use<> {
+        let changes = self.inner.revision.subscribe();
+        let stop = self.inner.stop.subscribe();
+        // Weak, so that a watch does not keep the cluster alive.
+        let state = Some((watcher, changes, stop, Arc::downgrade(&self.inner)));
+        stream::unfold(state, async |state| {
+            let (mut watcher, mut changes, mut stop, inner) = state?;
+            loop {
+                // Seen before the log is read: what comes later wakes us up.
+                changes.borrow_and_update();
+                let strong = inner.upgrade().filter(|_| !*stop.borrow())?;
+                let output = strong.with(|simulation, now| {
+                    watcher.poll(&simulation.api.store, &mut simulation.frontend.faults, now)
+                });
+                let next = strong.clock.instant_of(output.next);
+                drop(strong);
+                if !output.bytes.is_empty() {
+                    let frame = Ok(Frame::data(Bytes::from(output.bytes)));
+                    let rest = (!output.ended).then_some((watcher, changes, stop, inner));
+                    return Some((frame, rest));
+                }
+                if output.ended {
+                    return None;
+                }
+                tokio::select! {
+                    biased;
+                    changed = changes.changed() => changed.ok()?,
+                    _ = stop.changed() => return None,
+                    () = sleep_until(next) => {}
+                }
+            }
+        })
+    }
+}
+
+/// Does what becomes due, until the cluster ends.
+async fn drive(inner: Weak<Inner>, wake: Arc<Notify>, mut stop: watch::Receiver<bool>) {
+    /// How long the driver sleeps when nothing is due.
+    const IDLE: Duration = Duration::from_secs(3600);
+    loop {
+        let Some(strong) = inner.upgrade() else { return };
+        let ((), next) = strong.step(|_, _| ());
+        let until =
+            next.map_or_else(|| Instant::now() + IDLE, |next| strong.clock.instant_of(next));
+        drop(strong);
+        tokio::select! {
+            biased;
+            _ = stop.changed() => return,
+            () = wake.notified() => {}
+            () = sleep_until(until) => {}
+        }
+    }
+}
+
+fn full(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Writes a kubeconfig for the server at `address`, with the context `kata-sim`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_kubeconfig(path: &Path, address: SocketAddr) -> std::io::Result<()> {
+    // JSON is YAML.
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "kata-sim",
+        "clusters": [{"name": "kata-sim", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "kata-sim", "user": {}}],
+        "contexts": [{
+            "name": "kata-sim",
+            "context": {"cluster": "kata-sim", "user": "kata-sim", "namespace": "default"},
+        }],
+    });
+    std::fs::write(path, format!("{config:#}\n"))
+}

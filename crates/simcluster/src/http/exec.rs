@@ -1,0 +1,170 @@
+//! Commands in containers over WebSocket, in the protocols `v5.channel.k8s.io` and
+//! `v4.channel.k8s.io`.
+//!
+//! It carries bytes; what a command does is the exec hook's business.
+
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::api::ApiError;
+use crate::api::frontend::{ExecOutcome, ExecRequest};
+use crate::cluster::Cluster;
+
+/// The channels: the first byte of every message.
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+/// In v5, a message that closes the channel that its second byte names.
+const CLOSE: u8 = 255;
+
+/// Commands that read more commands from a terminal.
+const SHELLS: &[&str] = &["sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh"];
+
+/// Accepts the upgrade and runs the command.
+pub(super) fn upgrade(
+    upgrade: WebSocketUpgrade,
+    cluster: Cluster,
+    request: ExecRequest,
+) -> Response {
+    upgrade.protocols(["v5.channel.k8s.io", "v4.channel.k8s.io"]).on_upgrade(
+        async move |mut socket| {
+            // The client has gone if this fails, and there is nobody to tell.
+            drop(serve(&mut socket, &cluster, &request).await);
+        },
+    )
+}
+
+async fn serve(
+    socket: &mut WebSocket,
+    cluster: &Cluster,
+    request: &ExecRequest,
+) -> Result<(), axum::Error> {
+    let shell = matches!(request.argv.as_slice(), [program] if SHELLS.contains(&program.as_str()));
+    let status = if request.tty && request.stdin && shell {
+        terminal(socket, cluster, request).await?
+    } else {
+        let mut input = Vec::new();
+        while request.stdin
+            && let Some(part) = read_stdin(socket).await?
+        {
+            input.extend_from_slice(&part);
+        }
+        let outcome = run(cluster, request, &input);
+        report(socket, outcome).await?
+    };
+    send(socket, ERROR, status.to_string().as_bytes()).await?;
+    socket.send(Message::Close(None)).await
+}
+
+/// A shell: each line is a command of its own.
+async fn terminal(
+    socket: &mut WebSocket,
+    cluster: &Cluster,
+    request: &ExecRequest,
+) -> Result<Value, axum::Error> {
+    const PROMPT: &[u8] = b"(simulated) # ";
+    let mut line = Vec::new();
+    let mut last = success();
+    send(socket, STDOUT, PROMPT).await?;
+    while let Some(part) = read_stdin(socket).await? {
+        for byte in part.iter().copied() {
+            match byte {
+                // Ctrl-D
+                4 if line.is_empty() => return Ok(last),
+                b'\r' | b'\n' => {
+                    send(socket, STDOUT, b"\r\n").await?;
+                    let text = String::from_utf8_lossy(&line).trim().to_owned();
+                    line.clear();
+                    if text == "exit" {
+                        return Ok(last);
+                    }
+                    if !text.is_empty() {
+                        let argv = vec![request.argv[0].clone(), "-c".to_owned(), text];
+                        let command = ExecRequest { argv, ..request.clone() };
+                        let mut outcome = run(cluster, &command, b"");
+                        if let Ok(outcome) = &mut outcome {
+                            outcome.stdout = crlf(&outcome.stdout);
+                            outcome.stderr = crlf(&outcome.stderr);
+                        }
+                        last = report(socket, outcome).await?;
+                    }
+                    send(socket, STDOUT, PROMPT).await?;
+                }
+                // Backspace
+                8 | 127 => {
+                    if line.pop().is_some() {
+                        send(socket, STDOUT, b"\x08 \x08").await?;
+                    }
+                }
+                byte => {
+                    line.push(byte);
+                    send(socket, STDOUT, &[byte]).await?;
+                }
+            }
+        }
+    }
+    Ok(last)
+}
+
+fn crlf(text: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(text).replace('\n', "\r\n").into_bytes()
+}
+
+fn run(cluster: &Cluster, request: &ExecRequest, input: &[u8]) -> Result<ExecOutcome, ApiError> {
+    cluster.with(|simulation, _| match simulation.frontend.exec {
+        Some(hook) => hook(&mut simulation.world, &simulation.api, request, input),
+        None => Err(ApiError::new(501, "NotImplemented", "the pod is simulated")),
+    })
+}
+
+/// Sends what a command wrote; returns the Status to end with.
+async fn report(
+    socket: &mut WebSocket,
+    outcome: Result<ExecOutcome, ApiError>,
+) -> Result<Value, axum::Error> {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return Ok(error.to_status()),
+    };
+    for (channel, output) in [(STDOUT, &outcome.stdout), (STDERR, &outcome.stderr)] {
+        for part in output.chunks(32 << 10) {
+            send(socket, channel, part).await?;
+        }
+    }
+    if outcome.exit_code == 0 {
+        return Ok(success());
+    }
+    Ok(json!({
+        "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+        "message": format!("command terminated with non-zero exit code: exit status {}", outcome.exit_code),
+        "details": {"causes": [{"reason": "ExitCode", "message": outcome.exit_code.to_string()}]},
+    }))
+}
+
+fn success() -> Value {
+    json!({"metadata": {}, "status": "Success"})
+}
+
+/// The next bytes of standard input; `None` at its end.
+async fn read_stdin(socket: &mut WebSocket) -> Result<Option<Bytes>, axum::Error> {
+    while let Some(message) = socket.recv().await {
+        if let Message::Binary(bytes) = message? {
+            match bytes.first() {
+                Some(&STDIN) => return Ok(Some(bytes.slice(1..))),
+                Some(&CLOSE) if bytes.get(1) == Some(&STDIN) => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn send(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> Result<(), axum::Error> {
+    let mut message = Vec::with_capacity(bytes.len() + 1);
+    message.push(channel);
+    message.extend_from_slice(bytes);
+    socket.send(Message::Binary(message.into())).await
+}

@@ -1,0 +1,5 @@
+//! Tests of the simulated cluster at its boundaries.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod kube_client;
