@@ -18,6 +18,7 @@ pub mod api;
 pub mod clock;
 pub mod cluster;
 pub mod http;
+pub mod mco;
 pub mod resource;
 pub mod service;
 pub mod simulation;

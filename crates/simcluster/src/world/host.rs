@@ -77,6 +77,8 @@ pub struct Host {
     pub staged_extensions: Option<BTreeSet<String>>,
     /// What goes wrong.
     pub faults: BTreeSet<NodeFault>,
+    /// The MachineConfigPool whose configuration it first boots; that of its role if `None`.
+    pub ignition_pool: Option<String>,
     /// The last failure that the machine-config daemon recorded, until it succeeds.
     pub daemon_failure: Option<String>,
     /// The kernel's version, as `uname -r` shows it.

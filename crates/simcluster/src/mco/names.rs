@@ -1,0 +1,64 @@
+//! Annotation keys, labels and other fixed names of the Machine Config Operator.
+
+/// The API version of all its kinds.
+pub(super) const API_VERSION: &str = "machineconfiguration.openshift.io/v1";
+
+/// The namespace of the operator, where its Events are.
+pub const NAMESPACE: &str = "openshift-machine-config-operator";
+
+/// Label of a MachineConfig: the role that it is for.
+pub const ROLE: &str = "machineconfiguration.openshift.io/role";
+/// Annotation of a node: the rendered configuration that it runs.
+pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+/// Annotation of a node: the rendered configuration that it shall run.
+pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+/// Annotation of a node: `Done`, `Working`, `Degraded` or `Unreconcilable`.
+pub const STATE: &str = "machineconfiguration.openshift.io/state";
+/// Annotation of a node: why it is degraded.
+pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+/// Annotation of a node: `Rebooting` from the start of a reboot until the daemon is back.
+pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+/// Annotation of a node: the drain or uncordon that the daemon asks for.
+pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+/// Annotation of a node: the drain or uncordon that was done last.
+pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+/// Annotation of a node: the configuration of its first boot.
+pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
+/// Annotation of a node: its first pool's labels have been put on it.
+pub(super) const POOL_LABELS_APPLIED: &str =
+    "machineconfiguration.openshift.io/customPoolLabelsApplied";
+/// Annotation of a node: how the control plane is laid out.
+pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
+/// Annotation of a MachineConfig: the controller that wrote it.
+pub(super) const GENERATED_BY: &str =
+    "machineconfiguration.openshift.io/generated-by-controller-version";
+/// Annotation of a rendered MachineConfig: the release.
+pub(super) const RELEASE_VERSION: &str = "machineconfiguration.openshift.io/release-image-version";
+/// Annotation of a rendered MachineConfig whose image is not the release's.
+pub(super) const OS_IMAGE_OVERRIDDEN: &str =
+    "machineconfiguration.openshift.io/os-image-url-overridden";
+/// Annotation of a ContainerRuntimeConfig: what its MachineConfigs' names end in.
+pub(super) const NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
+
+/// The version that this operator reports as its own.
+pub(super) const CONTROLLER_VERSION: &str = "simulated";
+/// The Ignition version of rendered configurations.
+pub(super) const IGNITION_VERSION: &str = "3.5.0";
+/// Taint of nodes that wait for their update.
+pub(super) const UPDATE_TAINT: &str = "UpdateInProgress";
+
+/// The extensions that the operating system offers, with the packages of each.
+pub(super) const EXTENSIONS: &[(&str, &[&str])] = &[
+    ("ipsec", &["NetworkManager-libreswan", "libreswan"]),
+    ("kerberos", &["krb5-workstation", "libkadm5"]),
+    ("kernel-devel", &["kernel-devel", "kernel-headers"]),
+    ("sandboxed-containers", &["kata-containers"]),
+    ("sysstat", &["sysstat"]),
+    ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
+    ("usbguard", &["usbguard"]),
+];
+
+/// The extensions of a list that the operating system does not offer.
+pub(super) fn unknown_extensions<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    names.filter(|name| EXTENSIONS.iter().all(|(known, _)| known != name)).collect()
+}

@@ -1,0 +1,205 @@
+//! Which pool a node belongs to, and which objects a label selector chooses.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// The pool that governs a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Membership {
+    /// No pool's selector matches.
+    None,
+    /// This pool.
+    Pool(String),
+    /// That many custom pools: an error, and no pool counts the node.
+    Conflict(usize),
+}
+
+/// Whether a label selector chooses an object; a missing or empty one chooses nothing here.
+pub(super) fn selects(selector: &Value, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    let equal = selector["matchLabels"].as_object();
+    let expressions = selector["matchExpressions"].as_array();
+    if equal.is_none_or(serde_json::Map::is_empty) && expressions.is_none_or(Vec::is_empty) {
+        return false;
+    }
+    equal.into_iter().flatten().all(|(key, value)| labels[key.as_str()] == *value)
+        && expressions.into_iter().flatten().all(|expression| {
+            let value = &labels[expression["key"].as_str().unwrap_or_default()];
+            let listed =
+                expression["values"].as_array().is_some_and(|values| values.contains(value));
+            match expression["operator"].as_str() {
+                Some("In") => value.is_string() && listed,
+                Some("NotIn") => !listed,
+                Some("Exists") => value.is_string(),
+                Some("DoesNotExist") => value.is_null(),
+                _ => false,
+            }
+        })
+}
+
+/// A selector as text, for messages.
+pub(super) fn describe(selector: &Value) -> String {
+    let equal = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut parts: Vec<String> =
+        equal.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let values = values.join(",");
+        parts.push(match expression["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    parts.join(",")
+}
+
+/// The object's name.
+pub(super) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The value of an annotation; empty if there is none.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
+}
+
+/// The pools whose selectors match the node.
+struct Matches<'a> {
+    master: bool,
+    worker: bool,
+    custom: Vec<&'a str>,
+}
+
+impl<'a> Matches<'a> {
+    fn of(pools: &'a [Arc<Value>], node: &Value) -> Self {
+        let mut matches = Self { master: false, worker: false, custom: Vec::new() };
+        if node["metadata"]["labels"]["kubernetes.io/os"] == "windows" {
+            return matches;
+        }
+        for pool in pools.iter().filter(|pool| selects(&pool["spec"]["nodeSelector"], node)) {
+            match name(pool) {
+                "master" => matches.master = true,
+                "worker" => matches.worker = true,
+                custom => matches.custom.push(custom),
+            }
+        }
+        matches
+    }
+}
+
+/// The pool that governs the node.
+pub(super) fn membership(pools: &[Arc<Value>], node: &Value) -> Membership {
+    let matches = Matches::of(pools, node);
+    match matches.custom.as_slice() {
+        [_, _, ..] => Membership::Conflict(matches.custom.len()),
+        _ if matches.master => Membership::Pool("master".to_owned()),
+        [custom] => Membership::Pool((*custom).to_owned()),
+        [] if matches.worker => Membership::Pool("worker".to_owned()),
+        [] => Membership::None,
+    }
+}
+
+/// The pools that a change of the node may concern: its own, and `worker` behind a custom one.
+pub(super) fn concerned(pools: &[Arc<Value>], node: &Value) -> Vec<String> {
+    let matches = Matches::of(pools, node);
+    match matches.custom.as_slice() {
+        [_, _, ..] => Vec::new(),
+        _ if matches.master => vec!["master".to_owned()],
+        custom => custom
+            .iter()
+            .copied()
+            .chain(matches.worker.then_some("worker"))
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+/// Why a node that several custom pools select is left alone.
+pub(super) fn conflict_message(node: &str, customs: usize) -> String {
+    format!("node {node} belongs to {customs} custom roles, cannot proceed with this Node")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pools() -> Vec<Arc<Value>> {
+        ["infra", "kata-oc", "master", "worker"]
+            .into_iter()
+            .map(|name| {
+                Arc::new(json!({
+                    "metadata": {"name": name},
+                    "spec": {"nodeSelector": {"matchLabels": {
+                        (format!("node-role.kubernetes.io/{name}")): ""}}},
+                }))
+            })
+            .collect()
+    }
+
+    fn node(roles: &[&str]) -> Value {
+        let labels: serde_json::Map<String, Value> = roles
+            .iter()
+            .map(|role| (format!("node-role.kubernetes.io/{role}"), json!("")))
+            .collect();
+        json!({"metadata": {"name": "n", "labels": labels}})
+    }
+
+    /// Rule 13: master before a single custom pool before worker; two custom pools are an error.
+    #[test]
+    fn one_pool_governs_a_node() {
+        let pool = |name: &str| Membership::Pool(name.to_owned());
+        for (roles, expected, concerned_pools) in [
+            (&["worker"][..], pool("worker"), &["worker"][..]),
+            (&["worker", "kata-oc"], pool("kata-oc"), &["kata-oc", "worker"]),
+            (&["kata-oc"], pool("kata-oc"), &["kata-oc"]),
+            (&["master", "worker"], pool("master"), &["master"]),
+            (&["master", "worker", "kata-oc"], pool("master"), &["master"]),
+            (&["worker", "kata-oc", "infra"], Membership::Conflict(2), &[]),
+            (&["master", "kata-oc", "infra"], Membership::Conflict(2), &[]),
+            (&["other"], Membership::None, &[]),
+        ] {
+            assert_eq!(membership(&pools(), &node(roles)), expected, "{roles:?}");
+            assert_eq!(concerned(&pools(), &node(roles)), concerned_pools, "{roles:?}");
+        }
+        let mut windows = node(&["worker"]);
+        windows["metadata"]["labels"]["kubernetes.io/os"] = json!("windows");
+        assert_eq!(membership(&pools(), &windows), Membership::None);
+    }
+
+    #[test]
+    fn selectors_choose_as_in_kubernetes() {
+        let object = json!({"metadata": {"labels": {"role": "kata-oc"}}});
+        for (selector, expected) in [
+            (json!(null), false),
+            (json!({}), false),
+            (json!({"matchLabels": {"role": "kata-oc"}}), true),
+            (json!({"matchLabels": {"role": "worker"}}), false),
+            (
+                json!({"matchExpressions": [{"key": "role", "operator": "In",
+                "values": ["worker", "kata-oc"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "role", "operator": "NotIn",
+                "values": ["worker"]}]}),
+                true,
+            ),
+            (json!({"matchExpressions": [{"key": "other", "operator": "Exists"}]}), false),
+            (json!({"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}), true),
+            (json!({"matchExpressions": [{"key": "role", "operator": "Near"}]}), false),
+        ] {
+            assert_eq!(selects(&selector, &object), expected, "{selector}");
+        }
+    }
+}
