@@ -1,13 +1,41 @@
 //! OpenAPI v3 documents per group and version: what `kubectl explain` and kubectl's field validation read.
+//!
+//! Documents are made when asked for and not kept: with the descriptions of built-in kinds they are
+//! large, and kubectl caches them by hash.
 
-use serde_json::{Value, json};
+mod paths;
+mod schemas;
 
-use super::registry::Registry;
+use serde_json::{Map, Value, json};
+
+use super::registry::{Registry, ResourceDef};
 
 /// The document of a group and version; `None` if nothing of it is served.
 pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    registry
+    let defs: Vec<&ResourceDef> = registry
         .iter()
-        .any(|def| def.resource.group == group && def.version == version)
-        .then(|| json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.34.0"}, "paths": {}}))
+        .map(|def| &**def)
+        .filter(|def| def.resource.group == group && def.version == version)
+        .collect();
+    if defs.is_empty() {
+        return None;
+    }
+    let mut served = Map::new();
+    for def in &defs {
+        paths::add(&mut served, def);
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.34.0"},
+        "paths": served,
+        "components": {"schemas": schemas::of(&defs)},
+    }))
 }
+
+/// `x-kubernetes-group-version-kind` of operations; schemas have a list of them.
+fn group_version_kind(def: &ResourceDef) -> Value {
+    json!({"group": def.resource.group, "version": def.version, "kind": def.kind})
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ mod validate;
 use serde_json::Value;
 
 pub use builtin::{builtin, decode_error};
+pub(in crate::api) use builtin::{definition, openapi_generator};
 use node::{Node, NodeId};
 
 use super::error::FieldError;
