@@ -42,7 +42,9 @@ pub fn intercept(sim: &mut Simulation, request: &Request) -> Plan {
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let Ok(verb) = target.verb(request.method(), &query) else { return Plan::default() };
     let mut call = call_info(&target, verb, &query, request);
-    if call.name.is_empty() && verb == "create" {
+    // A POST names its object in the body, which only fault rules need to know this early.
+    let rules = sim.frontend.faults.rules().next().is_some();
+    if rules && call.name.is_empty() && verb == "create" {
         let object = body::object(request).unwrap_or_default();
         call.name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     }

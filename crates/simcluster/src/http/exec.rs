@@ -3,7 +3,7 @@
 //!
 //! It carries bytes; what a command does is the exec hook's business.
 
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -47,16 +47,20 @@ async fn serve(
         terminal(socket, cluster, request).await?
     } else {
         let mut input = Vec::new();
+        // A terminal's input does not end; only a shell reads it.
         while request.stdin
+            && !request.tty
             && let Some(part) = read_stdin(socket).await?
         {
             input.extend_from_slice(&part);
         }
         let outcome = run(cluster, request, &input);
-        report(socket, outcome).await?
+        report(socket, request.tty, outcome).await?
     };
     send(socket, ERROR, status.to_string().as_bytes()).await?;
-    socket.send(Message::Close(None)).await
+    // Anything but a normal closure is an error to kubectl, even after the Status.
+    let close = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+    socket.send(Message::Close(Some(close))).await
 }
 
 /// A shell: each line is a command of its own.
@@ -89,7 +93,7 @@ async fn terminal(
                             outcome.stdout = crlf(&outcome.stdout);
                             outcome.stderr = crlf(&outcome.stderr);
                         }
-                        last = report(socket, outcome).await?;
+                        last = report(socket, true, outcome).await?;
                     }
                     send(socket, STDOUT, PROMPT).await?;
                 }
@@ -123,13 +127,16 @@ fn run(cluster: &Cluster, request: &ExecRequest, input: &[u8]) -> Result<ExecOut
 /// Sends what a command wrote; returns the Status to end with.
 async fn report(
     socket: &mut WebSocket,
+    tty: bool,
     outcome: Result<ExecOutcome, ApiError>,
 ) -> Result<Value, axum::Error> {
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => return Ok(error.to_status()),
     };
-    for (channel, output) in [(STDOUT, &outcome.stdout), (STDERR, &outcome.stderr)] {
+    // A terminal has one stream for both.
+    let stderr = if tty { STDOUT } else { STDERR };
+    for (channel, output) in [(STDOUT, &outcome.stdout), (stderr, &outcome.stderr)] {
         for part in output.chunks(32 << 10) {
             send(socket, channel, part).await?;
         }

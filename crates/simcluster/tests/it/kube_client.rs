@@ -22,7 +22,7 @@ fn epoch() -> jiff::Timestamp {
 }
 
 /// A running cluster without controllers, and with the namespace `default`.
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     let cluster = Cluster::start(Simulation::new(epoch(), Vec::new()), Clock::starting_at(epoch()));
     cluster.with(|sim, now| {
         let writer = simcluster::api::server::Writer { manager: "test", now };
@@ -33,17 +33,17 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn client(cluster: &Cluster) -> Client {
+pub(crate) fn client(cluster: &Cluster) -> Client {
     Client::new(cluster.client_service(), "default")
 }
 
-async fn http_client(cluster: &Cluster) -> Client {
+pub(crate) async fn http_client(cluster: &Cluster) -> Client {
     let address = cluster.serve(0).await.unwrap();
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     Client::try_from(config).unwrap()
 }
 
-fn config_map(name: &str, value: &str) -> ConfigMap {
+pub(crate) fn config_map(name: &str, value: &str) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
