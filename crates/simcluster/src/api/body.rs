@@ -29,6 +29,14 @@ pub fn object(request: &Request) -> Result<Value, ApiError> {
     }
 }
 
+/// Reads a JSON body of whatever content type; an empty one is null.
+///
+/// # Errors
+/// `400` for malformed text.
+pub fn control(request: &Request) -> Result<Value, ApiError> {
+    if request.body().is_empty() { Ok(Value::Null) } else { json_text(request.body()) }
+}
+
 /// Reads the body of a PATCH.
 ///
 /// # Errors

@@ -57,16 +57,7 @@ pub fn handle(sim: &mut Simulation, now: Timestamp, request: &Request) -> Respon
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let answer = match Route::parse(request.uri().path()) {
         Route::Object(target) => object(sim, now, request, &target, &query),
-        Route::Control(path) => body::object(request).and_then(|body| {
-            let rest = path.split_once('/').map_or("", |(_, rest)| rest).to_owned();
-            let control = ControlRequest {
-                method: request.method().clone(),
-                path: rest,
-                query: query.clone(),
-                body,
-            };
-            frontend::control(sim, &path, &control).map(|value| json_answer(200, &value))
-        }),
+        Route::Control(path) => control(sim, request, &path, query),
         route => meta(sim, request, &route),
     };
     answer.unwrap_or_else(|error| Response::Full(failure(&error)))
@@ -81,6 +72,22 @@ pub fn failure(error: &ApiError) -> http::Response<Bytes> {
         response.headers_mut().insert(header::RETRY_AFTER, value);
     }
     response
+}
+
+/// The simulator's own endpoints; their bodies are JSON whatever their type is said to be.
+fn control(
+    sim: &mut Simulation,
+    request: &Request,
+    path: &str,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let control = ControlRequest {
+        method: request.method().clone(),
+        path: path.split_once('/').map_or("", |(_, rest)| rest).to_owned(),
+        query,
+        body: body::control(request)?,
+    };
+    frontend::control(sim, path, &control).map(|value| json_answer(200, &value))
 }
 
 /// What is not about objects: versions, health, discovery, OpenAPI.

@@ -3,6 +3,8 @@
 //!
 //! It carries bytes; what a command does is the exec hook's business.
 
+use std::time::Duration;
+
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use bytes::Bytes;
@@ -19,6 +21,9 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 /// In v5, a message that closes the channel that its second byte names.
 const CLOSE: u8 = 255;
+
+/// How long the client may take to close the connection.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Commands that read more commands from a terminal.
 const SHELLS: &[&str] = &["sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh"];
@@ -60,7 +65,13 @@ async fn serve(
     send(socket, ERROR, status.to_string().as_bytes()).await?;
     // Anything but a normal closure is an error to kubectl, even after the Status.
     let close = CloseFrame { code: close_code::NORMAL, reason: "".into() };
-    socket.send(Message::Close(Some(close))).await
+    socket.send(Message::Close(Some(close))).await?;
+    // Closing a socket with unread bytes, such as the terminal's size, would reset the connection
+    // before the client has read the last message.
+    let drain = async { while let Some(Ok(_)) = socket.recv().await {} };
+    // A client that never closes is cut off.
+    drop(tokio::time::timeout(DRAIN, drain).await);
+    Ok(())
 }
 
 /// A shell: each line is a command of its own.
