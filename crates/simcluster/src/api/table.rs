@@ -25,7 +25,7 @@ pub fn columns(def: &ResourceDef) -> Vec<Value> {
         .iter()
         .map(|(name, kind, priority)| {
             let format = if *name == "Name" { "name" } else { "" };
-            column(name, kind, format, "", json!(priority))
+            column(name, kind, format, "", i64::from(*priority))
         })
         .collect()
 }
@@ -39,7 +39,7 @@ pub fn cells(def: &ResourceDef, object: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-fn column(name: &str, kind: &str, format: &str, description: &str, priority: Value) -> Value {
+fn column(name: &str, kind: &str, format: &str, description: &str, priority: i64) -> Value {
     json!({
         "name": name, "type": kind, "format": format, "description": description,
         "priority": priority,
@@ -80,9 +80,9 @@ fn age_column() -> Value {
 }
 
 fn custom_columns(custom: &CustomDef) -> Vec<Value> {
-    let mut columns = vec![column("Name", "string", "name", "", json!(0))];
+    let mut columns = vec![column("Name", "string", "name", "", 0)];
     if custom.columns.is_empty() {
-        columns.push(column("Age", "date", "", "", json!(0)));
+        columns.push(column("Age", "date", "", "", 0));
     }
     columns.extend(custom.columns.iter().map(|given| {
         let text = |key: &str| given[key].as_str().unwrap_or_default();
@@ -93,7 +93,7 @@ fn custom_columns(custom: &CustomDef) -> Vec<Value> {
             ),
             description => description.to_owned(),
         };
-        let priority = json!(given["priority"].as_i64().unwrap_or(0));
+        let priority = given["priority"].as_i64().unwrap_or(0);
         column(text("name"), text("type"), text("format"), &description, priority)
     }));
     columns

@@ -17,6 +17,7 @@ fn now() -> Timestamp {
 }
 
 fn custom(columns: Value) -> ResourceDef {
+    let Value::Array(columns) = columns else { panic!("columns are a list") };
     ResourceDef {
         resource: Resource::new("sim.example.com", "widgets"),
         version: "v1".into(),
@@ -31,7 +32,7 @@ fn custom(columns: Value) -> ResourceDef {
         generation: true,
         custom: Some(Arc::new(CustomDef {
             schema: Default::default(),
-            columns: columns.as_array().unwrap().clone(),
+            columns,
             selectable_fields: Vec::new(),
         })),
     }
