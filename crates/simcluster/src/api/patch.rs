@@ -2,27 +2,54 @@
 //!
 //! Pure functions on JSON values; who may patch what is decided elsewhere.
 
-use serde_json::Value;
+mod operations;
+mod strategic;
+
+use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::registry::ResourceDef;
 
+/// How many operations a JSON patch may have.
+const MAX_OPERATIONS: usize = 10_000;
+
 /// Applies an RFC 6902 patch.
 ///
+/// As in the real server, a `test` for null passes where nothing is, and negative indices count from
+/// the end of a list.
+///
 /// # Errors
-/// `422 Invalid` if an operation cannot be applied.
+/// `422 Invalid` if an operation cannot be applied, `400` if the patch is not a list of operations,
+/// `413` if there are too many.
 pub fn json(object: &Value, patch: &Value) -> Result<Value, ApiError> {
-    let invalid = || {
-        ApiError::new(
-            422,
-            "Invalid",
-            "the server rejected our request due to an error in our request",
-        )
+    let Value::Array(operations) = patch else {
+        return Err(ApiError::new(
+            400,
+            "BadRequest",
+            "the body of a JSON patch must be a list of operations",
+        ));
     };
-    let operations: json_patch::Patch =
-        serde_json::from_value(patch.clone()).map_err(|_error| invalid())?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            ),
+        ));
+    }
     let mut patched = object.clone();
-    json_patch::patch(&mut patched, &operations).map_err(|_error| invalid())?;
+    for operation in operations {
+        if operations::apply(&mut patched, operation).is_none() {
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            )
+            .with_details(json!({})));
+        }
+    }
     Ok(patched)
 }
 
@@ -30,8 +57,19 @@ pub fn json(object: &Value, patch: &Value) -> Result<Value, ApiError> {
 ///
 /// # Errors
 /// `400` for a malformed patch, `415` for a custom resource.
-pub fn strategic(_def: &ResourceDef, object: &Value, patch: &Value) -> Result<Value, ApiError> {
-    let mut patched = object.clone();
-    json_patch::merge(&mut patched, patch);
-    Ok(patched)
+pub fn strategic(def: &ResourceDef, object: &Value, patch: &Value) -> Result<Value, ApiError> {
+    if def.custom.is_some() {
+        return Err(ApiError::new(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )
+        .with_details(json!({})));
+    }
+    strategic::merge(def, object, patch)
+        .map_err(|problem| ApiError::new(400, "BadRequest", problem))
 }
+
+#[cfg(test)]
+mod tests;
