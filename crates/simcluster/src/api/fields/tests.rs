@@ -1,5 +1,7 @@
 //! Who owns what after applies and updates, case by case.
 
+#![expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! What patches make of objects, case by case.
 
+#![expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
