@@ -115,6 +115,10 @@ catalogue! {
         cause: "The API server refused a write.",
         fix: "See the message; often a permission is missing, or another field manager owns the field."
     }
+    KATA1018 PlatformUnsupported Error {
+        cause: "The API server does not serve machineconfiguration.openshift.io, and this version installs Kata only where the Machine Config Operator changes the nodes.",
+        fix: "Use a cluster with the Machine Config Operator; nothing was changed on this one."
+    }
     KATA2101 NodeInTwoPools Error {
         cause: "The node matches the selectors of two custom MachineConfigPools, so the Machine Config Operator ignores it.",
         fix: "Remove one of the pools' labels from the node."

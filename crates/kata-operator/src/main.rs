@@ -1,3 +1,133 @@
-//! The `kata-operator` binary.
+//! The `kata-operator` binary: arguments in, exit code out. Nothing else is here.
 
-fn main() {}
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser as _;
+use kata_operator::arguments::{
+    Arguments, Command, EnvVars, Exit, Process, Run, RunArguments, resolve,
+};
+use kata_operator::client::connect::{ConnectError, check, connect};
+use kata_operator::error::chain;
+use kata_operator::settings::LogFormat;
+use kata_operator::{RunError, manifests};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let exit = match Arguments::parse().command {
+        Command::Run(arguments) => run(&arguments),
+        Command::Crd => print(manifests::crds()),
+        Command::Manifests(arguments) => print(manifests::manifests(&arguments)),
+        Command::Version => {
+            print(Ok(concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n").to_owned()))
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+fn print(text: Result<String, manifests::ManifestError>) -> Exit {
+    let written = match text {
+        Ok(text) => std::io::stdout().lock().write_all(text.as_bytes()),
+        Err(error) => return complain(Exit::Failed, &error),
+    };
+    match written {
+        Ok(()) => Exit::Fine,
+        // Whoever read our output has had enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
+        Err(error) => complain(Exit::Failed, &error),
+    }
+}
+
+fn complain(exit: Exit, error: &dyn std::error::Error) -> Exit {
+    // There is nobody left to tell if standard error is closed.
+    match writeln!(std::io::stderr().lock(), "error: {}", chain(error)) {
+        Ok(()) | Err(_) => exit,
+    }
+}
+
+fn run(arguments: &RunArguments) -> Exit {
+    let started = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+    let process = Process { id: std::process::id(), started };
+    let run = match resolve(arguments, &EnvVars::of_process(), process) {
+        Ok(run) => run,
+        Err(error) => return complain(Exit::Usage, &error),
+    };
+    let filter = match EnvFilter::try_new(&run.log_filter) {
+        Ok(filter) => filter,
+        Err(error) => return complain(Exit::Usage, &error),
+    };
+    start_logging(run.log_format, filter);
+    match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => {
+            let exit = runtime.block_on(operate(run));
+            runtime.shutdown_background();
+            exit
+        }
+        Err(error) => complain(Exit::Failed, &error),
+    }
+}
+
+fn start_logging(format: LogFormat, filter: EnvFilter) {
+    let terminal = std::io::stderr().is_terminal();
+    let json = match format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !terminal,
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal);
+    if json {
+        builder.json().flatten_event(true).init();
+    } else {
+        builder.init();
+    }
+}
+
+async fn operate(run: Run) -> Exit {
+    let Run { connection, settings, log_format: _, log_filter: _ } = run;
+    let signals = signal(SignalKind::terminate())
+        .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)));
+    let (mut terminate, mut interrupt) = match signals {
+        Ok(signals) => signals,
+        Err(error) => return complain(Exit::Failed, &error),
+    };
+    let shutdown = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+    };
+    let mut shutdown = std::pin::pin!(shutdown);
+    let connected = async {
+        let (client, server) = connect(&connection).await?;
+        let version = check(&client, &server).await?;
+        tracing::info!(
+            server,
+            kubernetes.version = version,
+            version = env!("CARGO_PKG_VERSION"),
+            "connected"
+        );
+        Ok::<_, ConnectError>(client)
+    };
+    let client = tokio::select! {
+        biased;
+        () = &mut shutdown => return Exit::Fine,
+        connected = connected => match connected {
+            Ok(client) => client,
+            Err(error) => return complain(Exit::Unreachable, &error),
+        },
+    };
+    match kata_operator::run(client, settings, shutdown).await {
+        Ok(()) => Exit::Fine,
+        Err(error @ (RunError::LeaseLost | RunError::Bind { .. })) => {
+            complain(Exit::Failed, &error)
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The command line: what was typed ([`Arguments`]), and what it means ([`resolve`]).
+//!
+//! The one module that reads the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::clock::Clock;
+use crate::lease::Timing;
+use crate::settings::{
+    Connection, Election, HEALTH_ADDRESS, KubeconfigSource, LogFormat, METRICS_ADDRESS, Platform,
+    Settings,
+};
+
+/// Exit codes of all commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Fine,
+    /// Something failed, or this process lost its lease.
+    Failed,
+    /// The command line is wrong.
+    Usage,
+    /// The API server cannot be reached, or does not accept the credentials.
+    Unreachable,
+}
+
+impl Exit {
+    /// The code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 3,
+        }
+    }
+}
+
+/// Makes the Kata Containers runtime available on the nodes that a KataConfig selects.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kata-operator",
+    version,
+    after_help = "Exit codes: 0 fine, 1 failed or lease lost, 2 usage, 3 cannot reach or authenticate to the API server."
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the operator until SIGINT or SIGTERM.
+    Run(Box<RunArguments>),
+    /// Print the CustomResourceDefinitions as YAML.
+    Crd,
+    /// Print everything that installs the operator in a cluster as YAML.
+    Manifests(ManifestsArguments),
+    /// Print the version.
+    Version,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Kubeconfig to use instead of KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The operator's namespace, where its Lease is [default: the pod's, or openshift-sandboxed-containers-operator].
+    #[arg(long, short, value_name = "NS")]
+    pub namespace: Option<String>,
+    /// The kind of cluster.
+    #[arg(long, value_enum, default_value_t = Platform::Auto)]
+    pub platform: Platform,
+    /// Work only while holding the Lease, so that several operators can run.
+    #[arg(long)]
+    pub leader_elect: bool,
+    /// How long others respect the Lease if it is not renewed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 137)]
+    pub lease_duration: u64,
+    /// How long after the last renewal the leader works on; less than the lease duration.
+    #[arg(long, value_name = "SECONDS", default_value_t = 107)]
+    pub lease_renew_deadline: u64,
+    /// How often the Lease is renewed or looked at; less than the renew deadline.
+    #[arg(long, value_name = "SECONDS", default_value_t = 26)]
+    pub lease_retry_period: u64,
+    /// Where to serve /livez and /readyz.
+    #[arg(long, value_name = "ADDR", default_value_t = HEALTH_ADDRESS)]
+    pub health_addr: SocketAddr,
+    /// Where to serve /metrics.
+    #[arg(long, value_name = "ADDR", default_value_t = METRICS_ADDRESS)]
+    pub metrics_addr: SocketAddr,
+    /// Log what would be done, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How logs look: auto is text on a terminal, else JSON.
+    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+    pub log_format: LogFormat,
+    /// What is logged, as in RUST_LOG, such as info or kata_operator=debug [default: RUST_LOG, or info].
+    #[arg(long, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+}
+
+/// Arguments of `manifests`.
+#[derive(Debug, Args)]
+pub struct ManifestsArguments {
+    /// The namespace to install into.
+    #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
+    pub namespace: String,
+    /// The operator's image.
+    #[arg(long, value_name = "REF", default_value = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION")))]
+    pub image: String,
+    /// The kind of cluster; auto contains the permissions for both.
+    #[arg(long, value_enum, default_value_t = Platform::Auto)]
+    pub platform: Platform,
+}
+
+/// What we use of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvVars {
+    /// `KUBECONFIG`.
+    pub kubeconfig: Option<std::ffi::OsString>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `RUST_LOG`.
+    pub rust_log: Option<String>,
+    /// `POD_NAME`, from the downward API.
+    pub pod_name: Option<String>,
+    /// `POD_NAMESPACE`, from the downward API.
+    pub pod_namespace: Option<String>,
+    /// `HOSTNAME`.
+    pub hostname: Option<String>,
+}
+
+impl EnvVars {
+    /// The environment of this process.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
+    pub fn of_process() -> Self {
+        let text = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        Self {
+            kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            rust_log: text("RUST_LOG"),
+            pod_name: text("POD_NAME"),
+            pod_namespace: text("POD_NAMESPACE"),
+            hostname: text("HOSTNAME"),
+        }
+    }
+}
+
+/// What distinguishes this process from every other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its process id.
+    pub id: u32,
+    /// When it started, in nanoseconds since 1970.
+    pub started: u64,
+}
+
+/// The meaning of `run`'s arguments.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which API server, and as whom.
+    pub connection: Connection,
+    /// The operator's settings.
+    pub settings: Settings,
+    /// How logs look.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_filter: String,
+}
+
+/// Arguments that contradict each other.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UsageError {
+    /// The election's times would allow two leaders.
+    #[error(
+        "the lease's times must satisfy 0 < --lease-retry-period < --lease-renew-deadline < --lease-duration, \
+         not {retry} < {renew} < {duration}"
+    )]
+    LeaseTimes {
+        /// `--lease-duration`.
+        duration: u64,
+        /// `--lease-renew-deadline`.
+        renew: u64,
+        /// `--lease-retry-period`.
+        retry: u64,
+    },
+}
+
+/// From what was typed and the environment to settings. Pure.
+///
+/// # Errors
+/// If arguments contradict each other.
+pub fn resolve(
+    arguments: &RunArguments,
+    environment: &EnvVars,
+    process: Process,
+) -> Result<Run, UsageError> {
+    let RunArguments {
+        kubeconfig,
+        context,
+        namespace,
+        platform,
+        leader_elect,
+        lease_duration,
+        lease_renew_deadline,
+        lease_retry_period,
+        health_addr,
+        metrics_addr,
+        dry_run,
+        log_format,
+        log_filter,
+    } = arguments;
+    let (duration, renew, retry) = (*lease_duration, *lease_renew_deadline, *lease_retry_period);
+    if !(0 < retry && retry < renew && renew < duration) {
+        return Err(UsageError::LeaseTimes { duration, renew, retry });
+    }
+    let source = match (kubeconfig, &environment.kubeconfig) {
+        (Some(path), _) => KubeconfigSource::Flag(path.clone()),
+        (None, Some(paths)) => KubeconfigSource::Environment(
+            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
+        ),
+        (None, None) => KubeconfigSource::Home(
+            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
+        ),
+    };
+    let host = environment
+        .pod_name
+        .as_ref()
+        .or(environment.hostname.as_ref())
+        .map_or_else(|| "kata-operator".to_owned(), Clone::clone);
+    let instance = format!("{host}-{}-{:x}", process.id, process.started);
+    let election = leader_elect.then(|| Election {
+        identity: instance.clone(),
+        timing: Timing {
+            duration: Duration::from_secs(duration),
+            renew_deadline: Duration::from_secs(renew),
+            retry: Duration::from_secs(retry),
+        },
+    });
+    Ok(Run {
+        connection: Connection { source, context: context.clone() },
+        settings: Settings {
+            namespace: namespace
+                .as_ref()
+                .or(environment.pod_namespace.as_ref())
+                .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone),
+            platform: *platform,
+            election,
+            health_address: Some(*health_addr),
+            metrics_address: Some(*metrics_addr),
+            dry_run: *dry_run,
+            clock: Clock::System,
+            seed: process.started ^ u64::from(process.id).rotate_left(32),
+            instance,
+            options: kata_plan::Options::default(),
+        },
+        log_format: *log_format,
+        log_filter: log_filter
+            .as_ref()
+            .or(environment.rust_log.as_ref())
+            .map_or_else(|| "info".to_owned(), Clone::clone),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROCESS: Process = Process { id: 7, started: 255 };
+
+    fn parse(line: &[&str]) -> RunArguments {
+        let words = ["kata-operator", "run"].iter().chain(line);
+        match Arguments::try_parse_from(words).unwrap().command {
+            Command::Run(arguments) => *arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let environment = EnvVars { home: Some("/home/a".into()), ..EnvVars::default() };
+        let run = resolve(&parse(&[]), &environment, PROCESS).unwrap();
+        assert_eq!(
+            run.connection.source,
+            KubeconfigSource::Home(Some("/home/a/.kube/config".into()))
+        );
+        assert_eq!(run.connection.context, None);
+        assert_eq!(run.settings.namespace, "openshift-sandboxed-containers-operator");
+        assert_eq!(run.settings.platform, Platform::Auto);
+        assert_eq!(run.settings.election, None);
+        assert!(run.settings.health_address.unwrap().ip().is_loopback());
+        assert!(run.settings.metrics_address.unwrap().ip().is_loopback());
+        assert!(!run.settings.dry_run);
+        assert_eq!(run.log_filter, "info");
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_environment() {
+        let environment = EnvVars {
+            kubeconfig: Some("/a:/b".into()),
+            rust_log: Some("warn".to_owned()),
+            pod_namespace: Some("from-pod".to_owned()),
+            pod_name: Some("pod-1".to_owned()),
+            ..EnvVars::default()
+        };
+        let run = resolve(&parse(&[]), &environment, PROCESS).unwrap();
+        assert_eq!(
+            run.connection.source,
+            KubeconfigSource::Environment(vec!["/a".into(), "/b".into()])
+        );
+        assert_eq!(
+            (run.settings.namespace.as_str(), run.log_filter.as_str()),
+            ("from-pod", "warn")
+        );
+
+        let line = [
+            "--kubeconfig",
+            "/k",
+            "--namespace",
+            "ns",
+            "--log-filter",
+            "debug",
+            "--leader-elect",
+            "--context",
+            "c",
+        ];
+        let run = resolve(&parse(&line), &environment, PROCESS).unwrap();
+        assert_eq!(run.connection.source, KubeconfigSource::Flag("/k".into()));
+        assert_eq!(run.connection.context.as_deref(), Some("c"));
+        assert_eq!((run.settings.namespace.as_str(), run.log_filter.as_str()), ("ns", "debug"));
+        let election = run.settings.election.unwrap();
+        assert_eq!(election.identity, "pod-1-7-ff");
+        assert_eq!(election.timing, Timing::default());
+    }
+
+    #[test]
+    fn two_processes_differ_in_identity_and_seed() {
+        let one = resolve(&parse(&[]), &EnvVars::default(), PROCESS).unwrap().settings;
+        let other = Process { id: 8, ..PROCESS };
+        let two = resolve(&parse(&[]), &EnvVars::default(), other).unwrap().settings;
+        assert_ne!(one.instance, two.instance);
+        assert_ne!(one.seed, two.seed);
+    }
+
+    #[test]
+    fn times_that_would_allow_two_leaders_are_refused() {
+        let arguments = parse(&["--lease-duration", "10"]);
+        let error = resolve(&arguments, &EnvVars::default(), PROCESS).unwrap_err();
+        assert_eq!(error, UsageError::LeaseTimes { duration: 10, renew: 107, retry: 26 });
+    }
+}

@@ -1,0 +1,481 @@
+//! Every call to the API server, with our own policy for time limits and retries.
+//!
+//! kube's default client repeats any verb for minutes when the API server is busy; here a unary call
+//! ends after [`CALL_TIMEOUT`], a read is repeated at most twice within [`READ_RETRY_SPAN`], and a
+//! write is never repeated below the reconcile, which reads again first.
+//! Nothing is decided here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use http_body_util::BodyExt as _;
+use kube::Resource;
+use kube::api::{
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
+};
+use kube::core::Request;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::error::CallError;
+use crate::jitter::Jitter;
+use crate::metrics::Metrics;
+
+pub mod connect;
+
+/// How long a call may take.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the repetitions of a read may wait in sum.
+pub const READ_RETRY_SPAN: Duration = Duration::from_secs(2);
+/// How often a read is repeated.
+const READ_RETRIES: u32 = 2;
+/// Objects per page of a list.
+const PAGE: u32 = 500;
+/// What we call ourselves.
+pub const USER_AGENT: &str = concat!("kata-operator/", env!("CARGO_PKG_VERSION"));
+
+/// A client with our policy. Cloning is cheap.
+#[derive(Clone)]
+pub struct Client {
+    kube: kube::Client,
+    jitter: Arc<Jitter>,
+    metrics: Metrics,
+    /// Until when this process may write; `None` inside means without end.
+    fence: watch::Receiver<WritePermit>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("fence", &*self.fence.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// Whether this process may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritePermit {
+    /// It does not hold the lease.
+    None,
+    /// It holds the lease until then.
+    Until(Instant),
+    /// There is no election.
+    Always,
+}
+
+impl WritePermit {
+    /// Whether a write may begin at `now`.
+    pub fn allows(self, now: Instant) -> bool {
+        match self {
+            Self::None => false,
+            Self::Until(end) => now < end,
+            Self::Always => true,
+        }
+    }
+}
+
+/// A kind of objects, and where they are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    kind: String,
+    path: String,
+}
+
+impl Endpoint {
+    /// The endpoint of a cluster-scoped kind, or of all namespaces.
+    pub fn cluster<K: Resource<DynamicType = ()>>() -> Self {
+        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), None) }
+    }
+
+    /// The endpoint of a kind in a namespace.
+    pub fn namespaced<K: Resource<DynamicType = ()>>(namespace: &str) -> Self {
+        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), Some(namespace)) }
+    }
+
+    /// The endpoint of a kind of the plan.
+    pub fn of(kind: kata_plan::Kind) -> Self {
+        let version = kind.api_version();
+        let root = if version.contains('/') { "apis" } else { "api" };
+        Self {
+            kind: kind.as_str().to_owned(),
+            path: format!("/{root}/{version}/{}", kind.plural()),
+        }
+    }
+
+    /// The kind, such as `Node`.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+}
+
+/// One page of a list; every item is read by itself, so that an invalid one harms no other.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata {
+    #[serde(default)]
+    resource_version: Option<String>,
+    #[serde(default, rename = "continue")]
+    continue_token: Option<String>,
+}
+
+/// The parts of a Status object that matter.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StatusBody {
+    reason: Option<String>,
+    message: Option<String>,
+    details: Option<StatusDetails>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct StatusDetails {
+    retry_after_seconds: Option<u64>,
+}
+
+impl Client {
+    /// A client on top of `kube`, whose own retries should be off.
+    pub fn new(
+        kube: kube::Client,
+        jitter: Arc<Jitter>,
+        metrics: Metrics,
+        fence: watch::Receiver<WritePermit>,
+    ) -> Self {
+        Self { kube, jitter, metrics, fence }
+    }
+
+    /// The same client for the lease itself, which must be writable without it.
+    pub fn unfenced(&self, always: watch::Receiver<WritePermit>) -> Self {
+        Self { fence: always, ..self.clone() }
+    }
+
+    /// Reads an object, by quorum; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If the API server does not answer, refuses, or the object is not of this type.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+    ) -> Result<Option<T>, CallError> {
+        let call = format!("get {} {name}", endpoint.kind);
+        let request = || {
+            Request::new(&endpoint.path)
+                .get(name, &kube::api::GetParams::default())
+                .map_err(|source| unbuildable(&call, source))
+        };
+        match self.read(&call, "get", &endpoint.kind, request).await {
+            Ok(body) => parse(&call, &body).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a document that is not an object, such as `/apis`.
+    ///
+    /// # Errors
+    /// If the API server does not answer, refuses, or the document is not of this type.
+    pub async fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+        let call = format!("get {path}");
+        let request = || {
+            http::Request::get(path).body(Vec::new()).map_err(|source| unbuildable(&call, source))
+        };
+        let body = self.read(&call, "get", "document", request).await?;
+        parse(&call, &body)
+    }
+
+    /// Lists all objects, by quorum, in pages; `each` gets the items one by one as JSON text.
+    /// Returns the resourceVersion of the list.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses; also if the list expires between two pages.
+    pub async fn list(
+        &self,
+        endpoint: &Endpoint,
+        field_selector: Option<&str>,
+        mut each: impl FnMut(&str),
+    ) -> Result<String, CallError> {
+        let call = format!("list {}", endpoint.kind);
+        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+        params.field_selector = field_selector.map(str::to_owned);
+        loop {
+            let request = || {
+                Request::new(&endpoint.path)
+                    .list(&params)
+                    .map_err(|source| unbuildable(&call, source))
+            };
+            let body = self.read(&call, "list", &endpoint.kind, request).await?;
+            let page: Page = parse(&call, &body)?;
+            for item in page.items.unwrap_or_default() {
+                each(item.get());
+            }
+            match page.metadata.continue_token.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(page.metadata.resource_version.unwrap_or_default()),
+            }
+        }
+    }
+
+    /// Opens a watch that the API server ends after `seconds`; the items are chunks of its text.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses.
+    pub async fn watch(
+        &self,
+        endpoint: &Endpoint,
+        field_selector: Option<&str>,
+        version: &str,
+        seconds: u32,
+    ) -> Result<impl Stream<Item = Result<Bytes, CallError>> + Send + use<>, CallError> {
+        let call = format!("watch {}", endpoint.kind);
+        let params = WatchParams {
+            timeout: Some(seconds),
+            field_selector: field_selector.map(str::to_owned),
+            ..WatchParams::default()
+        };
+        let request = Request::new(&endpoint.path)
+            .watch(&params, version)
+            .map_err(|source| unbuildable(&call, source))?;
+        self.metrics.request("watch", &endpoint.kind);
+        let response =
+            tokio::time::timeout(CALL_TIMEOUT, self.send(&call, request)).await.unwrap_or_else(
+                |_| Err(CallError::Timeout { call: call.clone(), after: CALL_TIMEOUT }),
+            )?;
+        Ok(response.into_body().into_data_stream().map(move |chunk| {
+            chunk.map_err(|source| CallError::Unreachable {
+                call: call.clone(),
+                source: Box::new(source),
+            })
+        }))
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses, or the lease is lost.
+    pub async fn create(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        object: &impl Serialize,
+    ) -> Result<(), CallError> {
+        let call = format!("create {} {name}", endpoint.kind);
+        let data = serde_json::to_vec(object).map_err(|source| unbuildable(&call, source))?;
+        let params = PostParams {
+            field_manager: Some(kata_api::names::FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let request = Request::new(&endpoint.path)
+            .create(&params, data)
+            .map_err(|source| unbuildable(&call, source))?;
+        self.write(&call, "create", &endpoint.kind, request).await.map(drop)
+    }
+
+    /// Applies our fields of an object (server-side apply), taking them over from other managers;
+    /// returns the object as it is then.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses, or the lease is lost.
+    pub async fn apply(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        subresource: Option<&str>,
+        object: &(impl Serialize + std::fmt::Debug),
+    ) -> Result<Bytes, CallError> {
+        let params = PatchParams {
+            force: true,
+            field_manager: Some(kata_api::names::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        self.patch("apply", endpoint, name, subresource, &params, &Patch::Apply(object)).await
+    }
+
+    /// Merges a JSON document into an object (RFC 7386); returns the object as it is then.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses, or the lease is lost.
+    pub async fn merge(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        subresource: Option<&str>,
+        object: &(impl Serialize + std::fmt::Debug),
+    ) -> Result<Bytes, CallError> {
+        let params = PatchParams {
+            field_manager: Some(kata_api::names::FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        self.patch("patch", endpoint, name, subresource, &params, &Patch::Merge(object)).await
+    }
+
+    /// Deletes the object with this uid and resourceVersion, if given; one that is gone already is a
+    /// success. Its dependents follow in the background.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses (409 if it is another object), or the lease is lost.
+    pub async fn delete(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        preconditions: Preconditions,
+    ) -> Result<(), CallError> {
+        let call = format!("delete {} {name}", endpoint.kind);
+        let params = DeleteParams::background().preconditions(preconditions);
+        let request = Request::new(&endpoint.path)
+            .delete(name, &params)
+            .map_err(|source| unbuildable(&call, source))?;
+        match self.write(&call, "delete", &endpoint.kind, request).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn patch<P: Serialize + std::fmt::Debug>(
+        &self,
+        verb: &'static str,
+        endpoint: &Endpoint,
+        name: &str,
+        subresource: Option<&str>,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<Bytes, CallError> {
+        let slash = if subresource.is_some() { "/" } else { "" };
+        let part = subresource.unwrap_or_default();
+        let call = format!("{verb} {}{slash}{part} {name}", endpoint.kind);
+        let resource = Request::new(&endpoint.path);
+        let request = match subresource {
+            Some(part) => resource.patch_subresource(part, name, params, patch),
+            None => resource.patch(name, params, patch),
+        }
+        .map_err(|source| unbuildable(&call, source))?;
+        self.write(&call, "patch", &endpoint.kind, request).await
+    }
+
+    async fn read(
+        &self,
+        call: &str,
+        verb: &'static str,
+        kind: &str,
+        request: impl Fn() -> Result<http::Request<Vec<u8>>, CallError>,
+    ) -> Result<Bytes, CallError> {
+        let mut attempt = 0;
+        loop {
+            match self.unary(call, verb, kind, request()?).await {
+                Err(error) if error.is_transient() && attempt < READ_RETRIES => {
+                    // Two waits of at most a third and two thirds of the span.
+                    let wait = self.jitter.spread(READ_RETRY_SPAN * (attempt + 1) / 3);
+                    if matches!(error, CallError::Refused { retry_after: Some(after), .. } if after > wait)
+                    {
+                        return Err(error);
+                    }
+                    attempt += 1;
+                    tokio::time::sleep_until(Instant::now() + wait).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        call: &str,
+        verb: &'static str,
+        kind: &str,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<Bytes, CallError> {
+        if !self.fence.borrow().allows(Instant::now()) {
+            return Err(CallError::NotLeader { call: call.to_owned() });
+        }
+        self.unary(call, verb, kind, request).await
+    }
+
+    async fn unary(
+        &self,
+        call: &str,
+        verb: &'static str,
+        kind: &str,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<Bytes, CallError> {
+        self.metrics.request(verb, kind);
+        let answer = async {
+            let response = self.send(call, request).await?;
+            response.into_body().collect_bytes().await.map_err(|source| CallError::Unreachable {
+                call: call.to_owned(),
+                source: Box::new(source),
+            })
+        };
+        let result = tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or_else(|_| {
+            Err(CallError::Timeout { call: call.to_owned(), after: CALL_TIMEOUT })
+        });
+        if let Err(error) = &result {
+            self.metrics.request_error(verb, kind, error.category());
+        }
+        result
+    }
+
+    async fn send(
+        &self,
+        call: &str,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<http::Response<kube::client::Body>, CallError> {
+        let mut request = request.map(kube::client::Body::from);
+        request
+            .headers_mut()
+            .insert(http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT));
+        let unreachable =
+            |source| CallError::Unreachable { call: call.to_owned(), source: Box::new(source) };
+        let response = self.kube.send(request).await.map_err(unreachable)?;
+        let code = response.status();
+        if code.is_success() {
+            return Ok(response);
+        }
+        let header = response
+            .headers()
+            .get(http::header::RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| text.parse::<u64>().ok());
+        let body = response.into_body().collect_bytes().await.map_err(unreachable)?;
+        let status: StatusBody = serde_json::from_slice(&body).unwrap_or_default();
+        let detail = status.details.and_then(|details| details.retry_after_seconds);
+        Err(CallError::Refused {
+            call: call.to_owned(),
+            code: code.as_u16(),
+            reason: status
+                .reason
+                .filter(|reason| !reason.is_empty())
+                .unwrap_or_else(|| code.canonical_reason().unwrap_or("Unknown").to_owned()),
+            message: status.message.unwrap_or_else(|| excerpt(&body)),
+            retry_after: header
+                .into_iter()
+                .chain(detail.filter(|seconds| *seconds > 0))
+                .max()
+                .map(Duration::from_secs),
+        })
+    }
+}
+
+fn unbuildable(call: &str, source: impl std::error::Error + Send + Sync + 'static) -> CallError {
+    CallError::Unbuildable { call: call.to_owned(), source: Box::new(source) }
+}
+
+fn parse<T: DeserializeOwned>(call: &str, body: &[u8]) -> Result<T, CallError> {
+    serde_json::from_slice(body)
+        .map_err(|source| CallError::Unreadable { call: call.to_owned(), source })
+}
+
+/// The beginning of an answer that is not a Status object.
+fn excerpt(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).trim().chars().take(200).collect()
+}

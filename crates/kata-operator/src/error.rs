@@ -1,0 +1,203 @@
+//! Errors of calls to the API server: which call failed, why, and what it means for the next attempt.
+//!
+//! Nothing is logged here; [`chain`] is the one way in which an error becomes text.
+
+use std::time::Duration;
+
+/// When to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Soon, with growing waits.
+    Backoff,
+    /// Not before the API server's wish.
+    After(Duration),
+    /// At once, since what was decided on has changed.
+    Reread,
+    /// The same call fails again until somebody changes something; with the longest wait.
+    AfterChange,
+    /// Never: the process is no longer entitled to write.
+    Never,
+}
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No answer in time; a write may have been carried out all the same.
+    #[error("{call}: no answer within {} s", after.as_secs())]
+    Timeout {
+        /// What was called.
+        call: String,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// The connection failed; a write may have been carried out all the same.
+    #[error("{call}: cannot reach the API server")]
+    Unreachable {
+        /// What was called.
+        call: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The API server refused.
+    #[error("{call}: {code} {reason}: {message}")]
+    Refused {
+        /// What was called.
+        call: String,
+        /// The HTTP status.
+        code: u16,
+        /// The reason of the Status object, such as `Conflict`.
+        reason: String,
+        /// The message of the Status object.
+        message: String,
+        /// The wait that the API server asks for.
+        retry_after: Option<Duration>,
+    },
+    /// The answer is not what it must be.
+    #[error("{call}: cannot read the answer")]
+    Unreadable {
+        /// What was called.
+        call: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The request cannot be built from the object's name.
+    #[error("{call}: cannot build the request")]
+    Unbuildable {
+        /// What was to be called.
+        call: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The lease is lost, or nearly; another operator may be writing.
+    #[error("{call}: not sent, because this process does not hold the lease")]
+    NotLeader {
+        /// What was to be called.
+        call: String,
+    },
+}
+
+impl CallError {
+    /// A word for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "timeout",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Refused { code: 404, .. } => "not_found",
+            Self::Refused { code: 409, .. } => "conflict",
+            Self::Refused { code: 410, .. } => "expired",
+            Self::Refused { code: 401 | 403, .. } => "forbidden",
+            Self::Refused { code: 429, .. } => "throttled",
+            Self::Refused { code: 400 | 422, .. } => "invalid",
+            Self::Refused { code: 500.., .. } => "server_error",
+            Self::Refused { .. } => "refused",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Unbuildable { .. } => "unbuildable",
+            Self::NotLeader { .. } => "not_leader",
+        }
+    }
+
+    /// When to try again.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Timeout { .. } | Self::Unreachable { .. } => Retry::Backoff,
+            Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
+            Self::Refused { code: 404 | 409 | 410, .. } => Retry::Reread,
+            Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
+            Self::Refused { .. } | Self::Unreadable { .. } | Self::Unbuildable { .. } => {
+                Retry::AfterChange
+            }
+            Self::NotLeader { .. } => Retry::Never,
+        }
+    }
+
+    /// Whether a read that failed so may be sent again at once.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Unreachable { .. } => true,
+            Self::Refused { code, .. } => matches!(code, 429 | 500..),
+            Self::Unreadable { .. } | Self::Unbuildable { .. } | Self::NotLeader { .. } => false,
+        }
+    }
+
+    /// Whether the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+
+    /// Whether a precondition failed, or an apply met another owner.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, .. })
+    }
+
+    /// Whether the history that a watch asks for is gone.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
+    }
+}
+
+/// The error and its sources in one line; a source whose text is already there is left out.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, retry_after: Option<u64>) -> CallError {
+        CallError::Refused {
+            call: "get Node worker-0".to_owned(),
+            code,
+            reason: "R".to_owned(),
+            message: "m".to_owned(),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn every_answer_has_a_category_and_a_retry_class() {
+        let rows = [
+            (refused(404, None), "not_found", Retry::Reread, false),
+            (refused(409, None), "conflict", Retry::Reread, false),
+            (refused(403, None), "forbidden", Retry::AfterChange, false),
+            (refused(422, None), "invalid", Retry::AfterChange, false),
+            (refused(429, Some(3)), "throttled", Retry::After(Duration::from_secs(3)), true),
+            (refused(429, None), "throttled", Retry::Backoff, true),
+            (refused(503, None), "server_error", Retry::Backoff, true),
+            (refused(504, None), "server_error", Retry::Backoff, true),
+            (CallError::NotLeader { call: String::new() }, "not_leader", Retry::Never, false),
+        ];
+        for (error, category, retry, transient) in rows {
+            assert_eq!(
+                (error.category(), error.retry(), error.is_transient()),
+                (category, retry, transient),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_chain_names_each_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer: inner")]
+        struct Repeating(#[source] Inner);
+        #[derive(Debug, thiserror::Error)]
+        #[error("inner")]
+        struct Inner(#[source] std::fmt::Error);
+        let text = chain(&Repeating(Inner(std::fmt::Error)));
+        assert_eq!(text, format!("outer: inner: {}", std::fmt::Error));
+    }
+}

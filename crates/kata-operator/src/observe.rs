@@ -1,0 +1,536 @@
+//! From the API server to a [`Snapshot`]: first from the caches, then whatever [`kata_plan::needs`]
+//! asks for, past them. A read that fails becomes [`Observed::Unknown`]; nothing is decided here.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kata_api::{
+    ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
+};
+use kata_plan::{
+    DrainBlocker, Freshness, Kind, Need, NodeFacts, Observed, Options, PodScope, Snapshot, validate,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::client::{Client, Endpoint};
+use crate::clock::Clock;
+use crate::error::{CallError, chain};
+use crate::jitter::Jitter;
+use crate::metrics::Metrics;
+use crate::watch::Cache;
+
+/// How often [`kata_plan::needs`] may ask in one pass. It asks for own and rendered MachineConfigs,
+/// quorum, pods and drain blockers; more rounds than these mean that it asks for the same again.
+const ROUNDS: usize = 16;
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// Without the KataConfigs there is nothing to decide.
+    #[error("cannot read {what}: {error}")]
+    KataConfigs {
+        /// What cannot be read.
+        what: String,
+        /// Why.
+        error: String,
+    },
+    /// The decision asks for reads without end, which is a bug.
+    #[error("the decision asks for further reads without end; the last were {last}")]
+    Endless {
+        /// What it asked for last.
+        last: String,
+    },
+}
+
+/// The caches of all watched kinds.
+#[derive(Debug)]
+pub struct Caches {
+    /// KataConfigs.
+    pub configs: Arc<Cache<KataConfig>>,
+    /// Nodes, trimmed.
+    pub nodes: Arc<Cache<NodeFacts>>,
+    /// MachineConfigPools.
+    pub pools: Arc<Cache<MachineConfigPool>>,
+    /// Our MachineConfig.
+    pub machine_config: Arc<Cache<MachineConfig>>,
+    /// ContainerRuntimeConfigs.
+    pub container_runtime_configs: Arc<Cache<ContainerRuntimeConfig>>,
+    /// RuntimeClasses.
+    pub runtime_classes: Arc<Cache<RuntimeClass>>,
+    /// KataNodes.
+    pub kata_nodes: Arc<Cache<KataNode>>,
+}
+
+fn typed<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+fn without_managed_fields<T: DeserializeOwned + kube::Resource>(
+    text: &str,
+) -> Result<T, serde_json::Error> {
+    let mut object: T = serde_json::from_str(text)?;
+    object.meta_mut().managed_fields = None;
+    Ok(object)
+}
+
+fn node_facts(text: &str) -> Result<NodeFacts, serde_json::Error> {
+    serde_json::from_str::<Node>(text).map(|node| NodeFacts::from(&node))
+}
+
+impl Caches {
+    /// Empty caches.
+    pub fn new(poke: &Arc<Notify>) -> Self {
+        let ours = format!("metadata.name={}", names::MACHINE_CONFIG);
+        let poke = || Arc::clone(poke);
+        Self {
+            configs: Arc::new(Cache::new(
+                Endpoint::of(Kind::KataConfig),
+                None,
+                without_managed_fields,
+                poke(),
+            )),
+            nodes: Arc::new(Cache::new(Endpoint::of(Kind::Node), None, node_facts, poke())),
+            pools: Arc::new(Cache::new(
+                Endpoint::of(Kind::MachineConfigPool),
+                None,
+                without_managed_fields,
+                poke(),
+            )),
+            machine_config: Arc::new(Cache::new(
+                Endpoint::of(Kind::MachineConfig),
+                Some(ours),
+                without_managed_fields,
+                poke(),
+            )),
+            container_runtime_configs: Arc::new(Cache::new(
+                Endpoint::of(Kind::ContainerRuntimeConfig),
+                None,
+                without_managed_fields,
+                poke(),
+            )),
+            runtime_classes: Arc::new(Cache::new(
+                Endpoint::of(Kind::RuntimeClass),
+                None,
+                without_managed_fields,
+                poke(),
+            )),
+            kata_nodes: Arc::new(Cache::new(
+                Endpoint::of(Kind::KataNode),
+                None,
+                without_managed_fields,
+                poke(),
+            )),
+        }
+    }
+
+    /// Starts to follow KataConfigs.
+    pub fn follow_configs(
+        &self,
+        tasks: &mut JoinSet<()>,
+        client: &Client,
+        jitter: &Arc<Jitter>,
+        metrics: &Metrics,
+    ) {
+        let cache = Arc::clone(&self.configs);
+        tasks.spawn(cache.follow(client.clone(), Arc::clone(jitter), metrics.clone()));
+    }
+
+    /// Starts to follow everything else.
+    pub fn follow_cluster(
+        &self,
+        tasks: &mut JoinSet<()>,
+        client: &Client,
+        jitter: &Arc<Jitter>,
+        metrics: &Metrics,
+    ) {
+        let Self {
+            configs: _,
+            nodes,
+            pools,
+            machine_config,
+            container_runtime_configs,
+            runtime_classes,
+            kata_nodes,
+        } = self;
+        let with = || (client.clone(), Arc::clone(jitter), metrics.clone());
+        macro_rules! follow {
+            ($($cache:ident)*) => {$(
+                let (client, jitter, metrics) = with();
+                tasks.spawn(Arc::clone($cache).follow(client, jitter, metrics));
+            )*};
+        }
+        follow!(nodes pools machine_config container_runtime_configs runtime_classes kata_nodes);
+    }
+
+    /// Takes what a write answered into the cache of its kind.
+    pub fn absorb(&self, kind: Kind, text: &str) {
+        match kind {
+            Kind::KataConfig => self.configs.absorb(text),
+            Kind::KataNode => self.kata_nodes.absorb(text),
+            Kind::Node => self.nodes.absorb(text),
+            Kind::MachineConfig => self.machine_config.absorb(text),
+            Kind::MachineConfigPool => self.pools.absorb(text),
+            Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
+            Kind::RuntimeClass => self.runtime_classes.absorb(text),
+            Kind::Pod | Kind::PodDisruptionBudget => {}
+        }
+    }
+
+    /// Takes note that a write found the object gone.
+    pub fn forget(&self, kind: Kind, name: &str) {
+        match kind {
+            Kind::KataConfig => self.configs.forget(name),
+            Kind::KataNode => self.kata_nodes.forget(name),
+            Kind::Node => self.nodes.forget(name),
+            Kind::MachineConfig => self.machine_config.forget(name),
+            Kind::MachineConfigPool => self.pools.forget(name),
+            Kind::ContainerRuntimeConfig => self.container_runtime_configs.forget(name),
+            Kind::RuntimeClass => self.runtime_classes.forget(name),
+            Kind::Pod | Kind::PodDisruptionBudget => {}
+        }
+    }
+
+    /// Whether every kind has had a first answer, be it an error. `cluster` is whether more than
+    /// KataConfigs are followed.
+    pub fn have_answers(&self, cluster: bool) -> bool {
+        self.configs.has_answer()
+            && (!cluster
+                || (self.nodes.has_answer()
+                    && self.pools.has_answer()
+                    && self.machine_config.has_answer()
+                    && self.container_runtime_configs.has_answer()
+                    && self.runtime_classes.has_answer()
+                    && self.kata_nodes.has_answer()))
+    }
+
+    /// For `/readyz`.
+    pub fn checks(&self, cluster: bool) -> Vec<(String, Result<(), String>)> {
+        let mut checks = vec![self.configs.check()];
+        if cluster {
+            checks.extend([
+                self.nodes.check(),
+                self.pools.check(),
+                self.machine_config.check(),
+                self.container_runtime_configs.check(),
+                self.runtime_classes.check(),
+                self.kata_nodes.check(),
+            ]);
+        }
+        checks
+    }
+}
+
+/// Reads the cluster.
+#[derive(Debug)]
+pub struct Observer {
+    client: Client,
+    caches: Arc<Caches>,
+    clock: Clock,
+    options: Options,
+    /// Rendered MachineConfigs, which never change, without their Ignition part; those that the last
+    /// snapshot had.
+    rendered: Mutex<BTreeMap<String, MachineConfig>>,
+}
+
+impl Observer {
+    /// An observer.
+    pub fn new(client: Client, caches: Arc<Caches>, clock: Clock, options: Options) -> Self {
+        Self { client, caches, clock, options, rendered: Mutex::default() }
+    }
+
+    /// The KataConfigs, as the cache has them.
+    ///
+    /// # Errors
+    /// If they are not known.
+    pub fn configs(&self) -> Result<Vec<KataConfig>, ObserveError> {
+        match self.caches.configs.observed() {
+            Observed::Known(configs) => Ok(configs),
+            Observed::Unknown { what, error } => Err(ObserveError::KataConfigs { what, error }),
+        }
+    }
+
+    /// Lists every watched kind again, past the caches; errors show in the caches.
+    pub async fn resync(&self) {
+        self.quorum().await;
+    }
+
+    /// A snapshot with all that its decision needs. It begins with quorum reads if `fresh`.
+    ///
+    /// # Errors
+    /// If the KataConfigs are not known.
+    pub async fn snapshot(&self, fresh: bool) -> Result<Snapshot, ObserveError> {
+        let mut snapshot = if fresh {
+            let read = self.quorum().await;
+            self.read_snapshot(&read)?
+        } else {
+            self.cached_snapshot()?
+        };
+        let mut last = Vec::new();
+        for _ in 0..ROUNDS {
+            last = kata_plan::needs(&snapshot);
+            if last.is_empty() {
+                self.keep_rendered(&snapshot);
+                return Ok(snapshot);
+            }
+            if last.contains(&Need::Quorum) {
+                let read = self.quorum().await;
+                let fresh = self.read_snapshot(&read)?;
+                let Snapshot { machine_configs, .. } = std::mem::replace(&mut snapshot, fresh);
+                for (name, config) in machine_configs {
+                    if name.starts_with(names::mco::RENDERED_PREFIX) {
+                        snapshot.machine_configs.entry(name).or_insert(config);
+                    }
+                }
+                // What else is asked for is asked for again, on the new data, if it is still wanted.
+                continue;
+            }
+            for need in &last {
+                self.fulfil(&mut snapshot, need).await;
+            }
+        }
+        Err(ObserveError::Endless { last: format!("{last:?}") })
+    }
+
+    fn cached_snapshot(&self) -> Result<Snapshot, ObserveError> {
+        let caches = &self.caches;
+        let ours = caches.machine_config.observed().map(|found| found.into_iter().next());
+        Ok(Snapshot {
+            now: self.clock.now(),
+            freshness: Freshness::Cached,
+            options: self.options.clone(),
+            configs: self.configs()?,
+            nodes: caches.nodes.observed(),
+            pools: caches.pools.observed(),
+            machine_configs: BTreeMap::from([(names::MACHINE_CONFIG.to_owned(), ours)]),
+            container_runtime_configs: caches.container_runtime_configs.observed(),
+            runtime_classes: caches.runtime_classes.observed(),
+            kata_nodes: caches.kata_nodes.observed(),
+            pods: BTreeMap::new(),
+            drain_blockers: BTreeMap::new(),
+        })
+    }
+
+    /// The snapshot after [`Observer::quorum`]: what failed then is unknown, whatever the cache says.
+    fn read_snapshot(&self, read: &QuorumRead) -> Result<Snapshot, ObserveError> {
+        let QuorumRead {
+            configs,
+            nodes,
+            pools,
+            machine_config,
+            container_runtime_configs,
+            runtime_classes,
+            kata_nodes,
+        } = read;
+        if let Err(error) = configs {
+            let what = Kind::KataConfig.as_str().to_owned();
+            return Err(ObserveError::KataConfigs { what, error: error.clone() });
+        }
+        let snapshot = self.cached_snapshot()?;
+        let mut machine_configs = snapshot.machine_configs;
+        if let (Err(error), Some(ours)) =
+            (machine_config, machine_configs.get_mut(names::MACHINE_CONFIG))
+        {
+            *ours = Observed::unknown(format!("MachineConfig {}", names::MACHINE_CONFIG), error);
+        }
+        Ok(Snapshot {
+            freshness: Freshness::Quorum,
+            nodes: confirmed(snapshot.nodes, Kind::Node, nodes),
+            pools: confirmed(snapshot.pools, Kind::MachineConfigPool, pools),
+            machine_configs,
+            container_runtime_configs: confirmed(
+                snapshot.container_runtime_configs,
+                Kind::ContainerRuntimeConfig,
+                container_runtime_configs,
+            ),
+            runtime_classes: confirmed(
+                snapshot.runtime_classes,
+                Kind::RuntimeClass,
+                runtime_classes,
+            ),
+            kata_nodes: confirmed(snapshot.kata_nodes, Kind::KataNode, kata_nodes),
+            ..snapshot
+        })
+    }
+
+    async fn quorum(&self) -> QuorumRead {
+        let (client, caches) = (&self.client, &self.caches);
+        let text =
+            |result: Result<String, CallError>| result.map(drop).map_err(|error| chain(&error));
+        let (configs, nodes, pools, machine_config, runtime_configs, classes, kata_nodes) = futures::join!(
+            caches.configs.refresh(client),
+            caches.nodes.refresh(client),
+            caches.pools.refresh(client),
+            caches.machine_config.refresh(client),
+            caches.container_runtime_configs.refresh(client),
+            caches.runtime_classes.refresh(client),
+            caches.kata_nodes.refresh(client),
+        );
+        QuorumRead {
+            configs: text(configs),
+            nodes: text(nodes),
+            pools: text(pools),
+            machine_config: text(machine_config),
+            container_runtime_configs: text(runtime_configs),
+            runtime_classes: text(classes),
+            kata_nodes: text(kata_nodes),
+        }
+    }
+
+    async fn fulfil(&self, snapshot: &mut Snapshot, need: &Need) {
+        match need {
+            // Handled by the caller, since it replaces the snapshot.
+            Need::Quorum => {}
+            Need::MachineConfig { name } => {
+                let config = self.machine_config(name).await;
+                snapshot.machine_configs.insert(name.clone(), config);
+            }
+            Need::Pods { scope, classes } => {
+                let mut pods = Vec::new();
+                let wanted = |class: &str| classes.contains(class);
+                let read =
+                    self.pods(scope, wanted, |pod| pods.extend(validate::sandboxed_pod(pod)));
+                let observed = read.await.map(|()| pods);
+                snapshot.pods.insert(scope.clone(), observed);
+            }
+            Need::DrainBlockers { node } => {
+                let blockers = self.drain_blockers(node).await;
+                snapshot.drain_blockers.insert(node.clone(), blockers);
+            }
+        }
+    }
+
+    async fn machine_config(&self, name: &str) -> Observed<Option<MachineConfig>> {
+        let is_rendered = name.starts_with(names::mco::RENDERED_PREFIX);
+        if is_rendered && let Some(known) = self.lock_rendered().get(name) {
+            return Observed::Known(Some(known.clone()));
+        }
+        let endpoint = Endpoint::of(Kind::MachineConfig);
+        match self.client.get::<MachineConfig>(&endpoint, name).await {
+            Ok(Some(mut config)) => {
+                config.metadata.managed_fields = None;
+                if is_rendered {
+                    // The merged Ignition config is up to a megabyte, and no decision looks at it.
+                    config.spec.config = None;
+                    self.lock_rendered().insert(name.to_owned(), config.clone());
+                }
+                Observed::Known(Some(config))
+            }
+            Ok(None) => Observed::Known(None),
+            Err(error) => Observed::unknown(format!("MachineConfig {name}"), chain(&error)),
+        }
+    }
+
+    fn lock_rendered(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, MachineConfig>> {
+        self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_rendered(&self, snapshot: &Snapshot) {
+        self.lock_rendered().retain(|name, _| snapshot.machine_configs.contains_key(name));
+    }
+
+    /// Reads pods that name a RuntimeClass for which `wanted` holds, past any cache.
+    async fn pods(
+        &self,
+        scope: &PodScope,
+        wanted: impl Fn(&str) -> bool,
+        mut each: impl FnMut(&Pod),
+    ) -> Observed<()> {
+        let (what, selector) = match scope {
+            PodScope::Cluster => ("pods".to_owned(), None),
+            PodScope::Node(node) => {
+                (format!("pods on {node}"), Some(format!("spec.nodeName={node}")))
+            }
+        };
+        let mut broken = None;
+        let endpoint = Endpoint::of(Kind::Pod);
+        let listed = self.client.list(&endpoint, selector.as_deref(), |text| {
+            // Most pods name no RuntimeClass; they are not worth reading as a whole.
+            let pod = match serde_json::from_str::<PodGlance>(text) {
+                Ok(glance) if !glance.spec.runtime_class_name.as_deref().is_some_and(&wanted) => {
+                    return;
+                }
+                _ => serde_json::from_str::<Pod>(text),
+            };
+            match pod {
+                Ok(pod) => each(&pod),
+                Err(error) => broken = Some(error.to_string()),
+            }
+        });
+        match (listed.await, broken) {
+            (Err(error), _) => Observed::unknown(what, chain(&error)),
+            (Ok(_), Some(error)) => Observed::unknown(what, error),
+            (Ok(_), None) => Observed::Known(()),
+        }
+    }
+
+    async fn drain_blockers(&self, node: &str) -> Observed<Vec<DrainBlocker>> {
+        let (mut pods, mut budgets, mut broken) = (Vec::new(), Vec::new(), None);
+        let what = format!("what holds up the drain of {node}");
+        let selector = format!("spec.nodeName={node}");
+        let listed = self
+            .client
+            .list(&Endpoint::of(Kind::Pod), Some(&selector), |text| {
+                keep(text, &mut pods, &mut broken);
+            })
+            .await;
+        if let Err(error) = listed {
+            return Observed::unknown(what, chain(&error));
+        }
+        let listed = self
+            .client
+            .list(&Endpoint::of(Kind::PodDisruptionBudget), None, |text| {
+                keep::<PodDisruptionBudget>(text, &mut budgets, &mut broken);
+            })
+            .await;
+        match (listed, broken) {
+            (Err(error), _) => Observed::unknown(what, chain(&error)),
+            (Ok(_), Some(error)) => Observed::unknown(what, error),
+            (Ok(_), None) => Observed::Known(validate::drain_blockers(&pods, &budgets)),
+        }
+    }
+}
+
+fn keep<T: DeserializeOwned>(text: &str, items: &mut Vec<T>, broken: &mut Option<String>) {
+    match typed(text) {
+        Ok(item) => items.push(item),
+        Err(error) => *broken = Some(error.to_string()),
+    }
+}
+
+/// Whether each kind could be listed.
+struct QuorumRead {
+    configs: Result<(), String>,
+    nodes: Result<(), String>,
+    pools: Result<(), String>,
+    machine_config: Result<(), String>,
+    container_runtime_configs: Result<(), String>,
+    runtime_classes: Result<(), String>,
+    kata_nodes: Result<(), String>,
+}
+
+fn confirmed<T>(cached: Observed<T>, kind: Kind, read: &Result<(), String>) -> Observed<T> {
+    match read {
+        Ok(()) => cached,
+        Err(error) => Observed::unknown(kind.plural(), error),
+    }
+}
+
+/// As much of a pod as tells whether it is worth reading.
+#[derive(Deserialize)]
+struct PodGlance {
+    #[serde(default)]
+    spec: PodGlanceSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct PodGlanceSpec {
+    #[serde(default)]
+    runtime_class_name: Option<String>,
+}

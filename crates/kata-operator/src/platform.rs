@@ -1,0 +1,143 @@
+//! What kind of cluster it is, and what to say on one where this version cannot install.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kata_api::{Code, KataConfig, KataConfigStatus, conditions, machine_config};
+use kata_plan::{Finding, Kind, ObjectRef, Report, StatusReport};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::client::Client;
+use crate::error::CallError;
+use crate::settings::Platform;
+
+/// What kind of cluster it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detected {
+    /// The Machine Config Operator's kinds are served.
+    Openshift,
+    /// They are not.
+    Kubernetes,
+}
+
+impl Detected {
+    /// The name as on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Openshift => Platform::Openshift.as_str(),
+            Self::Kubernetes => Platform::Kubernetes.as_str(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct GroupList {
+    #[serde(default)]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+}
+
+/// Finds out what kind of cluster it is, unless the settings say so.
+///
+/// # Errors
+/// If the API server does not tell.
+pub async fn detect(client: &Client, platform: Platform) -> Result<Detected, CallError> {
+    match platform {
+        Platform::Openshift => return Ok(Detected::Openshift),
+        Platform::Kubernetes => return Ok(Detected::Kubernetes),
+        Platform::Auto => {}
+    }
+    let list: GroupList = client.document("/apis").await?;
+    let served = list.groups.iter().any(|group| group.name == machine_config::GROUP);
+    Ok(if served { Detected::Openshift } else { Detected::Kubernetes })
+}
+
+/// What to say where the Machine Config Operator is not served: every KataConfig is told that nothing
+/// will happen. Nothing is changed.
+pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
+    let mut statuses: Vec<StatusReport> =
+        configs.iter().map(|config| unsupported(config, now)).collect();
+    statuses.sort_by(|one, two| one.config.cmp(&two.config));
+    let entry = Code::PlatformUnsupported.entry();
+    let findings = statuses.iter().map(|status| Finding {
+        code: Code::PlatformUnsupported,
+        subject: status.config.clone(),
+        message: entry.cause.to_owned(),
+        fix: entry.fix.to_owned(),
+    });
+    Report { findings: findings.collect(), other_configs: statuses, ..Report::default() }
+}
+
+fn unsupported(config: &KataConfig, now: Timestamp) -> StatusReport {
+    let entry = Code::PlatformUnsupported.entry();
+    let current = config.status.clone().unwrap_or_default();
+    let generation = config.metadata.generation;
+    let condition = |type_: &str, status: &str| {
+        let since = current
+            .conditions
+            .iter()
+            .find(|known| known.type_ == type_ && known.status == status)
+            .map_or(Time(now), |known| known.last_transition_time.clone());
+        Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: entry.reason.to_owned(),
+            message: format!("{}: {} {}", entry.code, entry.cause, entry.fix),
+            observed_generation: generation,
+            last_transition_time: since,
+        }
+    };
+    let status = KataConfigStatus {
+        observed_generation: generation,
+        conditions: vec![
+            condition(conditions::IN_PROGRESS, "False"),
+            condition(conditions::READY, "False"),
+            condition(conditions::STALLED, "True"),
+        ],
+        ..KataConfigStatus::default()
+    };
+    let told = config.status.as_ref().is_some_and(|known| {
+        known.observed_generation == status.observed_generation
+            && known.conditions == status.conditions
+    });
+    let patch = (!told).then(|| {
+        json!({"status": {
+            "observedGeneration": status.observed_generation,
+            "conditions": status.conditions,
+        }})
+    });
+    let name = config.metadata.name.clone().unwrap_or_default();
+    let config = ObjectRef::new(Kind::KataConfig, name, config.metadata.uid.as_deref());
+    StatusReport { config, status, patch }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_without_the_mco_is_told_once_and_nothing_else_happens() {
+        let mut config = KataConfig::new("c", kata_api::KataConfigSpec::default());
+        config.metadata.generation = Some(2);
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let report = report_without_mco(std::slice::from_ref(&config), now);
+        assert!(report.events.is_empty());
+        let status = &report.other_configs[0];
+        assert!(status.patch.is_some());
+        let ready = status.status.conditions.iter().find(|c| c.type_ == "Ready").unwrap();
+        assert_eq!(
+            (ready.status.as_str(), ready.reason.as_str()),
+            ("False", "PlatformUnsupported")
+        );
+        assert!(ready.message.starts_with("KATA1018: "), "{}", ready.message);
+
+        config.status = Some(status.status.clone());
+        let later = "2026-01-01T01:00:00Z".parse().unwrap();
+        let again = report_without_mco(&[config], later);
+        assert_eq!(again.other_configs[0].patch, None);
+    }
+}

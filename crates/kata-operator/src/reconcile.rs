@@ -1,0 +1,306 @@
+//! The loop, and one pass of it: observe, decide, apply, report.
+//!
+//! There is one key and one pass at a time. A pass takes no hint of what changed, remembers nothing that
+//! matters, and never waits for the cluster: it returns when to look again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kata_plan::{Decision, Freshness, Report, Snapshot};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::apply::{Applied, apply};
+use crate::client::Client;
+use crate::error::{CallError, Retry, chain};
+use crate::jitter::Jitter;
+use crate::metrics::Metrics;
+use crate::observe::{Caches, ObserveError, Observer};
+use crate::platform::{self, Detected};
+use crate::report::Reporter;
+use crate::settings::{DEBOUNCE, Platform, RESYNC, Settings};
+
+/// The longest wait after a failure.
+const BACKOFF_CAP: Duration = Duration::from_secs(30);
+/// The first wait after a failure.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// How often an idle loop shows that it is alive.
+const BEAT: Duration = Duration::from_secs(30);
+
+/// The controller of KataConfigs.
+#[derive(Debug)]
+pub struct Controller {
+    settings: Settings,
+    client: Client,
+    caches: Arc<Caches>,
+    observer: Observer,
+    reporter: Reporter,
+    jitter: Arc<Jitter>,
+    metrics: Metrics,
+    poke: Arc<Notify>,
+    tasks: JoinSet<()>,
+    stop: watch::Receiver<bool>,
+    /// What a dry run said last.
+    planned: String,
+}
+
+/// What a pass came to.
+#[derive(Debug)]
+struct Outcome {
+    /// When to look again if nothing changes.
+    look_again: Option<Duration>,
+    /// What failed, if something did, and when to try again.
+    failed: Option<(&'static str, Retry)>,
+}
+
+impl Controller {
+    /// A controller that has not begun.
+    pub fn new(
+        settings: Settings,
+        client: Client,
+        jitter: Arc<Jitter>,
+        metrics: Metrics,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        let poke = Arc::new(Notify::new());
+        let caches = Arc::new(Caches::new(&poke));
+        let observer = Observer::new(
+            client.clone(),
+            Arc::clone(&caches),
+            settings.clock,
+            settings.options.clone(),
+        );
+        let reporter = Reporter::new(
+            client.clone(),
+            settings.clock,
+            settings.instance.clone(),
+            metrics.clone(),
+        );
+        Self {
+            settings,
+            client,
+            caches,
+            observer,
+            reporter,
+            jitter,
+            metrics,
+            poke,
+            tasks: JoinSet::new(),
+            stop,
+            planned: String::new(),
+        }
+    }
+
+    /// Works until `stop` becomes true. Dropping it at any moment does no harm.
+    pub async fn work(mut self) {
+        let mut detected = self.detect().await;
+        self.caches.follow_configs(&mut self.tasks, &self.client, &self.jitter, &self.metrics);
+        if detected == Detected::Openshift {
+            self.caches.follow_cluster(&mut self.tasks, &self.client, &self.jitter, &self.metrics);
+        }
+        let start = Instant::now();
+        let (mut due, mut resync) = (start + RESYNC, start + RESYNC);
+        let mut not_before = start;
+        let mut attempt = 0;
+        loop {
+            let openshift = detected == Detected::Openshift;
+            self.wait(due.min(resync), not_before, openshift).await;
+            if *self.stop.borrow() {
+                return;
+            }
+            if !self.caches.have_answers(openshift) {
+                continue;
+            }
+            let begun = Instant::now();
+            if begun >= resync {
+                resync = begun + RESYNC;
+                if !openshift && self.settings.platform == Platform::Auto {
+                    detected = self.detect().await;
+                    if detected == Detected::Openshift {
+                        let (tasks, client) = (&mut self.tasks, &self.client);
+                        self.caches.follow_cluster(tasks, client, &self.jitter, &self.metrics);
+                        continue;
+                    }
+                }
+                if openshift {
+                    self.observer.resync().await;
+                }
+            }
+            let outcome = if openshift { self.pass().await } else { self.pass_without_mco().await };
+            let now = Instant::now();
+            let Outcome { look_again, failed } = outcome;
+            let result = failed.map_or("ok", |(category, _)| category);
+            self.metrics.reconcile(result, now - begun);
+            self.metrics.set_checks(self.caches.checks(openshift));
+            match failed {
+                None => {
+                    attempt = 0;
+                    due = look_again.map_or(now + RESYNC, |wait| now + wait);
+                    not_before = now;
+                }
+                Some((_, retry)) => {
+                    let wait = match retry {
+                        Retry::Reread | Retry::Backoff => {
+                            self.jitter.backoff(attempt, BACKOFF_FIRST, BACKOFF_CAP)
+                        }
+                        Retry::After(wait) => wait.min(BACKOFF_CAP).max(BACKOFF_FIRST),
+                        Retry::AfterChange => self.jitter.spread(BACKOFF_CAP),
+                        Retry::Never => BACKOFF_CAP,
+                    };
+                    attempt += 1;
+                    due = now + wait;
+                    // Our own status write must not cut the wait short.
+                    not_before = due;
+                }
+            }
+        }
+    }
+
+    /// Waits for a change or until `due`, but at least until `not_before` or the end.
+    async fn wait(&mut self, due: Instant, not_before: Instant, openshift: bool) {
+        let mut stop = self.stop.clone();
+        let mut changed = false;
+        loop {
+            let now = Instant::now();
+            self.metrics.beat();
+            self.metrics.set_checks(self.caches.checks(openshift));
+            if *stop.borrow() || now >= due || (changed && now >= not_before) {
+                return;
+            }
+            let wake = if changed { not_before.min(due) } else { due }.min(now + BEAT);
+            tokio::select! {
+                biased;
+                ended = stop.changed() => if ended.is_err() { return },
+                () = self.poke.notified(), if !changed => {
+                    changed = true;
+                    tokio::time::sleep_until(Instant::now() + DEBOUNCE).await;
+                    // What came during the debounce is part of the pass that follows.
+                    let more = self.poke.notified();
+                    let _was_more = futures::FutureExt::now_or_never(more).is_some();
+                }
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Finds out what kind of cluster it is; waits for the API server as long as it takes.
+    async fn detect(&self) -> Detected {
+        let mut attempt = 0;
+        loop {
+            match platform::detect(&self.client, self.settings.platform).await {
+                Ok(detected) => {
+                    tracing::info!(platform = detected.as_str(), "detected the platform");
+                    return detected;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = chain(&error),
+                        "cannot find out what the API server serves"
+                    );
+                }
+            }
+            let wait = self.jitter.backoff(attempt, BACKOFF_FIRST, BACKOFF_CAP);
+            attempt += 1;
+            tokio::time::sleep_until(Instant::now() + wait).await;
+        }
+    }
+
+    /// Observes and decides (I/O, then pure): from the caches first; on quorum reads if the plan could
+    /// disturb a node.
+    async fn decide(&self) -> Result<(Snapshot, Decision), ObserveError> {
+        let snapshot = self.observer.snapshot(false).await?;
+        let decision = kata_plan::decide(&snapshot);
+        let disturbs = decision.plan.steps.iter().any(|step| step.action.is_disruptive());
+        if !disturbs || snapshot.freshness == Freshness::Quorum {
+            return Ok((snapshot, decision));
+        }
+        let snapshot = self.observer.snapshot(true).await?;
+        let decision = kata_plan::decide(&snapshot);
+        Ok((snapshot, decision))
+    }
+
+    async fn pass(&mut self) -> Outcome {
+        let (snapshot, decision) = match self.decide().await {
+            Ok(decided) => decided,
+            Err(error) => return blind(&error),
+        };
+        let Decision { plan, report, look_again } = decision;
+        if self.settings.dry_run {
+            self.say_plan(&plan, &report);
+            return Outcome { look_again, failed: None };
+        }
+        self.reporter.events(&report.events).await;
+        let applied = apply(&self.client, &self.caches, &plan, &self.stop).await;
+        self.report(&snapshot.configs, &report, &applied, look_again).await
+    }
+
+    /// The pass on a cluster without the Machine Config Operator: says that nothing will be done.
+    async fn pass_without_mco(&mut self) -> Outcome {
+        let configs = match self.observer.configs() {
+            Ok(configs) => configs,
+            Err(error) => return blind(&error),
+        };
+        let report = platform::report_without_mco(&configs, self.settings.clock.now());
+        if self.settings.dry_run {
+            self.say_plan(&kata_plan::Plan::default(), &report);
+            return Outcome { look_again: None, failed: None };
+        }
+        self.report(&configs, &report, &Applied::default(), None).await
+    }
+
+    async fn report(
+        &mut self,
+        configs: &[kata_api::KataConfig],
+        report: &Report,
+        applied: &Applied,
+        look_again: Option<Duration>,
+    ) -> Outcome {
+        let written = self.reporter.statuses(&self.caches, configs, report, applied).await;
+        self.reporter.tell(report);
+        let failed = match (applied.failures.first(), written) {
+            (Some(failure), _) => {
+                let retry = applied.retry().unwrap_or(Retry::Backoff);
+                Some((failure.error.category(), retry))
+            }
+            (None, Err(error)) => {
+                log_status_failure(&error);
+                Some((error.category(), error.retry()))
+            }
+            (None, Ok(_)) => None,
+        };
+        Outcome { look_again, failed }
+    }
+
+    fn say_plan(&mut self, plan: &kata_plan::Plan, report: &Report) {
+        let mut text = String::new();
+        for step in &plan.steps {
+            text.push_str(&format!("would {step}\n"));
+        }
+        for status in report.status.iter().chain(&report.other_configs) {
+            if status.patch.is_some() {
+                text.push_str(&format!("would write the status of {}\n", status.config));
+            }
+        }
+        if text != self.planned {
+            for line in text.lines() {
+                tracing::info!(dry_run = true, "{line}");
+            }
+            self.planned = text;
+        }
+        self.reporter.tell(report);
+    }
+}
+
+fn blind(error: &ObserveError) -> Outcome {
+    tracing::warn!(error = chain(error), "nothing can be decided");
+    Outcome { look_again: None, failed: Some(("blind", Retry::Backoff)) }
+}
+
+fn log_status_failure(error: &CallError) {
+    tracing::warn!(
+        error.category = error.category(),
+        error = chain(error),
+        "cannot write the status"
+    );
+}

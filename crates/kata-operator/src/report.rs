@@ -1,0 +1,238 @@
+//! From a decision's report to the world: Events, the KataConfigs' status, metrics and the log. Each is
+//! written only when it says something new.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kata_api::{Code, KataConfig, conditions, names};
+use kata_plan::{EventToSend, Kind, ObjectRef, Report, StatusReport};
+use serde_json::{Value, json};
+
+use crate::apply::{Applied, Failure};
+use crate::client::{Client, Endpoint};
+use crate::clock::Clock;
+use crate::error::{CallError, Retry, chain};
+use crate::metrics::Metrics;
+use crate::observe::Caches;
+
+/// The namespace of Events about objects of cluster scope.
+const EVENT_NAMESPACE: &str = "default";
+/// How many Events are remembered as sent.
+const REMEMBERED_EVENTS: usize = 2_000;
+
+/// Writes reports.
+#[derive(Debug)]
+pub struct Reporter {
+    client: Client,
+    clock: Clock,
+    instance: String,
+    metrics: Metrics,
+    /// Names of Events that the API server has, so that they are not sent again and again while the
+    /// status that records their transition cannot be written.
+    sent: BTreeSet<String>,
+    order: VecDeque<String>,
+    /// What was logged last.
+    logged: String,
+}
+
+impl Reporter {
+    /// A reporter that has said nothing yet.
+    pub fn new(client: Client, clock: Clock, instance: String, metrics: Metrics) -> Self {
+        Self {
+            client,
+            clock,
+            instance,
+            metrics,
+            sent: BTreeSet::new(),
+            order: VecDeque::new(),
+            logged: String::new(),
+        }
+    }
+
+    /// Creates Events. One that cannot be created is logged and given up: an Event is a courtesy.
+    pub async fn events(&mut self, events: &[EventToSend]) {
+        let endpoint = Endpoint::namespaced::<Event>(EVENT_NAMESPACE);
+        for event in events {
+            if self.sent.contains(&event.name) {
+                continue;
+            }
+            let body = event_body(event, &self.instance, self.clock);
+            match self.client.create(&endpoint, &event.name, &body).await {
+                Ok(()) => self.remember(&event.name),
+                Err(error) if error.is_conflict() => self.remember(&event.name),
+                Err(error) => {
+                    tracing::warn!(
+                        reason = event.reason,
+                        error = chain(&error),
+                        "cannot create an Event"
+                    );
+                    if matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. }) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, name: &str) {
+        self.sent.insert(name.to_owned());
+        self.order.push_back(name.to_owned());
+        if self.order.len() > REMEMBERED_EVENTS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.sent.remove(&oldest);
+        }
+    }
+
+    /// Writes the statuses that changed, with what the plan's execution found.
+    ///
+    /// # Errors
+    /// The first write that failed; a KataConfig that is gone is no failure.
+    pub async fn statuses(
+        &self,
+        caches: &Caches,
+        configs: &[KataConfig],
+        report: &Report,
+        applied: &Applied,
+    ) -> Result<usize, CallError> {
+        let now = self.clock.now();
+        let mut written = 0;
+        let active = report.status.iter().map(|status| (status, applied.failures.as_slice()));
+        let others = report.other_configs.iter().map(|status| (status, [].as_slice()));
+        for (status, failures) in active.chain(others) {
+            let current = configs.iter().find(|config| {
+                config.metadata.name.as_deref() == Some(status.config.name.as_str())
+            });
+            let patch = match lasting_failure(failures) {
+                Some(failure) => with_failure(status, current, failure, now),
+                None => status.patch.clone(),
+            };
+            let Some(patch) = patch else { continue };
+            let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
+            match self.client.merge(&endpoint, name, Some("status"), &patch).await {
+                Ok(answer) => {
+                    written += 1;
+                    if let Ok(text) = std::str::from_utf8(&answer) {
+                        caches.absorb(Kind::KataConfig, text);
+                    }
+                }
+                // Its last finalizer went in this pass.
+                Err(error) if error.is_not_found() => caches.configs.forget(name),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Updates the metrics, and logs what is new.
+    pub fn tell(&mut self, report: &Report) {
+        let Report { findings, waiting_on, nodes, status, other_configs, events: _ } = report;
+        self.metrics.nodes(nodes);
+        self.metrics.conditions(status.iter().chain(other_configs));
+        let mut text = String::new();
+        for finding in findings {
+            text.push_str(&format!("{finding}\n"));
+        }
+        for waiting in waiting_on {
+            text.push_str(&format!("{}: {}\n", waiting.subject, waiting.message));
+        }
+        for node in nodes {
+            let step = node.step.map(kata_api::kata_node::NodeStep::as_str).unwrap_or_default();
+            text.push_str(&format!("{} {} {step}\n", node.node, node.phase.as_str()));
+        }
+        if text == self.logged {
+            return;
+        }
+        for line in text.lines().filter(|line| !self.logged.lines().any(|known| known == *line)) {
+            tracing::info!(controller = crate::metrics::CONTROLLER, "{line}");
+        }
+        self.logged = text;
+    }
+}
+
+/// The first failure that waiting does not mend.
+fn lasting_failure(failures: &[Failure]) -> Option<&Failure> {
+    failures.iter().find(|failure| failure.error.retry() == Retry::AfterChange)
+}
+
+/// The patch for a status that also tells of a write that the API server refuses; `None` if it tells
+/// so already.
+fn with_failure(
+    report: &StatusReport,
+    current: Option<&KataConfig>,
+    failure: &Failure,
+    now: jiff::Timestamp,
+) -> Option<Value> {
+    let entry = Code::WriteFailed.entry();
+    let known = current.and_then(|config| config.status.as_ref()).map(|status| &status.conditions);
+    let before = known.and_then(|known| known.iter().find(|c| c.type_ == conditions::DEGRADED));
+    let since = before
+        .filter(|condition| condition.status == "True")
+        .map_or(Time(now), |condition| condition.last_transition_time.clone());
+    let failed = Condition {
+        type_: conditions::DEGRADED.to_owned(),
+        status: "True".to_owned(),
+        reason: entry.reason.to_owned(),
+        message: format!("{}: {}. {}", entry.code, chain(&failure.error), entry.fix),
+        observed_generation: report.status.observed_generation,
+        last_transition_time: since,
+    };
+    let mut wanted: Vec<Condition> = report.status.conditions.clone();
+    match wanted.iter_mut().find(|condition| condition.type_ == conditions::DEGRADED) {
+        // What is broken on a node weighs more than a write that failed, and explains it as a rule.
+        Some(condition) if condition.status == "True" => return report.patch.clone(),
+        Some(condition) => *condition = failed,
+        None => wanted.push(failed),
+    }
+    let mut patch = match &report.patch {
+        Some(patch) => patch.clone(),
+        None => json!({"status": {}}),
+    };
+    if known == Some(&wanted) {
+        if let Some(status) = patch["status"].as_object_mut() {
+            status.remove("conditions");
+        }
+    } else {
+        patch["status"]["conditions"] = json!(wanted);
+    }
+    let says_nothing = patch["status"].as_object().is_none_or(serde_json::Map::is_empty);
+    (!says_nothing).then_some(patch)
+}
+
+fn reference(object: &ObjectRef) -> Value {
+    let ObjectRef { kind, namespace, name, uid } = object;
+    let mut reference =
+        json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "name": name});
+    if let Some(namespace) = namespace {
+        reference["namespace"] = json!(namespace);
+    }
+    if let Some(uid) = uid {
+        reference["uid"] = json!(uid);
+    }
+    reference
+}
+
+fn event_body(event: &EventToSend, instance: &str, clock: Clock) -> Value {
+    let EventToSend { name, regarding, related, warning, reason, action, note } = event;
+    let mut body = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": EVENT_NAMESPACE},
+        "eventTime": clock.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        "reportingController": format!("{}/kata-operator", names::DOMAIN),
+        "reportingInstance": instance.chars().take(128).collect::<String>(),
+        "type": if *warning { "Warning" } else { "Normal" },
+        "reason": reason,
+        "action": action,
+        "note": note,
+        "regarding": reference(regarding),
+    });
+    if let Some(related) = related {
+        body["related"] = reference(related);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Health and metrics over HTTP, for the kubelet and for Prometheus. It only reads.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::metrics::Metrics;
+
+/// How long the loop may show no sign of life. Longer than the longest wait between two calls to the
+/// API server: the beat of an idle loop, or a call that times out.
+const LIVE_LIMIT: Duration = Duration::from_secs(180);
+
+/// Binds an address.
+///
+/// # Errors
+/// If the address is in use or not ours.
+pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Serves `/livez` and `/readyz`, until dropped.
+pub async fn serve_health(listener: TcpListener, metrics: Metrics) {
+    serve(listener, health_routes(metrics)).await;
+}
+
+/// Serves `/metrics`, until dropped.
+pub async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
+    serve(listener, metrics_routes(metrics)).await;
+}
+
+/// Serves all of them at one address, until dropped.
+pub async fn serve_both(listener: TcpListener, metrics: Metrics) {
+    serve(listener, health_routes(metrics.clone()).merge(metrics_routes(metrics))).await;
+}
+
+fn health_routes(metrics: Metrics) -> Router {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/healthz", get(livez))
+        .route("/readyz", get(readyz))
+        .with_state(metrics)
+}
+
+fn metrics_routes(metrics: Metrics) -> Router {
+    Router::new().route("/metrics", get(scrape)).with_state(metrics)
+}
+
+async fn serve(listener: TcpListener, routes: Router) {
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!(error = %error, "the health and metrics server stopped");
+    }
+}
+
+async fn livez(State(metrics): State<Metrics>) -> (StatusCode, String) {
+    let silence = metrics.silence();
+    if silence <= LIVE_LIMIT {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        let seconds = silence.as_secs();
+        (StatusCode::SERVICE_UNAVAILABLE, format!("no sign of life for {seconds} s\n"))
+    }
+}
+
+async fn readyz(State(metrics): State<Metrics>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+    let (ready, checks) = metrics.checks();
+    let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let verbose =
+        query.is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
+    if ready && !verbose {
+        return (code, "ok\n".to_owned());
+    }
+    let mut text = String::new();
+    for (name, outcome) in checks {
+        match outcome {
+            Ok(()) => text.push_str(&format!("[+] {name} ok\n")),
+            Err(error) => text.push_str(&format!("[-] {name} failed: {error}\n")),
+        }
+    }
+    text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
+    (code, text)
+}
+
+async fn scrape(State(metrics): State<Metrics>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], metrics.text())
+}

@@ -1,0 +1,421 @@
+//! Watches: caches of the kinds that matter, kept up to date, and a poke when something that matters
+//! has changed.
+//!
+//! A cache says "nothing to do" cheaply; it never justifies disturbing a node. What a write answered is
+//! absorbed too, so that the next pass sees it ([`Cache::absorb`]). Objects that cannot be read spoil
+//! nothing else: the cache reports them as trouble, and the decision waits ([`kata_plan::Observed`]).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kata_plan::Observed;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::client::{Client, Endpoint};
+use crate::error::{CallError, Retry, chain};
+use crate::jitter::Jitter;
+use crate::metrics::Metrics;
+
+/// How long a watch lasts; a connection that died silently is noticed [`WATCH_SLACK`] later.
+const WATCH_SECONDS: u32 = 60;
+/// How much longer than the watch we wait for its end.
+const WATCH_SLACK: Duration = Duration::from_secs(5);
+/// How long a cache may be out of contact before it counts as unknown.
+const STALE_AFTER: Duration = Duration::from_secs(75);
+/// The longest wait between two attempts.
+const BACKOFF_CAP: Duration = Duration::from_secs(30);
+
+/// How an object's JSON text becomes a value to keep.
+pub type Ingest<T> = fn(&str) -> Result<T, serde_json::Error>;
+
+/// The cached objects of one kind, by name.
+#[derive(Debug)]
+pub struct Cache<T> {
+    endpoint: Endpoint,
+    field_selector: Option<String>,
+    ingest: Ingest<T>,
+    state: Mutex<State<T>>,
+    poke: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    synced: bool,
+    objects: BTreeMap<String, Entry<T>>,
+    /// Objects that cannot be read, with the reason.
+    invalid: BTreeMap<String, String>,
+    /// Since when the API server does not answer us, and what it says instead.
+    trouble: Option<Trouble>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    version: u128,
+    value: T,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    since: Instant,
+    error: String,
+    /// Whether waiting does not help.
+    lasting: bool,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: NamedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamedMetadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "type")]
+    type_: String,
+    object: Box<RawValue>,
+}
+
+/// The Status object of an `ERROR` line.
+#[derive(Deserialize)]
+struct LineStatus {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl<T: Clone + PartialEq> Cache<T> {
+    /// An empty cache that pokes `poke` when something changes.
+    pub fn new(
+        endpoint: Endpoint,
+        field_selector: Option<String>,
+        ingest: Ingest<T>,
+        poke: Arc<Notify>,
+    ) -> Self {
+        let state = State {
+            synced: false,
+            objects: BTreeMap::new(),
+            invalid: BTreeMap::new(),
+            trouble: None,
+        };
+        Self { endpoint, field_selector, ingest, state: Mutex::new(state), poke }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        self.endpoint.kind()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing panics while the lock is held; if it did, the next relist repairs the contents.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known.
+    pub fn observed(&self) -> Observed<Vec<T>> {
+        let state = self.lock();
+        let kind = self.kind();
+        if let Some(trouble) = &state.trouble
+            && (!state.synced || trouble.lasting || trouble.since.elapsed() >= STALE_AFTER)
+        {
+            return Observed::unknown(kind, &trouble.error);
+        }
+        if !state.synced {
+            return Observed::unknown(kind, "not read yet");
+        }
+        if let Some((name, error)) = state.invalid.first_key_value() {
+            return Observed::unknown(format!("{kind} {name}"), error);
+        }
+        Observed::Known(state.objects.values().map(|entry| entry.value.clone()).collect())
+    }
+
+    /// Whether a first answer is there, be it an error.
+    pub fn has_answer(&self) -> bool {
+        let state = self.lock();
+        state.synced || state.trouble.is_some()
+    }
+
+    /// For `/readyz`.
+    pub fn check(&self) -> (String, Result<(), String>) {
+        let name = format!("cache of {}", self.kind());
+        match self.observed() {
+            Observed::Known(_) => (name, Ok(())),
+            Observed::Unknown { error, .. } => (name, Err(error)),
+        }
+    }
+
+    /// Lists all objects past the cache, by quorum, and takes the answer into the cache.
+    ///
+    /// # Errors
+    /// If the list fails.
+    pub async fn refresh(&self, client: &Client) -> Result<String, CallError> {
+        let mut items = Vec::new();
+        let mut invalid = BTreeMap::new();
+        let selector = self.field_selector.as_deref();
+        let version = client
+            .list(&self.endpoint, selector, |text| match self.read(text) {
+                Ok((name, version, value)) => items.push((name, Entry { version, value })),
+                Err((name, error)) => {
+                    invalid.insert(name, error);
+                }
+            })
+            .await?;
+        let listed_at = number(&version);
+        let mut state = self.lock();
+        let mut changed = !state.synced || state.invalid != invalid;
+        let known = std::mem::take(&mut state.objects);
+        let mut objects: BTreeMap<String, Entry<T>> = items.into_iter().collect();
+        changed |= objects.keys().any(|name| !known.contains_key(name));
+        // What the cache learned after the list was made stays.
+        for (name, known) in known {
+            match objects.get(&name) {
+                Some(listed) if listed.version >= known.version => {
+                    changed |= listed.value != known.value;
+                }
+                None if known.version <= listed_at => changed = true,
+                Some(_) | None => {
+                    objects.insert(name, known);
+                }
+            }
+        }
+        state.objects = objects;
+        state.invalid = invalid;
+        state.synced = true;
+        state.trouble = None;
+        drop(state);
+        if changed {
+            self.poke.notify_one();
+        }
+        Ok(version)
+    }
+
+    /// Takes an object, as a write answered it, into the cache, without a poke: the pass that wrote it
+    /// knows. One that cannot be read is left to the watch.
+    pub fn absorb(&self, text: &str) {
+        if let Ok((name, version, value)) = self.read(text) {
+            self.put(name, version, value);
+        }
+    }
+
+    /// Forgets an object that a write found to be gone.
+    pub fn forget(&self, name: &str) {
+        self.lock().objects.remove(name);
+    }
+
+    fn read(&self, text: &str) -> Result<(String, u128, T), (String, String)> {
+        let named: Named = serde_json::from_str(text)
+            .map_err(|error| ("without a name".to_owned(), error.to_string()))?;
+        let NamedMetadata { name, resource_version } = named.metadata;
+        match (self.ingest)(text) {
+            Ok(value) => Ok((name, number(&resource_version), value)),
+            Err(error) => Err((name, error.to_string())),
+        }
+    }
+
+    /// Keeps the newer of what is known and what is new; returns whether the value changed.
+    fn put(&self, name: String, version: u128, value: T) -> bool {
+        let mut state = self.lock();
+        let was_invalid = state.invalid.remove(&name).is_some();
+        match state.objects.get_mut(&name) {
+            Some(known) if version < known.version => was_invalid,
+            Some(known) => {
+                let changed = known.value != value;
+                *known = Entry { version, value };
+                changed || was_invalid
+            }
+            None => {
+                state.objects.insert(name, Entry { version, value });
+                true
+            }
+        }
+    }
+
+    /// Keeps the cache up to date, for ever.
+    pub async fn follow(self: Arc<Self>, client: Client, jitter: Arc<Jitter>, metrics: Metrics) {
+        let mut attempt = 0;
+        loop {
+            let error = match self.refresh(&client).await {
+                Ok(version) => {
+                    attempt = 0;
+                    self.watch_from(&client, version, &metrics).await
+                }
+                Err(error) => error,
+            };
+            metrics.watch_restart(self.kind(), error.category());
+            let wait = match error.retry() {
+                // The history is gone: list again at once, but not in a tight loop.
+                Retry::Reread if error.is_expired() => Duration::from_millis(100),
+                Retry::After(wait) => jitter.spread(wait * 2).min(BACKOFF_CAP * 2),
+                _ => jitter.backoff(attempt, Duration::from_millis(500), BACKOFF_CAP),
+            };
+            attempt += 1;
+            self.note(&error);
+            tokio::time::sleep_until(Instant::now() + wait).await;
+        }
+    }
+
+    /// Remembers trouble, and logs it once.
+    fn note(&self, error: &CallError) {
+        if error.is_expired() {
+            return;
+        }
+        let lasting = matches!(error.retry(), Retry::AfterChange) || error.is_not_found();
+        let text = chain(error);
+        let mut state = self.lock();
+        let known = state.trouble.as_ref().is_some_and(|trouble| trouble.error == text);
+        let since = state.trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
+        state.trouble = Some(Trouble { since, error: text.clone(), lasting });
+        let first = !state.synced || lasting;
+        drop(state);
+        if !known {
+            tracing::warn!(object.kind = self.kind(), error = text, "cannot watch");
+            if first {
+                self.poke.notify_one();
+            }
+        }
+    }
+
+    /// Watches from a version on; returns the error that ended it. Time limits are no errors.
+    async fn watch_from(
+        &self,
+        client: &Client,
+        mut version: String,
+        metrics: &Metrics,
+    ) -> CallError {
+        loop {
+            let selector = self.field_selector.as_deref();
+            let watch = client.watch(&self.endpoint, selector, &version, WATCH_SECONDS).await;
+            let stream = match watch {
+                Ok(stream) => stream,
+                Err(error) => return error,
+            };
+            let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + WATCH_SLACK;
+            let mut stream = std::pin::pin!(stream);
+            let mut buffer = Vec::new();
+            let begun = version.clone();
+            loop {
+                match tokio::time::timeout_at(end, stream.next()).await {
+                    // The connection is dead: the API server should have ended the watch by now.
+                    Err(_) => {
+                        metrics.watch_restart(self.kind(), "silent");
+                        break;
+                    }
+                    Ok(None) => break,
+                    Ok(Some(Err(error))) => return error,
+                    Ok(Some(Ok(chunk))) => {
+                        self.clear_trouble();
+                        buffer.extend_from_slice(&chunk);
+                        if let Err(error) = self.take_lines(&mut buffer, &mut version) {
+                            return error;
+                        }
+                    }
+                }
+            }
+            // A watch that ends at once and brought nothing must not become a tight loop.
+            if begun == version {
+                let early = end - WATCH_SLACK - Duration::from_secs(u64::from(WATCH_SECONDS))
+                    + Duration::from_secs(1);
+                tokio::time::sleep_until(early).await;
+            }
+            self.clear_trouble();
+        }
+    }
+
+    fn clear_trouble(&self) {
+        self.lock().trouble = None;
+    }
+
+    fn take_lines(&self, buffer: &mut Vec<u8>, version: &mut String) -> Result<(), CallError> {
+        let mut start = 0;
+        while let Some(length) = buffer[start..].iter().position(|byte| *byte == b'\n') {
+            let line = &buffer[start..start + length];
+            start += length + 1;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let line: Line = serde_json::from_slice(line).map_err(|source| {
+                CallError::Unreadable { call: format!("watch {}", self.kind()), source }
+            })?;
+            self.take_line(&line, version)?;
+        }
+        buffer.drain(..start);
+        Ok(())
+    }
+
+    fn take_line(&self, line: &Line, version: &mut String) -> Result<(), CallError> {
+        let text = line.object.get();
+        let changed = match line.type_.as_str() {
+            "ERROR" => {
+                let status: LineStatus = serde_json::from_str(text).map_err(|source| {
+                    CallError::Unreadable { call: format!("watch {}", self.kind()), source }
+                })?;
+                return Err(CallError::Refused {
+                    call: format!("watch {}", self.kind()),
+                    code: status.code,
+                    reason: status.reason,
+                    message: status.message,
+                    retry_after: None,
+                });
+            }
+            "BOOKMARK" => false,
+            "DELETED" => match serde_json::from_str::<Named>(text) {
+                Ok(named) => {
+                    let mut state = self.lock();
+                    let name = named.metadata.name;
+                    let gone = number(&named.metadata.resource_version);
+                    let was_invalid = state.invalid.remove(&name).is_some();
+                    // An object of the same name that was made since stays.
+                    let stays = state.objects.get(&name).is_some_and(|known| known.version > gone);
+                    was_invalid || (!stays && state.objects.remove(&name).is_some())
+                }
+                Err(_) => false,
+            },
+            _ => match self.read(text) {
+                Ok((name, version, value)) => self.put(name, version, value),
+                Err((name, error)) => {
+                    tracing::warn!(
+                        object.kind = self.kind(),
+                        object.name = name,
+                        error,
+                        "cannot read an object"
+                    );
+                    let mut state = self.lock();
+                    state.objects.remove(&name);
+                    state.invalid.insert(name, error);
+                    true
+                }
+            },
+        };
+        if let Ok(named) = serde_json::from_str::<Named>(text)
+            && !named.metadata.resource_version.is_empty()
+        {
+            *version = named.metadata.resource_version;
+        }
+        if changed {
+            self.poke.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// A resourceVersion as a number, in which they grow. One that is not a number counts as the newest,
+/// so that the last answer wins.
+fn number(version: &str) -> u128 {
+    version.parse().unwrap_or(u128::MAX)
+}

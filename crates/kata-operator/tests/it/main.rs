@@ -1,0 +1,1 @@
+//! The operator against the simulated cluster.
