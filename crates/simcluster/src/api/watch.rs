@@ -368,3 +368,162 @@ fn later(time: Timestamp, span: Duration) -> Timestamp {
         .and_then(|span| time.checked_add(span).ok())
         .unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::registry::Registry;
+    use crate::api::selector::{FieldSelector, LabelSelector};
+    use crate::resource::CONFIGMAPS;
+
+    fn watcher(store: &Store, labels: &str, options: &ListOptions) -> Result<Watcher, ApiError> {
+        let selection = Selection {
+            resource: CONFIGMAPS,
+            namespace: String::new(),
+            labels: LabelSelector::parse(labels).unwrap(),
+            fields: FieldSelector::default(),
+        };
+        let def = Arc::clone(Registry::default().get(&CONFIGMAPS).unwrap());
+        let call = CallInfo::default();
+        Watcher::start(store, Timestamp::UNIX_EPOCH, def, selection, Shape::Object, call, options)
+    }
+
+    fn put(store: &mut Store, name: &str, value: &str) {
+        let object = json!({"metadata": {"name": name, "labels": {"v": value}}});
+        store.put(&CONFIGMAPS, "n", name, object);
+    }
+
+    fn poll(watcher: &mut Watcher, store: &Store) -> (Vec<(String, Value)>, bool) {
+        let output = watcher.poll(store, &mut Faults::default(), Timestamp::UNIX_EPOCH);
+        let text = String::from_utf8(output.bytes).unwrap();
+        let events = text.lines().map(|line| {
+            let mut event: Value = serde_json::from_str(line).unwrap();
+            (event["type"].as_str().unwrap().to_owned(), event["object"].take())
+        });
+        (events.collect(), output.ended)
+    }
+
+    fn kinds(events: &[(String, Value)]) -> Vec<String> {
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+        events.iter().map(|(kind, object)| format!("{kind} {}", name(object))).collect()
+    }
+
+    #[test]
+    fn a_watch_from_nothing_begins_with_the_state() {
+        let mut store = Store::default();
+        put(&mut store, "a", "1");
+        for version in ["", "0"] {
+            let options =
+                ListOptions { resource_version: version.to_owned(), ..ListOptions::default() };
+            let mut watcher = watcher(&store, "", &options).unwrap();
+            assert_eq!(kinds(&poll(&mut watcher, &store).0), ["ADDED a"]);
+            assert_eq!(kinds(&poll(&mut watcher, &store).0), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_watch_from_the_future_is_silent_until_then() {
+        let mut store = Store::default();
+        let future = (store.revision() + 2).to_string();
+        let options = ListOptions { resource_version: future, ..ListOptions::default() };
+        let mut watcher = watcher(&store, "", &options).unwrap();
+        for name in ["a", "b", "c"] {
+            put(&mut store, name, "1");
+        }
+        assert_eq!(kinds(&poll(&mut watcher, &store).0), ["ADDED c"]);
+    }
+
+    #[test]
+    fn a_streaming_list_ends_with_a_marked_bookmark() {
+        let mut store = Store::default();
+        put(&mut store, "a", "1");
+        let options = ListOptions {
+            send_initial_events: Some(true),
+            version_match: Some("NotOlderThan".to_owned()),
+            bookmarks: true,
+            ..ListOptions::default()
+        };
+        let (events, _) = poll(&mut watcher(&store, "", &options).unwrap(), &store);
+        assert_eq!(kinds(&events), ["ADDED a", "BOOKMARK "]);
+        let end = &events[1].1;
+        assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        assert_eq!(end["metadata"]["resourceVersion"], store.revision().to_string());
+        assert_eq!(end["kind"], "ConfigMap");
+
+        let error =
+            watcher(&store, "", &ListOptions { version_match: None, ..options }).unwrap_err();
+        assert_eq!((error.code, error.reason), (422, "Invalid"));
+    }
+
+    #[test]
+    fn leaving_the_selector_shows_the_old_object_with_the_new_revision() {
+        let mut store = Store::default();
+        put(&mut store, "a", "1");
+        let now = store.revision().to_string();
+        let options = ListOptions { resource_version: now, ..ListOptions::default() };
+        let mut watcher = watcher(&store, "v=1", &options).unwrap();
+        put(&mut store, "a", "2");
+        let (events, _) = poll(&mut watcher, &store);
+        assert_eq!(kinds(&events), ["DELETED a"]);
+        assert_eq!(events[0].1["metadata"]["labels"]["v"], "1");
+        assert_eq!(events[0].1["metadata"]["resourceVersion"], store.revision().to_string());
+    }
+
+    proptest! {
+        /// What a list showed, plus what a watch from there says, is what a list shows now.
+        #[test]
+        fn events_lead_from_one_state_to_the_next(
+            before in prop::collection::vec((0..4_u8, 0..3_u8), 0..12),
+            after in prop::collection::vec((0..4_u8, 0..3_u8), 0..24),
+            polls in prop::collection::vec(any::<bool>(), 24),
+        ) {
+            let mut store = Store::default();
+            let change = |store: &mut Store, (name, value): (u8, u8)| {
+                let name = format!("o{name}");
+                if value == 0 {
+                    store.remove(&CONFIGMAPS, "n", &name);
+                } else {
+                    put(store, &name, &value.to_string());
+                }
+            };
+            let state = |store: &Store| -> BTreeMap<String, Value> {
+                store
+                    .list(&CONFIGMAPS)
+                    .filter(|object| object["metadata"]["labels"]["v"] == "1")
+                    .map(|object| (object["metadata"]["name"].to_string(), (**object).clone()))
+                    .collect()
+            };
+            for step in before {
+                change(&mut store, step);
+            }
+            let mut seen = state(&store);
+            let now = store.revision().to_string();
+            let options = ListOptions { resource_version: now, ..ListOptions::default() };
+            let mut watcher = watcher(&store, "v=1", &options).unwrap();
+            let mut last = store.revision();
+            for (step, wanted) in after.into_iter().zip(polls) {
+                change(&mut store, step);
+                let events = if wanted { poll(&mut watcher, &store).0 } else { Vec::new() };
+                for (kind, object) in events.into_iter() {
+                    let name = object["metadata"]["name"].to_string();
+                    let revision: u64 =
+                        object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+                    prop_assert!(revision > last);
+                    last = revision;
+                    match kind.as_str() {
+                        "ADDED" => prop_assert!(seen.insert(name, object).is_none()),
+                        "MODIFIED" => prop_assert!(seen.insert(name, object).is_some()),
+                        _ => prop_assert!(seen.remove(&name).is_some()),
+                    }
+                }
+                if wanted {
+                    prop_assert_eq!(&seen, &state(&store));
+                }
+            }
+        }
+    }
+}

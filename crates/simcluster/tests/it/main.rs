@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod http_semantics;
 mod kube_client;
 mod kube_runtime;
