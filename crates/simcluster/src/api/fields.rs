@@ -6,6 +6,7 @@
 
 mod builtin;
 mod compare;
+mod conflict;
 mod last_applied;
 mod managed;
 mod merge;
@@ -19,6 +20,7 @@ pub(super) use builtin::Merge;
 pub(super) use topology::Topology;
 
 use self::compare::Diff;
+use self::conflict::Conflict;
 use self::managed::{Entry, Identity, Operation};
 use self::set::FieldSet;
 use super::error::ApiError;
@@ -128,7 +130,7 @@ pub fn apply(
     let relevant = writer.relevant(config);
     let errors = merge::list_errors(topology, &relevant);
     if !errors.is_empty() {
-        return Err(untyped(config, &writer, &errors));
+        return Err(conflict::untyped(config, writer.def, &errors));
     }
 
     let recorded = live.and_then(sent_entries).unwrap_or_default();
@@ -164,7 +166,7 @@ pub fn apply(
             attempt = merge_owned(topology, &bare, &relevant, &owners, &writer, true);
         }
     }
-    let (mut merged, owners) = attempt.map_err(|conflicts| conflict_error(&conflicts))?;
+    let (mut merged, owners) = attempt.map_err(|conflicts| conflict::error(&conflicts))?;
     if from_kubectl {
         last_applied::refresh(&mut merged, config);
     }
@@ -178,13 +180,6 @@ pub fn apply(
     managed::sort(&mut entries);
     put_managed_fields(&mut merged, entries);
     Ok(merged)
-}
-
-/// The fields of one manager that stand against an apply.
-#[derive(Debug)]
-struct Conflict {
-    id: Identity,
-    fields: FieldSet,
 }
 
 /// Merges the configuration into the live object, both without managed fields, and works out who owns
@@ -281,58 +276,6 @@ fn prune(
 
 fn same_owners(a: &[Entry], b: &[Entry]) -> bool {
     a.len() == b.len() && a.iter().all(|entry| b.contains(entry))
-}
-
-fn conflict_error(conflicts: &[Conflict]) -> ApiError {
-    let described: Vec<(String, Vec<String>)> = conflicts
-        .iter()
-        .map(|conflict| (conflict.id.describe(), conflict.fields.paths()))
-        .collect();
-    let causes: Vec<Value> = described
-        .iter()
-        .flat_map(|(who, paths)| {
-            paths.iter().map(move |path| {
-                json!({
-                    "reason": "FieldManagerConflict",
-                    "message": format!("conflict with {who}"),
-                    "field": path,
-                })
-            })
-        })
-        .collect();
-    let message = match described.as_slice() {
-        [(who, paths)] if paths.len() == 1 => {
-            format!("Apply failed with 1 conflict: conflict with {who}: {}", paths.concat())
-        }
-        _ => {
-            let lines: Vec<String> = described
-                .iter()
-                .flat_map(|(who, paths)| {
-                    std::iter::once(format!("conflicts with {who}:"))
-                        .chain(paths.iter().map(|path| format!("- {path}")))
-                })
-                .collect();
-            format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
-        }
-    };
-    ApiError::new(409, "Conflict", message).with_details(json!({"causes": causes}))
-}
-
-/// The configuration does not fit the kind's schema.
-fn untyped(config: &Value, writer: &FieldWriter<'_>, errors: &[String]) -> ApiError {
-    let text = |key: &str| config["metadata"][key].as_str().unwrap_or_default().to_owned();
-    let kind = &writer.def.kind;
-    let version = writer.def.api_version();
-    let errors = match errors {
-        [only] => only.clone(),
-        several => format!("errors:\n  {}", several.join("\n  ")),
-    };
-    let message = format!(
-        "failed to create typed patch object ({}/{}; {version}, Kind={kind}): {errors}",
-        text("namespace"),
-        text("name"),
-    );
-    ApiError::new(500, "", message)
 }
 
 /// Records in `new`'s managed fields what an update, patch or create changed against `old`.
