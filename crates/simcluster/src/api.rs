@@ -2,7 +2,9 @@
 //!
 //! It has no clock, no sockets and no threads: time is an argument, and HTTP is a face elsewhere.
 
+mod admission;
 pub mod body;
+mod defaults;
 pub mod discovery;
 pub mod error;
 pub mod events;
@@ -24,6 +26,7 @@ pub mod selector;
 pub mod server;
 pub mod store;
 pub mod table;
+mod validation;
 pub mod watch;
 
 pub use error::ApiError;

@@ -47,6 +47,11 @@ resources! {
     NODES = "" / "nodes";
     PODS = "" / "pods";
     EVENTS = "" / "events";
+    EVENTS_V1 = "events.k8s.io" / "events";
+    PERSISTENTVOLUMES = "" / "persistentvolumes";
+    PERSISTENTVOLUMECLAIMS = "" / "persistentvolumeclaims";
+    RESOURCEQUOTAS = "" / "resourcequotas";
+    ENDPOINTS = "" / "endpoints";
     CONFIGMAPS = "" / "configmaps";
     SECRETS = "" / "secrets";
     SERVICES = "" / "services";
@@ -55,6 +60,8 @@ resources! {
     REPLICASETS = "apps" / "replicasets";
     DAEMONSETS = "apps" / "daemonsets";
     STATEFULSETS = "apps" / "statefulsets";
+    CRONJOBS = "batch" / "cronjobs";
+    PRIORITYCLASSES = "scheduling.k8s.io" / "priorityclasses";
     JOBS = "batch" / "jobs";
     LEASES = "coordination.k8s.io" / "leases";
     RUNTIMECLASSES = "node.k8s.io" / "runtimeclasses";

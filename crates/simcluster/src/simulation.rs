@@ -163,8 +163,10 @@ impl std::fmt::Debug for Simulation {
 impl Simulation {
     /// An empty cluster whose clock shows `now`.
     pub fn new(now: Timestamp, controllers: Vec<Box<dyn Controller>>) -> Self {
+        let mut api = ApiServer::default();
+        api.bootstrap(now);
         Self {
-            api: ApiServer::default(),
+            api,
             world: World::default(),
             frontend: Frontend::default(),
             now,

@@ -110,3 +110,92 @@ impl std::fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+/// The errors of the write path.
+impl ApiError {
+    /// `400 BadRequest`.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// `404 NotFound` for a resource that is not served.
+    pub fn unknown_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+            .with_details(json!({}))
+    }
+
+    /// `405 MethodNotAllowed`.
+    pub fn method_not_allowed(message: impl Into<String>) -> Self {
+        Self::new(405, "MethodNotAllowed", message).with_details(json!({}))
+    }
+
+    /// `403 Forbidden` for an object.
+    pub fn forbidden(resource: &crate::Resource, name: &str, why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("{resource} \"{name}\" is forbidden: {why}"))
+            .with_details(Self::object_details(name, &resource.group, &resource.plural))
+    }
+
+    /// `409 Conflict` for another reason than a stale resourceVersion.
+    pub fn conflict_on(resource: &crate::Resource, name: &str, why: &str) -> Self {
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}"),
+        )
+        .with_details(Self::object_details(name, &resource.group, &resource.plural))
+    }
+
+    /// `Status.details` of an object; empty parts are left out, as the real server does.
+    pub fn object_details(name: &str, group: &str, kind: &str) -> Value {
+        let mut details = serde_json::Map::new();
+        for (key, text) in [("name", name), ("group", group), ("kind", kind)] {
+            if !text.is_empty() {
+                details.insert(key.to_owned(), json!(text));
+            }
+        }
+        Value::Object(details)
+    }
+}
+
+impl FieldError {
+    /// A value that is wrong; `value` is shown as JSON.
+    pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        Self {
+            field: field.into(),
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {value}: {why}"),
+        }
+    }
+
+    /// A value that is missing.
+    pub fn required(field: impl Into<String>, why: &str) -> Self {
+        let message = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
+        Self { field: field.into(), reason: "FieldValueRequired", message }
+    }
+
+    /// A value that may not be there.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self {
+            field: field.into(),
+            reason: "FieldValueForbidden",
+            message: format!("Forbidden: {why}"),
+        }
+    }
+
+    /// A value outside a closed set.
+    pub fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|text| format!("\"{text}\"")).collect();
+        Self {
+            field: field.into(),
+            reason: "FieldValueNotSupported",
+            message: format!(
+                "Unsupported value: \"{value}\": supported values: {}",
+                supported.join(", ")
+            ),
+        }
+    }
+}

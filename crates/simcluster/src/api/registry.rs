@@ -2,6 +2,8 @@
 //!
 //! Discovery, routing, OpenAPI, Tables and the write path all read this one table.
 
+mod custom;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use serde_json::Value;
 
 use super::schema::Structural;
 use crate::Resource;
+pub use custom::{CLEANUP, defined_resource, definition, establish};
 
 /// A served resource.
 #[derive(Clone, Debug)]
@@ -90,6 +93,11 @@ impl Registry {
     /// All definitions, ordered by group and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceDef>> {
         self.defs.values()
+    }
+
+    /// The definition of a kind in a group, as owner references name it.
+    pub fn by_kind(&self, group: &str, kind: &str) -> Option<&Arc<ResourceDef>> {
+        self.defs.values().find(|def| def.resource.group == group && def.kind == kind)
     }
 
     /// Adds or replaces a definition.

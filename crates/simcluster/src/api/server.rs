@@ -2,8 +2,20 @@
 //!
 //! HTTP requests and the controllers inside the cluster both end here, so that admission, generation,
 //! finalizers and managed fields cannot be bypassed.
+//!
+//! A write goes through: decode (shape, unknown fields), defaults, managed fields, admission, what
+//! only the server decides, validation, and then the store.
 
+mod call;
+mod commit;
+mod create;
+mod delete;
+mod identity;
+mod patch;
+mod pod;
 mod request;
+mod scale;
+mod update;
 
 use std::sync::Arc;
 
@@ -11,14 +23,19 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::patch;
-use super::registry::Registry;
+use super::registry::{Registry, ResourceDef};
 use super::store::Store;
 use crate::Resource;
+use crate::resource::{NAMESPACES, PODS};
+pub(crate) use call::Call;
+use commit::{served, storage};
+use delete::Deletion;
+pub(crate) use pod::selects;
 pub use request::{
     DeleteOptions, FieldValidation, PatchType, WriteOptions, WriteRequest, WriteResponse,
     WriteVerb, Writer,
 };
+pub use scale::scale_of;
 
 /// The API server.
 #[derive(Debug, Default)]
@@ -27,18 +44,25 @@ pub struct ApiServer {
     pub store: Store,
     /// The served resources.
     pub registry: Registry,
-    next_uid: u64,
+    identity: identity::Identity,
+    /// What a CustomResourceDefinition that is about to be stored defines.
+    parsed: Option<ResourceDef>,
 }
 
 impl ApiServer {
     /// The object, if it exists.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.store.get(resource, namespace, name).cloned()
+        self.store
+            .get(storage(resource), namespace, name)
+            .map(|object| served(resource, Arc::clone(object)))
     }
 
     /// All objects of a resource, ordered by namespace and name.
     pub fn list(&self, resource: &Resource) -> Vec<Arc<Value>> {
-        self.store.list(resource).cloned().collect()
+        self.store
+            .list(storage(resource))
+            .map(|object| served(resource, Arc::clone(object)))
+            .collect()
     }
 
     /// Does what `request` asks for.
@@ -50,52 +74,82 @@ impl ApiServer {
         now: Timestamp,
         request: &WriteRequest,
     ) -> Result<WriteResponse, ApiError> {
-        let writer = Writer { manager: &request.options.field_manager, now };
-        let (resource, namespace) = (&request.resource, request.namespace.as_str());
-        let mut code = 200;
-        let object = match &request.verb {
-            WriteVerb::Create => {
-                code = 201;
-                self.create(writer, resource, namespace, request.body.clone())?
-            }
-            WriteVerb::Update => self.replace(
-                writer,
-                resource,
-                namespace,
-                request.body.clone(),
-                request.subresource == "status",
-            )?,
-            WriteVerb::Patch(kind) => {
-                let def = self
-                    .registry
-                    .get(resource)
-                    .cloned()
-                    .ok_or_else(|| ApiError::not_found(resource, &request.name))?;
-                let old = self.expect(resource, namespace, &request.name)?;
-                let new = match kind {
-                    PatchType::Json => patch::json(&old, &request.body)?,
-                    PatchType::Merge | PatchType::Apply => {
-                        let mut new = old;
-                        json_patch::merge(&mut new, &request.body);
-                        new
-                    }
-                    PatchType::Strategic => patch::strategic(&def, &old, &request.body)?,
-                };
-                self.replace(writer, resource, namespace, new, request.subresource == "status")?
-            }
-            WriteVerb::Delete => {
-                let options = DeleteOptions::from_value(&request.body);
-                self.delete(writer, resource, namespace, &request.name, &options)?
-            }
-            WriteVerb::DeleteCollection(targets) => {
-                let options = DeleteOptions::from_value(&request.body);
-                for (namespace, name) in targets {
-                    self.delete(writer, resource, namespace, name, &options)?;
-                }
-                Arc::new(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
-            }
+        let def =
+            self.registry.get(&request.resource).cloned().ok_or_else(ApiError::unknown_resource)?;
+        if !def.namespaced && !request.namespace.is_empty() {
+            return Err(ApiError::unknown_resource());
+        }
+        let options = &request.options;
+        let mut call = Call {
+            writer: Writer { manager: &options.field_manager, now },
+            def,
+            namespace: &request.namespace,
+            subresource: &request.subresource,
+            validation: options.field_validation,
+            dry_run: options.dry_run,
+            force: options.force,
+            trusted: false,
+            warnings: Vec::new(),
         };
-        Ok(WriteResponse { code, object, warnings: Vec::new() })
+        let (code, object) = self.dispatch(&mut call, request)?;
+        Ok(WriteResponse { code, object, warnings: call.warnings })
+    }
+
+    fn dispatch(
+        &mut self,
+        call: &mut Call<'_>,
+        request: &WriteRequest,
+    ) -> Result<(u16, Arc<Value>), ApiError> {
+        let WriteRequest { name, body, .. } = request;
+        let pods = *call.resource() == PODS;
+        let namespaces = *call.resource() == NAMESPACES;
+        match (request.subresource.as_str(), &request.verb) {
+            ("", WriteVerb::Create) => {
+                Ok((201, self.create_object(call, name, body.clone(), false)?))
+            }
+            ("", WriteVerb::Update) => self.put_object(call, name, body.clone()),
+            ("", WriteVerb::Patch(kind)) => self.patch_object(call, name, *kind, body),
+            ("", WriteVerb::Delete) => {
+                call.dry_run |= body["dryRun"].as_array().is_some_and(|all| !all.is_empty());
+                let deletion = self.delete_object(call, name, &DeleteOptions::from_value(body))?;
+                Ok((200, Self::deletion_answer(call, name, deletion)))
+            }
+            ("", WriteVerb::DeleteCollection(targets)) => {
+                call.dry_run |= body["dryRun"].as_array().is_some_and(|all| !all.is_empty());
+                let options = DeleteOptions::from_value(body);
+                Ok((200, self.delete_objects(call, targets, &options)?))
+            }
+            ("status", verb) if call.def.status => match verb {
+                WriteVerb::Update => self.put_object(call, name, body.clone()),
+                WriteVerb::Patch(kind) => self.patch_object(call, name, *kind, body),
+                _ => Err(wrong_method()),
+            },
+            ("scale", verb) if call.def.scale.is_some() => match verb {
+                WriteVerb::Update | WriteVerb::Patch(_) => {
+                    Ok((200, self.write_scale(call, name, verb, body)?))
+                }
+                _ => Err(wrong_method()),
+            },
+            ("binding", WriteVerb::Create) if pods => Ok((201, self.bind_pod(call, name, body)?)),
+            ("eviction", WriteVerb::Create) if pods => Ok((201, self.evict_pod(call, name, body)?)),
+            ("finalize", WriteVerb::Update) if namespaces => {
+                Ok((200, self.finalize_namespace(call, name, body)?))
+            }
+            ("binding" | "eviction", _) if pods => Err(wrong_method()),
+            ("finalize", _) if namespaces => Err(wrong_method()),
+            _ => Err(ApiError::unknown_resource()),
+        }
+    }
+
+    fn inside<'a>(
+        &self,
+        writer: Writer<'a>,
+        resource: &Resource,
+        namespace: &'a str,
+        subresource: &'a str,
+    ) -> Result<Call<'a>, ApiError> {
+        let def = self.registry.get(resource).cloned().ok_or_else(ApiError::unknown_resource)?;
+        Ok(Call::inside(writer, def, namespace, subresource))
     }
 
     /// Creates an object; `namespace` is empty for cluster-scoped ones.
@@ -107,22 +161,10 @@ impl ApiServer {
         writer: Writer<'_>,
         resource: &Resource,
         namespace: &str,
-        mut object: Value,
+        object: Value,
     ) -> Result<Arc<Value>, ApiError> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        if self.store.get(resource, namespace, &name).is_some() {
-            return Err(ApiError::already_exists(resource, &name));
-        }
-        self.next_uid += 1;
-        let metadata = &mut object["metadata"];
-        if !namespace.is_empty() {
-            metadata["namespace"] = json!(namespace);
-        }
-        metadata["uid"] = json!(format!("00000000-0000-4000-8000-{:012x}", self.next_uid));
-        metadata["creationTimestamp"] =
-            json!(writer.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-        metadata["generation"] = json!(1);
-        Ok(self.store.put(resource, namespace, &name, object))
+        let mut call = self.inside(writer, resource, namespace, "")?;
+        self.create_object(&mut call, "", object, false)
     }
 
     /// Replaces an object's main part (everything but status, if it has a status subresource).
@@ -138,7 +180,9 @@ impl ApiServer {
         namespace: &str,
         object: Value,
     ) -> Result<Arc<Value>, ApiError> {
-        self.replace(writer, resource, namespace, object, false)
+        let mut call = self.inside(writer, resource, namespace, "")?;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(self.put_object(&mut call, &name, object)?.1)
     }
 
     /// Replaces an object's status.
@@ -152,7 +196,9 @@ impl ApiServer {
         namespace: &str,
         object: Value,
     ) -> Result<Arc<Value>, ApiError> {
-        self.replace(writer, resource, namespace, object, true)
+        let mut call = self.inside(writer, resource, namespace, "status")?;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(self.put_object(&mut call, &name, object)?.1)
     }
 
     /// Merges `patch` (RFC 7386) into the object's main part.
@@ -167,9 +213,8 @@ impl ApiServer {
         name: &str,
         patch: &Value,
     ) -> Result<Arc<Value>, ApiError> {
-        let mut object = self.expect(resource, namespace, name)?;
-        json_patch::merge(&mut object, patch);
-        self.replace(writer, resource, namespace, object, false)
+        let mut call = self.inside(writer, resource, namespace, "")?;
+        Ok(self.patch_object(&mut call, name, PatchType::Merge, patch)?.1)
     }
 
     /// Merges `patch` (RFC 7386), an object with a `status`, into the object's status.
@@ -184,64 +229,45 @@ impl ApiServer {
         name: &str,
         patch: &Value,
     ) -> Result<Arc<Value>, ApiError> {
-        let mut object = self.expect(resource, namespace, name)?;
-        json_patch::merge(&mut object, patch);
-        self.replace(writer, resource, namespace, object, true)
+        let mut call = self.inside(writer, resource, namespace, "status")?;
+        Ok(self.patch_object(&mut call, name, PatchType::Merge, patch)?.1)
     }
 
-    /// Deletes an object, or marks it for deletion if finalizers or a grace period hold it.
+    /// Deletes an object, or marks it for deletion if finalizers or a grace period hold it; returns
+    /// its last state.
     ///
     /// # Errors
     /// As the real API server answers a DELETE.
     pub fn delete(
         &mut self,
-        _writer: Writer<'_>,
+        writer: Writer<'_>,
         resource: &Resource,
         namespace: &str,
         name: &str,
-        _options: &DeleteOptions,
+        options: &DeleteOptions,
     ) -> Result<Arc<Value>, ApiError> {
-        self.store
-            .remove(resource, namespace, name)
-            .ok_or_else(|| ApiError::not_found(resource, name))
+        let call = self.inside(writer, resource, namespace, "")?;
+        match self.delete_object(&call, name, options)? {
+            Deletion::Gone(object) | Deletion::Pending(object) => Ok(object),
+        }
     }
 
-    fn expect(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, ApiError> {
-        self.store
-            .get(resource, namespace, name)
-            .map(|object| (**object).clone())
-            .ok_or_else(|| ApiError::not_found(resource, name))
-    }
-
-    fn replace(
+    /// Sets a namespace's own finalizers, as a PUT of `namespaces/finalize` does.
+    ///
+    /// # Errors
+    /// As the real API server answers that PUT.
+    pub fn finalize(
         &mut self,
-        _writer: Writer<'_>,
-        resource: &Resource,
-        namespace: &str,
-        mut object: Value,
-        status: bool,
+        writer: Writer<'_>,
+        name: &str,
+        finalizers: &[&str],
     ) -> Result<Arc<Value>, ApiError> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let old = self.expect(resource, namespace, &name)?;
-        let version = &object["metadata"]["resourceVersion"];
-        if version.is_string() && *version != old["metadata"]["resourceVersion"] {
-            return Err(ApiError::conflict(resource, &name));
-        }
-        if status {
-            let new_status = object["status"].take();
-            object = old.clone();
-            object["status"] = new_status;
-        } else {
-            object["metadata"]["generation"] = old["metadata"]["generation"].clone();
-            if object["spec"] != old["spec"] {
-                object["metadata"]["generation"] =
-                    json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
-            }
-        }
-        object["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
-        if object == old {
-            return Ok(Arc::new(old));
-        }
-        Ok(self.store.put(resource, namespace, &name, object))
+        let mut call = self.inside(writer, &NAMESPACES, "", "finalize")?;
+        let body = json!({"spec": {"finalizers": finalizers}});
+        self.finalize_namespace(&mut call, name, &body)
     }
+}
+
+fn wrong_method() -> ApiError {
+    ApiError::method_not_allowed("the server does not allow this method on the requested resource")
 }

@@ -5,3 +5,4 @@
 mod http_semantics;
 mod kube_client;
 mod kube_runtime;
+mod write;

@@ -1,0 +1,135 @@
+//! The scale subresource: a view of two numbers and a selector of a larger object.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::ApiServer;
+use super::call::Call;
+use super::patch::patched;
+use super::request::WriteVerb;
+use super::update::Source;
+use crate::api::error::{ApiError, FieldError};
+use crate::api::registry::ScalePaths;
+
+/// The `Scale` of an object.
+pub fn scale_of(paths: &ScalePaths, object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(key) {
+            metadata.insert(key.to_owned(), value.clone());
+        }
+    }
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {},
+        "status": {"replicas": number(&paths.status_replicas)},
+    });
+    // Go leaves a zero out.
+    if number(&paths.spec_replicas) != 0 {
+        scale["spec"]["replicas"] = json!(number(&paths.spec_replicas));
+    }
+    let selector =
+        paths.selector.as_ref().and_then(|pointer| object.pointer(pointer)).and_then(selector_text);
+    if let Some(selector) = selector {
+        scale["status"]["selector"] = json!(selector);
+    }
+    scale
+}
+
+/// A label selector as text: the text itself, a map of labels, or a `LabelSelector`.
+fn selector_text(selector: &Value) -> Option<String> {
+    if let Some(text) = selector.as_str() {
+        return Some(text.to_owned());
+    }
+    let map = selector.as_object()?;
+    let equalities = |labels: &Map<String, Value>| -> Vec<String> {
+        labels
+            .iter()
+            .filter_map(|(key, value)| value.as_str().map(|value| format!("{key}={value}")))
+            .collect()
+    };
+    if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") {
+        return Some(equalities(map).join(","));
+    }
+    let mut parts =
+        map.get("matchLabels").and_then(Value::as_object).map_or_else(Vec::new, equalities);
+    for expression in map.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        parts.push(match expression["operator"].as_str() {
+            Some("In") => format!("{key} in ({})", values.join(",")),
+            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    Some(parts.join(","))
+}
+
+impl ApiServer {
+    /// PUT or PATCH of the scale subresource.
+    pub(super) fn write_scale(
+        &mut self,
+        call: &mut Call<'_>,
+        name: &str,
+        verb: &WriteVerb,
+        body: &Value,
+    ) -> Result<Arc<Value>, ApiError> {
+        let paths = call.def.scale.clone().ok_or_else(ApiError::unknown_resource)?;
+        let old = self.expect(call, name)?;
+        let current = scale_of(&paths, &old);
+        let wanted = match verb {
+            WriteVerb::Patch(kind) => patched(call, &current, *kind, body)?,
+            _ => body.clone(),
+        };
+        let version = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && old["metadata"]["resourceVersion"] != version {
+            return Err(ApiError::conflict(call.resource(), name));
+        }
+        let replicas = match &wanted["spec"]["replicas"] {
+            Value::Null => 0,
+            value => value.as_i64().ok_or_else(|| {
+                ApiError::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is {value}, not a whole number"
+                ))
+            })?,
+        };
+        if replicas < 0 {
+            return Err(ApiError::invalid(
+                "autoscaling",
+                "Scale",
+                name,
+                vec![FieldError::invalid(
+                    "spec.replicas",
+                    &json!(replicas),
+                    "must be greater than or equal to 0",
+                )],
+            ));
+        }
+        let mut new = (*old).clone();
+        set_pointer(&mut new, &paths.spec_replicas, json!(replicas));
+        let object = self.replace_object(call, &old, new, Source::Put)?;
+        Ok(Arc::new(scale_of(&paths, &object)))
+    }
+}
+
+/// Sets the member that a JSON pointer names, and makes the objects on the way to it.
+fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
+    let mut place = object;
+    for part in pointer.split('/').skip(1) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[part];
+    }
+    *place = value;
+}

@@ -1,0 +1,328 @@
+//! Changing objects: what every PUT and every PATCH goes through once the new object is known.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::ApiServer;
+use super::call::Call;
+use super::create::{metadata_of, wrong_name};
+use crate::api::error::{ApiError, FieldError};
+use crate::api::registry::ResourceDef;
+use crate::api::{admission, defaults, fields, validation};
+use crate::resource::{ENDPOINTS, EVENTS, EVENTS_V1, LEASES, SERVICES};
+
+/// Where the new object of a change comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// The client sent it whole.
+    Put,
+    /// It is the stored object with a patch.
+    Patch(&'a Value),
+    /// It is the result of server-side apply, managed fields included.
+    Apply,
+}
+
+impl ApiServer {
+    /// PUT of an object or its status.
+    pub(super) fn put_object(
+        &mut self,
+        call: &mut Call<'_>,
+        name: &str,
+        mut object: Value,
+    ) -> Result<(u16, Arc<Value>), ApiError> {
+        call.decode(&mut object, None)?;
+        let metadata = metadata_of(&mut object);
+        match metadata.get("name").and_then(Value::as_str) {
+            Some(given) if given == name => {}
+            None | Some("") => {
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ( based on URL {name}) was undeterminable: name must be provided"
+                )));
+            }
+            Some(given) => return Err(wrong_name(given, name)),
+        }
+        match metadata.get("namespace").and_then(Value::as_str) {
+            None | Some("") => {
+                if !call.namespace.is_empty() {
+                    metadata.insert("namespace".to_owned(), json!(call.namespace));
+                }
+            }
+            Some(given) if given == call.namespace => {}
+            Some(given) => {
+                return Err(ApiError::bad_request(format!(
+                    "the namespace of the object ({given}) does not match the namespace on the URL ({})",
+                    call.namespace
+                )));
+            }
+        }
+        let Some(old) = self.load(call, name) else {
+            let named = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            if call.subresource.is_empty() && named.is_empty() && creates_on_update(&call.def) {
+                return Ok((201, self.create_object(call, name, object, false)?));
+            }
+            return Err(ApiError::not_found(call.resource(), name));
+        };
+        let object = self.replace_object(call, &old, object, Source::Put)?;
+        Ok((200, object))
+    }
+
+    /// Makes `new` the stored object in place of `old`, or nothing if they say the same.
+    pub(super) fn replace_object(
+        &mut self,
+        call: &mut Call<'_>,
+        old: &Arc<Value>,
+        mut new: Value,
+        source: Source<'_>,
+    ) -> Result<Arc<Value>, ApiError> {
+        let name = old["metadata"]["name"].as_str().unwrap_or_default();
+        match source {
+            // Decoded with its own errors already.
+            Source::Put => {}
+            Source::Patch(patch) => call.decode(&mut new, Some(patch))?,
+            Source::Apply => call.decode(&mut new, None)?,
+        }
+        check_preconditions(call, name, old, &new, source)?;
+        carry_metadata(call, old, &mut new)?;
+        if call.subresource == "status" {
+            keep_only_status(old, &mut new);
+        } else {
+            if call.def.status {
+                restore(&mut new, old, "status");
+            }
+            defaults::apply(&call.def.resource, &mut new);
+            defaults::carry_over(&call.def.resource, old, &mut new);
+        }
+        if same(old, &new, true) {
+            return Ok(Arc::clone(old));
+        }
+        if call.def.generation && call.subresource != "status" && differs(&call.def, old, &new) {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+            metadata_of(&mut new).insert("generation".to_owned(), json!(generation));
+        }
+        if !matches!(source, Source::Apply) {
+            fields::track_update(Some(old), &mut new, call.field_writer());
+            if same(old, &new, false) {
+                return Ok(Arc::clone(old));
+            }
+        }
+        let mut errors = validation::metadata_update(old, &new);
+        errors.extend(validation::metadata(&call.def, &new));
+        if call.subresource.is_empty() {
+            errors.extend(validation::object(&call.def, &new));
+            errors.extend(validation::update(call, old, &new));
+        }
+        if let Some(custom) = &call.def.custom {
+            errors.extend(custom.schema.validate(&new, Some(old)));
+        }
+        call.refuse(name, errors)?;
+        admission::validate(call, name, &new)?;
+        self.check_definition(call, name, &mut new)?;
+        if !call.dry_run && released(old, &new) {
+            let key = name.to_owned();
+            self.remove_object(call, &key);
+            return Ok(Arc::new(new));
+        }
+        let key = name.to_owned();
+        Ok(self.commit(call, &key, new))
+    }
+}
+
+/// Whether PUT of an object that does not exist creates it.
+fn creates_on_update(def: &ResourceDef) -> bool {
+    [ENDPOINTS, EVENTS, EVENTS_V1, LEASES, SERVICES].contains(&def.resource)
+        || def.resource.group == "rbac.authorization.k8s.io"
+}
+
+/// Whether PUT without a resourceVersion is refused.
+fn needs_version(def: &ResourceDef) -> bool {
+    const KINDS: [&str; 9] = [
+        "CSIDriver",
+        "CSINode",
+        "CustomResourceDefinition",
+        "Lease",
+        "MutatingWebhookConfiguration",
+        "PodDisruptionBudget",
+        "RuntimeClass",
+        "ValidatingAdmissionPolicy",
+        "ValidatingWebhookConfiguration",
+    ];
+    def.custom.is_some() || KINDS.contains(&def.kind.as_ref())
+}
+
+fn check_preconditions(
+    call: &Call<'_>,
+    name: &str,
+    old: &Value,
+    new: &Value,
+    source: Source<'_>,
+) -> Result<(), ApiError> {
+    let (was, is) = (&old["metadata"], &new["metadata"]);
+    if is["name"] != was["name"] && !matches!(source, Source::Put) {
+        let error = FieldError::invalid("metadata.name", &is["name"], "field is immutable");
+        call.refuse(name, vec![error])?;
+    }
+    if let Some(uid) = is["uid"].as_str().filter(|uid| !uid.is_empty())
+        && was["uid"] != uid
+    {
+        let resource = call.resource();
+        let place = if call.namespace.is_empty() {
+            format!("/registry/{}/{name}", resource.plural)
+        } else {
+            format!("/registry/{}/{}/{name}", resource.plural, call.namespace)
+        };
+        return Err(ApiError::conflict_on(
+            resource,
+            name,
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                was["uid"].as_str().unwrap_or_default()
+            ),
+        ));
+    }
+    match is["resourceVersion"].as_str().unwrap_or_default() {
+        "" | "0" => {
+            if matches!(source, Source::Put) && needs_version(&call.def) {
+                call.refuse(
+                    name,
+                    vec![FieldError {
+                        field: "metadata.resourceVersion".to_owned(),
+                        reason: "FieldValueInvalid",
+                        message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+                    }],
+                )?;
+            }
+            Ok(())
+        }
+        version if was["resourceVersion"] == version => Ok(()),
+        _ => Err(ApiError::conflict(call.resource(), name)),
+    }
+}
+
+/// Sets the metadata that only the server may change to what is stored.
+fn carry_metadata(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    let (Value::Object(is), was) = (&mut new["metadata"], &old["metadata"]) else { return Ok(()) };
+    let mut errors = Vec::new();
+    for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = is.get(key).filter(|value| **value != was[key]) {
+            errors.push(FieldError::invalid(
+                format!("metadata.{key}"),
+                value,
+                "field is immutable",
+            ));
+        }
+    }
+    call.refuse(was["name"].as_str().unwrap_or_default(), errors)?;
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+    ] {
+        match was.get(key) {
+            Some(value) if is.get(key) == Some(value) => {}
+            Some(value) => {
+                is.insert(key.to_owned(), value.clone());
+            }
+            None => {
+                is.remove(key);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Undoes every change but those of the status and the managed fields.
+fn keep_only_status(old: &Value, new: &mut Value) {
+    let managed = metadata_of(new).remove("managedFields");
+    if !same_map(&old["metadata"], &new["metadata"], &["managedFields"]) {
+        new["metadata"] = old["metadata"].clone();
+    }
+    let metadata = metadata_of(new);
+    match managed {
+        Some(managed) => {
+            metadata.insert("managedFields".to_owned(), managed);
+        }
+        None => {
+            metadata.remove("managedFields");
+        }
+    }
+    let keys: Vec<String> = [&*old, &*new]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(Map::keys)
+        .filter(|key| *key != "metadata" && *key != "status")
+        .cloned()
+        .collect();
+    for key in keys {
+        restore(new, old, &key);
+    }
+}
+
+/// Makes a member of `new` what it is in `old`.
+fn restore(new: &mut Value, old: &Value, key: &str) {
+    let Value::Object(new) = new else { return };
+    match old.get(key) {
+        Some(value) if new.get(key) == Some(value) => {}
+        Some(value) => {
+            new.insert(key.to_owned(), value.clone());
+        }
+        None => {
+            new.remove(key);
+        }
+    }
+}
+
+fn same_map(old: &Value, new: &Value, without: &[&str]) -> bool {
+    let members = |value: &Value| -> usize {
+        value
+            .as_object()
+            .map_or(0, |map| map.keys().filter(|key| !without.contains(&key.as_str())).count())
+    };
+    members(old) == members(new)
+        && new.as_object().is_some_and(|map| {
+            map.iter()
+                .all(|(key, value)| without.contains(&key.as_str()) || old.get(key) == Some(value))
+        })
+}
+
+/// Whether two states of an object say the same; the times in the managed fields do not count.
+///
+/// `unsent` says that managed fields that are missing in `new` stand for those of `old`.
+fn same(old: &Value, new: &Value, unsent: bool) -> bool {
+    if !same_map(&old["metadata"], &new["metadata"], &["managedFields"]) {
+        return false;
+    }
+    if !same_map(old, new, &["metadata"]) {
+        return false;
+    }
+    let (was, is) = (&old["metadata"]["managedFields"], &new["metadata"]["managedFields"]);
+    if is.is_null() && unsent {
+        return true;
+    }
+    match (was.as_array(), is.as_array()) {
+        (Some(was), Some(is)) => {
+            was.len() == is.len() && was.iter().zip(is).all(|(a, b)| same_map(a, b, &["time"]))
+        }
+        _ => was == is,
+    }
+}
+
+/// Whether anything changed that counts as a new generation.
+fn differs(def: &ResourceDef, old: &Value, new: &Value) -> bool {
+    let without: &[&str] = if def.status { &["metadata", "status"] } else { &["metadata"] };
+    !same_map(old, new, without)
+}
+
+/// Whether the last thing that held a deleted object is gone.
+fn released(old: &Value, new: &Value) -> bool {
+    let metadata = &new["metadata"];
+    let none = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
+    !old["metadata"]["deletionTimestamp"].is_null()
+        && none(&metadata["finalizers"])
+        && (new["kind"] != "Namespace" || none(&new["spec"]["finalizers"]))
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
+}

@@ -1,0 +1,109 @@
+//! The rules of built-in kinds.
+
+use serde_json::Value;
+
+use super::names;
+use crate::api::error::FieldError;
+use crate::api::registry::ResourceDef;
+use crate::api::server::selects;
+use crate::resource::{
+    DAEMONSETS, DEPLOYMENTS, JOBS, PODS, REPLICASETS, RUNTIMECLASSES, SERVICES, STATEFULSETS,
+};
+
+/// Checks an object of a built-in kind; other kinds pass.
+pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    match &def.resource {
+        r if *r == PODS => pod_spec(&value["spec"], "spec", &mut errors),
+        r if [DEPLOYMENTS, DAEMONSETS, REPLICASETS, STATEFULSETS].contains(r) => {
+            workload(value, &mut errors);
+        }
+        r if *r == JOBS => {
+            pod_spec(&value["spec"]["template"]["spec"], "spec.template.spec", &mut errors)
+        }
+        r if *r == SERVICES => service(&value["spec"], &mut errors),
+        r if *r == RUNTIMECLASSES => {
+            let handler = &value["handler"];
+            let text = handler.as_str().unwrap_or_default();
+            if text.is_empty() {
+                errors.push(FieldError::required("handler", ""));
+            } else if let Some(why) = names::dns_label(text) {
+                errors.push(FieldError::invalid("handler", handler, &why));
+            }
+        }
+        _ => {}
+    }
+    errors
+}
+
+fn workload(value: &Value, errors: &mut Vec<FieldError>) {
+    let spec = &value["spec"];
+    if let Some(replicas) = spec["replicas"].as_i64().filter(|replicas| *replicas < 0) {
+        errors.push(FieldError::invalid(
+            "spec.replicas",
+            &Value::from(replicas),
+            "must be greater than or equal to 0",
+        ));
+    }
+    let labels = &spec["template"]["metadata"]["labels"];
+    if spec["selector"].is_null() {
+        errors.push(FieldError::required("spec.selector", ""));
+    } else if !selects(&spec["selector"], labels) {
+        errors.push(FieldError::invalid(
+            "spec.template.metadata.labels",
+            labels,
+            "`selector` does not match template `labels`",
+        ));
+    }
+    pod_spec(&spec["template"]["spec"], "spec.template.spec", errors);
+}
+
+fn pod_spec(spec: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    let containers = spec["containers"].as_array().map_or(&[][..], Vec::as_slice);
+    if containers.is_empty() {
+        errors.push(FieldError::required(format!("{place}.containers"), ""));
+    }
+    let mut seen = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        let place = format!("{place}.containers[{index}]");
+        match container["name"].as_str().unwrap_or_default() {
+            "" => errors.push(FieldError::required(format!("{place}.name"), "")),
+            name => {
+                if let Some(why) = names::dns_label(name) {
+                    errors.push(FieldError::invalid(
+                        format!("{place}.name"),
+                        &container["name"],
+                        &why,
+                    ));
+                }
+                if seen.contains(&name) {
+                    errors.push(FieldError {
+                        field: format!("{place}.name"),
+                        reason: "FieldValueDuplicate",
+                        message: format!("Duplicate value: \"{name}\""),
+                    });
+                }
+                seen.push(name);
+            }
+        }
+        if container["image"].as_str().is_none_or(str::is_empty) {
+            errors.push(FieldError::required(format!("{place}.image"), ""));
+        }
+    }
+    if let Some(policy) = spec["restartPolicy"].as_str()
+        && !["Always", "Never", "OnFailure"].contains(&policy)
+    {
+        errors.push(FieldError::unsupported(
+            format!("{place}.restartPolicy"),
+            policy,
+            &["Always", "OnFailure", "Never"],
+        ));
+    }
+}
+
+fn service(spec: &Value, errors: &mut Vec<FieldError>) {
+    let ports = spec["ports"].as_array().map_or(0, Vec::len);
+    if ports == 0 && spec["type"] != "ExternalName" && spec["clusterIP"] != "None" {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+}
