@@ -21,16 +21,9 @@ fn epoch() -> jiff::Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// A running cluster without controllers, and with the namespace `default`.
+/// A running cluster without controllers.
 pub(crate) fn cluster() -> Cluster {
-    let cluster = Cluster::start(Simulation::new(epoch(), Vec::new()), Clock::starting_at(epoch()));
-    cluster.with(|sim, now| {
-        let writer = simcluster::api::server::Writer { manager: "test", now };
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
-        sim.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace).unwrap();
-    });
-    cluster
+    Cluster::start(Simulation::new(epoch(), Vec::new()), Clock::starting_at(epoch()))
 }
 
 pub(crate) fn client(cluster: &Cluster) -> Client {
@@ -170,7 +163,7 @@ async fn a_watch_that_is_too_old_is_told_so_once() {
         api.watch(&WatchParams::default(), "1").await.unwrap().try_collect().await.unwrap();
     let [WatchEvent::Error(error)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((error.code, error.reason.as_str()), (410, "Expired"));
-    assert_eq!(error.message, "too old resource version: 1 (5)");
+    assert_eq!(error.message, "too old resource version: 1 (8)");
 }
 
 #[tokio::test(start_paused = true)]

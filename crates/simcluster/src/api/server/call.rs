@@ -9,6 +9,7 @@ use crate::Resource;
 use crate::api::error::ApiError;
 use crate::api::fields::FieldWriter;
 use crate::api::registry::ResourceDef;
+use crate::api::schema;
 
 /// A write in progress.
 #[derive(Debug)]
@@ -134,7 +135,11 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         drop_nulls(object);
-        Ok(())
+        if let Some(error) = schema::decode_error(&self.def, object) {
+            return Err(error);
+        }
+        let unknown = schema::builtin(&self.def).map(|schema| schema.prune(object));
+        self.report_unknown(unknown.unwrap_or_default(), patch)
     }
 
     fn decode_metadata(&self, map: &mut Map<String, Value>) -> Result<(), ApiError> {

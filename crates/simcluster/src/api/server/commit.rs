@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::ApiServer;
 use super::call::Call;
 use super::update::Source;
+use crate::Resource;
 use crate::api::error::ApiError;
 use crate::api::registry::ResourceDef;
 use crate::api::{events, registry};
-use crate::Resource;
 use crate::resource::{CRDS, EVENTS, EVENTS_V1};
 
 impl ApiServer {

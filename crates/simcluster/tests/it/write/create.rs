@@ -248,3 +248,64 @@ fn both_faces_of_an_event_show_one_object() {
     assert_eq!(api.get(&EVENTS_V1, "default", "e").unwrap()["note"], "bye");
     assert_eq!(api.list(&EVENTS_V1).len(), 1);
 }
+
+#[test]
+fn unknown_fields_fail_warn_or_vanish() {
+    let mut api = server();
+    let mut body = deployment();
+    body["spec"]["bogus"] = json!(1);
+    let mut with = |validation| {
+        let mut request =
+            request(super::WriteVerb::Create, &DEPLOYMENTS, ("default", ""), body.clone());
+        request.options.field_validation = validation;
+        request.options.dry_run = true;
+        api.write(now(), &request)
+    };
+    let strict = with(super::FieldValidation::Strict).unwrap_err();
+    assert_eq!((strict.code, strict.reason), (400, "BadRequest"));
+    assert!(strict.message.ends_with("strict decoding error: unknown field \"spec.bogus\""));
+    let warned = with(super::FieldValidation::Warn).unwrap();
+    assert_eq!(warned.warnings, ["unknown field \"spec.bogus\""]);
+    assert_eq!(warned.object["spec"]["bogus"], Value::Null);
+    let ignored = with(super::FieldValidation::Ignore).unwrap();
+    assert!(ignored.warnings.is_empty());
+    assert_eq!(ignored.object["spec"], warned.object["spec"]);
+
+    create(&mut api, &DEPLOYMENTS, "default", deployment()).unwrap();
+    let patch = json!({"spec": {"bogus": 1}});
+    let (code, _, message) = told(super::merge(&mut api, &DEPLOYMENTS, ("default", "d"), patch));
+    assert_eq!(code, 422);
+    assert_eq!(
+        message,
+        " \"\" is invalid: patch: Invalid value: \"{\\\"spec\\\":{\\\"bogus\\\":1}}\": strict decoding error: unknown \
+         field \"spec.bogus\""
+    );
+}
+
+#[test]
+fn wrong_types_are_told_as_a_decoder_does() {
+    let mut api = server();
+    let mut body = deployment();
+    body["spec"]["replicas"] = json!("three");
+    let (code, reason, message) = told(create(&mut api, &DEPLOYMENTS, "default", body));
+    assert_eq!((code, reason.as_str()), (400, "BadRequest"));
+    assert!(
+        message.starts_with(
+            "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal"
+        ),
+        "{message}"
+    );
+}
+
+fn deployment() -> Value {
+    json!({
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "x:1"}]},
+            },
+        },
+    })
+}
