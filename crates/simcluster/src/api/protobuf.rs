@@ -58,7 +58,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
                 for part in Parts(meta) {
                     match part.ok_or_else(malformed)? {
                         (1, Wire::Bytes(text)) => {
-                            api_version = String::from_utf8_lossy(text).into()
+                            api_version = String::from_utf8_lossy(text).into();
                         }
                         (2, Wire::Bytes(text)) => kind = String::from_utf8_lossy(text).into(),
                         _ => {}

@@ -1,8 +1,9 @@
 //! Tests of the simulated cluster at its boundaries.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod http_semantics;
 mod kube_client;
+mod kube_controller;
 mod kube_runtime;
 mod write;
