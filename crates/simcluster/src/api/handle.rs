@@ -21,7 +21,7 @@ use super::request::{ListOptions, Query, Request, Route, Target, header_text, us
 use super::selector::{FieldSelector, LabelSelector};
 use super::server::{WriteRequest, WriteVerb};
 use super::watch::Watcher;
-use super::{body, discovery, events, review};
+use super::{body, discovery, events, openapi, review};
 use crate::resource::{EVENTS, PODS};
 use crate::{Resource, Simulation};
 
@@ -137,7 +137,8 @@ fn openapi_index(sim: &Simulation) -> Value {
             } else {
                 format!("apis/{group}/{version}")
             };
-            let url = format!("/openapi/v3/{path}?hash={:016X}", sim.api.registry.revision);
+            let hash = openapi::fingerprint(&sim.api.registry, &group, &version);
+            let url = format!("/openapi/v3/{path}?hash={hash:016X}");
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
     }

@@ -6,6 +6,8 @@
 mod paths;
 mod schemas;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Map, Value, json};
 
 use super::registry::{Registry, ResourceDef};
@@ -30,6 +32,22 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
         "paths": served,
         "components": {"schemas": schemas::of(&defs)},
     }))
+}
+
+/// A number that changes with the document of a group and version, for clients that keep documents;
+/// far cheaper than the document.
+pub fn fingerprint(registry: &Registry, group: &str, version: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // Another build may describe the same kinds in other words.
+    env!("CARGO_PKG_VERSION").hash(&mut hasher);
+    for def in registry.iter().filter(|d| d.resource.group == group && d.version == version) {
+        (&def.resource, &def.kind, def.namespaced, def.status, def.scale.is_some())
+            .hash(&mut hasher);
+        if let Some(custom) = &def.custom {
+            custom.schema.as_value().to_string().hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 /// `x-kubernetes-group-version-kind` of operations; schemas have a list of them.

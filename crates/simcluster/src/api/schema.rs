@@ -38,8 +38,8 @@ impl Default for Structural {
 }
 
 impl Structural {
-    /// Reads `openAPIV3Schema`, with the field paths of a CustomResourceDefinition with one version
-    /// (`spec.validation.openAPIV3Schema...`) in its errors.
+    /// Reads `openAPIV3Schema`; the fields of errors are relative to it, as `properties[spec].type`,
+    /// and empty for the schema itself.
     ///
     /// # Errors
     /// What is wrong with the schema, as the CRD's author would be told: structural rules, patterns,

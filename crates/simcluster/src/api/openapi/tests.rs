@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::document;
+use super::{document, fingerprint};
 use crate::Resource;
 use crate::api::registry::{CustomDef, Registry, ResourceDef};
 use crate::api::schema::Structural;
@@ -146,6 +146,18 @@ fn the_schema_of_schemas_keeps_its_properties() {
     assert_eq!(properties["$ref"]["type"], "string");
     assert_eq!(properties["x-kubernetes-int-or-string"]["type"], "boolean");
     assert_eq!(properties["oneOf"]["type"], "array");
+}
+
+#[test]
+fn fingerprints_change_with_their_group_only() {
+    let (old, mut new) = (registry(), registry());
+    let mut def = (**new.get(&Resource::new("sim.example.com", "widgets")).unwrap()).clone();
+    def.custom = None;
+    new.insert(def);
+    let print = |registry: &Registry, group: &str| fingerprint(registry, group, "v1");
+    assert_eq!(print(&old, "apps"), print(&new, "apps"));
+    assert_ne!(print(&old, "apps"), print(&old, "batch"));
+    assert_ne!(print(&old, "sim.example.com"), print(&new, "sim.example.com"));
 }
 
 #[test]

@@ -33,10 +33,9 @@ impl Level {
 
 /// Reads the schema of a CRD version.
 pub(super) fn crd(schema: &Value) -> Result<Structural, Vec<FieldError>> {
-    let path = "spec.validation.openAPIV3Schema";
     let mut parser =
         Parser { schema: Structural { raw: Value::Null, nodes: Vec::new() }, errors: Vec::new() };
-    parser.node(schema, path, Level::Root, 0);
+    parser.node(schema, "", Level::Root, 0);
     if parser.errors.is_empty() {
         parser.defaults();
     }
@@ -44,6 +43,9 @@ pub(super) fn crd(schema: &Value) -> Result<Structural, Vec<FieldError>> {
         parser.schema.raw = schema.clone();
         Ok(parser.schema)
     } else {
+        for error in &mut parser.errors {
+            error.field = error.field.trim_start_matches('.').to_owned();
+        }
         parser.errors.sort_by(|a, b| a.field.cmp(&b.field));
         Err(parser.errors)
     }
@@ -450,7 +452,7 @@ impl Parser {
             path.push_str(&step);
             id = next;
         }
-        format!("spec.validation.openAPIV3Schema{path}")
+        path
     }
 }
 

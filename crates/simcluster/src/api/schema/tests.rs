@@ -253,43 +253,39 @@ fn refused(schema: &Value) -> Vec<String> {
 
 #[test]
 fn schemas_that_cannot_be_enforced_are_refused() {
-    let root = "spec.validation.openAPIV3Schema";
     let with = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
     let table: &[(Value, &str)] = &[
-        (json!({}), ".type: Required value: must not be empty at the root"),
-        (
-            json!({"type": "string"}),
-            r#".type: Invalid value: "string": must be object at the root"#,
-        ),
+        (json!({}), "type: Required value: must not be empty at the root"),
+        (json!({"type": "string"}), r#"type: Invalid value: "string": must be object at the root"#),
         (
             with(json!({"description": "x"})),
-            ".properties[spec].type: Required value: must not be empty for specified object fields",
+            "properties[spec].type: Required value: must not be empty for specified object fields",
         ),
         (
             with(json!({"type": "array"})),
-            ".properties[spec].items: Required value: must be specified",
+            "properties[spec].items: Required value: must be specified",
         ),
         (
             with(json!({"type": "array", "items": {}})),
-            ".properties[spec].items.type: Required value: must not be empty for specified array items",
+            "properties[spec].items.type: Required value: must not be empty for specified array items",
         ),
         (
             with(json!({"type": "object", "anyOf": [{"description": "x"}]})),
-            ".properties[spec].anyOf[0].description: Forbidden: must be undefined to be structural",
+            "properties[spec].anyOf[0].description: Forbidden: must be undefined to be structural",
         ),
         (
             with(json!({"type": "integer", "default": "x"})),
-            r#".properties[spec].default: Invalid value: "x": Invalid value: "string":  in body must be of type integer: "string""#,
+            r#"properties[spec].default: Invalid value: "x": Invalid value: "string":  in body must be of type integer: "string""#,
         ),
         (
             json!({"type": "object", "properties": {"metadata": {"type": "object",
                 "properties": {"labels": {"type": "object"}}}}}),
-            ".properties[metadata]: Forbidden: must not specify anything other than name and \
+            "properties[metadata]: Forbidden: must not specify anything other than name and \
              generateName, but metadata is implicitly specified",
         ),
     ];
     for (schema, expected) in table {
-        assert_eq!(refused(schema), [format!("{root}{expected}")], "schema {schema}");
+        assert_eq!(refused(schema), [*expected], "schema {schema}");
     }
 }
 
@@ -302,7 +298,7 @@ fn rules_that_do_not_compile_are_refused_with_their_path() {
     ] {
         let errors = refused(&json!({"type": "object", "properties": {"spec": {"type": "object",
             "x-kubernetes-validations": [{"rule": "true"}, {"rule": rule}]}}}));
-        let prefix = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[1].rule: \
+        let prefix = "properties[spec].x-kubernetes-validations[1].rule: \
                       Invalid value: ";
         assert!(errors.len() == 1 && errors[0].starts_with(prefix), "{errors:?}");
         assert!(
