@@ -15,6 +15,10 @@ use crate::settings::{
     Settings,
 };
 
+/// What is logged if nothing else is said. kube logs every failed request by itself, which we do with
+/// its cause and only where it matters.
+const DEFAULT_FILTER: &str = "info,kube_client=off";
+
 /// Exit codes of all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -272,7 +276,7 @@ pub fn resolve(
         log_filter: log_filter
             .as_ref()
             .or(environment.rust_log.as_ref())
-            .map_or_else(|| "info".to_owned(), Clone::clone),
+            .map_or_else(|| DEFAULT_FILTER.to_owned(), Clone::clone),
     })
 }
 
@@ -311,7 +315,7 @@ mod tests {
         assert!(run.settings.health_address.unwrap().ip().is_loopback());
         assert!(run.settings.metrics_address.unwrap().ip().is_loopback());
         assert!(!run.settings.dry_run);
-        assert_eq!(run.log_filter, "info");
+        assert_eq!(run.log_filter, DEFAULT_FILTER);
     }
 
     #[test]

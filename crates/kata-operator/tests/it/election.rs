@@ -1,0 +1,116 @@
+//! Leader election against the API server, on virtual time.
+
+use std::time::Duration;
+
+use kata_operator::lease::Timing;
+use kata_operator::settings::{Election, Platform};
+use kata_operator::{RunError, Settings, run};
+use serde_json::Value;
+use simcluster::Cluster;
+use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::resource::LEASES;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::lab;
+
+/// An operator under election.
+struct Operator {
+    task: JoinHandle<Result<(), RunError>>,
+    stop: oneshot::Sender<()>,
+}
+
+fn start(cluster: &Cluster, identity: &str, seed: u64) -> Operator {
+    let kube = kube::Client::new(cluster.client_service(), "default");
+    let settings = Settings {
+        namespace: "default".to_owned(),
+        platform: Platform::Kubernetes,
+        election: Some(Election { identity: identity.to_owned(), timing: Timing::default() }),
+        seed,
+        ..Settings::simulated(lab::epoch())
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async move {
+        // A dropped sender means that nobody will ever stop this operator.
+        if stopped.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    Operator { task: tokio::spawn(run(kube, settings, shutdown)), stop }
+}
+
+fn lease(cluster: &Cluster) -> Option<Value> {
+    cluster.with(|sim, _| sim.api.get(&LEASES, "default", "kata-operator")).map(|it| (*it).clone())
+}
+
+fn holder(cluster: &Cluster) -> String {
+    let lease = lease(cluster);
+    lease
+        .and_then(|it| it["spec"]["holderIdentity"].as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_takes_over_when_the_first_is_killed_but_not_earlier() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    let second = start(&cluster, "two", 2);
+    tokio::time::sleep_until(Instant::now() + Duration::from_secs(1_000)).await;
+    assert_eq!(holder(&cluster), "one");
+
+    first.task.abort();
+    let killed = Instant::now();
+    assert!(lab::until(Duration::from_secs(300), || holder(&cluster) == "two").await);
+    let took = killed.elapsed();
+    // The first renewed at most 26 s before it died, and the second looks every 13 to 26 s.
+    assert!(took >= Duration::from_secs(137 - 26), "{took:?}");
+    assert!(took <= Duration::from_secs(137 + 26 + 1), "{took:?}");
+    assert_eq!(lease(&cluster).unwrap()["spec"]["leaseTransitions"], 1);
+    drop(second.stop);
+    second.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_released_is_taken_at_the_next_look() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    let second = start(&cluster, "two", 2);
+    tokio::time::sleep_until(Instant::now() + Duration::from_secs(60)).await;
+    first.stop.send(()).unwrap();
+    let stopped = Instant::now();
+    first.task.await.unwrap().unwrap();
+    assert!(stopped.elapsed() < Duration::from_secs(10));
+    assert!(lab::until(Duration::from_secs(27), || holder(&cluster) == "two").await);
+    second.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_ends_before_another_may_lead() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    let cut = Rule::once(Match::default(), Fault::Hang { when: When::Before }).times(0);
+    cluster.with(|sim, _| sim.frontend.faults.add(cut));
+    let begun = Instant::now();
+    let ended = first.task.await.unwrap();
+    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    assert!(begun.elapsed() <= Timing::default().renew_deadline, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_finds_another_in_the_lease_ends() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    cluster.with(|sim, now| {
+        let writer = simcluster::api::server::Writer { manager: "test", now };
+        let patch = serde_json::json!({"spec": {"holderIdentity": "thief"}});
+        sim.api.merge(writer, &LEASES, "default", "kata-operator", &patch).unwrap();
+    });
+    let ended = first.task.await.unwrap();
+    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    assert_eq!(holder(&cluster), "thief");
+}
