@@ -20,11 +20,9 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 impl Server {
     fn new() -> Self {
         let mut server = Self { sim: Simulation::new(Timestamp::UNIX_EPOCH, Vec::new()) };
-        for name in ["default", "other"] {
-            let namespace =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            assert_eq!(server.post("/api/v1/namespaces", &namespace).0, 201);
-        }
+        // A new cluster has the namespace default.
+        let other = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+        assert_eq!(server.post("/api/v1/namespaces", &other).0, 201);
         server
     }
 
