@@ -164,6 +164,7 @@ impl Simulation {
     /// An empty cluster whose clock shows `now`.
     pub fn new(now: Timestamp, controllers: Vec<Box<dyn Controller>>) -> Self {
         let mut api = ApiServer::default();
+        let delivered = api.store.revision();
         api.bootstrap(now);
         Self {
             api,
@@ -177,7 +178,7 @@ impl Simulation {
                 queue: BTreeSet::new(),
                 deadlines: BTreeMap::new(),
             },
-            delivered: 0,
+            delivered,
         }
     }
 

@@ -47,6 +47,17 @@ struct Daemon {
     failures: u32,
     /// The configuration on the host's disk, where the annotation still names another.
     on_disk: Option<String>,
+    /// What it changes from and to, read when it started.
+    change: Option<Change>,
+}
+
+/// A change of the host that is under way.
+#[derive(Clone, Debug)]
+struct Change {
+    /// The spec of the configuration on the host's disk.
+    old: Value,
+    /// The spec of the wanted one.
+    new: Value,
 }
 
 /// A failure to report.
@@ -115,7 +126,8 @@ impl DaemonController {
     fn finish(&mut self, node: &str, to: String, cx: &mut Context<'_>) {
         annotate(node, &[(DESIRED_DRAIN, &format!("uncordon-{to}"))], cx);
         let gives_up = cx.deadline(update::UNCORDON_LIMIT);
-        self.enter(node, Phase::Uncordoning { to, gives_up }, self.timing.daemon_poll, cx);
+        let poll = self.timing.daemon_poll + update::LATENCY;
+        self.enter(node, Phase::Uncordoning { to, gives_up }, poll, cx);
     }
 
     /// Looks at the node with nothing under way.

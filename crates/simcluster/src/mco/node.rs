@@ -88,13 +88,9 @@ impl NodeController {
             .unwrap_or_else(Vec::new);
         let labels_changed =
             before.is_some_and(|b| b["metadata"]["labels"] != event.current["metadata"]["labels"]);
-        for pool in now {
+        let left = if labels_changed { previously } else { Vec::new() };
+        for pool in left.into_iter().chain(now) {
             cx.after(pool, self.timing.node_delay);
-        }
-        if labels_changed {
-            for pool in previously {
-                cx.after(pool, self.timing.node_delay);
-            }
         }
     }
 }

@@ -62,6 +62,10 @@ impl Controller for RenderController {
             }
             let owner = &event.current["metadata"]["ownerReferences"][0];
             if owner["kind"] == "MachineConfigPool" {
+                // The pool that names a new one changes with it.
+                if event.kind == EventKind::Added {
+                    return;
+                }
                 let owner = owner["name"].as_str().unwrap_or_default();
                 if cx.api.get(&MACHINECONFIGPOOLS, "", owner).is_some() {
                     cx.after(owner, self.timing.render_delay);

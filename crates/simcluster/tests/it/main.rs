@@ -6,4 +6,5 @@ mod http_semantics;
 mod kube_client;
 mod kube_controller;
 mod kube_runtime;
+mod mco;
 mod write;

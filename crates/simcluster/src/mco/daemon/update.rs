@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{DaemonController, Failure, Phase, annotate, config};
+use super::{Change, DaemonController, Failure, Phase, annotate, config};
 use crate::Context;
 use crate::mco::merge::strings;
 use crate::mco::names::{
@@ -23,17 +23,19 @@ use crate::world::NodeFault;
 const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 /// How long a daemon waits for being uncordoned.
 pub(super) const UNCORDON_LIMIT: Duration = Duration::from_secs(600);
+/// What a daemon's look at its node takes.
+pub(super) const LATENCY: Duration = Duration::from_millis(50);
 /// How often a daemon that is held before its reboot looks again.
 const HOLD: Duration = Duration::from_secs(1);
 
 impl DaemonController {
-    /// The configurations from and to which the node goes.
-    fn change(
+    /// Reads the configurations from and to which the node goes; the first one's name.
+    fn read_change(
         &mut self,
         node: &Value,
         to: &str,
         cx: &Context<'_>,
-    ) -> Result<(String, Value, Value), Failure> {
+    ) -> Result<(String, Change), Failure> {
         let from = self
             .daemon(name(node))
             .on_disk
@@ -41,12 +43,14 @@ impl DaemonController {
             .unwrap_or_else(|| annotation(node, CURRENT_CONFIG).to_owned());
         let old = config(&from, cx)?["spec"].clone();
         let new = config(to, cx)?["spec"].clone();
-        Ok((from, old, new))
+        let change = Change { old, new };
+        self.daemon(name(node)).change = Some(change.clone());
+        Ok((from, change))
     }
 
     /// Decides what the change needs, and asks for a drain if it needs a reboot.
     pub(super) fn prepare(&mut self, node: &Value, to: String, cx: &mut Context<'_>) {
-        let (from, old, new) = match self.change(node, &to, cx) {
+        let (from, Change { old, new }) = match self.read_change(node, &to, cx) {
             Ok(change) => change,
             Err(failure) => return self.fail(node, failure, cx),
         };
@@ -111,10 +115,7 @@ impl DaemonController {
 
     /// Changes the host, and reboots it.
     pub(super) fn install(&mut self, node: &Value, to: String, cx: &mut Context<'_>) {
-        let (_, old, new) = match self.change(node, &to, cx) {
-            Ok(change) => change,
-            Err(failure) => return self.fail(node, failure, cx),
-        };
+        let Some(Change { old, new }) = self.daemon(name(node)).change.clone() else { return };
         let injected = fault(name(node), cx, |fault| match fault {
             NodeFault::InstallFails(reason) => Some(reason.clone()),
             _ => None,
