@@ -119,6 +119,18 @@ catalogue! {
         cause: "The API server does not serve machineconfiguration.openshift.io, and this version installs Kata only where the Machine Config Operator changes the nodes.",
         fix: "Use a cluster with the Machine Config Operator; nothing was changed on this one."
     }
+    KATA1019 SelectorIgnored Warning {
+        cause: "The control plane's nodes are the only workers, so Kata goes to the pool master as a whole.",
+        fix: "Remove spec.kataConfigPoolSelector and spec.checkNodeEligibility, or add workers before the KataConfig."
+    }
+    KATA1020 WorkersNotCovered Warning {
+        cause: "Kata was installed on the control plane when there were no workers, and does not go to workers added later.",
+        fix: "Delete the KataConfig and create it again."
+    }
+    KATA1021 RuntimeClassInUse Warning {
+        cause: "A RuntimeClass that spec.runtimes does not name any more is still used by pods.",
+        fix: "Delete these pods, or name the RuntimeClass in spec.runtimes again."
+    }
     KATA2101 NodeInTwoPools Error {
         cause: "The node matches the selectors of two custom MachineConfigPools, so the Machine Config Operator ignores it.",
         fix: "Remove one of the pools' labels from the node."

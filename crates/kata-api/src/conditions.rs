@@ -49,3 +49,17 @@ pub mod in_progress {
         )
     }
 }
+
+/// Reasons of [`READY`], [`RECONCILING`], [`DEGRADED`] and [`DELETION_BLOCKED`] that are not the reason of a finding.
+pub mod reasons {
+    /// All is as it should be.
+    pub const AS_EXPECTED: &str = "AsExpected";
+    /// Every selected node can run sandboxed pods.
+    pub const ALL_NODES_READY: &str = "AllNodesReady";
+    /// Nodes are being changed, or wait for it.
+    pub const NODES_NOT_READY: &str = "NodesNotReady";
+    /// A RuntimeClass does not exist yet.
+    pub const RUNTIME_CLASS_MISSING: &str = "RuntimeClassMissing";
+    /// Sandboxed pods are gone, and nothing else blocks the deletion.
+    pub const NOT_BLOCKED: &str = "NotBlocked";
+}

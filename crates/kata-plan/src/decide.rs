@@ -1,18 +1,245 @@
 //! The decision: from a snapshot to a plan and a report.
+//!
+//! A pass looks at the whole cluster and at nothing but the snapshot; nothing is remembered between
+//! passes besides what the API objects say.
 
-use crate::report::Decision;
-use crate::snapshot::{Need, Snapshot};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kata_api::kata_node::NodeStep;
+use kata_api::{Code, names};
+
+use crate::events;
+use crate::mco;
+use crate::plan::{Plan, Step};
+use crate::report::{Decision, Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
+use crate::selection::{self, Configs};
+use crate::snapshot::{Freshness, Need, PodScope, Snapshot};
+use crate::status;
+use crate::steps::{self, Steps};
+use crate::view::{self, Unreadable, View};
+
+/// When to look again while sandboxed pods hold something up; pods are not watched.
+const PODS_AGAIN: Duration = Duration::from_secs(4);
+/// When to look again after a failed read.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// Everything that is known about a snapshot after thinking.
+struct Thought<'a> {
+    configs: Configs<'a>,
+    view: Option<Result<View<'a>, Unreadable>>,
+    steps: Steps,
+}
+
+fn think(snapshot: &Snapshot) -> Thought<'_> {
+    let configs = selection::configs(snapshot);
+    let view = configs.active.map(|config| view::view(snapshot, config));
+    let mut steps = match &view {
+        Some(Ok(view)) => steps::steps(view),
+        Some(Err(_)) | None => Steps::default(),
+    };
+    steps.steps.extend(configs.others.iter().filter_map(|config| steps::release(config)));
+    Thought { configs, view, steps }
+}
 
 /// Decides about a snapshot. Total and deterministic; the order of the snapshot's lists does not
-/// matter.
+/// matter. Nothing that can disturb a node or that deletes is planned on a snapshot that may be old.
 pub fn decide(snapshot: &Snapshot) -> Decision {
-    let _ = snapshot;
-    Decision::default()
+    let mut thought = think(snapshot);
+    let mut planned = std::mem::take(&mut thought.steps.steps);
+    if snapshot.freshness == Freshness::Cached
+        && let Some(first) = planned.iter().position(|step| step.action.is_disruptive())
+    {
+        let held = planned.split_off(first);
+        thought.steps.waiting_on.extend(held.first().map(|step| WaitingOn {
+            what: Waiting::Read,
+            subject: step.action.object().clone(),
+            message: "the cluster is read again, past any cache".to_owned(),
+        }));
+    }
+    let report = report(snapshot, &thought, &planned, &[]);
+    let look_again = look_again(snapshot, &thought, &report);
+    Decision { plan: Plan { steps: planned }, report, look_again }
+}
+
+/// The report after the plan was carried out and some of its steps failed.
+pub fn conclude(snapshot: &Snapshot, decision: &Decision, failures: &[StepFailure]) -> Report {
+    if failures.is_empty() {
+        return decision.report.clone();
+    }
+    report(snapshot, &think(snapshot), &decision.plan.steps, failures)
 }
 
 /// The reads that the decision about this snapshot wants first; empty if it can be made. A read that
 /// was tried and failed ([`crate::Observed::Unknown`]) is not asked for again.
 pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
-    let _ = snapshot;
-    Vec::new()
+    if selection::configs(snapshot).active.is_some() {
+        let missing = missing_machine_configs(snapshot);
+        if !missing.is_empty() {
+            return missing;
+        }
+    }
+    let thought = think(snapshot);
+    if snapshot.freshness == Freshness::Cached
+        && thought.steps.steps.iter().any(|step| step.action.is_disruptive())
+    {
+        return vec![Need::Quorum];
+    }
+    let cluster_is_read = snapshot.pods.contains_key(&PodScope::Cluster);
+    let mut wanted: Vec<Need> = thought
+        .steps
+        .needs
+        .into_iter()
+        .filter(|need| match need {
+            Need::Pods { scope, .. } => !cluster_is_read && !snapshot.pods.contains_key(scope),
+            Need::DrainBlockers { node } => !snapshot.drain_blockers.contains_key(node),
+            Need::MachineConfig { .. } | Need::Quorum => true,
+        })
+        .collect();
+    let whole_cluster =
+        wanted.iter().any(|need| matches!(need, Need::Pods { scope: PodScope::Cluster, .. }));
+    if whole_cluster {
+        wanted.retain(|need| !matches!(need, Need::Pods { scope: PodScope::Node(_), .. }));
+    }
+    wanted
+}
+
+/// Our MachineConfig and the rendered ones that pools and nodes name, as far as nobody read them yet.
+fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let pools = snapshot.pools.known().into_iter().flatten().filter(|pool| {
+        matches!(mco::pool_name(pool), names::POOL | names::WORKER_POOL | names::MASTER_POOL)
+    });
+    let mut wanted: Vec<&str> = nodes
+        .flat_map(|node| [node.current_config(), node.desired_config()])
+        .chain(pools.map(|pool| pool.spec.configuration.name.as_str()))
+        .chain([names::MACHINE_CONFIG])
+        .filter(|name| !name.is_empty() && !snapshot.machine_configs.contains_key(*name))
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    wanted.into_iter().map(|name| Need::MachineConfig { name: name.to_owned() }).collect()
+}
+
+fn report(
+    snapshot: &Snapshot,
+    thought: &Thought<'_>,
+    planned: &[Step],
+    failures: &[StepFailure],
+) -> Report {
+    let mut report = Report {
+        other_configs: thought
+            .configs
+            .others
+            .iter()
+            .map(|config| status::not_active(snapshot, config, thought.configs.active))
+            .collect(),
+        ..Report::default()
+    };
+    let Some(config) = thought.configs.active else {
+        events::derive(snapshot, None, &mut report);
+        return report;
+    };
+    let failed = failures.iter().map(|failure| {
+        Finding::new(
+            Code::WriteFailed,
+            failure.object.clone(),
+            format!("cannot write {}: {}", failure.object, failure.error),
+        )
+    });
+    match &thought.view {
+        Some(Ok(view)) => {
+            report.findings = view.findings.clone();
+            report.findings.extend(view.nodes.iter().filter_map(|node| node.finding.clone()));
+            report.findings.extend(thought.steps.findings.iter().cloned());
+            report.waiting_on = thought.steps.waiting_on.clone();
+            report.nodes = view.nodes.iter().map(node_report).collect();
+        }
+        Some(Err(unreadable)) => {
+            report.findings = unreadable.findings.clone();
+            report.waiting_on = unreadable
+                .findings
+                .iter()
+                .map(|finding| WaitingOn {
+                    what: Waiting::Read,
+                    subject: finding.subject.clone(),
+                    message: finding.message.clone(),
+                })
+                .collect();
+        }
+        None => {}
+    }
+    report.findings.extend(failed);
+    report.findings.sort_by(|a, b| a.rank().cmp(&b.rank()));
+    if report.waiting_on.is_empty()
+        && let Some(step) = planned.first()
+    {
+        report.waiting_on.push(WaitingOn {
+            what: Waiting::OwnWrites,
+            subject: step.action.object().clone(),
+            message: step.to_string(),
+        });
+    }
+    let view = thought.view.as_ref().and_then(|view| view.as_ref().ok());
+    let status = match view {
+        Some(view) => status::active(view, &thought.steps, &report, planned, failures),
+        None => status::unreadable(snapshot, config, &report),
+    };
+    report.status = Some(status);
+    events::derive(snapshot, view, &mut report);
+    report
+}
+
+fn node_report(node: &view::NodeView<'_>) -> NodeReport {
+    NodeReport {
+        node: node.facts.name.clone(),
+        uid: node.facts.uid.clone(),
+        wanted: node.wanted,
+        phase: node.phase,
+        step: node.step,
+        since: Some(node.since),
+        code: node.finding.as_ref().map(|finding| finding.code),
+        message: node
+            .finding
+            .as_ref()
+            .map_or_else(|| node.brief(), |finding| finding.message.clone()),
+    }
+}
+
+/// When to look again although nothing is seen to change.
+fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Option<Duration> {
+    let mut times = Vec::new();
+    for waiting in &report.waiting_on {
+        times.push(match waiting.what {
+            Waiting::Pods => PODS_AGAIN,
+            Waiting::Read => READ_AGAIN,
+            Waiting::OwnWrites
+            | Waiting::Render
+            | Waiting::Node
+            | Waiting::Deletion
+            | Waiting::User => snapshot.options.look_again,
+        });
+    }
+    if !report.findings.is_empty() {
+        times.push(snapshot.options.look_again);
+    }
+    if let Some(Ok(view)) = &thought.view {
+        let until = |since: jiff::Timestamp, limit: Duration| {
+            let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+            let left = limit.saturating_sub(view.now.duration_since(since));
+            Duration::try_from(left).ok().filter(|left| !left.is_zero())
+        };
+        for node in &view.nodes {
+            if node.step == Some(NodeStep::Draining) {
+                times.extend(until(node.since, snapshot.options.drain_blocked_after));
+            }
+            if node.verified
+                && node.verdict.is_none()
+                && let Some(since) = node.facts.ready.since
+            {
+                times.extend(until(since, snapshot.options.not_ready_grace));
+            }
+        }
+    }
+    times.into_iter().min()
 }

@@ -5,20 +5,32 @@
 //! no clock, no randomness, no logging. What a user or a cluster can get wrong is a finding in the
 //! report, never an error and never a panic.
 
+mod bodies;
 pub mod decide;
+mod events;
+pub mod invariants;
+mod kata_nodes;
+mod mco;
 pub mod object;
 pub mod observed;
 pub mod plan;
 pub mod report;
+mod selection;
 pub mod selector;
 pub mod snapshot;
+mod status;
+mod steps;
+mod text;
 pub mod validate;
+mod view;
 
-pub use decide::{decide, needs};
+pub use decide::{conclude, decide, needs};
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};
-pub use report::{Decision, EventToSend, Finding, NodeReport, Report, StatusReport, WaitingOn};
+pub use report::{
+    Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, WaitingOn,
+};
 pub use snapshot::{
     DrainBlocker, Freshness, Need, NodeFacts, Options, PodScope, SandboxedPod, Snapshot,
 };

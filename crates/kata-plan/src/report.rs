@@ -3,12 +3,13 @@
 //! Conditions, Events, logs, the plugin and `--dry-run` all render these values; nobody else
 //! formulates a reason.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kata_api::kata_node::{NodeStep, Phase};
-use kata_api::{Code, KataConfigStatus};
+use kata_api::{Code, KataConfigStatus, Severity};
 use serde_json::Value;
 
 use crate::object::ObjectRef;
@@ -53,6 +54,15 @@ pub struct Finding {
     pub message: String,
     /// What to do, with the names of the objects; a sentence.
     pub fix: String,
+}
+
+/// A step that could not be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepFailure {
+    /// The object that should have been written.
+    pub object: ObjectRef,
+    /// What the API server said.
+    pub error: String,
 }
 
 /// Something that must happen before the next step.
@@ -135,6 +145,18 @@ pub struct EventToSend {
     pub action: String,
     /// The text, at most 1,024 bytes.
     pub note: String,
+}
+
+impl Finding {
+    /// A finding with the catalogue's fix.
+    pub fn new(code: Code, subject: ObjectRef, message: String) -> Self {
+        Self { code, subject, message, fix: code.entry().fix.to_owned() }
+    }
+
+    /// The order of findings: worst first, then by code and object.
+    pub(crate) fn rank(&self) -> (Reverse<Severity>, Code, &ObjectRef) {
+        (Reverse(self.code.entry().severity), self.code, &self.subject)
+    }
 }
 
 impl fmt::Display for Finding {

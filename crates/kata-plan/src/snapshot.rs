@@ -60,7 +60,7 @@ pub struct Options {
     pub drain_blocked_after: Duration,
     /// How long a node that was verified may be NotReady before its label goes.
     pub not_ready_grace: Duration,
-    /// How long a selected node of ours may be cordoned by nobody we know before it is reported.
+    /// When to decide again, if something is waited on and nothing is seen to change.
     pub look_again: Duration,
 }
 
@@ -169,7 +169,8 @@ pub enum Need {
         name: String,
     },
     /// What is listed at [`Freshness::Quorum`], again and past any cache: the decision would disturb a
-    /// node or delete something, and must not do so on old data.
+    /// node or delete something, and must not do so on old data. What is in [`Snapshot::pods`] and
+    /// [`Snapshot::drain_blockers`] is dropped, and asked for again if it matters.
     Quorum,
     /// Sandboxed pods, past any cache, into [`Snapshot::pods`].
     Pods {

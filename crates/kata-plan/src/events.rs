@@ -1,0 +1,234 @@
+//! Which Events to create: one for each transition, found by comparing what the objects say with what
+//! they will say.
+//!
+//! An Event's name is made from the transition, so that a pass that is repeated after a crash creates
+//! the same Event again, which the API server refuses.
+
+use kata_api::conditions::{self, in_progress, reasons};
+use kata_api::kata_node::Phase;
+use kata_api::{Code, KataConfigStatus, KataNode, Severity};
+
+use crate::object::{Kind, ObjectRef};
+use crate::report::{EventToSend, Report, StatusReport};
+use crate::snapshot::Snapshot;
+use crate::text;
+use crate::view::{NodeView, View};
+
+/// Most bytes of a note.
+const NOTE: usize = 1_000;
+
+/// Adds the Events of this pass to the report.
+pub(crate) fn derive(snapshot: &Snapshot, view: Option<&View<'_>>, report: &mut Report) {
+    let mut events = Vec::new();
+    for status in report.status.iter().chain(&report.other_configs) {
+        let previous = snapshot
+            .configs
+            .iter()
+            .find(|config| config.metadata.uid == status.config.uid)
+            .and_then(|config| config.status.as_ref());
+        of_config(previous, status, &mut events);
+    }
+    if let (Some(view), Some(status)) = (view, &report.status) {
+        for node in &view.nodes {
+            of_node(node, &status.config, &mut events);
+        }
+        removed(view, &status.config, &mut events);
+    }
+    report.events = events;
+}
+
+struct Said<'a> {
+    warning: bool,
+    reason: &'a str,
+    action: &'a str,
+    note: String,
+    /// What was before, so that the same transition at another time is another Event.
+    before: String,
+}
+
+fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, said: &Said<'_>) -> EventToSend {
+    let identity = format!(
+        "{}/{}/{}/{}",
+        regarding.uid.as_deref().unwrap_or_default(),
+        related.map(|related| related.name.as_str()).unwrap_or_default(),
+        said.reason,
+        said.before
+    );
+    EventToSend {
+        name: format!("{}.{:016x}", regarding.name, fnv(&identity)),
+        regarding: regarding.clone(),
+        related: related.cloned(),
+        warning: said.warning,
+        reason: said.reason.to_owned(),
+        action: said.action.to_owned(),
+        note: text::cut(&said.note, NOTE),
+    }
+}
+
+/// FNV-1a: short, stable across versions; names need no more.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn of_config(
+    previous: Option<&KataConfigStatus>,
+    status: &StatusReport,
+    events: &mut Vec<EventToSend>,
+) {
+    let old = previous.map(|status| status.runtime_classes.as_slice()).unwrap_or_default();
+    let new = status.status.runtime_classes.as_slice();
+    let changed = |from: &[String], to: &[String]| -> Vec<String> {
+        to.iter().filter(|name| !from.contains(name)).cloned().collect()
+    };
+    let at = status
+        .status
+        .conditions
+        .first()
+        .map(|condition| condition.last_transition_time.0.to_string())
+        .unwrap_or_default();
+    for (names, reason, what) in [
+        (changed(old, new), "RuntimeClassCreated", "pods can name it"),
+        (changed(new, old), "RuntimeClassRemoved", "pods cannot name it any more"),
+    ] {
+        for name in names {
+            events.push(event(
+                &status.config,
+                Some(&ObjectRef::named(Kind::RuntimeClass, &name)),
+                &Said {
+                    warning: false,
+                    reason,
+                    action: "Reconcile",
+                    note: format!("RuntimeClass {name}: {what}"),
+                    before: at.clone(),
+                },
+            ));
+        }
+    }
+    for condition in &status.status.conditions {
+        let before = previous
+            .into_iter()
+            .flat_map(|status| &status.conditions)
+            .find(|before| before.type_ == condition.type_);
+        let same = before.is_some_and(|before| {
+            before.status == condition.status && before.reason == condition.reason
+        });
+        let told = match (condition.type_.as_str(), condition.status.as_str()) {
+            // What happens, as the OpenShift operator calls it.
+            (conditions::IN_PROGRESS, "True") => condition.reason != in_progress::FAILED,
+            (conditions::READY, "True") => true,
+            // Why nothing happens; plain progress is told by InProgress and by the nodes.
+            (conditions::READY, _) => {
+                condition.reason != reasons::NODES_NOT_READY
+                    && condition.reason != reasons::RUNTIME_CLASS_MISSING
+                    && condition.reason != in_progress::UNINSTALLING
+            }
+            (conditions::DELETION_BLOCKED, "True") => true,
+            _ => false,
+        };
+        if same || !told {
+            continue;
+        }
+        let code = Code::ALL.iter().find(|code| code.entry().reason == condition.reason);
+        events.push(event(
+            &status.config,
+            None,
+            &Said {
+                warning: code.is_some_and(|code| code.entry().severity >= Severity::Warning),
+                reason: &condition.reason,
+                action: "Reconcile",
+                note: condition.message.clone(),
+                before: before.map_or_else(String::new, |before| {
+                    format!(
+                        "{}/{}/{}/{}",
+                        condition.type_,
+                        before.status,
+                        before.reason,
+                        before.last_transition_time.0
+                    )
+                }),
+            },
+        ));
+    }
+}
+
+fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
+    // What is labelled in this pass is told when the label is seen.
+    if node.phase == Phase::Ready && !node.verified {
+        return;
+    }
+    let before = node.previous.and_then(|previous| previous.status.as_ref());
+    let salt = before.map_or_else(String::new, |before| {
+        let since = before.since.map(|since| since.to_string()).unwrap_or_default();
+        format!("{}/{since}/{}", before.phase.as_str(), before.code.as_deref().unwrap_or_default())
+    });
+    let mut send = |warning: bool, reason: &str, note: String| {
+        let said = Said { warning, reason, action: "ChangeNode", note, before: salt.clone() };
+        events.push(event(&node.object(), Some(config), &said));
+        events.push(event(config, Some(&node.object()), &said));
+    };
+    let name = &node.facts.name;
+    if before.map(|before| before.phase) != Some(node.phase) {
+        match node.phase {
+            Phase::Installing => {
+                send(
+                    false,
+                    "KataInstalling",
+                    format!("node {name} is being changed to run sandboxed pods"),
+                );
+            }
+            Phase::Ready => {
+                send(false, "KataRuntimeInstalled", format!("node {name} can run sandboxed pods"));
+            }
+            Phase::Removing => {
+                send(false, "KataRemoving", format!("Kata is being removed from node {name}"));
+            }
+            Phase::Unknown
+            | Phase::Waiting
+            | Phase::NotReady
+            | Phase::Updating
+            | Phase::WaitingToRemove
+            | Phase::Failed => {}
+        }
+    }
+    if let Some(finding) = &node.finding
+        && finding.code.entry().severity >= Severity::Warning
+        && before.and_then(|before| before.code.as_deref()) != Some(finding.code.entry().code)
+    {
+        let entry = finding.code.entry();
+        send(true, entry.reason, format!("{}: {}. {}", entry.code, finding.message, finding.fix));
+    }
+}
+
+/// Nodes that have nothing to do with Kata any more, told once: while their KataNode is still there.
+fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
+    let mut gone: Vec<&KataNode> = view
+        .snapshot
+        .kata_nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .filter(|kata_node| {
+            kata_node.metadata.deletion_timestamp.is_none()
+                && view.nodes.iter().all(|node| node.facts.name != kata_node.spec.node_name)
+        })
+        .collect();
+    gone.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    for kata_node in gone {
+        let name = &kata_node.spec.node_name;
+        let facts =
+            view.snapshot.nodes.known().into_iter().flatten().find(|node| node.name == *name);
+        let (reason, note) = match facts {
+            Some(_) => ("KataRemoved", format!("node {name} is clear of Kata")),
+            None => ("NodeGone", format!("node {name} does not exist any more")),
+        };
+        let node = ObjectRef::new(Kind::Node, name, facts.map(|facts| facts.uid.as_str()));
+        let before = kata_node.metadata.uid.clone().unwrap_or_default();
+        let said = Said { warning: false, reason, action: "ChangeNode", note, before };
+        if facts.is_some() {
+            events.push(event(&node, Some(config), &said));
+        }
+        events.push(event(config, Some(&node), &said));
+    }
+}

@@ -1,0 +1,413 @@
+//! The checker of decisions: given a snapshot and what was decided about it, which promises are broken.
+//!
+//! It is written against the snapshot and the plan alone and shares no judgement with the decision, so
+//! that a mistake there does not excuse itself here. Tests and the simulator run it after every pass.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::kata_config::LIST_CAP;
+use kata_api::{MachineConfig, conditions, names};
+use serde_json::Value;
+
+use crate::object::{Kind, ObjectRef};
+use crate::observed::Observed;
+use crate::plan::{Action, OnFailure, Step};
+use crate::report::{Decision, StatusReport};
+use crate::snapshot::{Freshness, NodeFacts, PodScope, SandboxedPod, Snapshot};
+
+/// A promise. The numbers are those of the list of safety properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Property {
+    /// S1: nothing is taken from a node on which a sandboxed pod runs.
+    RunningPods,
+    /// S2: pods are counted after no new one can come.
+    Window,
+    /// S3: only a usable node is marked as such, and RuntimeClasses select that mark.
+    Verified,
+    /// A pool or MachineConfig goes only when no node is on it.
+    Stranded,
+    /// S8: only what is ours is deleted, and only the very object that was seen.
+    Foreign,
+    /// S9: only our own fields are written.
+    Fields,
+    /// S10: the finalizer is there first and goes last.
+    Finalizer,
+    /// S13: what is unknown, or may be old, leads to nothing disruptive.
+    Unknown,
+    /// L3: what is not done has a reason.
+    Named,
+    /// A status is well-formed and bounded.
+    Shape,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub property: Property,
+    /// How.
+    pub note: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.property, self.note)
+    }
+}
+
+/// The promises that a decision breaks; empty if it keeps them all.
+pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
+    let mut checker = Checker { snapshot, violations: Vec::new() };
+    checker.freshness(decision);
+    checker.finalizer(decision);
+    for step in &decision.plan.steps {
+        match &step.action {
+            Action::LabelNode { node, set, remove } => {
+                let keys: BTreeSet<&str> = set.keys().chain(remove).map(String::as_str).collect();
+                checker.labels(node, &keys, set.contains_key(names::RUNTIME_LABEL));
+            }
+            Action::Delete { object, .. } => checker.deletion(object),
+            Action::Apply { object, body } | Action::ApplyStatus { object, body } => {
+                checker.body(object, body);
+            }
+            Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => {}
+        }
+    }
+    for status in decision.report.status.iter().chain(&decision.report.other_configs) {
+        checker.status(status);
+    }
+    checker.named(decision);
+    checker.violations
+}
+
+struct Checker<'a> {
+    snapshot: &'a Snapshot,
+    violations: Vec<Violation>,
+}
+
+impl<'a> Checker<'a> {
+    fn expect(&mut self, property: Property, holds: bool, note: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(Violation { property, note: note() });
+        }
+    }
+
+    fn nodes(&self) -> &'a [NodeFacts] {
+        self.snapshot.nodes.known().map_or(&[], Vec::as_slice)
+    }
+
+    fn node(&self, name: &str) -> Option<&'a NodeFacts> {
+        self.nodes().iter().find(|node| node.name == name)
+    }
+
+    /// Unfinished sandboxed pods of a scope; `None` if they were not read.
+    fn pods(&self, scope: &PodScope) -> Option<Vec<&'a SandboxedPod>> {
+        let pods = self.snapshot.pods.get(scope)?.known()?;
+        Some(pods.iter().filter(|pod| !pod.finished).collect())
+    }
+
+    fn freshness(&mut self, decision: &Decision) {
+        let steps = &decision.plan.steps;
+        let disruptive = steps.iter().find(|step| step.action.is_disruptive());
+        let fresh = self.snapshot.freshness == Freshness::Quorum;
+        self.expect(Property::Unknown, fresh || disruptive.is_none(), || {
+            format!("disruptive on reads that may be old: {}", text(disruptive))
+        });
+        let known = self.snapshot.nodes.is_known()
+            && self.snapshot.pools.is_known()
+            && self.snapshot.runtime_classes.is_known()
+            && self.snapshot.kata_nodes.is_known()
+            && self.snapshot.container_runtime_configs.is_known();
+        let touching = steps.iter().find(|step| step.action.object().kind != Kind::KataConfig);
+        self.expect(Property::Unknown, known || touching.is_none(), || {
+            format!("written although a read failed: {}", text(touching))
+        });
+    }
+
+    fn finalizer(&mut self, decision: &Decision) {
+        let Some(active) = decision.report.status.as_ref().map(|status| &status.config) else {
+            return;
+        };
+        let config = self.snapshot.configs.iter().find(|config| config.metadata.uid == active.uid);
+        let mut guarded = config.is_some_and(|config| {
+            config
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .any(|name| name == names::FINALIZER || name == names::LEGACY_FINALIZER)
+        });
+        for step in &decision.plan.steps {
+            match &step.action {
+                Action::AddFinalizer { .. } => guarded |= step.on_failure == OnFailure::Stop,
+                Action::RemoveFinalizers { config, .. } if config.uid == active.uid => {
+                    let left = self.left();
+                    self.expect(Property::Finalizer, left.is_empty(), || {
+                        format!("the finalizer goes while there is still {}", left.join(", "))
+                    });
+                }
+                Action::RemoveFinalizers { .. } => {}
+                action => self.expect(Property::Finalizer, guarded, || {
+                    format!("{action} before there is a finalizer")
+                }),
+            }
+        }
+    }
+
+    /// What is left of us in the cluster.
+    fn left(&self) -> Vec<String> {
+        let snapshot = self.snapshot;
+        let mut left: Vec<String> = self
+            .nodes()
+            .iter()
+            .filter(|node| {
+                node.labels.contains_key(names::KATA_ROLE_LABEL) || node.refers_to_pool(names::POOL)
+            })
+            .map(|node| node.name.clone())
+            .collect();
+        left.extend(
+            snapshot
+                .kata_nodes
+                .known()
+                .into_iter()
+                .flatten()
+                .map(|kata_node| format!("KataNode {}", kata_node.spec.node_name)),
+        );
+        left.extend(
+            snapshot
+                .runtime_classes
+                .known()
+                .into_iter()
+                .flatten()
+                .filter(|class| managed(class))
+                .filter_map(|class| class.metadata.name.clone()),
+        );
+        if let Some(Observed::Known(Some(config))) =
+            snapshot.machine_configs.get(names::MACHINE_CONFIG)
+            && config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
+        {
+            left.push(names::MACHINE_CONFIG.to_owned());
+        }
+        left
+    }
+
+    fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
+        let ours = [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL];
+        self.expect(Property::Fields, keys.iter().all(|key| ours.contains(key)), || {
+            format!("{node} gets labels that are not ours: {keys:?}")
+        });
+        let Some(facts) = self.node(&node.name) else {
+            return self.expect(Property::Unknown, false, || format!("{node} was not seen"));
+        };
+        self.expect(Property::Foreign, node.uid.as_ref() == Some(&facts.uid), || {
+            format!("{node} is written without the uid that was seen")
+        });
+        if marks {
+            let current = facts.current_config();
+            let runs = match self.snapshot.machine_configs.get(current) {
+                Some(Observed::Known(Some(config))) => {
+                    config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
+                }
+                _ => false,
+            };
+            let usable = runs && facts.ready.status == Some(true) && !facts.unschedulable;
+            self.expect(Property::Verified, usable, || format!("{node} is marked but not usable"));
+        }
+        let joins = !facts.labels.contains_key(names::KATA_ROLE_LABEL);
+        if keys.contains(names::KATA_ROLE_LABEL) && !joins {
+            let pods = self
+                .pods(&PodScope::Node(node.name.clone()))
+                .or_else(|| self.pods(&PodScope::Cluster));
+            let free = pods.as_ref().is_some_and(|pods| {
+                pods.iter().all(|pod| pod.node.as_deref() != Some(node.name.as_str()))
+            });
+            self.expect(Property::RunningPods, free, || {
+                format!("{node} leaves the pool with pods {pods:?}")
+            });
+            let closed = !facts.labels.contains_key(names::RUNTIME_LABEL);
+            self.expect(Property::Window, closed, || {
+                format!("{node} leaves the pool while new pods can still come")
+            });
+        }
+    }
+
+    fn deletion(&mut self, object: &ObjectRef) {
+        self.expect(Property::Foreign, object.uid.is_some(), || {
+            format!("{object} is deleted by name only")
+        });
+        let expected = match object.kind {
+            Kind::MachineConfig => object.name == names::MACHINE_CONFIG,
+            Kind::MachineConfigPool => object.name == names::POOL,
+            Kind::ContainerRuntimeConfig => object.name == names::CONTAINER_RUNTIME_CONFIG,
+            Kind::RuntimeClass => self
+                .snapshot
+                .runtime_classes
+                .known()
+                .into_iter()
+                .flatten()
+                .any(|class| class.metadata.uid == object.uid && managed(class)),
+            Kind::KataNode => true,
+            Kind::KataConfig | Kind::Node | Kind::Pod | Kind::PodDisruptionBudget => false,
+        };
+        self.expect(Property::Foreign, expected, || format!("{object} is not ours to delete"));
+        match object.kind {
+            Kind::RuntimeClass => {
+                let pods = self.pods(&PodScope::Cluster);
+                let unused = pods
+                    .as_ref()
+                    .is_some_and(|pods| pods.iter().all(|pod| pod.runtime_class != object.name));
+                self.expect(Property::RunningPods, unused, || {
+                    format!("{object} is deleted with pods {pods:?}")
+                });
+            }
+            Kind::MachineConfig | Kind::MachineConfigPool => {
+                let on_it: Vec<&str> = self
+                    .nodes()
+                    .iter()
+                    .filter(|node| {
+                        node.labels.contains_key(names::KATA_ROLE_LABEL)
+                            || node.refers_to_pool(names::POOL)
+                    })
+                    .map(|node| node.name.as_str())
+                    .collect();
+                self.expect(Property::Stranded, on_it.is_empty(), || {
+                    format!("{object} is deleted under the nodes {on_it:?}")
+                });
+                let for_masters = match self.snapshot.machine_configs.get(names::MACHINE_CONFIG) {
+                    Some(Observed::Known(Some(config))) => role(config) == Some(names::MASTER_POOL),
+                    _ => false,
+                };
+                if object.kind == Kind::MachineConfig && for_masters {
+                    let pods = self.pods(&PodScope::Cluster);
+                    let free = pods.as_ref().is_some_and(Vec::is_empty);
+                    self.expect(Property::RunningPods, free, || {
+                        format!("{object} is deleted with pods {pods:?}")
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn body(&mut self, object: &ObjectRef, body: &Value) {
+        let keys = |value: &Value| -> BTreeSet<String> {
+            value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+        };
+        let spec: &[&str] = match object.kind {
+            Kind::MachineConfig if object.name == names::MACHINE_CONFIG => {
+                &["config", "extensions"]
+            }
+            Kind::MachineConfigPool if object.name == names::POOL => {
+                &["machineConfigSelector", "maxUnavailable", "nodeSelector", "paused"]
+            }
+            Kind::ContainerRuntimeConfig if object.name == names::CONTAINER_RUNTIME_CONFIG => {
+                &["containerRuntimeConfig", "machineConfigPoolSelector"]
+            }
+            Kind::KataNode => &["kataConfig", "nodeName"],
+            Kind::RuntimeClass => &[],
+            _ => {
+                return self
+                    .expect(Property::Fields, false, || format!("{object} is not ours to write"));
+            }
+        };
+        let strange: Vec<String> = keys(&body["spec"])
+            .into_iter()
+            .filter(|key| !spec.contains(&key.as_str()))
+            .chain(
+                keys(&body["metadata"])
+                    .into_iter()
+                    .filter(|key| !["labels", "name", "ownerReferences"].contains(&key.as_str())),
+            )
+            .collect();
+        self.expect(Property::Fields, strange.is_empty(), || {
+            format!("{object} is written with the fields {strange:?}")
+        });
+        if object.kind == Kind::RuntimeClass {
+            let selected = body["scheduling"]["nodeSelector"][names::RUNTIME_LABEL]
+                == names::RUNTIME_LABEL_VERIFIED;
+            self.expect(Property::Verified, selected, || {
+                format!("{object} does not select the label of verified nodes")
+            });
+        }
+    }
+
+    fn status(&mut self, report: &StatusReport) {
+        let status = &report.status;
+        let mut types = BTreeSet::new();
+        for condition in &status.conditions {
+            let well_formed = types.insert(condition.type_.as_str())
+                && !condition.reason.is_empty()
+                && condition.reason.chars().all(|c| c.is_ascii_alphanumeric())
+                && condition.message.len() <= 32_768
+                && ["True", "False", "Unknown"].contains(&condition.status.as_str());
+            self.expect(Property::Shape, well_formed, || format!("condition {condition:?}"));
+        }
+        let nodes = &status.kata_nodes;
+        let capped = [
+            &nodes.installed,
+            &nodes.installing,
+            &nodes.waiting_to_install,
+            &nodes.failed_to_install,
+            &nodes.uninstalling,
+            &nodes.waiting_to_uninstall,
+            &nodes.failed_to_uninstall,
+        ]
+        .iter()
+        .all(|list| list.len() <= LIST_CAP);
+        self.expect(Property::Shape, capped, || "a list is longer than its cap".to_owned());
+        let previous = self
+            .snapshot
+            .configs
+            .iter()
+            .find(|config| config.metadata.uid == report.config.uid)
+            .and_then(|config| config.status.as_ref());
+        for before in previous.into_iter().flat_map(|status| &status.conditions) {
+            let kept = status.conditions.iter().all(|after| {
+                after.type_ != before.type_
+                    || after.status != before.status
+                    || after.last_transition_time == before.last_transition_time
+            });
+            self.expect(Property::Shape, kept, || {
+                format!("the time of {} changed, and its status did not", before.type_)
+            });
+        }
+    }
+
+    fn named(&mut self, decision: &Decision) {
+        let report = &decision.report;
+        let Some(status) = &report.status else { return };
+        let ready =
+            status.status.conditions.iter().any(|condition| {
+                condition.type_ == conditions::READY && condition.status == "True"
+            });
+        let named = !report.findings.is_empty() || !report.waiting_on.is_empty();
+        self.expect(Property::Named, ready || named, || "not ready, and no word why".to_owned());
+        let told = report.findings.iter().all(|finding| !finding.message.is_empty())
+            && report.waiting_on.iter().all(|waiting| !waiting.message.is_empty());
+        self.expect(Property::Named, told, || "an empty message".to_owned());
+    }
+}
+
+fn text(step: Option<&Step>) -> String {
+    step.map(ToString::to_string).unwrap_or_default()
+}
+
+fn role(config: &MachineConfig) -> Option<&str> {
+    config.metadata.labels.as_ref()?.get(names::MACHINE_CONFIG_ROLE_LABEL).map(String::as_str)
+}
+
+fn managed(class: &RuntimeClass) -> bool {
+    let labelled =
+        class.metadata.labels.as_ref().is_some_and(|labels| {
+            labels.get(names::MANAGED_BY).is_some_and(|by| by == names::PRODUCT)
+        });
+    let owned = class
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.kind == Kind::KataConfig.as_str());
+    labelled || owned
+}

@@ -1,0 +1,27 @@
+//! How lists of names are put into sentences: the first few, and how many more.
+
+/// `a, b, c and 7 more`.
+pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
+    let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
+    match items.len().saturating_sub(most) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// The text cut to at most so many bytes, at a character's end.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most.saturating_sub(3))
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or_default();
+    format!("{}...", &text[..end])
+}

@@ -1,0 +1,306 @@
+//! Whole lives of a KataConfig on the model: what must hold at the end, and on the way.
+
+use kata_plan::{Kind, Request};
+use serde_json::json;
+
+use crate::world::{KATA, MC, VERIFIED, World};
+
+fn selected() -> serde_json::Value {
+    json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}})
+}
+
+fn condition(world: &World, type_: &str) -> (String, String) {
+    let config = world.get(Kind::KataConfig, "cluster-kataconfig").unwrap();
+    let conditions = config["status"]["conditions"].as_array().unwrap();
+    let condition = conditions.iter().find(|condition| condition["type"] == type_);
+    condition.map_or_else(Default::default, |condition| {
+        let text = |key: &str| condition[key].as_str().unwrap().to_owned();
+        (text("status"), text("reason"))
+    })
+}
+
+fn is(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+fn assert_nothing_left(world: &World) {
+    for kind in [Kind::KataConfig, Kind::KataNode, Kind::RuntimeClass, Kind::ContainerRuntimeConfig]
+    {
+        assert_eq!(world.names(kind), Vec::<String>::new());
+    }
+    assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_none());
+    assert!(world.get(Kind::MachineConfig, MC).is_none());
+    for name in world.names(Kind::Node) {
+        let node = world.node(&name);
+        assert!(!node.labels.contains_key(KATA) && !node.labels.contains_key(VERIFIED), "{name}");
+        assert!(!node.annotations.values().any(|value| value.contains("kata-oc")), "{name}");
+    }
+}
+
+#[test]
+fn installs_and_removes_one_node_after_the_other() {
+    let mut world = World::new(3, 3);
+    world.config(&json!({}));
+    let last = world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(condition(&world, "InProgress"), is("False", "AsExpected"));
+    assert_eq!(condition(&world, "Reconciling"), <(String, String)>::default());
+    assert!(last.report.waiting_on.is_empty() && last.report.findings.is_empty());
+    assert!(last.report.events.is_empty() && last.report.status.unwrap().patch.is_none());
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    assert_eq!(class["scheduling"]["nodeSelector"], json!({KATA: "", VERIFIED: "true"}));
+    assert_eq!(class["overhead"]["podFixed"], json!({"cpu": "250m", "memory": "350Mi"}));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn the_runtime_class_never_exists_before_a_node_is_verified() {
+    let mut world = World::new(3, 3);
+    world.config(&json!({}));
+    for _ in 0..80 {
+        world.pass();
+        if world.get(Kind::RuntimeClass, "kata").is_some() {
+            assert!((0..3).any(|index| {
+                let node = world.node(&format!("worker-{index}"));
+                node.labels.contains_key(VERIFIED)
+                    && node.runtime_handlers.is_some_and(|handlers| handlers.contains("kata"))
+            }));
+            return;
+        }
+        world.tick();
+    }
+    panic!("no RuntimeClass");
+}
+
+#[test]
+fn the_machine_config_is_written_before_the_pool_and_the_pool_before_any_label() {
+    let mut world = World::new(3, 2);
+    world.config(&json!({"logLevel": "debug"}));
+    world.pass();
+    let kinds: Vec<Kind> = world
+        .writes
+        .iter()
+        .map(|request| match request {
+            Request::Apply { object, .. }
+            | Request::Merge { object, .. }
+            | Request::Delete { object, .. } => object.kind,
+        })
+        .filter(|kind| *kind != Kind::KataNode)
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            Kind::KataConfig,
+            Kind::ContainerRuntimeConfig,
+            Kind::MachineConfig,
+            Kind::MachineConfigPool,
+            Kind::Node,
+            Kind::Node,
+        ]
+    );
+}
+
+#[test]
+fn a_running_pod_blocks_deletion_and_scale_in_until_it_is_gone() {
+    let mut world = World::new(3, 2);
+    world.label("worker-0", "kata", Some("true"));
+    world.label("worker-1", "kata", Some("true"));
+    world.config(&selected());
+    world.settle();
+    world.pod("web", "kata", "worker-0");
+    world.label("worker-0", "kata", None);
+    world.label("worker-1", "kata", None);
+    world.settle();
+    assert!(world.node("worker-0").labels.contains_key(KATA));
+    assert!(!world.node("worker-1").labels.contains_key(KATA));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_eq!(condition(&world, "InProgress"), is("False", "BlockedByExistingKataPods"));
+    assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
+    assert!(!world.node("worker-0").labels.contains_key(VERIFIED));
+    assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+    world.delete(Kind::Pod, "default/web");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn a_pod_that_slips_in_after_the_label_is_off_stops_the_removal() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.pass();
+    assert!(!world.node("worker-0").labels.contains_key(VERIFIED));
+    world.pod("late", "kata", "worker-0");
+    world.settle();
+    assert!(world.node("worker-0").labels.contains_key(KATA));
+    assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+}
+
+#[test]
+fn deletion_in_the_middle_of_an_installation_works() {
+    for ticks in 0..16 {
+        let mut world = World::new(3, 2);
+        world.config(&json!({"logLevel": "debug"}));
+        for _ in 0..ticks {
+            world.pass();
+            world.tick();
+        }
+        world.delete(Kind::KataConfig, "cluster-kataconfig");
+        world.settle();
+        assert_nothing_left(&world);
+    }
+}
+
+#[test]
+fn a_pool_that_somebody_deleted_comes_back_even_while_deleting() {
+    for deleting in [false, true] {
+        let mut world = World::new(3, 2);
+        world.config(&json!({}));
+        world.settle();
+        if deleting {
+            world.delete(Kind::KataConfig, "cluster-kataconfig");
+            for _ in 0..3 {
+                world.pass();
+            }
+        }
+        world.delete(Kind::MachineConfigPool, "kata-oc");
+        world.delete(Kind::MachineConfig, MC);
+        world.settle();
+        if deleting {
+            assert_nothing_left(&world);
+        } else {
+            assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+        }
+    }
+}
+
+#[test]
+fn a_compact_cluster_gets_kata_through_the_pool_master_and_is_cleared_again() {
+    let mut world = World::compact(3);
+    world.config(&selected());
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_none());
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    let master = "node-role.kubernetes.io/master";
+    assert_eq!(class["scheduling"]["nodeSelector"], json!({master: "", VERIFIED: "true"}));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_nothing_left(&world);
+    for index in 0..3 {
+        let config = &world.node(&format!("master-{index}")).annotations["machineconfiguration.openshift.io/currentConfig"];
+        assert!(config.starts_with("rendered-master-0"), "{config}");
+    }
+}
+
+#[test]
+fn nothing_disruptive_is_done_while_no_node_is_selected() {
+    let mut world = World::new(3, 3);
+    world.config(&selected());
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("False", "NoNodesSelected"));
+    assert_eq!(condition(&world, "Stalled"), is("True", "NoNodesSelected"));
+    assert!(world.get(Kind::MachineConfig, MC).is_none());
+    assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_none());
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn drift_is_put_back_and_an_idle_pass_plans_nothing() {
+    let mut world = World::new(3, 2);
+    world.config(&json!({}));
+    world.settle();
+    let before = world.objects.clone();
+    world.delete(Kind::RuntimeClass, "kata");
+    world.label("worker-0", VERIFIED, None);
+    world.label("worker-1", VERIFIED, Some("false"));
+    world.edit(Kind::MachineConfig, MC, &json!({"spec": {"extensions": ["usbguard"]}}));
+    world.edit(
+        Kind::MachineConfigPool,
+        "kata-oc",
+        &json!({"spec": {"nodeSelector": {"matchLabels": {KATA: "x"}}}}),
+    );
+    world.pass();
+    for ((kind, name), object) in &before {
+        let now = world.get(*kind, name).unwrap();
+        assert_eq!(now["spec"], object["spec"], "{kind} {name}");
+        assert_eq!(now["metadata"]["labels"], object["metadata"]["labels"], "{kind} {name}");
+    }
+    world.settle();
+    assert!(world.pass().plan.steps.is_empty());
+}
+
+#[test]
+fn a_node_that_vanishes_is_forgotten() {
+    let mut world = World::new(3, 2);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::Node, "worker-1");
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(world.names(Kind::KataNode), ["worker-0"]);
+}
+
+#[test]
+fn a_second_kataconfig_waits_for_the_first_and_can_be_deleted_at_once() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.create(json!({
+        "kind": "KataConfig",
+        "metadata": {"name": "another", "creationTimestamp": "2026-01-02T00:00:00Z", "generation": 1,
+            "finalizers": ["kataconfiguration.openshift.io/finalizer"]},
+        "spec": {},
+    }));
+    world.settle();
+    let other = world.get(Kind::KataConfig, "another").unwrap();
+    let ready = &other["status"]["conditions"][1];
+    assert_eq!(
+        (ready["type"].as_str(), ready["reason"].as_str()),
+        (Some("Ready"), Some("NotActive"))
+    );
+    world.delete(Kind::KataConfig, "another");
+    world.pass();
+    assert!(world.get(Kind::KataConfig, "another").is_none());
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn every_transition_of_a_node_is_one_event() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    let mut told = Vec::new();
+    for _ in 0..60 {
+        let decision = world.pass();
+        told.extend(
+            decision
+                .report
+                .events
+                .into_iter()
+                .map(|event| (event.name, format!("{} {}", event.regarding, event.reason))),
+        );
+        world.tick();
+    }
+    let texts: Vec<&str> = told.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "KataConfig cluster-kataconfig Installing",
+            "Node worker-0 KataInstalling",
+            "KataConfig cluster-kataconfig KataInstalling",
+            "KataConfig cluster-kataconfig RuntimeClassCreated",
+            "KataConfig cluster-kataconfig AllNodesReady",
+            "Node worker-0 KataRuntimeInstalled",
+            "KataConfig cluster-kataconfig KataRuntimeInstalled",
+        ]
+    );
+    let mut names: Vec<&String> = told.iter().map(|(name, _)| name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), texts.len());
+}
