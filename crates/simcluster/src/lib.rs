@@ -17,6 +17,7 @@
 pub mod api;
 pub mod clock;
 pub mod cluster;
+pub mod controllers;
 pub mod http;
 pub mod mco;
 pub mod resource;

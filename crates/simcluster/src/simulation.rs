@@ -164,6 +164,7 @@ impl Simulation {
     /// An empty cluster whose clock shows `now`.
     pub fn new(now: Timestamp, controllers: Vec<Box<dyn Controller>>) -> Self {
         let mut api = ApiServer::default();
+        // Controllers learn of the first objects like of all others.
         let delivered = api.store.revision();
         api.bootstrap(now);
         Self {

@@ -1,6 +1,7 @@
 //! The write path, held to the facts that were measured on a real API server.
 
 mod admission;
+mod controllers;
 mod create;
 mod definitions;
 mod delete;
