@@ -82,7 +82,7 @@ pub struct LogRequest {
 /// Gives the log of a container.
 pub type LogHook = fn(&World, &ApiServer, &LogRequest) -> Result<String, ApiError>;
 
-/// The OpenAPI document of a group and version, and the registry revision that it is of.
+/// The OpenAPI document of a group and version, and its fingerprint.
 type Document = (u64, Option<Bytes>);
 
 /// The state of the front end.
@@ -130,14 +130,15 @@ impl Frontend {
     /// The OpenAPI document of a group and version as JSON text.
     pub fn openapi(&mut self, registry: &Registry, group: &str, version: &str) -> Option<Bytes> {
         let key = (group.to_owned(), version.to_owned());
-        if let Some((revision, document)) = self.documents.get(&key)
-            && *revision == registry.revision
+        let fingerprint = openapi::fingerprint(registry, group, version);
+        if let Some((known, document)) = self.documents.get(&key)
+            && *known == fingerprint
         {
             return document.clone();
         }
         let document = openapi::document(registry, group, version)
             .map(|document| Bytes::from(document.to_string()));
-        self.documents.insert(key, (registry.revision, document.clone()));
+        self.documents.insert(key, (fingerprint, document.clone()));
         document
     }
 }

@@ -3,27 +3,27 @@
 //! Pure but for the simulation that it changes: no clock, no waiting. What lasts (watches, commands)
 //! is handed to the faces as a value.
 
-use std::sync::Arc;
+mod answer;
+mod objects;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fault::{CallInfo, Plan};
-use super::frontend::{self, ControlRequest, ExecRequest, LogRequest};
-use super::list::{self, Selection};
+use super::frontend::{self, ControlRequest, ExecRequest};
 use super::negotiate::Shape;
 use super::rbac::{self, Access, User};
-use super::registry::ResourceDef;
-use super::request::{ListOptions, Query, Request, Route, Target, header_text, user_agent};
-use super::selector::{FieldSelector, LabelSelector};
-use super::server::{WriteRequest, WriteVerb};
+use super::request::{Query, Request, Route, Target, header_text, user_agent};
 use super::watch::Watcher;
-use super::{body, discovery, events, openapi, review};
+use super::{body, discovery, openapi, review};
 use crate::resource::{EVENTS, PODS};
 use crate::{Resource, Simulation};
+pub use answer::failure;
+use answer::{json_answer, page_not_found, text_answer, with_type};
+use objects::Call;
 
 /// What a request is answered with.
 #[derive(Debug)]
@@ -61,17 +61,6 @@ pub fn handle(sim: &mut Simulation, now: Timestamp, request: &Request) -> Respon
         route => meta(sim, request, &route),
     };
     answer.unwrap_or_else(|error| Response::Full(failure(&error)))
-}
-
-/// The HTTP form of an error.
-pub fn failure(error: &ApiError) -> http::Response<Bytes> {
-    let status = error.to_status();
-    let mut response = json_response(error.code, &status);
-    let retry_after = &status["details"]["retryAfterSeconds"];
-    if let Some(value) = retry_after.as_u64().map(HeaderValue::from) {
-        response.headers_mut().insert(header::RETRY_AFTER, value);
-    }
-    response
 }
 
 /// The simulator's own endpoints; their bodies are JSON whatever their type is said to be.
@@ -130,7 +119,12 @@ fn version() -> Value {
 
 fn openapi_index(sim: &Simulation) -> Value {
     let mut paths = serde_json::Map::new();
+    // Groups that have nothing but reviews have no document.
+    let stored = |group: &str| sim.api.registry.iter().any(|def| def.resource.group == group);
     for (group, versions) in discovery::group_versions(&sim.api.registry) {
+        if !stored(&group) {
+            continue;
+        }
         for version in versions {
             let path = if group.is_empty() {
                 format!("api/{version}")
@@ -143,21 +137,6 @@ fn openapi_index(sim: &Simulation) -> Value {
         }
     }
     json!({"paths": paths})
-}
-
-/// A request about objects, once its target is known to be served.
-struct Call<'a> {
-    request: &'a Request,
-    query: &'a Query,
-    target: &'a Target,
-    verb: &'static str,
-    def: Arc<ResourceDef>,
-    /// Where the objects are stored.
-    resource: Resource,
-    /// Whether objects are shown as events.k8s.io Events.
-    as_events: bool,
-    shape: Shape,
-    now: Timestamp,
 }
 
 fn object(
@@ -191,7 +170,7 @@ fn object(
             }
         })
         .cloned()
-        .ok_or_else(unknown_resource)?;
+        .ok_or_else(ApiError::unknown_resource)?;
     let shape = Shape::negotiate(
         header_text(request.headers(), header::ACCEPT.as_str()),
         query.get("includeObject"),
@@ -217,211 +196,13 @@ fn object(
             let body = body::object(request)?;
             return Ok(json_answer(201, &review::token(namespace, name, &body, now)));
         }
-        _ => return Err(unknown_resource()),
+        _ => return Err(ApiError::unknown_resource()),
     }
     match verb {
         "get" => call.get(sim),
         "list" => call.list(sim),
         "watch" => call.watch(sim),
         _ => call.write(sim),
-    }
-}
-
-impl Call<'_> {
-    fn get(&self, sim: &Simulation) -> Result<Response, ApiError> {
-        let Target { namespace, name, subresource, .. } = self.target;
-        let object = sim
-            .api
-            .get(&self.resource, namespace, name)
-            .ok_or_else(|| ApiError::not_found(&self.resource, name))?;
-        match subresource.as_str() {
-            "" | "status" => Ok(self.answer(200, &object)),
-            "scale" => Ok(json_answer(200, &scale_of(&self.def, &object))),
-            _ => Err(ApiError::new(
-                405,
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
-            )),
-        }
-    }
-
-    fn selection(&self, options: &ListOptions) -> Result<Selection, ApiError> {
-        let mut fields = FieldSelector::parse(
-            &self.fields(&options.field_selector),
-            &self.def_stored(&self.def),
-        )?;
-        if !self.target.name.is_empty() {
-            fields = fields.and(FieldSelector::name(&self.target.name));
-        }
-        Ok(Selection {
-            resource: self.resource.clone(),
-            namespace: self.target.namespace.clone(),
-            labels: LabelSelector::parse(&options.label_selector)?,
-            fields,
-        })
-    }
-
-    /// Field selectors of events.k8s.io name the fields of that view.
-    fn fields(&self, selector: &str) -> String {
-        if self.as_events {
-            selector
-                .replace("regarding.", "involvedObject.")
-                .replace("reportingController", "reportingComponent")
-        } else {
-            selector.to_owned()
-        }
-    }
-
-    /// The definition under which objects are stored.
-    fn def_stored(&self, def: &ResourceDef) -> ResourceDef {
-        ResourceDef { resource: self.resource.clone(), ..def.clone() }
-    }
-
-    fn list(&self, sim: &Simulation) -> Result<Response, ApiError> {
-        let options = ListOptions::parse(self.query)?;
-        let mut page = list::list(&sim.api.store, &self.selection(&options)?, &options)?;
-        if self.as_events {
-            for item in &mut page.items {
-                *item = Arc::new(events::from_core(item));
-            }
-        }
-        let text = self.shape.list(&self.def, &page.items, &page.metadata, self.now);
-        Ok(Response::Full(with_type(200, text.into(), "application/json")))
-    }
-
-    fn watch(&self, sim: &Simulation) -> Result<Response, ApiError> {
-        let options = ListOptions::parse(self.query)?;
-        let watcher = Watcher::start(
-            &sim.api.store,
-            self.now,
-            Arc::clone(&self.def),
-            self.selection(&options)?,
-            self.shape,
-            call_info(self.target, self.verb, self.query, self.request),
-            &options,
-        )?;
-        Ok(Response::Watch(Box::new(
-            watcher.presenting(self.as_events.then_some(events::from_core)),
-        )))
-    }
-
-    fn write(&self, sim: &mut Simulation) -> Result<Response, ApiError> {
-        let mut patch_type = None;
-        let mut delete_dry_run = false;
-        let (verb, mut body) = match self.verb {
-            "create" => (WriteVerb::Create, body::object(self.request)?),
-            "update" => (WriteVerb::Update, body::object(self.request)?),
-            "patch" => {
-                let (kind, patch) = body::patch(self.request)?;
-                patch_type = Some(kind);
-                (WriteVerb::Patch(kind), patch)
-            }
-            deletion => {
-                let options = body::delete_options(self.request, self.query)?;
-                delete_dry_run = options["dryRun"][0] == "All";
-                if deletion == "delete" {
-                    (WriteVerb::Delete, options)
-                } else {
-                    (WriteVerb::DeleteCollection(self.selected_keys(sim)?), options)
-                }
-            }
-        };
-        if self.as_events && matches!(self.verb, "create" | "update" | "patch") {
-            body = events::to_core(&body);
-        }
-        let mut options = body::options(self.request, self.query, patch_type);
-        options.dry_run |= delete_dry_run;
-        let write = WriteRequest {
-            verb,
-            resource: self.resource.clone(),
-            namespace: self.target.namespace.clone(),
-            name: self.target.name.clone(),
-            subresource: self.target.subresource.clone(),
-            body,
-            options,
-        };
-        let written = sim.api.write(self.now, &write)?;
-        let object = &written.object;
-        let mut answer = if object["kind"] == *self.def.kind {
-            self.answer(written.code, object)
-        } else {
-            json_answer(written.code, object)
-        };
-        if let Response::Full(response) = &mut answer {
-            for warning in &written.warnings {
-                let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-                if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-                    response.headers_mut().append(header::WARNING, value);
-                }
-            }
-        }
-        Ok(answer)
-    }
-
-    fn selected_keys(&self, sim: &Simulation) -> Result<Vec<(String, String)>, ApiError> {
-        let options = ListOptions { limit: None, ..ListOptions::parse(self.query)? };
-        let selection = self.selection(&options)?;
-        Ok(sim
-            .api
-            .store
-            .range(&self.resource, std::ops::Bound::Unbounded)
-            .filter(|((namespace, _), object)| selection.holds(namespace, object))
-            .map(|(key, _)| key.clone())
-            .collect())
-    }
-
-    fn answer(&self, code: u16, object: &Value) -> Response {
-        let presented = if self.as_events { &events::from_core(object) } else { object };
-        if self.shape == Shape::Object {
-            return json_answer(code, presented);
-        }
-        json_answer(code, &self.shape.object(&self.def, presented, self.now, true))
-    }
-
-    /// Logs, commands, and what else goes to a pod's node.
-    fn pod_stream(&self, sim: &mut Simulation) -> Result<Response, ApiError> {
-        let Target { namespace, name, subresource, .. } = self.target;
-        if sim.api.get(&PODS, namespace, name).is_none() {
-            return Err(ApiError::not_found(&PODS, name));
-        }
-        let container = self.query.get("container").unwrap_or_default().to_owned();
-        match subresource.as_str() {
-            "log" => {
-                let log = LogRequest {
-                    namespace: namespace.clone(),
-                    pod: name.clone(),
-                    container,
-                    tail_lines: self.query.number("tailLines")?,
-                };
-                let text = match sim.frontend.logs {
-                    Some(hook) => hook(&sim.world, &sim.api, &log)?,
-                    None => String::new(),
-                };
-                Ok(text_answer(200, text))
-            }
-            "exec" if sim.frontend.exec.is_some() => {
-                if *self.request.method() == Method::POST {
-                    return Err(ApiError::new(
-                        400,
-                        "BadRequest",
-                        "the simulated API server runs commands over WebSocket only, not over SPDY",
-                    ));
-                }
-                Ok(Response::Exec(ExecRequest {
-                    namespace: namespace.clone(),
-                    pod: name.clone(),
-                    container,
-                    argv: self.query.all("command"),
-                    stdin: self.query.flag("stdin"),
-                    tty: self.query.flag("tty"),
-                }))
-            }
-            _ => Err(ApiError::new(
-                501,
-                "NotImplemented",
-                format!("{subresource} is not available: pod {name:?} is simulated"),
-            )),
-        }
     }
 }
 
@@ -485,74 +266,4 @@ fn reviews(
     }
     let body = body::object(request)?;
     Ok(json_answer(201, &review::answer(&sim.api, kind, &target.group, &body, user)))
-}
-
-/// The Scale view of an object.
-fn scale_of(def: &ResourceDef, object: &Value) -> Value {
-    let paths = def.scale.as_ref();
-    let number = |path: Option<&String>| {
-        path.and_then(|path| object.pointer(path)).and_then(Value::as_i64).unwrap_or(0)
-    };
-    let metadata = &object["metadata"];
-    let mut scale = json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": {
-            "name": metadata["name"], "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
-            "creationTimestamp": metadata["creationTimestamp"],
-        },
-        "spec": {"replicas": number(paths.map(|paths| &paths.spec_replicas))},
-        "status": {"replicas": number(paths.map(|paths| &paths.status_replicas))},
-    });
-    if metadata["namespace"].is_string() {
-        scale["metadata"]["namespace"] = metadata["namespace"].clone();
-    }
-    let selector = paths
-        .and_then(|paths| paths.selector.as_ref())
-        .and_then(|path| object.pointer(path))
-        .map(|selector| match selector {
-            Value::String(text) => text.clone(),
-            other => other["matchLabels"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-                .collect::<Vec<_>>()
-                .join(","),
-        });
-    if let Some(selector) = selector {
-        scale["status"]["selector"] = json!(selector);
-    }
-    scale
-}
-
-fn unknown_resource() -> ApiError {
-    ApiError::new(404, "NotFound", "the server could not find the requested resource")
-        .with_details(json!({}))
-}
-
-fn page_not_found() -> Response {
-    Response::Full(with_type(404, Bytes::from_static(b"404 page not found\n"), "text/plain"))
-}
-
-fn text_answer(code: u16, text: impl Into<Bytes>) -> Response {
-    Response::Full(with_type(code, text.into(), "text/plain"))
-}
-
-fn json_answer(code: u16, value: &Value) -> Response {
-    Response::Full(json_response(code, value))
-}
-
-fn json_response(code: u16, value: &Value) -> http::Response<Bytes> {
-    with_type(code, value.to_string().into(), "application/json")
-}
-
-fn with_type(code: u16, body: Bytes, content_type: &str) -> http::Response<Bytes> {
-    let mut response = http::Response::new(body);
-    *response.status_mut() =
-        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if let Ok(value) = HeaderValue::from_str(content_type) {
-        response.headers_mut().insert(header::CONTENT_TYPE, value);
-    }
-    response
 }

@@ -28,6 +28,8 @@ pub(super) fn of(kind: &str) -> Option<&'static [Field]> {
         "PodDisruptionBudget" => POD_DISRUPTION_BUDGET,
         "Eviction" => EVICTION,
         "PriorityClass" => PRIORITY_CLASS,
+        "Ingress" => INGRESS,
+        "HorizontalPodAutoscaler" => HORIZONTAL_POD_AUTOSCALER,
         "TokenRequest" => TOKEN_REQUEST,
         "SelfSubjectReview" => SELF_SUBJECT_REVIEW,
         "TokenReview" => TOKEN_REVIEW,
@@ -396,6 +398,81 @@ const PRIORITY_CLASS: &[Field] = &[
     (1, "metadata", false, Message(OBJECT_META)), (2, "value", false, Int),
     (3, "globalDefault", false, Flag), (4, "description", false, Text),
     (5, "preemptionPolicy", false, Text),
+];
+#[rustfmt::skip]
+const SERVICE_BACKEND_PORT: &[Field] = &[
+    (1, "name", false, Text), (2, "number", false, Count),
+];
+#[rustfmt::skip]
+const INGRESS_SERVICE_BACKEND: &[Field] = &[
+    (1, "name", false, Text), (2, "port", false, Message(SERVICE_BACKEND_PORT)),
+];
+#[rustfmt::skip]
+const TYPED_LOCAL_OBJECT_REFERENCE: &[Field] = &[
+    (1, "apiGroup", false, Text), (2, "kind", false, Text), (3, "name", false, Text),
+];
+#[rustfmt::skip]
+const INGRESS_BACKEND: &[Field] = &[
+    (3, "resource", false, Message(TYPED_LOCAL_OBJECT_REFERENCE)),
+    (4, "service", false, Message(INGRESS_SERVICE_BACKEND)),
+];
+#[rustfmt::skip]
+const INGRESS_TLS: &[Field] = &[
+    (1, "hosts", true, Text), (2, "secretName", false, Text),
+];
+#[rustfmt::skip]
+const HTTP_INGRESS_PATH: &[Field] = &[
+    (1, "path", false, Text), (2, "backend", false, Message(INGRESS_BACKEND)),
+    (3, "pathType", false, Text),
+];
+#[rustfmt::skip]
+const HTTP_INGRESS_RULE_VALUE: &[Field] = &[
+    (1, "paths", true, Message(HTTP_INGRESS_PATH)),
+];
+#[rustfmt::skip]
+const INGRESS_RULE_VALUE: &[Field] = &[
+    (1, "http", false, Message(HTTP_INGRESS_RULE_VALUE)),
+];
+#[rustfmt::skip]
+const INGRESS_RULE: &[Field] = &[
+    (1, "host", false, Text), (2, "ingressRuleValue", false, Inline(INGRESS_RULE_VALUE)),
+];
+#[rustfmt::skip]
+const INGRESS_SPEC: &[Field] = &[
+    (1, "defaultBackend", false, Message(INGRESS_BACKEND)), (2, "tls", true, Message(INGRESS_TLS)),
+    (3, "rules", true, Message(INGRESS_RULE)), (4, "ingressClassName", false, Text),
+];
+#[rustfmt::skip]
+const INGRESS: &[Field] = &[
+    (1, "metadata", false, Message(OBJECT_META)), (2, "spec", false, Message(INGRESS_SPEC)),
+];
+#[rustfmt::skip]
+const CROSS_VERSION_OBJECT_REFERENCE: &[Field] = &[
+    (1, "kind", false, Text), (2, "name", false, Text), (3, "apiVersion", false, Text),
+];
+#[rustfmt::skip]
+const METRIC_TARGET: &[Field] = &[
+    (1, "type", false, Text), (2, "value", false, Quantity), (3, "averageValue", false, Quantity),
+    (4, "averageUtilization", false, Int),
+];
+#[rustfmt::skip]
+const RESOURCE_METRIC_SOURCE: &[Field] = &[
+    (1, "name", false, Text), (2, "target", false, Message(METRIC_TARGET)),
+];
+#[rustfmt::skip]
+const METRIC_SPEC: &[Field] = &[
+    (1, "type", false, Text), (4, "resource", false, Message(RESOURCE_METRIC_SOURCE)),
+];
+#[rustfmt::skip]
+const HORIZONTAL_POD_AUTOSCALER_SPEC: &[Field] = &[
+    (1, "scaleTargetRef", false, Message(CROSS_VERSION_OBJECT_REFERENCE)),
+    (2, "minReplicas", false, Int), (3, "maxReplicas", false, Int),
+    (4, "metrics", true, Message(METRIC_SPEC)),
+];
+#[rustfmt::skip]
+const HORIZONTAL_POD_AUTOSCALER: &[Field] = &[
+    (1, "metadata", false, Message(OBJECT_META)),
+    (2, "spec", false, Message(HORIZONTAL_POD_AUTOSCALER_SPEC)),
 ];
 #[rustfmt::skip]
 const BOUND_OBJECT_REFERENCE: &[Field] = &[
