@@ -25,6 +25,7 @@ use self::managed::{Entry, Identity, Operation};
 use self::set::FieldSet;
 use super::error::ApiError;
 use super::registry::ResourceDef;
+use super::schema;
 
 /// The manager that owns what existed before the first apply of an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -116,7 +117,7 @@ fn drop_nulls(value: &mut Value) {
 ///
 /// # Errors
 /// `409 Conflict` naming the other managers, unless `force`; `400` if `config` carries managed fields;
-/// `500` if a keyed list of `config` holds an item twice or without its key.
+/// `500` if `config` has unknown fields, or a keyed list with an item twice or without its key.
 pub fn apply(
     live: Option<&Value>,
     config: &Value,
@@ -128,7 +129,8 @@ pub fn apply(
     }
     let topology = Topology::of(writer.def);
     let relevant = writer.relevant(config);
-    let errors = merge::list_errors(topology, &relevant);
+    let mut errors = undeclared(topology, &relevant, writer.def);
+    errors.extend(merge::list_errors(topology, &relevant));
     if !errors.is_empty() {
         return Err(conflict::untyped(config, writer.def, &errors));
     }
@@ -180,6 +182,21 @@ pub fn apply(
     managed::sort(&mut entries);
     put_managed_fields(&mut merged, entries);
     Ok(merged)
+}
+
+/// The fields of a configuration that the kind's schema does not know, as errors.
+fn undeclared(topology: Topology<'_>, config: &Value, def: &ResourceDef) -> Vec<String> {
+    let known = match &def.custom {
+        Some(custom) => Some(&custom.schema),
+        None => schema::builtin(def),
+    };
+    let unknown = known.map(|schema| schema.prune(&mut config.clone())).unwrap_or_default();
+    unknown
+        .iter()
+        .map(|path| {
+            format!("{}: field not declared in schema", merge::printed(topology, config, path))
+        })
+        .collect()
 }
 
 /// Merges the configuration into the live object, both without managed fields, and works out who owns

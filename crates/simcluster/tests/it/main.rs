@@ -7,4 +7,5 @@ mod kube_client;
 mod kube_controller;
 mod kube_runtime;
 mod mco;
+mod managed_fields;
 mod write;

@@ -102,6 +102,33 @@ fn collect_list_errors(
     }
 }
 
+/// A path such as `spec.containers[0].x` as ownership prints it: with the items' keys.
+pub(super) fn printed(topology: Topology<'_>, value: &Value, path: &str) -> String {
+    let mut out = String::new();
+    let mut place = topology;
+    let mut value = Some(value);
+    for part in path.split('.') {
+        let (name, indices) = part.split_once('[').unwrap_or((part, ""));
+        out.push('.');
+        out.push_str(name);
+        place = place.field(name).topology;
+        value = value.and_then(|value| value.get(name));
+        for index in indices.split('[').filter_map(|index| index.strip_suffix(']')) {
+            let item = index.parse::<usize>().ok().and_then(|index| value?.get(index));
+            let element = match (value, item) {
+                (Some(list), Some(item)) => place.shape(list).element(item),
+                _ => None,
+            };
+            let mut key = FieldSet::default();
+            key.insert(element.unwrap_or_else(|| format!("i:{index}")), Node::leaf());
+            out.push_str(&key.paths().concat());
+            place = place.item();
+            value = item;
+        }
+    }
+    out
+}
+
 fn no_element(shape: Shape<'_>, item: &Value) -> String {
     match (shape, item) {
         (Shape::Keyed(_), Value::Null) => {

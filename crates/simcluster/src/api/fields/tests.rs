@@ -195,18 +195,14 @@ fn conflicts_tell_updates_and_subresources() {
         "Apply failed with 2 conflicts: conflicts with \"u1\" using v1:\n- .data.a\n- .data.b",
     );
 
-    let mut def = custom(json!({"type": "object"}));
-    def.status = false;
-    let mut story = Story::new(def);
+    let mut story = Story::new(custom(json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    })));
     let widget = |replicas: i64| {
         json!({"apiVersion": "sim.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
             "spec": {"replicas": replicas}})
     };
-    story.apply("m", widget(1)).put("kubectl", "scale", {
-        let mut scaled = story_object(&widget(1));
-        scaled["spec"]["replicas"] = json!(2);
-        scaled
-    });
+    story.apply("m", widget(1)).put("kubectl", "scale", widget(2));
     let causes = story.conflict(
         "m",
         widget(3),
@@ -217,10 +213,6 @@ fn conflicts_tell_updates_and_subresources() {
         causes[0]["message"],
         "conflict with \"kubectl\" with subresource \"scale\" using sim.example.com/v1"
     );
-}
-
-fn story_object(object: &Value) -> Value {
-    object.clone()
 }
 
 #[test]
@@ -353,6 +345,32 @@ fn applied_lists_must_have_distinct_keys() {
             (500, format!("failed to create typed patch object (d/p; v1, Kind=Pod): {problem}"))
         );
     }
+}
+
+#[test]
+fn applied_fields_must_be_known() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"},
+        "spec": {"bogus": 1, "containers": [{"name": "a", "image": "i", "wrong": 1}]}});
+    let error = Story::new(builtin("", "pods")).try_apply("m", pod, false).unwrap_err();
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (
+            500,
+            "failed to create typed patch object (d/p; v1, Kind=Pod): errors:\n  \
+             .spec.bogus: field not declared in schema\n  \
+             .spec.containers[name=\"a\"].wrong: field not declared in schema"
+        )
+    );
+    let def = custom(json!({"type": "object", "properties": {"spec": {"type": "object",
+        "properties": {"free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}));
+    let widget = json!({"apiVersion": "sim.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
+        "spec": {"free": {"x": 1}, "bogus": 1}});
+    let error = Story::new(def).try_apply("m", widget, false).unwrap_err();
+    assert_eq!(
+        error.message,
+        "failed to create typed patch object (/w; sim.example.com/v1, Kind=Widget): .spec.bogus: \
+         field not declared in schema"
+    );
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl ApiServer {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
             new["metadata"]["generation"] = json!(generation);
         }
-        crate::api::fields::track_update(Some(&old), &mut new, call.field_writer());
+        // A binding leaves no trace in the managed fields: the field manager sees the Binding only.
         self.commit(call, name, new);
         Ok(created())
     }
