@@ -6,6 +6,6 @@ mod http_semantics;
 mod kube_client;
 mod kube_controller;
 mod kube_runtime;
-mod mco;
 mod managed_fields;
+mod mco;
 mod write;
