@@ -169,6 +169,17 @@ fn the_scale_subresource_has_its_own_entry() {
                 .to_owned()
         )
     );
+    let mut request = scene.request(
+        WriteVerb::Patch(PatchType::Apply),
+        "scaler",
+        &json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}}),
+    );
+    request.subresource = "scale".to_owned();
+    assert_eq!(scene.send(&request).unwrap_err().code, 409);
+    request.options.force = true;
+    scene.send(&request).unwrap();
+    assert_eq!(scene.object()["spec"]["replicas"], 4);
+    assert_eq!(scene.managers(), ["m Apply", "scaler Apply/scale"]);
 }
 
 #[test]

@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use super::ApiServer;
 use super::call::Call;
 use super::patch::patched;
-use super::request::WriteVerb;
+use super::request::{PatchType, WriteVerb};
 use super::update::Source;
 use crate::api::error::{ApiError, FieldError};
+use crate::api::fields;
 use crate::api::registry::ScalePaths;
 
 /// The `Scale` of an object.
@@ -115,9 +116,21 @@ impl ApiServer {
                 )],
             ));
         }
-        let mut new = (*old).clone();
-        set_pointer(&mut new, &paths.spec_replicas, json!(replicas));
-        let object = self.replace_object(call, &old, new, Source::Put)?;
+        let (new, source) = if *verb == WriteVerb::Patch(PatchType::Apply) {
+            let mut config = json!({
+                "apiVersion": call.def.api_version(),
+                "kind": call.def.kind,
+                "metadata": {"name": name},
+            });
+            set_pointer(&mut config, &paths.spec_replicas, json!(replicas));
+            let applied = fields::apply(Some(&old), &config, call.field_writer(), call.force)?;
+            (applied, Source::Apply)
+        } else {
+            let mut new = (*old).clone();
+            set_pointer(&mut new, &paths.spec_replicas, json!(replicas));
+            (new, Source::Put)
+        };
+        let object = self.replace_object(call, &old, new, source)?;
         Ok(Arc::new(scale_of(&paths, &object)))
     }
 }
