@@ -2,6 +2,7 @@
 
 mod admission;
 mod controllers;
+mod cost;
 mod create;
 mod definitions;
 mod delete;

@@ -43,10 +43,11 @@ impl ApiServer {
         let name = self.settle_name(call, name, &mut object)?;
         defaults::apply(&call.def.resource, &mut object);
         // Status is not the client's to set, so it cannot own it either.
-        if call.def.status && call.def.resource != NODES {
-            if let Value::Object(map) = &mut object {
-                map.remove("status");
-            }
+        if call.def.status
+            && call.def.resource != NODES
+            && let Value::Object(map) = &mut object
+        {
+            map.remove("status");
         }
         let metadata = metadata_of(&mut object);
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "uid"] {

@@ -250,7 +250,7 @@ fn keep_only_status(old: &Value, new: &mut Value) {
             metadata.remove("managedFields");
         }
     }
-    let keys: Vec<String> = [&*old, &*new]
+    let keys: Vec<String> = [old, &*new]
         .into_iter()
         .filter_map(Value::as_object)
         .flat_map(Map::keys)

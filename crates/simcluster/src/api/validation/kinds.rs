@@ -19,7 +19,7 @@ pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
             workload(value, &mut errors);
         }
         r if *r == JOBS => {
-            pod_spec(&value["spec"]["template"]["spec"], "spec.template.spec", &mut errors)
+            pod_spec(&value["spec"]["template"]["spec"], "spec.template.spec", &mut errors);
         }
         r if *r == SERVICES => service(&value["spec"], &mut errors),
         r if *r == RUNTIMECLASSES => {

@@ -151,3 +151,155 @@ fn an_updated_definition_is_served_anew() {
     merge(&mut api, &CRDS, ("", "widgets.example.com"), names).unwrap();
     assert_eq!(api.registry.get(&WIDGETS).unwrap().short_names, ["wd"]);
 }
+
+/// A kind with a schema: a size with a default and bounds, and a rule between two fields.
+fn sized() -> ApiServer {
+    let mut api = server();
+    let mut crd = definition("example.com", "Widget", "widgets");
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "size": {"type": "integer", "default": 3, "minimum": 1, "maximum": 10},
+                    "max": {"type": "integer"},
+                },
+                "x-kubernetes-validations": [{
+                    "rule": "!has(self.max) || self.size <= self.max",
+                    "message": "size must be <= max",
+                }],
+            },
+            "status": {"type": "object", "properties": {"seen": {"type": "integer"}}},
+        },
+    });
+    create(&mut api, &CRDS, "", crd).unwrap();
+    api
+}
+
+fn widget(spec: Value) -> Value {
+    json!({"metadata": {"name": "w"}, "spec": spec})
+}
+
+#[test]
+fn custom_resources_are_pruned_defaulted_and_validated() {
+    let mut api = sized();
+    let made = object(create(&mut api, &WIDGETS, "", widget(json!({}))));
+    assert_eq!(made["spec"], json!({"size": 3}));
+    let before = api.store.revision();
+    for (spec, text) in [
+        (
+            json!({"size": 30}),
+            "spec.size: Invalid value: 30: spec.size in body should be less than or equal to 10",
+        ),
+        (
+            json!({"size": "x"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (json!({"size": 5, "max": 4}), "size must be <= max"),
+    ] {
+        let (code, reason, message) =
+            told(merge(&mut api, &WIDGETS, ("", "w"), json!({"spec": spec})));
+        assert_eq!((code, reason.as_str()), (422, "Invalid"), "{message}");
+        assert!(message.starts_with("Widget.example.com \"w\" is invalid: "), "{message}");
+        assert!(message.contains(text), "{message}");
+    }
+    assert_eq!(api.store.revision(), before);
+    // A status that does not fit is refused as well.
+    let kind = WriteVerb::Patch(PatchType::Merge);
+    let wrong = json!({"status": {"seen": "often"}});
+    assert_eq!(told(sub(&mut api, "status", kind, &WIDGETS, ("", "w"), wrong)).0, 422);
+}
+
+#[test]
+fn unknown_fields_of_custom_resources_change_nothing() {
+    let mut api = sized();
+    let made = object(create(&mut api, &WIDGETS, "", widget(json!({"size": 2}))));
+    let verb = WriteVerb::Patch(PatchType::Merge);
+    let mut request = super::request(verb, &WIDGETS, ("", "w"), json!({"spec": {"bogus": 1}}));
+    request.options.field_validation = super::FieldValidation::Warn;
+    let answer = api.write(super::now(), &request).unwrap();
+    assert_eq!(answer.object, made);
+    assert_eq!(answer.warnings, ["unknown field \"spec.bogus\""]);
+    let strict = told(create(&mut api, &WIDGETS, "", widget(json!({"bogus": 1}))));
+    assert_eq!(strict.0, 400);
+    assert!(
+        strict.2.ends_with("strict decoding error: unknown field \"spec.bogus\""),
+        "{}",
+        strict.2
+    );
+    let mut config = widget(json!({"bogus": 1}));
+    config["apiVersion"] = json!("example.com/v1");
+    config["kind"] = json!("Widget");
+    assert_eq!(
+        told(super::patch(&mut api, PatchType::Apply, &WIDGETS, ("", "w"), config)),
+        (
+            500,
+            String::new(),
+            "failed to create typed patch object (/w; example.com/v1, Kind=Widget): .spec.bogus: field not declared \
+             in schema"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn a_definition_with_a_broken_rule_is_refused() {
+    let mut api = server();
+    let mut crd = definition("example.com", "Widget", "widgets");
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({
+        "type": "object",
+        "properties": {"spec": {
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "self.size <"}],
+        }},
+    });
+    let (code, _, message) = told(create(&mut api, &CRDS, "", crd));
+    assert_eq!(code, 422, "{message}");
+    assert!(
+        message.contains("spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_server_side_apply_of_another_manager_conflicts_unless_forced() {
+    let mut api = sized();
+    let mut config = widget(json!({"size": 2}));
+    config["apiVersion"] = json!("example.com/v1");
+    config["kind"] = json!("Widget");
+    let apply = |manager: &str, force: bool, size: i64| {
+        let mut config = config.clone();
+        config["spec"]["size"] = json!(size);
+        let verb = WriteVerb::Patch(PatchType::Apply);
+        let mut request = super::request(verb, &WIDGETS, ("", "w"), config);
+        request.options.field_manager = manager.to_owned();
+        request.options.force = force;
+        request
+    };
+    assert_eq!(api.write(super::now(), &apply("m1", false, 2)).unwrap().code, 201);
+    let conflict = api.write(super::now(), &apply("m2", false, 4)).unwrap_err();
+    assert_eq!((conflict.code, conflict.reason), (409, "Conflict"));
+    assert_eq!(conflict.message, "Apply failed with 1 conflict: conflict with \"m1\": .spec.size");
+    let forced = api.write(super::now(), &apply("m2", true, 4)).unwrap();
+    assert_eq!(forced.object["spec"]["size"], 4);
+    assert_eq!(forced.object["metadata"]["generation"], 2);
+    let again = api.write(super::now(), &apply("m2", false, 4)).unwrap();
+    assert_eq!(again.object, forced.object);
+}
+
+#[test]
+fn controllers_inside_are_managers_too() {
+    let mut api = sized();
+    let writer = simcluster::api::server::Writer { manager: "inside", now: super::now() };
+    api.create(writer, &WIDGETS, "", widget(json!({"size": 2}))).unwrap();
+    api.merge_status(writer, &WIDGETS, "", "w", &json!({"status": {"seen": 1}})).unwrap();
+    let made = api.get(&WIDGETS, "", "w").unwrap();
+    let managers: Vec<(&Value, &Value)> = made["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (&entry["manager"], &entry["subresource"]))
+        .collect();
+    assert_eq!(managers, [(&json!("inside"), &Value::Null), (&json!("inside"), &json!("status"))]);
+}
