@@ -48,7 +48,8 @@ pub(crate) fn metadata(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         let text = finalizer.as_str().unwrap_or_default();
         if let Some(why) = names::qualified(text) {
             errors.push(FieldError::invalid("metadata.finalizers", finalizer, &why));
-        } else if !text.contains('/')
+        } else if def.custom.is_none()
+            && !text.contains('/')
             && !names::KNOWN_FINALIZERS.contains(&text)
             && !text.contains('.')
         {

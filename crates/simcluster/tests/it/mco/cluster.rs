@@ -344,5 +344,8 @@ impl Cluster {
         }
         let writer = self.writer();
         self.sim.api.create(writer, &PODS, "default", pod).unwrap();
+        let ready = json!({"status": {"phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        self.sim.api.merge_status(writer, &PODS, "default", name, &ready).unwrap();
     }
 }

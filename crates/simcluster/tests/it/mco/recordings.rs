@@ -78,7 +78,7 @@ const TOLERATED: &[Tolerated] = &[
 ];
 
 /// Compares the cluster's timeline with the recording.
-fn check(scenario: &str, cluster: &Cluster) {
+pub(super) fn check(scenario: &str, cluster: &Cluster) {
     let path = format!("{}/tests/fixtures/mco/{scenario}.txt", env!("CARGO_MANIFEST_DIR"));
     let mut expected = std::fs::read_to_string(path).unwrap();
     for tolerated in TOLERATED.iter().filter(|tolerated| tolerated.scenario == scenario) {
