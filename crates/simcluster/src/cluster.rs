@@ -181,6 +181,7 @@ impl Cluster {
     async fn fail(&self, failure: Failure) -> Result<Answer, ConnectionBroken> {
         match failure {
             Failure::Status(error) => Ok(Answer::Http(handle::failure(&error).map(full))),
+            Failure::Garbage => Ok(Answer::Http(handle::garbage().map(full))),
             Failure::Reset => Err(ConnectionBroken),
             Failure::Hang => std::future::pending().await,
             Failure::Crash => {

@@ -83,6 +83,12 @@ pub enum Fault {
         #[serde(default)]
         when: When,
     },
+    /// The answer is cut off in the middle.
+    Garbage {
+        /// Before or after the request took effect.
+        #[serde(default)]
+        when: When,
+    },
     /// A watch event is left out.
     DropEvent,
     /// A watch event is sent twice.
@@ -96,6 +102,8 @@ pub enum Fault {
     CloseWatch,
     /// A watch ends with an ERROR event `410 Expired` in place of the event.
     ExpireWatch,
+    /// From the event on, a watch says nothing more and does not end, like a half-open connection.
+    SilenceWatch,
 }
 
 impl Fault {
@@ -107,6 +115,7 @@ impl Fault {
                 | Self::DelayEvent { .. }
                 | Self::CloseWatch
                 | Self::ExpireWatch
+                | Self::SilenceWatch
         )
     }
 }
@@ -209,6 +218,8 @@ pub enum Failure {
     Crash,
     /// With a broken connection.
     Reset,
+    /// With an answer that nobody can read.
+    Garbage,
 }
 
 /// What happens to one request.
@@ -235,6 +246,8 @@ pub struct EventPlan {
     pub close: bool,
     /// The watch ends with `410 Expired` instead.
     pub expire: bool,
+    /// The watch says nothing any more.
+    pub silence: bool,
 }
 
 #[derive(Debug)]
@@ -323,6 +336,7 @@ impl Faults {
                 }
                 Fault::Hang { when } => (Failure::Hang, *when),
                 Fault::Reset { when } => (Failure::Reset, *when),
+                Fault::Garbage { when } => (Failure::Garbage, *when),
                 Fault::Crash { when } => (Failure::Crash, *when),
                 _ => continue,
             };
@@ -347,6 +361,7 @@ impl Faults {
                 Fault::DelayEvent { millis } => plan.delay += Duration::from_millis(millis),
                 Fault::CloseWatch => plan.close = true,
                 Fault::ExpireWatch => plan.expire = true,
+                Fault::SilenceWatch => plan.silence = true,
                 _ => {}
             }
         }

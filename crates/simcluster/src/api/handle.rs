@@ -21,7 +21,7 @@ use super::watch::Watcher;
 use super::{body, discovery, openapi, review};
 use crate::resource::{EVENTS, PODS};
 use crate::{Resource, Simulation};
-pub use answer::failure;
+pub use answer::{failure, garbage};
 use answer::{json_answer, page_not_found, text_answer, with_type};
 use objects::Call;
 

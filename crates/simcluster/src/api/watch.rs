@@ -56,6 +56,8 @@ enum Phase {
     Initial { objects: VecDeque<Arc<Value>>, announce_end: bool },
     /// Following the log.
     Live,
+    /// Silent for ever, because a fault rule says so.
+    Silent,
     /// Over.
     Ended,
 }
@@ -153,7 +155,7 @@ impl Watcher {
     pub fn poll(&mut self, store: &Store, faults: &mut Faults, now: Timestamp) -> Output {
         self.now = now;
         let mut bytes = Vec::new();
-        if now >= self.ends {
+        if now >= self.ends && !matches!(self.phase, Phase::Silent) {
             self.phase = Phase::Ended;
         }
         if let Phase::Awaiting { revision } = self.phase
@@ -229,6 +231,10 @@ impl Watcher {
                 let plan = faults.on_event(&self.call);
                 if plan.close {
                     self.phase = Phase::Ended;
+                    return false;
+                }
+                if plan.silence {
+                    self.phase = Phase::Silent;
                     return false;
                 }
                 if plan.expire {
@@ -344,6 +350,9 @@ impl Watcher {
     }
 
     fn deadline(&self, now: Timestamp) -> Timestamp {
+        if matches!(self.phase, Phase::Silent) {
+            return later(now, DEFAULT_TIMEOUT);
+        }
         let mut next = self.ends.min(self.next_bookmark);
         if !self.last_bookmark_sent {
             next = next.min(self.last_bookmark());

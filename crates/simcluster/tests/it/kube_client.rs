@@ -232,6 +232,10 @@ async fn every_kind_of_request_fault_reaches_the_client() {
     api.delete("a", &DeleteParams::default()).await.unwrap_err();
     assert!(!exists("a").await);
 
+    add(rule("get", Fault::Garbage { when: When::Before }));
+    let error = api.get("a").await.unwrap_err();
+    assert!(matches!(error, kube::Error::SerdeError(_)), "{error:?}");
+
     let begin = tokio::time::Instant::now();
     add(rule("get", Fault::Delay { millis: 2500 }));
     assert!(!exists("a").await);
@@ -280,6 +284,49 @@ async fn every_kind_of_watch_fault_reaches_the_client() {
         .unwrap();
     let expected = [("twice", 0), ("twice", 0), ("late", 5)];
     assert_eq!(seen, expected.map(|(name, seconds)| (name.to_owned(), seconds)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_survives_a_watch_that_falls_silent() {
+    let cluster = cluster();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&cluster));
+    cluster.with(|sim, _| sim.frontend.faults.add(rule("watch", Fault::SilenceWatch)));
+    let mut events = Box::pin(
+        watcher::watcher(api.clone(), watcher::Config::default())
+            .filter_map(async |event| event.ok().map(describe)),
+    );
+    assert_eq!(events.by_ref().take(2).collect::<Vec<_>>().await, ["init", "ready"]);
+    let begin = tokio::time::Instant::now();
+    api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    assert_eq!(events.next().await.unwrap(), "apply a");
+    assert!(begin.elapsed() > Duration::from_secs(200), "{:?}", begin.elapsed());
+}
+
+/// Two clients, a fault and some time; returns all that the cluster then holds.
+async fn run_once() -> serde_json::Value {
+    let cluster = cluster();
+    cluster.with(|sim, _| sim.frontend.faults.add(rule("patch", Fault::Delay { millis: 40 })));
+    let work = async |prefix: &str| {
+        let api: Api<ConfigMap> = Api::default_namespaced(client(&cluster));
+        for index in 0..5 {
+            let name = format!("{prefix}{index}");
+            api.create(&PostParams::default(), &config_map(&name, "1")).await.unwrap();
+            tokio::time::advance(Duration::from_millis(7)).await;
+            let patch = Patch::Merge(json!({"data": {"key": "2"}}));
+            api.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        }
+    };
+    tokio::join!(work("a"), work("b"));
+    cluster.with(|sim, _| {
+        let objects = sim.api.registry.iter().flat_map(|def| sim.api.list(&def.resource));
+        objects.map(|object| (*object).clone()).collect()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_inputs_give_the_same_cluster() {
+    let first = run_once().await;
+    assert_eq!(first, run_once().await);
 }
 
 #[tokio::test]

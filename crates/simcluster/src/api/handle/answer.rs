@@ -18,6 +18,11 @@ pub fn failure(error: &ApiError) -> http::Response<Bytes> {
     response
 }
 
+/// A good answer that ends too early.
+pub fn garbage() -> http::Response<Bytes> {
+    with_type(200, Bytes::from_static(b"{\"kind\":"), "application/json")
+}
+
 pub(super) fn page_not_found() -> Response {
     Response::Full(with_type(404, Bytes::from_static(b"404 page not found\n"), "text/plain"))
 }
