@@ -4,6 +4,8 @@
 //! InProgress and waitingForMcoToStart, are those of the OpenShift sandboxed containers operator 1.2 to
 //! 1.8: same names, types and defaults. Everything else is optional and additive. A field's type never changes; a new need is a new field.
 
+#![expect(clippy::duplicated_attributes, reason = "columns of the same type are no mistake")]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;

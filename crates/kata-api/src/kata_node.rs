@@ -2,6 +2,8 @@
 //!
 //! It is owned by its Node and vanishes with it. Users read it; only the operator writes it.
 
+#![expect(clippy::duplicated_attributes, reason = "columns of the same type are no mistake")]
+
 use jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
