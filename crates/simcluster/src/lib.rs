@@ -20,9 +20,14 @@ pub mod cluster;
 pub mod controllers;
 pub mod http;
 pub mod mco;
+pub mod node;
+pub mod quantity;
+pub mod recorder;
 pub mod resource;
 pub mod service;
 pub mod simulation;
+pub mod topology;
+pub mod workload;
 pub mod world;
 
 pub use cluster::Cluster;

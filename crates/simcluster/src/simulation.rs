@@ -169,7 +169,7 @@ impl Simulation {
         api.bootstrap(now);
         Self {
             api,
-            world: World::default(),
+            world: World::starting_at(now),
             frontend: Frontend::default(),
             now,
             controllers,
@@ -212,6 +212,7 @@ impl Simulation {
     /// Sets the clock for a request that arrives at `now`; time never goes back.
     pub fn arrive(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+        self.world.now = self.now;
     }
 
     /// Does all work that is due at `now`; returns when the next work is due.

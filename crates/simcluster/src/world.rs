@@ -11,8 +11,10 @@ pub mod sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 pub use fault::NodeFault;
-pub use host::{Host, HostSpec, Power, Process};
+pub use host::{Container, Host, HostSpec, Power, Process};
 pub use sandbox::{Sandbox, VirtualMachine};
 
 use crate::simulation::Context;
@@ -46,10 +48,17 @@ pub struct World {
     pub hosts: BTreeMap<String, Host>,
     /// The kind of the cluster.
     pub platform: Platform,
+    /// The cluster's time, for what hosts answer by themselves; the simulation sets it.
+    pub now: Timestamp,
     changed: BTreeSet<String>,
 }
 
 impl World {
+    /// A world without hosts.
+    pub fn starting_at(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
+    }
+
     /// Tells the controllers that the host changed outside the API; they see it in
     /// [`crate::Controller::host_changed`].
     pub fn touch(&mut self, host: &str) {

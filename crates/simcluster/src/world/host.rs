@@ -37,6 +37,15 @@ pub struct Process {
     pub argv: Vec<String>,
 }
 
+/// A running container of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// The uid of its pod.
+    pub pod_uid: String,
+    /// Its name in the pod.
+    pub name: String,
+}
+
 /// What a new host is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSpec {
@@ -91,6 +100,8 @@ pub struct Host {
     pub processes: BTreeMap<u32, Process>,
     /// Pod sandboxes by the pod's uid.
     pub sandboxes: BTreeMap<String, Sandbox>,
+    /// Running containers by id.
+    pub containers: BTreeMap<String, Container>,
     next_pid: u32,
 }
 
@@ -195,6 +206,7 @@ impl Host {
         self.power = Power::Rebooting { until };
         self.processes.clear();
         self.sandboxes.clear();
+        self.containers.clear();
     }
 
     /// Starts the host: what was staged is installed now, and the container runtime reads its
@@ -221,6 +233,7 @@ impl Host {
         self.booted = now;
         self.power = Power::On;
         self.sandboxes.clear();
+        self.containers.clear();
         self.processes.clear();
         self.next_pid = 0;
         self.spawn_as(1, 0, now, &["/usr/lib/systemd/systemd"]);

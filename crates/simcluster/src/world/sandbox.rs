@@ -120,6 +120,7 @@ impl Host {
         for pid in self.sandboxes.remove(uid).into_iter().flat_map(|sandbox| sandbox.pids) {
             self.processes.remove(&pid);
         }
+        self.containers.retain(|_, container| container.pod_uid != uid);
     }
 
     fn start_vm(

@@ -8,4 +8,6 @@ mod kube_controller;
 mod kube_runtime;
 mod managed_fields;
 mod mco;
+mod nodes;
+mod workload;
 mod write;

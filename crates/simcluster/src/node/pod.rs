@@ -1,0 +1,276 @@
+//! The status of a pod as its kubelet writes it, stage by stage.
+//!
+//! Pure: it computes statuses from pods; the kubelet decides when each stage comes.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::quantity;
+use crate::recorder::{set_condition, time};
+use crate::world::identity;
+
+/// The containers of a pod, without those that run before them.
+pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod["spec"]["containers"].as_array().into_iter().flatten()
+}
+
+/// The containers that run before the others.
+pub fn init_containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod["spec"]["initContainers"].as_array().into_iter().flatten()
+}
+
+/// Whether nothing of the pod will run again.
+pub fn is_finished(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Whether the pod is being deleted.
+pub fn is_deleting(pod: &Value) -> bool {
+    !pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether the pod serves.
+pub fn is_ready(pod: &Value) -> bool {
+    crate::recorder::condition(pod, "Ready") == "True"
+}
+
+/// What a started pod needs to know of its surroundings.
+#[derive(Debug, Clone, Copy)]
+pub struct Placement<'a> {
+    /// The host's address.
+    pub host_ip: &'a str,
+    /// The pod's address.
+    pub pod_ip: &'a str,
+}
+
+fn names(pod: &Value) -> String {
+    let names: Vec<&str> = containers(pod).filter_map(|c| c["name"].as_str()).collect();
+    names.join(" ")
+}
+
+fn waiting(container: &Value, reason: &str) -> Value {
+    json!({
+        "name": container["name"], "image": container["image"], "imageID": "",
+        "state": {"waiting": {"reason": reason}}, "lastState": {},
+        "ready": false, "started": false, "restartCount": 0,
+    })
+}
+
+fn not_ready(status: &mut Value, reason: &str, message: &str, now: Timestamp) {
+    for kind in ["Ready", "ContainersReady"] {
+        set_condition(&mut status["conditions"], kind, "False", reason, message, now);
+    }
+}
+
+/// The kubelet has accepted the pod; nothing runs.
+pub fn accepted(pod: &Value, host_ip: &str, now: Timestamp) -> Value {
+    let mut status = pod["status"].clone();
+    let message = format!("containers with unready status: [{}]", names(pod));
+    let has_init = init_containers(pod).next().is_some();
+    status["phase"] = json!("Pending");
+    status["hostIP"] = json!(host_ip);
+    status["hostIPs"] = json!([{"ip": host_ip}]);
+    if status["startTime"].is_null() {
+        status["startTime"] = json!(time(now));
+    }
+    let conditions = &mut status["conditions"];
+    set_condition(conditions, "PodReadyToStartContainers", "False", "", "", now);
+    if has_init {
+        let text = "containers with incomplete status";
+        set_condition(conditions, "Initialized", "False", "ContainersNotInitialized", text, now);
+    } else {
+        set_condition(conditions, "Initialized", "True", "", "", now);
+    }
+    not_ready(&mut status, "ContainersNotReady", &message, now);
+    set_condition(&mut status["conditions"], "PodScheduled", "True", "", "", now);
+    let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+    let statuses: Value = containers(pod).map(|c| waiting(c, reason)).collect();
+    status["containerStatuses"] = statuses;
+    if has_init {
+        status["initContainerStatuses"] =
+            init_containers(pod).map(|c| waiting(c, "PodInitializing")).collect();
+    }
+    status
+}
+
+/// All containers run; those that ran before count a restart.
+pub fn started(pod: &Value, place: Placement<'_>, now: Timestamp) -> Value {
+    let mut status = pod["status"].clone();
+    status["phase"] = json!("Running");
+    status["podIP"] = json!(place.pod_ip);
+    status["podIPs"] = json!([{"ip": place.pod_ip}]);
+    status["hostIP"] = json!(place.host_ip);
+    status["hostIPs"] = json!([{"ip": place.host_ip}]);
+    for kind in ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"] {
+        set_condition(&mut status["conditions"], kind, "True", "", "", now);
+    }
+    let old = pod["status"]["containerStatuses"].clone();
+    let statuses: Value = containers(pod)
+        .map(|container| running(pod, container, previous(&old, &container["name"]), now))
+        .collect();
+    status["containerStatuses"] = statuses;
+    if init_containers(pod).next().is_some() {
+        status["initContainerStatuses"] = init_containers(pod)
+            .map(|container| {
+                let mut done = running(pod, container, &Value::Null, now);
+                done["state"] = terminated(&done, 0, now);
+                done
+            })
+            .collect();
+    }
+    status
+}
+
+fn previous<'a>(statuses: &'a Value, name: &Value) -> &'a Value {
+    statuses.as_array().into_iter().flatten().find(|s| s["name"] == *name).unwrap_or(&Value::Null)
+}
+
+/// A container that runs; `old` is its status before.
+fn running(pod: &Value, container: &Value, old: &Value, now: Timestamp) -> Value {
+    let ran = old["containerID"].as_str().is_some_and(|id| !id.is_empty());
+    let restarts = old["restartCount"].as_i64().unwrap_or(0) + i64::from(ran);
+    let last = match &old["state"] {
+        state if !state["terminated"].is_null() => state.clone(),
+        state if !state["running"].is_null() => terminated(old, 255, now),
+        _ if ran => old["lastState"].clone(),
+        _ => json!({}),
+    };
+    let image = container["image"].as_str().unwrap_or_default();
+    let id = format!("{}/{}/{restarts}", pod["metadata"]["uid"], container["name"]);
+    json!({
+        "name": container["name"], "image": image,
+        "imageID": format!("{}@sha256:{}", repository(image), identity::hex_id(image)),
+        "containerID": format!("cri-o://{}", identity::hex_id(&id)),
+        "state": {"running": {"startedAt": time(now)}}, "lastState": last,
+        "ready": true, "started": true, "restartCount": restarts,
+    })
+}
+
+/// The name of an image without tag and digest.
+fn repository(image: &str) -> &str {
+    let image = image.split('@').next().unwrap_or(image);
+    let path = image.rfind('/').map_or(0, |slash| slash + 1);
+    image[path..].find(':').map_or(image, |colon| &image[..path + colon])
+}
+
+/// The state of a container that ended.
+fn terminated(status: &Value, code: i32, now: Timestamp) -> Value {
+    let started = match &status["state"]["running"]["startedAt"] {
+        Value::Null => json!(time(now)),
+        at => at.clone(),
+    };
+    json!({"terminated": {
+        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+        "startedAt": started, "finishedAt": time(now), "containerID": status["containerID"],
+    }})
+}
+
+/// What follows the end of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aftermath {
+    /// It starts again; this is how often it ran before.
+    Restart(i64),
+    /// Other containers still run.
+    Wait,
+    /// The pod is over.
+    Finished,
+}
+
+/// A container ended with `code`.
+pub fn ended(pod: &Value, container: &str, code: i32, now: Timestamp) -> (Value, Aftermath) {
+    let mut status = pod["status"].clone();
+    let policy = pod["spec"]["restartPolicy"].as_str().unwrap_or("Always");
+    let again = policy == "Always" || (policy == "OnFailure" && code != 0);
+    let mut restarts = 0;
+    for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
+        if entry["name"] != container {
+            continue;
+        }
+        let state = terminated(entry, code, now);
+        restarts = entry["restartCount"].as_i64().unwrap_or(0);
+        entry["ready"] = json!(false);
+        entry["started"] = json!(false);
+        if again && restarts > 0 {
+            entry["lastState"] = state;
+            entry["state"] = json!({"waiting": {
+                "reason": "CrashLoopBackOff",
+                "message": format!("back-off restarting failed container={container}"),
+            }});
+        } else {
+            entry["state"] = state;
+        }
+    }
+    let codes: Option<Vec<i64>> = status["containerStatuses"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|entry| entry["state"]["terminated"]["exitCode"].as_i64())
+        .collect();
+    if again {
+        let message = format!("containers with unready status: [{container}]");
+        not_ready(&mut status, "ContainersNotReady", &message, now);
+        return (status, Aftermath::Restart(restarts));
+    }
+    let Some(codes) = codes else {
+        let message = format!("containers with unready status: [{container}]");
+        not_ready(&mut status, "ContainersNotReady", &message, now);
+        return (status, Aftermath::Wait);
+    };
+    let failed = codes.iter().any(|code| *code != 0);
+    finish(&mut status, failed, now);
+    (status, Aftermath::Finished)
+}
+
+/// One container runs again.
+pub fn restarted(pod: &Value, container: &str, now: Timestamp) -> Value {
+    let mut status = pod["status"].clone();
+    for spec in containers(pod).filter(|spec| spec["name"] == container) {
+        let old = previous(&pod["status"]["containerStatuses"], &spec["name"]).clone();
+        let new = running(pod, spec, &old, now);
+        for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
+            if entry["name"] == container {
+                *entry = new.clone();
+            }
+        }
+    }
+    let all_ready = status["containerStatuses"]
+        .as_array()
+        .is_some_and(|entries| entries.iter().all(|entry| entry["ready"] == true));
+    if all_ready {
+        for kind in ["Ready", "ContainersReady"] {
+            set_condition(&mut status["conditions"], kind, "True", "", "", now);
+        }
+    }
+    status
+}
+
+/// The host went down under a pod that is never restarted.
+pub fn lost(pod: &Value, now: Timestamp) -> Value {
+    let mut status = pod["status"].clone();
+    for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
+        if entry["state"]["terminated"].is_null() {
+            entry["state"] = terminated(entry, 255, now);
+            entry["ready"] = json!(false);
+            entry["started"] = json!(false);
+        }
+    }
+    finish(&mut status, true, now);
+    status
+}
+
+fn finish(status: &mut Value, failed: bool, now: Timestamp) {
+    let (phase, reason) =
+        if failed { ("Failed", "PodFailed") } else { ("Succeeded", "PodCompleted") };
+    status["phase"] = json!(phase);
+    not_ready(status, reason, "", now);
+    set_condition(&mut status["conditions"], "PodReadyToStartContainers", "False", reason, "", now);
+}
+
+/// The sum of a limit over the containers, in thousandths.
+pub fn limit_milli(pod: &Value, resource: &str) -> u64 {
+    containers(pod)
+        .filter_map(|container| container["resources"]["limits"][resource].as_str())
+        .filter_map(quantity::milli)
+        .filter_map(|milli| u64::try_from(milli).ok())
+        .fold(0, u64::saturating_add)
+}

@@ -1,0 +1,127 @@
+//! The Node object as a kubelet registers it and keeps its status.
+//!
+//! It only describes a host; when it is written is the kubelet's affair.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::recorder::{set_condition, time};
+use crate::world::{Host, HostSpec, NodeFault, Platform, crio};
+
+/// The kubelet's version.
+pub const KUBELET_VERSION: &str = "v1.34.1";
+
+/// The Node object of a host that joins the cluster.
+pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
+    let mut labels = json!({
+        "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
+        "kubernetes.io/hostname": spec.name,
+    });
+    let openshift = spec.platform == Platform::OpenShift;
+    if openshift {
+        labels["node.openshift.io/os_id"] = json!("rhcos");
+    }
+    if spec.control_plane {
+        labels["node-role.kubernetes.io/control-plane"] = json!("");
+    }
+    if spec.control_plane && openshift {
+        labels["node-role.kubernetes.io/master"] = json!("");
+    }
+    if spec.worker && openshift {
+        labels["node-role.kubernetes.io/worker"] = json!("");
+    }
+    let mut node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": spec.name, "labels": labels,
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+        },
+        "spec": {},
+        "status": status(host, spec, &Value::Null, now),
+    });
+    if spec.control_plane && !spec.worker {
+        let role = if openshift { "master" } else { "control-plane" };
+        node["spec"]["taints"] =
+            json!([{"key": format!("node-role.kubernetes.io/{role}"), "effect": "NoSchedule"}]);
+    }
+    node
+}
+
+/// The status that the kubelet reports; `old` is what it reported before.
+pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Value {
+    let reserved_milli = if spec.platform == Platform::OpenShift { 500 } else { 0 };
+    let cpu_milli = u64::from(spec.cpus) * 1000 - reserved_milli.min(u64::from(spec.cpus) * 500);
+    let allocatable_kib = spec.memory_kib.saturating_sub(1_126_400);
+    let pods = if spec.platform == Platform::OpenShift { "250" } else { "110" };
+    let resources = |cpu: String, memory_kib: u64| {
+        json!({
+            "cpu": cpu, "memory": format!("{memory_kib}Ki"), "pods": pods,
+            "ephemeral-storage": "125293548Ki", "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+        })
+    };
+    let cpu = if cpu_milli % 1000 == 0 {
+        (cpu_milli / 1000).to_string()
+    } else {
+        format!("{cpu_milli}m")
+    };
+    let os_image = match spec.platform {
+        Platform::OpenShift => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
+        Platform::Kubernetes => "Red Hat Enterprise Linux 9.6 (Plow)",
+    };
+    json!({
+        "capacity": resources(spec.cpus.to_string(), spec.memory_kib),
+        "allocatable": resources(cpu, allocatable_kib),
+        "conditions": conditions(host, &old["conditions"], now),
+        "addresses": [
+            {"type": "InternalIP", "address": host.address()},
+            {"type": "Hostname", "address": spec.name},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "machineID": crate::world::identity::hex_id(&format!("machine/{}", spec.name))[..32],
+            "systemUUID": crate::world::identity::uuid(&format!("system/{}", spec.name)),
+            "bootID": host.boot_id, "kernelVersion": host.kernel, "osImage": os_image,
+            "containerRuntimeVersion": format!("cri-o://{}", crio::VERSION),
+            "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": "",
+            "operatingSystem": "linux", "architecture": "amd64",
+        },
+        "runtimeHandlers": runtime_handlers(host),
+        "features": {"supplementalGroupsPolicy": true},
+    })
+}
+
+fn runtime_handlers(host: &Host) -> Value {
+    let features = |vm: bool| json!({"recursiveReadOnlyMounts": !vm, "userNamespaces": !vm});
+    let default = json!({"name": "", "features": features(false)});
+    let named = host
+        .handlers
+        .iter()
+        .map(|(name, handler)| json!({"name": name, "features": features(handler.is_vm())}));
+    std::iter::once(default).chain(named).collect()
+}
+
+fn conditions(host: &Host, old: &Value, now: Timestamp) -> Value {
+    let mut conditions = old.clone();
+    for (kind, reason, message) in [
+        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ] {
+        set_condition(&mut conditions, kind, "False", reason, message, now);
+    }
+    let (status, reason, message) = if !host.is_up() {
+        ("False", "KubeletNotReady", "node is shutting down")
+    } else if host.faults.contains(&NodeFault::NotReady) {
+        ("False", "KubeletNotReady", "container runtime is down")
+    } else {
+        ("True", "KubeletReady", "kubelet is posting ready status")
+    };
+    set_condition(&mut conditions, "Ready", status, reason, message, now);
+    for condition in conditions.as_array_mut().into_iter().flatten() {
+        if condition["lastHeartbeatTime"].is_null() {
+            condition["lastHeartbeatTime"] = json!(time(now));
+        }
+    }
+    conditions
+}

@@ -1,0 +1,230 @@
+//! Building clusters, and changing their hosts while they run.
+//!
+//! It puts controllers together in one fixed order; what they do is theirs.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::ApiError;
+use crate::api::server::{DeleteOptions, Writer};
+use crate::mco;
+use crate::node::kubelet::Kubelets;
+use crate::node::lifecycle::NodeLifecycle;
+use crate::resource::{LEASES, NODES};
+use crate::simulation::Simulation;
+use crate::workload::daemonset::DaemonSets;
+use crate::workload::deployment::Deployments;
+use crate::workload::disruption::Disruption;
+use crate::workload::job::Jobs;
+use crate::workload::replicaset::ReplicaSets;
+use crate::workload::scheduler::Scheduler;
+use crate::world::{Host, HostSpec, NodeFault, Platform, Power};
+
+/// How long a cluster has run when [`build`] hands it over.
+const AGE: Duration = Duration::from_secs(600);
+
+/// How long the first pools take to be ready for nodes.
+const RENDERED: Duration = Duration::from_secs(30);
+
+/// What a cluster consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The kind of cluster.
+    pub platform: Platform,
+    /// How many nodes form the control plane.
+    pub control_plane: u32,
+    /// How many nodes only run workloads.
+    pub workers: u32,
+    /// Whether the control plane also runs workloads.
+    pub compact: bool,
+    /// Logical CPUs of each host.
+    pub cpus: u32,
+    /// Memory of each host, in KiB.
+    pub memory_kib: u64,
+    /// The pace of the Machine Config Operator.
+    pub timing: mco::Timing,
+}
+
+impl Default for Layout {
+    /// Three and three nodes of OpenShift, each with four CPUs and 16 GiB.
+    fn default() -> Self {
+        Self {
+            platform: Platform::OpenShift,
+            control_plane: 3,
+            workers: 3,
+            compact: false,
+            cpus: 4,
+            memory_kib: 16_266_240,
+            timing: mco::Timing::default(),
+        }
+    }
+}
+
+/// What a node is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Control plane only.
+    ControlPlane,
+    /// Control plane and workloads.
+    Compact,
+    /// Workloads only.
+    Worker,
+}
+
+/// A cluster at rest whose clock shows `now`; it is ten minutes old.
+///
+/// # Errors
+/// If the API server refuses an object of the baseline.
+pub fn build(layout: &Layout, now: Timestamp) -> Result<Simulation, ApiError> {
+    let age = SignedDuration::try_from(AGE).unwrap_or(SignedDuration::ZERO);
+    let start = now.checked_sub(age).unwrap_or(now);
+    let mut simulation = Simulation::new(start, Vec::new());
+    simulation.world.platform = layout.platform;
+    add_controllers(&mut simulation);
+    if layout.platform == Platform::OpenShift {
+        mco::install(&mut simulation, layout.timing)?;
+        // Nodes boot from what their pool has rendered.
+        simulation.advance(RENDERED);
+    }
+    let role = if layout.compact { Role::Compact } else { Role::ControlPlane };
+    for index in 0..layout.control_plane {
+        insert_host(&mut simulation, layout, &format!("control-plane-{index}"), role);
+    }
+    for index in 0..layout.workers {
+        insert_host(&mut simulation, layout, &format!("worker-{index}"), Role::Worker);
+    }
+    simulation.run_due(now);
+    simulation.arrive(now);
+    Ok(simulation)
+}
+
+/// Adds the controllers that every cluster has, in their order.
+pub fn add_controllers(simulation: &mut Simulation) {
+    simulation.add_controller(Box::new(Kubelets::default()));
+    simulation.add_controller(Box::new(NodeLifecycle::default()));
+    simulation.add_controller(Box::new(Scheduler::default()));
+    simulation.add_controller(Box::new(Disruption::default()));
+    simulation.add_controller(Box::new(ReplicaSets::default()));
+    simulation.add_controller(Box::new(Deployments::default()));
+    simulation.add_controller(Box::new(DaemonSets::default()));
+    simulation.add_controller(Box::new(Jobs::default()));
+    simulation.frontend.exec = Some(crate::node::exec::exec);
+    simulation.frontend.logs = Some(crate::node::exec::logs);
+}
+
+fn insert_host(simulation: &mut Simulation, layout: &Layout, name: &str, role: Role) {
+    let taken = simulation.world.hosts.values().filter_map(|host| host.spec.as_ref());
+    let index = if simulation.world.hosts.is_empty() {
+        0
+    } else {
+        taken.map(|spec| spec.index).max().unwrap_or(0) + 1
+    };
+    let spec = HostSpec {
+        name: name.to_owned(),
+        platform: layout.platform,
+        control_plane: role != Role::Worker,
+        worker: role != Role::ControlPlane,
+        cpus: layout.cpus,
+        memory_kib: layout.memory_kib,
+        index,
+    };
+    let host = Host::new(spec, simulation.now());
+    simulation.world.hosts.insert(name.to_owned(), host);
+    simulation.world.touch(name);
+}
+
+/// Adds a host; its kubelet registers it as a node.
+///
+/// # Errors
+/// If there is a node or host of that name, or the name cannot be a node's.
+pub fn add_node(simulation: &mut Simulation, name: &str, role: Role) -> Result<(), ApiError> {
+    let valid = !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b))
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    if !valid {
+        return Err(ApiError::new(
+            422,
+            "Invalid",
+            format!("node \"{name}\" is invalid: use at most 63 of a-z, 0-9, '-' and '.'"),
+        ));
+    }
+    let known = simulation.world.hosts.contains_key(name);
+    if known || simulation.api.get(&NODES, "", name).is_some() {
+        return Err(ApiError::already_exists(&NODES, name));
+    }
+    let layout = Layout { platform: simulation.world.platform, ..Layout::default() };
+    insert_host(simulation, &layout, name, role);
+    Ok(())
+}
+
+/// Takes a host and its Node object away, as a machine that is deleted.
+///
+/// # Errors
+/// If there is no such node.
+pub fn remove_node(simulation: &mut Simulation, name: &str) -> Result<(), ApiError> {
+    let writer = Writer { manager: "cloud-node-lifecycle-controller", now: simulation.now() };
+    let host = simulation.world.hosts.remove(name);
+    simulation.world.touch(name);
+    let options = DeleteOptions::default();
+    let node = simulation.api.delete(writer, &NODES, "", name, &options);
+    if simulation.api.get(&LEASES, "kube-node-lease", name).is_some() {
+        simulation.api.delete(writer, &LEASES, "kube-node-lease", name, &options)?;
+    }
+    if host.is_some() { Ok(()) } else { node.map(drop) }
+}
+
+/// Makes something go wrong on a host, until [`clear_fault`].
+///
+/// # Errors
+/// If there is no such host.
+pub fn set_fault(
+    simulation: &mut Simulation,
+    name: &str,
+    fault: NodeFault,
+) -> Result<(), ApiError> {
+    change_faults(simulation, name, |host| {
+        host.faults.insert(fault);
+    })
+}
+
+/// Makes a host sound again, of one fault or of all.
+///
+/// # Errors
+/// If there is no such host.
+pub fn clear_fault(
+    simulation: &mut Simulation,
+    name: &str,
+    fault: Option<&NodeFault>,
+) -> Result<(), ApiError> {
+    change_faults(simulation, name, |host| match fault {
+        Some(fault) => {
+            host.faults.remove(fault);
+        }
+        None => host.faults.clear(),
+    })
+}
+
+fn change_faults(
+    simulation: &mut Simulation,
+    name: &str,
+    change: impl FnOnce(&mut Host),
+) -> Result<(), ApiError> {
+    let now = simulation.now();
+    let host =
+        simulation.world.hosts.get_mut(name).ok_or_else(|| ApiError::not_found(&NODES, name))?;
+    let missing = host.faults.contains(&NodeFault::HandlerMissing);
+    change(host);
+    if host.faults.contains(&NodeFault::HandlerMissing) != missing && host.is_up() {
+        host.restart_runtime();
+    }
+    let hangs = host.power == Power::Rebooting { until: Timestamp::MAX };
+    if hangs && !host.faults.contains(&NodeFault::RebootHang) {
+        // Somebody pressed the button.
+        host.power = Power::Rebooting { until: now };
+    }
+    simulation.world.touch(name);
+    Ok(())
+}

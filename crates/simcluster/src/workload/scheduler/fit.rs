@@ -1,0 +1,233 @@
+//! Which nodes a pod fits on, and which of them is best: the scheduler's filters and its score.
+//!
+//! Pure: nodes and pods in, a name or a reason out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::node::lifecycle::tolerates;
+use crate::node::pod;
+use crate::quantity;
+use crate::workload::selector;
+
+/// What a pod takes of a node: CPU and memory in thousandths of their units, and places for pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Thousandths of a CPU.
+    pub cpu: i64,
+    /// Thousandths of a byte.
+    pub memory: i64,
+    /// Pods.
+    pub pods: i64,
+}
+
+impl Request {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.memory = self.memory.saturating_add(other.memory);
+        self.pods += other.pods;
+    }
+
+    pub(super) fn remove(&mut self, other: &Self) {
+        self.cpu = self.cpu.saturating_sub(other.cpu);
+        self.memory = self.memory.saturating_sub(other.memory);
+        self.pods -= other.pods;
+    }
+}
+
+/// What a pod takes: the sum of its containers or the largest of those before them, and the
+/// overhead of its class.
+pub fn request(pod: &Value) -> Request {
+    let of = |container: &Value, resource: &str| {
+        let amount = |field: &str| {
+            container["resources"][field][resource].as_str().and_then(quantity::milli)
+        };
+        amount("requests").or_else(|| amount("limits")).unwrap_or(0)
+    };
+    let total = |resource: &str| {
+        let sum = pod::containers(pod).map(|c| of(c, resource)).fold(0, i64::saturating_add);
+        let first = pod::init_containers(pod).map(|c| of(c, resource)).max().unwrap_or(0);
+        let overhead =
+            pod["spec"]["overhead"][resource].as_str().and_then(quantity::milli).unwrap_or(0);
+        sum.max(first).saturating_add(overhead)
+    };
+    Request { cpu: total("cpu"), memory: total("memory"), pods: 1 }
+}
+
+/// What the scheduler knows of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NodeState {
+    labels: Value,
+    taints: Vec<Value>,
+    unschedulable: bool,
+    allocatable: Request,
+    pub(super) used: Request,
+}
+
+impl NodeState {
+    pub(super) fn of(node: &Value) -> Self {
+        let amount = |resource: &str| {
+            let value = &node["status"]["allocatable"][resource];
+            value.as_str().and_then(quantity::milli).unwrap_or(0)
+        };
+        Self {
+            labels: node["metadata"]["labels"].clone(),
+            taints: node["spec"]["taints"].as_array().cloned().unwrap_or_default(),
+            unschedulable: node["spec"]["unschedulable"] == true,
+            allocatable: Request {
+                cpu: amount("cpu"),
+                memory: amount("memory"),
+                pods: amount("pods") / 1000,
+            },
+            used: Request::default(),
+        }
+    }
+}
+
+/// What a pod demands of its node.
+pub(super) struct Wish<'a> {
+    pod: &'a Value,
+    request: Request,
+}
+
+/// Why a node is out of the question.
+enum Refusal {
+    /// Removing other pods would not help.
+    Never(String),
+    /// Something is used up.
+    Full(Vec<&'static str>),
+}
+
+impl<'a> Wish<'a> {
+    pub(super) fn of(pod: &'a Value) -> Self {
+        Self { pod, request: request(pod) }
+    }
+
+    /// The best node, or the message that says why there is none.
+    pub(super) fn choose<'n>(
+        &self,
+        nodes: &'n BTreeMap<String, NodeState>,
+    ) -> Result<&'n str, String> {
+        if nodes.is_empty() {
+            return Err("no nodes available to schedule pods".to_owned());
+        }
+        let mut best: Option<(i64, &str)> = None;
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        let (mut hopeless, mut full) = (0_usize, 0_usize);
+        for (name, state) in nodes {
+            match self.refusal(name, state) {
+                None => {
+                    let score = self.score(state);
+                    if best.is_none_or(|(highest, _)| score > highest) {
+                        best = Some((score, name));
+                    }
+                }
+                Some(Refusal::Never(reason)) => {
+                    hopeless += 1;
+                    *reasons.entry(reason).or_default() += 1;
+                }
+                Some(Refusal::Full(list)) => {
+                    full += 1;
+                    for reason in list {
+                        *reasons.entry(reason.to_owned()).or_default() += 1;
+                    }
+                }
+            }
+        }
+        if let Some((_, name)) = best {
+            return Ok(name);
+        }
+        let total = nodes.len();
+        let sorted = |parts: Vec<String>| {
+            let mut parts = parts;
+            parts.sort();
+            parts.join(", ")
+        };
+        let why = sorted(reasons.iter().map(|(why, count)| format!("{count} {why}")).collect());
+        let preemption = [
+            (full, "No preemption victims found for incoming pod"),
+            (hopeless, "Preemption is not helpful for scheduling"),
+        ];
+        let preemption = sorted(
+            preemption
+                .iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, why)| format!("{count} {why}"))
+                .collect(),
+        );
+        Err(format!(
+            "0/{total} nodes are available: {why}. preemption: 0/{total} nodes are available: \
+             {preemption}."
+        ))
+    }
+
+    /// The filters, in the scheduler's order; the first that refuses speaks.
+    fn refusal(&self, name: &str, state: &NodeState) -> Option<Refusal> {
+        let spec = &self.pod["spec"];
+        let tolerations: Vec<&Value> =
+            spec["tolerations"].as_array().into_iter().flatten().collect();
+        let tolerated = |taint: &Value| tolerations.iter().any(|t| tolerates(t, taint));
+        let cordon =
+            serde_json::json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+        if state.unschedulable && !tolerated(&cordon) {
+            return Some(Refusal::Never("node(s) were unschedulable".to_owned()));
+        }
+        let repelling = state
+            .taints
+            .iter()
+            .find(|taint| taint["effect"] != "PreferNoSchedule" && !tolerated(taint));
+        if let Some(taint) = repelling {
+            let text = |field: &str| taint[field].as_str().unwrap_or_default();
+            return Some(Refusal::Never(format!(
+                "node(s) had untolerated taint {{{}: {}}}",
+                text("key"),
+                text("value")
+            )));
+        }
+        let by_label = spec["nodeSelector"]
+            .as_object()
+            .is_none_or(|wanted| wanted.iter().all(|(key, value)| state.labels[key] == *value));
+        let required =
+            &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let by_affinity = required.is_null()
+            || selector::node_terms_match(&required["nodeSelectorTerms"], &state.labels, name);
+        if !by_label || !by_affinity {
+            let why = "node(s) didn't match Pod's node affinity/selector";
+            return Some(Refusal::Never(why.to_owned()));
+        }
+        let lacks =
+            |used: i64, wanted: i64, all: i64| wanted > 0 && used.saturating_add(wanted) > all;
+        let (used, wanted, all) = (&state.used, &self.request, &state.allocatable);
+        let lacking: Vec<&str> = [
+            (lacks(used.pods, wanted.pods, all.pods), "Too many pods"),
+            (lacks(used.cpu, wanted.cpu, all.cpu), "Insufficient cpu"),
+            (lacks(used.memory, wanted.memory, all.memory), "Insufficient memory"),
+        ]
+        .into_iter()
+        .filter_map(|(lacks, why)| lacks.then_some(why))
+        .collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        // What is larger than the whole node does not fit even when all others leave.
+        if wanted.cpu > all.cpu || wanted.memory > all.memory {
+            return Some(Refusal::Never(lacking.join(", ")));
+        }
+        Some(Refusal::Full(lacking))
+    }
+
+    /// How much of the node would stay free, in thousandths, less for taints that are preferences
+    /// and for pods that are there already.
+    fn score(&self, state: &NodeState) -> i64 {
+        let free = |used: i64, wanted: i64, all: i64| {
+            let left = i128::from(all) - i128::from(used) - i128::from(wanted);
+            i64::try_from(left * 1000 / i128::from(all.max(1))).unwrap_or(0)
+        };
+        let avoided = state.taints.iter().filter(|t| t["effect"] == "PreferNoSchedule").count();
+        free(state.used.cpu, self.request.cpu, state.allocatable.cpu)
+            + free(state.used.memory, self.request.memory, state.allocatable.memory)
+            - state.used.pods * 4
+            - i64::try_from(avoided).unwrap_or(0) * 500
+    }
+}

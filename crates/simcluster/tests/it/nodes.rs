@@ -1,0 +1,507 @@
+//! Nodes and pods as the API shows them: registration, the life of a pod, reboots, sandboxes in
+//! virtual machines, and what commands in containers answer.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simcluster::api::frontend::ExecRequest;
+use simcluster::api::server::Writer;
+use simcluster::resource::{EVENTS, NODES, PODS, RUNTIMECLASSES};
+use simcluster::topology::{self, Layout};
+use simcluster::world::{NodeFault, Platform};
+use simcluster::{Resource, Simulation};
+
+/// Plain Kubernetes: nothing but nodes and workloads.
+pub(crate) fn cluster(control_plane: u32, workers: u32) -> Simulation {
+    let layout =
+        Layout { platform: Platform::Kubernetes, control_plane, workers, ..Layout::default() };
+    topology::build(&layout, "2026-11-21T10:00:00Z".parse().unwrap()).unwrap()
+}
+
+pub(crate) fn writer(sim: &Simulation) -> Writer<'static> {
+    Writer { manager: "test", now: sim.now() }
+}
+
+pub(crate) fn create(sim: &mut Simulation, resource: &Resource, namespace: &str, object: Value) {
+    let writer = writer(sim);
+    sim.api.create(writer, resource, namespace, object).unwrap();
+}
+
+pub(crate) fn get(sim: &Simulation, resource: &Resource, namespace: &str, name: &str) -> Value {
+    sim.api.get(resource, namespace, name).map_or(Value::Null, |object| (*object).clone())
+}
+
+pub(crate) fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [
+            {"name": "main", "image": "quay.io/example/tools:1", "command": ["sleep", "infinity"]},
+        ]},
+    });
+    json_merge(&mut pod["spec"], spec);
+    pod
+}
+
+fn json_merge(to: &mut Value, from: Value) {
+    for (key, value) in from.as_object().unwrap() {
+        to[key] = value.clone();
+    }
+}
+
+fn phase_of(sim: &Simulation, name: &str) -> String {
+    get(sim, &PODS, "default", name)["status"]["phase"].as_str().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn condition(object: &Value, kind: &str) -> String {
+    let found = object["status"]["conditions"].as_array().unwrap();
+    let found = found.iter().find(|condition| condition["type"] == kind);
+    found.map(|c| c["status"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+fn taints(node: &Value) -> Vec<String> {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    taints
+        .iter()
+        .map(|taint| {
+            format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap())
+        })
+        .collect()
+}
+
+pub(crate) fn messages(sim: &Simulation, reason: &str) -> Vec<String> {
+    sim.api
+        .list(&EVENTS)
+        .iter()
+        .filter(|event| event["reason"] == reason)
+        .map(|event| event["message"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn exec(sim: &mut Simulation, pod: &str, argv: &[&str]) -> (String, String, i32) {
+    let request = ExecRequest {
+        namespace: "default".into(),
+        pod: pod.into(),
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        ..ExecRequest::default()
+    };
+    let hook = sim.frontend.exec.unwrap();
+    let outcome = hook(&mut sim.world, &sim.api, &request, b"").unwrap();
+    (
+        String::from_utf8(outcome.stdout).unwrap(),
+        String::from_utf8(outcome.stderr).unwrap(),
+        outcome.exit_code,
+    )
+}
+
+/// A host on which the extension is installed and booted, and its RuntimeClass.
+fn with_kata(sim: &mut Simulation, node: &str) {
+    let host = sim.world.hosts.get_mut(node).unwrap();
+    host.install_extension("sandboxed-containers");
+    reboot(sim, node, 60);
+    sim.advance(Duration::from_secs(61));
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"},
+        "handler": "kata", "overhead": {"podFixed": {"cpu": "250m", "memory": "350Mi"}},
+    });
+    if get(sim, &RUNTIMECLASSES, "", "kata").is_null() {
+        create(sim, &RUNTIMECLASSES, "", class);
+    }
+}
+
+fn reboot(sim: &mut Simulation, node: &str, seconds: i64) {
+    let until = sim.now() + jiff::SignedDuration::from_secs(seconds);
+    sim.world.hosts.get_mut(node).unwrap().reboot(until);
+    sim.world.touch(node);
+}
+
+#[test]
+fn nodes_of_openshift_carry_roles_and_taints() {
+    let sim = topology::build(&Layout::default(), "2026-11-21T10:00:00Z".parse().unwrap()).unwrap();
+    assert_eq!(sim.api.list(&NODES).len(), 6);
+    let worker = get(&sim, &NODES, "", "worker-0");
+    assert_eq!(worker["metadata"]["labels"]["node-role.kubernetes.io/worker"], "");
+    assert_eq!(condition(&worker, "Ready"), "True");
+    assert!(taints(&worker).is_empty(), "{worker}");
+    let annotation = &worker["metadata"]["annotations"]["machineconfiguration.openshift.io/state"];
+    assert_eq!(annotation, "Done");
+    let info = &worker["status"]["nodeInfo"];
+    assert_eq!(info["bootID"], sim.world.hosts["worker-0"].boot_id.as_str());
+    assert!(info["containerRuntimeVersion"].as_str().unwrap().starts_with("cri-o://1.34"));
+    let handlers: Vec<_> = worker["status"]["runtimeHandlers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|handler| handler["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(handlers, ["", "crun", "runc"]);
+    let master = get(&sim, &NODES, "", "control-plane-0");
+    assert_eq!(master["metadata"]["labels"]["node-role.kubernetes.io/master"], "");
+    assert_eq!(taints(&master), ["node-role.kubernetes.io/master:NoSchedule"]);
+}
+
+#[test]
+fn an_idle_cluster_writes_nothing() {
+    let mut sim =
+        topology::build(&Layout::default(), "2026-11-21T10:00:00Z".parse().unwrap()).unwrap();
+    let revision = sim.api.store.revision();
+    sim.advance(Duration::from_secs(3600));
+    assert_eq!(sim.api.store.revision(), revision);
+}
+
+#[test]
+fn a_pod_goes_from_pending_to_running_and_away() {
+    let mut sim = cluster(0, 1);
+    create(&mut sim, &PODS, "default", pod("web", json!({})));
+    let mut stages = Vec::new();
+    sim.advance_until(Duration::from_secs(20), |sim| {
+        let pod = get(sim, &PODS, "default", "web");
+        let status = &pod["status"];
+        let waiting = &status["containerStatuses"][0]["state"]["waiting"]["reason"];
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or("-");
+        let stage = format!("{} {node} {}", status["phase"], waiting.as_str().unwrap_or("-"));
+        if stages.last() != Some(&stage) {
+            stages.push(stage);
+        }
+        false
+    });
+    assert_eq!(
+        stages,
+        [
+            "\"Pending\" - -",
+            "\"Pending\" worker-0 -",
+            "\"Pending\" worker-0 ContainerCreating",
+            "\"Running\" worker-0 -"
+        ]
+    );
+    let running = get(&sim, &PODS, "default", "web");
+    assert_eq!(condition(&running, "Ready"), "True");
+    assert!(running["status"]["podIP"].as_str().unwrap().starts_with("10.128."));
+    for reason in ["Scheduled", "Pulling", "Pulled", "Created", "Started"] {
+        assert_eq!(messages(&sim, reason).len(), 1, "{reason}");
+    }
+    let writer = writer(&sim);
+    sim.api.delete(writer, &PODS, "default", "web", &Default::default()).unwrap();
+    assert!(!get(&sim, &PODS, "default", "web")["metadata"]["deletionTimestamp"].is_null());
+    sim.advance(Duration::from_secs(5));
+    assert!(get(&sim, &PODS, "default", "web").is_null());
+}
+
+#[test]
+fn containers_end_and_restart_by_policy() {
+    for (policy, command, expected) in [
+        ("Never", json!(["sh", "-c", "sleep 5; exit 0"]), "Succeeded"),
+        ("Never", json!(["false"]), "Failed"),
+        ("OnFailure", json!(["true"]), "Succeeded"),
+        ("OnFailure", json!(["false"]), "Running"),
+        ("Always", json!(["true"]), "Running"),
+    ] {
+        let mut sim = cluster(0, 1);
+        let container = json!({"name": "main", "image": "busybox:1", "command": command});
+        let spec = json!({"restartPolicy": policy, "containers": [container]});
+        create(&mut sim, &PODS, "default", pod("job", spec));
+        sim.advance(Duration::from_secs(120));
+        assert_eq!(phase_of(&sim, "job"), expected, "{policy} {command}");
+        let status = &get(&sim, &PODS, "default", "job")["status"]["containerStatuses"][0];
+        let restarts = status["restartCount"].as_i64().unwrap();
+        assert_eq!(restarts > 1, expected == "Running", "{policy} {command}: {restarts}");
+    }
+}
+
+#[test]
+fn a_missing_handler_keeps_the_pod_from_starting() {
+    let mut sim = cluster(0, 1);
+    let class = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"},
+        "handler": "kata",
+    });
+    create(&mut sim, &RUNTIMECLASSES, "", class);
+    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
+    sim.advance(Duration::from_secs(15));
+    assert_eq!(phase_of(&sim, "vm"), "Pending");
+    let told = messages(&sim, "FailedCreatePodSandBox");
+    assert_eq!(told.len(), 1, "repetitions are counted: {told:?}");
+    assert!(
+        told[0].starts_with(
+            "Failed to create pod sandbox: rpc error: code = Unknown desc = \
+             failed to find runtime handler kata from runtime list map[crun:0x"
+        ),
+        "{told:?}"
+    );
+    // The handler comes with the next boot; the pod then starts by itself.
+    with_kata(&mut sim, "worker-0");
+    sim.advance(Duration::from_secs(10));
+    assert_eq!(phase_of(&sim, "vm"), "Running");
+}
+
+#[test]
+fn without_kvm_no_virtual_machine_starts() {
+    let mut sim = cluster(0, 1);
+    with_kata(&mut sim, "worker-0");
+    topology::set_fault(&mut sim, "worker-0", NodeFault::NoKvm).unwrap();
+    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
+    create(&mut sim, &PODS, "default", pod("plain", json!({})));
+    sim.advance(Duration::from_secs(10));
+    assert_eq!(
+        (phase_of(&sim, "vm"), phase_of(&sim, "plain")),
+        ("Pending".into(), "Running".into())
+    );
+    assert!(
+        messages(&sim, "FailedCreatePodSandBox")[0].contains("Could not access KVM kernel module")
+    );
+    topology::clear_fault(&mut sim, "worker-0", None).unwrap();
+    sim.advance(Duration::from_secs(60));
+    assert_eq!(phase_of(&sim, "vm"), "Running");
+}
+
+#[test]
+fn the_extension_comes_and_goes_with_a_boot() {
+    let mut sim = cluster(0, 1);
+    let drop_in = "/etc/crio/crio.conf.d/50-kata";
+    let before = sim.world.hosts["worker-0"].files.clone();
+    sim.world.hosts.get_mut("worker-0").unwrap().install_extension("sandboxed-containers");
+    assert!(!sim.world.hosts["worker-0"].files.contains_key(drop_in), "staged, not booted");
+    with_kata(&mut sim, "worker-0");
+    assert_eq!(
+        sim.world.hosts["worker-0"].files[drop_in],
+        "[crio.runtime.runtimes.kata]\n  runtime_path = \"/usr/bin/containerd-shim-kata-v2\"\n  \
+         runtime_type = \"vm\"\n  runtime_root = \"/run/vc\"\n  \
+         privileged_without_host_devices = true\n"
+    );
+    let handlers = get(&sim, &NODES, "", "worker-0")["status"]["runtimeHandlers"].clone();
+    assert!(handlers.as_array().unwrap().iter().any(|handler| handler["name"] == "kata"));
+    sim.world.hosts.get_mut("worker-0").unwrap().uninstall_extension("sandboxed-containers");
+    reboot(&mut sim, "worker-0", 60);
+    sim.advance(Duration::from_secs(61));
+    assert_eq!(sim.world.hosts["worker-0"].files, before);
+    let handlers = get(&sim, &NODES, "", "worker-0")["status"]["runtimeHandlers"].clone();
+    assert!(handlers.as_array().unwrap().iter().all(|handler| handler["name"] != "kata"));
+}
+
+#[test]
+fn a_reboot_is_seen_as_not_ready_then_unknown_then_ready() {
+    let mut sim = cluster(0, 1);
+    create(&mut sim, &PODS, "default", pod("stays", json!({})));
+    create(&mut sim, &PODS, "default", pod("ends", json!({"restartPolicy": "Never"})));
+    sim.advance(Duration::from_secs(10));
+    let before = get(&sim, &NODES, "", "worker-0");
+    reboot(&mut sim, "worker-0", 90);
+    let mut seen = Vec::new();
+    sim.advance_until(Duration::from_secs(120), |sim| {
+        let node = get(sim, &NODES, "", "worker-0");
+        let state = format!("{} {}", condition(&node, "Ready"), taints(&node).join(","));
+        if seen.last() != Some(&state) {
+            seen.push(state);
+        }
+        false
+    });
+    assert_eq!(
+        seen,
+        [
+            "True ",
+            "False ",
+            "False node.kubernetes.io/not-ready:NoSchedule,node.kubernetes.io/not-ready:NoExecute",
+            "Unknown node.kubernetes.io/not-ready:NoSchedule,node.kubernetes.io/not-ready:NoExecute",
+            "Unknown node.kubernetes.io/unreachable:NoSchedule,node.kubernetes.io/unreachable:NoExecute",
+            "True node.kubernetes.io/unreachable:NoSchedule,node.kubernetes.io/unreachable:NoExecute",
+            "True ",
+        ]
+    );
+    let after = get(&sim, &NODES, "", "worker-0");
+    assert_ne!(before["status"]["nodeInfo"]["bootID"], after["status"]["nodeInfo"]["bootID"]);
+    let pod = get(&sim, &PODS, "default", "stays");
+    assert_eq!(condition(&pod, "Ready"), "True");
+    let container = &pod["status"]["containerStatuses"][0];
+    assert_eq!(container["restartCount"], 1);
+    assert_eq!(container["lastState"]["terminated"]["exitCode"], 255);
+    assert_eq!(phase_of(&sim, "ends"), "Failed");
+}
+
+#[test]
+fn a_host_that_hangs_stays_down_until_the_fault_is_cleared() {
+    let mut sim = cluster(0, 2);
+    topology::set_fault(&mut sim, "worker-0", NodeFault::RebootHang).unwrap();
+    reboot(&mut sim, "worker-0", 60);
+    sim.advance(Duration::from_secs(3600));
+    assert_eq!(condition(&get(&sim, &NODES, "", "worker-0"), "Ready"), "Unknown");
+    topology::clear_fault(&mut sim, "worker-0", None).unwrap();
+    sim.advance(Duration::from_secs(1));
+    assert_eq!(condition(&get(&sim, &NODES, "", "worker-0"), "Ready"), "True");
+}
+
+#[test]
+fn pods_leave_an_unreachable_node_after_their_patience() {
+    let mut sim = cluster(0, 1);
+    let toleration = |seconds: Value| {
+        let mut toleration = json!({"key": "node.kubernetes.io/unreachable", "operator": "Exists",
+                                    "effect": "NoExecute"});
+        if !seconds.is_null() {
+            toleration["tolerationSeconds"] = seconds;
+        }
+        let mut other = toleration.clone();
+        other["key"] = json!("node.kubernetes.io/not-ready");
+        json!({"tolerations": [toleration, other]})
+    };
+    create(&mut sim, &PODS, "default", pod("brief", toleration(json!(60))));
+    create(&mut sim, &PODS, "default", pod("loyal", toleration(Value::Null)));
+    sim.advance(Duration::from_secs(10));
+    topology::set_fault(&mut sim, "worker-0", NodeFault::RebootHang).unwrap();
+    reboot(&mut sim, "worker-0", 60);
+    sim.advance(Duration::from_secs(50));
+    let deleting = |sim: &Simulation, name: &str| {
+        !get(sim, &PODS, "default", name)["metadata"]["deletionTimestamp"].is_null()
+    };
+    assert!(!deleting(&sim, "brief"));
+    sim.advance(Duration::from_secs(120));
+    assert!(deleting(&sim, "brief"));
+    assert!(!deleting(&sim, "loyal"));
+    topology::remove_node(&mut sim, "worker-0").unwrap();
+    sim.advance(Duration::from_secs(60));
+    assert!(sim.api.list(&PODS).is_empty(), "pods of a node that is gone are collected");
+}
+
+#[test]
+fn a_sandboxed_pod_has_a_kernel_and_processes_of_its_own() {
+    let mut sim = cluster(0, 1);
+    with_kata(&mut sim, "worker-0");
+    let limits = json!([{
+        "name": "main", "image": "tools:1", "command": ["sleep", "infinity"],
+        "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}},
+    }]);
+    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
+    let sized = json!({"runtimeClassName": "kata", "containers": limits});
+    create(&mut sim, &PODS, "default", pod("sized", sized));
+    create(&mut sim, &PODS, "default", pod("plain", json!({})));
+    sim.advance(Duration::from_secs(20));
+    let host = sim.world.hosts["worker-0"].clone();
+    let mut ask = |pod: &str, argv: &[&str]| exec(&mut sim, pod, argv).0;
+    let boot_id = "/proc/sys/kernel/random/boot_id";
+    assert_eq!(ask("plain", &["cat", boot_id]).trim(), host.boot_id);
+    assert_ne!(ask("vm", &["cat", boot_id]), ask("plain", &["cat", boot_id]));
+    assert_ne!(ask("vm", &["cat", boot_id]), ask("sized", &["cat", boot_id]));
+    let uptime = |text: String| text.split(' ').next().unwrap().parse::<f64>().unwrap();
+    let young = uptime(ask("vm", &["cat", "/proc/uptime"]));
+    assert!((10.0..20.0).contains(&young), "{young}");
+    assert!(uptime(ask("plain", &["cat", "/proc/uptime"])) > young);
+    assert_eq!(ask("plain", &["cat", "/proc/cmdline"]).trim(), host.cmdline);
+    let guest = ask("vm", &["cat", "/proc/cmdline"]);
+    assert!(guest.contains(" nr_cpus=4 ") && guest.contains("agent.log=debug"), "{guest}");
+    let cpus = ["sh", "-c", "cat /proc/cpuinfo | grep processor | wc -l"];
+    assert_eq!((ask("plain", &cpus), ask("vm", &cpus)), ("4\n".into(), "1\n".into()));
+    assert_eq!(ask("sized", &["nproc"]), "3\n");
+    assert_eq!(ask("vm", &["uname", "-r"]), ask("plain", &["uname", "-r"]));
+
+    let uid = get(&sim, &PODS, "default", "vm")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let id = host.sandboxes[&uid].id.clone();
+    assert_eq!(id.len(), 64);
+    let of_sandbox = |sim: &Simulation| -> Vec<String> {
+        let processes = sim.world.hosts["worker-0"].processes.values();
+        let mut names: Vec<_> = processes
+            .filter(|process| process.argv.iter().any(|word| word.contains(&id)))
+            .map(|process| process.argv[0].clone())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        of_sandbox(&sim),
+        ["/usr/bin/containerd-shim-kata-v2", "/usr/libexec/qemu-kiwi", "/usr/libexec/virtiofsd"]
+    );
+    let writer = writer(&sim);
+    sim.api.delete(writer, &PODS, "default", "vm", &Default::default()).unwrap();
+    sim.advance(Duration::from_secs(5));
+    assert!(of_sandbox(&sim).is_empty());
+}
+
+#[test]
+fn a_debug_pod_sees_the_host() {
+    let mut sim = cluster(0, 1);
+    with_kata(&mut sim, "worker-0");
+    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
+    let debug = json!({
+        "nodeName": "worker-0", "hostPID": true, "hostNetwork": true,
+        "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+        "containers": [{
+            "name": "debug", "image": "tools:1", "command": ["sh"],
+            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+            "securityContext": {"privileged": true},
+        }],
+    });
+    create(&mut sim, &PODS, "default", pod("debug", debug));
+    sim.advance(Duration::from_secs(20));
+    let drop_in = "etc/crio/crio.conf.d/50-kata";
+    let direct = exec(&mut sim, "debug", &["cat", &format!("/host/{drop_in}")]);
+    let chroot = exec(&mut sim, "debug", &["chroot", "/host", "cat", &format!("/{drop_in}")]);
+    assert_eq!(direct, chroot);
+    assert!(direct.0.starts_with("[crio.runtime.runtimes.kata]"), "{direct:?}");
+    let listed = exec(&mut sim, "debug", &["ls", "/host/etc/crio/crio.conf.d"]).0;
+    assert_eq!(listed, "00-default\n50-kata\n");
+    let qemu =
+        exec(&mut sim, "debug", &["sh", "-c", "ps -ef | grep qemu-kiwi | grep sandbox- | wc -l"]);
+    assert_eq!(qemu.0, "1\n");
+    let vm = get(&sim, &PODS, "default", "vm");
+    let container = vm["status"]["containerStatuses"][0]["containerID"].as_str().unwrap();
+    let container = container.strip_prefix("cri-o://").unwrap().to_owned();
+    let script = format!("crictl inspect {container} | grep sandboxID");
+    let inspected = exec(&mut sim, "debug", &["chroot", "/host", "sh", "-c", &script]).0;
+    let uid = vm["metadata"]["uid"].as_str().unwrap();
+    assert!(inspected.contains(&sim.world.hosts["worker-0"].sandboxes[uid].id), "{inspected}");
+    let pods = exec(&mut sim, "debug", &["chroot", "/host", "crictl", "pods"]).0;
+    assert!(pods.lines().any(|line| line.contains(" vm ") && line.ends_with("kata")), "{pods}");
+}
+
+#[test]
+fn commands_answer_as_far_as_there_is_a_model() {
+    let mut sim = cluster(0, 1);
+    create(&mut sim, &PODS, "default", pod("web", json!({})));
+    sim.advance(Duration::from_secs(10));
+    for (script, stdout, code) in [
+        ("echo one; echo two", "one\ntwo\n", 0),
+        ("false && echo no || echo yes", "yes\n", 0),
+        ("echo \"$HOSTNAME\" 'a  b'", "web a  b\n", 0),
+        ("cat /nowhere 2>/dev/null; echo $HOME", "/root\n", 0),
+        ("exit 3", "", 3),
+        ("echo a | tr a b", "", 127),
+        ("sleep 1 &", "", 2),
+    ] {
+        let (out, _, got) = exec(&mut sim, "web", &["sh", "-c", script]);
+        assert_eq!((out.as_str(), got), (stdout, code), "{script}");
+    }
+    let (_, err, code) = exec(&mut sim, "web", &["vim"]);
+    assert_eq!(code, 127);
+    assert!(err.starts_with("exec: \"vim\": executable file not found in $PATH\n"), "{err}");
+    assert!(err.contains("the pod is simulated"), "{err}");
+}
+
+#[test]
+fn nodes_join_and_leave_at_run_time() {
+    let mut sim = cluster(0, 1);
+    topology::add_node(&mut sim, "worker-9", topology::Role::Worker).unwrap();
+    assert!(topology::add_node(&mut sim, "worker-9", topology::Role::Worker).is_err());
+    assert!(topology::add_node(&mut sim, "Bad_Name", topology::Role::Worker).is_err());
+    sim.advance(Duration::from_secs(1));
+    let node = get(&sim, &NODES, "", "worker-9");
+    assert_eq!(condition(&node, "Ready"), "True");
+    assert!(taints(&node).is_empty(), "{node}");
+    topology::remove_node(&mut sim, "worker-9").unwrap();
+    assert!(topology::remove_node(&mut sim, "worker-9").is_err());
+    sim.advance(Duration::from_secs(60));
+    assert!(get(&sim, &NODES, "", "worker-9").is_null());
+}
+
+#[test]
+fn faults_are_named_as_the_command_line_names_them() {
+    for text in [
+        "no-kvm",
+        "drain-blocked",
+        "reboot-hang",
+        "handler-missing",
+        "slow-boot=10x",
+        "install-fails=no package",
+        "not-ready",
+    ] {
+        assert_eq!(text.parse::<NodeFault>().unwrap().to_string(), text);
+    }
+    for text in ["", "no-such", "slow-boot=0", "slow-boot=x"] {
+        assert!(text.parse::<NodeFault>().is_err(), "{text}");
+    }
+}
