@@ -1,17 +1,12 @@
 //! What a fresh OpenShift cluster has of the Machine Config Operator: CRDs, base configuration, pools.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::names::{API_VERSION, CONTROLLER_VERSION, GENERATED_BY, NAMESPACE, ROLE};
+use crate::Simulation;
 use crate::api::ApiError;
-use crate::api::registry::{CustomDef, ResourceDef};
-use crate::api::schema::Structural;
 use crate::api::server::Writer;
 use crate::resource::{CONFIGMAPS, CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NAMESPACES};
-use crate::{Resource, Simulation};
 
 /// The ConfigMap in which a release names its operating system images.
 pub const OS_IMAGE_CONFIG_MAP: &str = "machine-config-osimageurl";
@@ -78,34 +73,7 @@ fn create_crd(simulation: &mut Simulation, text: &str) -> Result<(), ApiError> {
     let crd: Value = serde_saphyr::from_str(text)
         .map_err(|error| unreadable(format!("an embedded CRD is not YAML: {error}")))?;
     let writer = Writer { manager: MANAGER, now: simulation.now() };
-    simulation.api.create(writer, &CRDS, "", crd.clone())?;
-    let spec = &crd["spec"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let resource = Resource::dynamic(text(&spec["group"]), text(&spec["names"]["plural"]));
-    if simulation.api.registry.get(&resource).is_some() {
-        return Ok(());
-    }
-    let version = &spec["versions"][0];
-    let schema = Structural::parse(&version["schema"]["openAPIV3Schema"])
-        .map_err(|errors| unreadable(format!("an embedded CRD has a bad schema: {errors:?}")))?;
-    let names = &spec["names"];
-    let columns = version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default();
-    let short_names =
-        super::merge::strings(&names["shortNames"]).map(|name| Cow::Owned(name.to_owned()));
-    simulation.api.registry.insert(ResourceDef {
-        resource,
-        version: Cow::Owned(text(&version["name"])),
-        kind: Cow::Owned(text(&names["kind"])),
-        list_kind: Cow::Owned(text(&names["listKind"])),
-        singular: Cow::Owned(text(&names["singular"])),
-        namespaced: false,
-        short_names: short_names.collect(),
-        categories: Vec::new(),
-        status: version["subresources"].get("status").is_some(),
-        scale: None,
-        generation: true,
-        custom: Some(Arc::new(CustomDef { schema, columns, selectable_fields: Vec::new() })),
-    });
+    simulation.api.create(writer, &CRDS, "", crd)?;
     Ok(())
 }
 

@@ -211,3 +211,125 @@ fn degraded_conditions<'a>(
     let value = if degraded > 0 || render { "True" } else { "False" };
     set_condition(status, "Degraded", value, "", &message, now);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00.7Z".parse().unwrap()
+    }
+
+    fn node(current: &str, desired: &str, state: &str, ready: bool, cordoned: bool) -> Value {
+        json!({
+            "metadata": {"name": "n", "annotations": {
+                (CURRENT_CONFIG): current, (DESIRED_CONFIG): desired, (STATE): state}},
+            "spec": {"unschedulable": cordoned},
+            "status": {"conditions": [
+                {"type": "Ready", "status": if ready { "True" } else { "False" }}]},
+        })
+    }
+
+    /// Rule 5: whole seconds, the end of the list, and a time that follows the status only.
+    #[test]
+    fn a_condition_that_changes_moves_to_the_end() {
+        let mut status = json!({});
+        let kinds = |status: &Value| -> Vec<String> {
+            status["conditions"].as_array().unwrap().iter().map(|c| c["type"].to_string()).collect()
+        };
+        set_condition(&mut status, "A", "True", "", "", now());
+        set_condition(&mut status, "B", "True", "", "", now());
+        assert_eq!(status["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        let later = now() + jiff::SignedDuration::from_secs(9);
+        set_condition(&mut status, "A", "True", "", "", later);
+        assert_eq!(kinds(&status), ["\"A\"", "\"B\""], "nothing changed");
+        set_condition(&mut status, "A", "True", "", "new", later);
+        assert_eq!(kinds(&status), ["\"B\"", "\"A\""]);
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        set_condition(&mut status, "A", "False", "", "new", later);
+        assert_eq!(status["conditions"][1]["lastTransitionTime"], "2026-01-01T00:00:09Z");
+    }
+
+    /// Rule 9, for one node of a pool whose configuration is `b`: updated, ready, unavailable,
+    /// degraded.
+    #[test]
+    fn each_state_of_a_node_is_counted_in_its_way() {
+        let pool = json!({"spec": {"configuration": {"name": "b"}}});
+        for (state, expected) in [
+            (("b", "b", "Done", true, false), [1, 1, 0, 0]),
+            (("b", "b", "Done", false, false), [1, 0, 1, 0]),
+            (("b", "b", "Done", true, true), [1, 0, 1, 0]),
+            (("a", "a", "Done", true, false), [0, 0, 0, 0]),
+            (("a", "b", "Done", true, false), [0, 0, 1, 0]),
+            (("a", "b", "Working", true, false), [0, 0, 1, 0]),
+            (("a", "b", "Degraded", true, false), [0, 0, 0, 1]),
+            (("a", "b", "Degraded", true, true), [0, 0, 1, 1]),
+            (("a", "b", "Unreconcilable", true, false), [0, 0, 0, 1]),
+            (("b", "b", "Degraded", true, false), [0, 0, 1, 1]),
+            (("", "", "", false, false), [0, 0, 1, 0]),
+        ] {
+            let (current, desired, word, ready, cordoned) = state;
+            let nodes = [Arc::new(node(current, desired, word, ready, cordoned))];
+            let status = compute(&pool, &nodes, |_| None, now());
+            let counts = ["updated", "ready", "unavailable", "degraded"]
+                .map(|count| status[format!("{count}MachineCount")].as_u64().unwrap());
+            assert_eq!(counts, expected, "{state:?}");
+            let updated =
+                condition(&json!({"status": status}), "Updated").unwrap()["status"] == "True";
+            assert_eq!(updated, expected == [1, 1, 0, 0], "{state:?}");
+        }
+    }
+
+    /// Rule 7: a pool without nodes is updated.
+    #[test]
+    fn no_node_is_all_nodes() {
+        let pool = json!({"metadata": {"generation": 3}, "spec": {"configuration": {"name": "b"}}});
+        let status = compute(&pool, &[], |_| None, now());
+        assert_eq!(status["configuration"]["name"], "b");
+        assert_eq!(status["conditions"][0]["status"], "True");
+        assert_eq!(status["observedGeneration"], 3);
+    }
+
+    #[test]
+    fn limits_are_numbers_or_percentages() {
+        for (value, nodes, expected) in [
+            (Value::Null, 9, Some(1)),
+            (json!(3), 9, Some(3)),
+            (json!(0), 9, Some(1)),
+            (json!("30%"), 10, Some(3)),
+            (json!("33%"), 10, Some(3)),
+            (json!("10%"), 3, Some(1)),
+            (json!("100%"), 3, Some(3)),
+            (json!("3"), 9, None),
+            (json!("x%"), 9, None),
+            (json!(-1), 9, None),
+        ] {
+            let pool = json!({"spec": {"maxUnavailable": value}});
+            assert_eq!(max_unavailable(&pool, nodes), expected, "{value}");
+        }
+    }
+
+    /// Rule 14: what is unavailable or failing uses the capacity up, and a cordoned node waits.
+    #[test]
+    fn capacity_limits_the_candidates() {
+        let pool = json!({"spec": {"configuration": {"name": "b"}}});
+        let waiting = || node("a", "a", "Done", true, false);
+        for (others, capacity, expected) in [
+            (vec![], 1, 1),
+            (vec![], 2, 2),
+            (vec![node("a", "b", "Working", true, false)], 1, 0),
+            (vec![node("b", "b", "Done", false, false)], 1, 0),
+            (vec![node("a", "b", "Degraded", true, false)], 1, 0),
+            (vec![node("a", "b", "Degraded", true, true)], 2, 0),
+            (vec![node("a", "b", "Degraded", true, true)], 3, 1),
+            (vec![node("a", "c", "Degraded", true, true)], 1, 0),
+            (vec![node("a", "c", "Degraded", true, false)], 3, 3),
+            (vec![node("b", "b", "Done", true, false)], 1, 1),
+        ] {
+            let case = format!("{others:?} {capacity}");
+            let nodes: Vec<_> =
+                others.into_iter().chain([waiting(), waiting()]).map(Arc::new).collect();
+            assert_eq!(candidates(&pool, &nodes, capacity).len(), expected, "{case}");
+        }
+    }
+}

@@ -410,3 +410,21 @@ fn speed_shortens_everything() {
     assert_eq!(cluster.condition("worker", "Updated"), "True");
     assert!(cluster.sim.world.hosts["worker-0"].extensions.contains("usbguard"));
 }
+
+/// A thousand nodes are told what to run within one sync each, and the whole pool is counted.
+#[test]
+fn a_thousand_nodes() {
+    let mut cluster = Cluster::empty(Timing::recorded());
+    cluster.patch(&MACHINECONFIGPOOLS, "worker", &json!({"spec": {"maxUnavailable": "25%"}}));
+    cluster.advance(20);
+    for index in 0..1_000 {
+        cluster.register(&format!("worker-{index:04}"), &["worker"], None);
+    }
+    cluster.advance(60);
+    assert_eq!(cluster.counts("worker"), "1000/1000/1000/0/0");
+    cluster.change_base("00-worker");
+    cluster.advance(16);
+    assert_eq!(cluster.counts("worker"), "1000/0/0/250/0");
+    cluster.advance(200);
+    assert_eq!(cluster.counts("worker"), "1000/1000/1000/0/0");
+}
