@@ -92,6 +92,13 @@ fn meta(sim: &mut Simulation, request: &Request, route: &Route) -> Result<Respon
         Route::Group(group) => discovery::group(registry, group),
         Route::Resources { group, version } => discovery::resources(registry, group, version),
         Route::OpenApiIndex => Some(openapi_index(sim)),
+        Route::OpenApiV2 => {
+            return Ok(Response::Full(with_type(
+                200,
+                Bytes::from_static(OPENAPI_V2),
+                "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+            )));
+        }
         Route::OpenApi { group, version } => {
             return Ok(match sim.frontend.openapi(&sim.api.registry, group, version) {
                 Some(document) => Response::Full(with_type(200, document, "application/json")),
@@ -108,6 +115,12 @@ fn meta(sim: &mut Simulation, request: &Request, route: &Route) -> Result<Respon
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     Ok(Response::Full(response))
 }
+
+/// An OpenAPI v2 document without content, in protobuf: version `2.0` and a title.
+///
+/// kubectl asks for it when it meets a kind that the v3 documents lack; without one it reports that
+/// instead of the missing CRD.
+const OPENAPI_V2: &[u8] = b"\x0a\x032.0\x12\x0b\x0a\x09simulated";
 
 fn version() -> Value {
     json!({

@@ -30,6 +30,8 @@ pub enum Route {
         /// The version.
         version: String,
     },
+    /// `/openapi/v2`
+    OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`
@@ -82,6 +84,7 @@ impl Route {
             ["apis", group, version] => {
                 Self::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
             }
+            ["openapi", "v2"] => Self::OpenApiV2,
             ["openapi", "v3"] => Self::OpenApiIndex,
             ["openapi", "v3", "api", version] => {
                 Self::OpenApi { group: String::new(), version: (*version).to_owned() }

@@ -19,7 +19,12 @@ pub fn answer(api: &ApiServer, kind: &str, group: &str, body: &Value, user: &Use
     let spec = &body["spec"];
     review["status"] = match kind {
         "SelfSubjectReview" => json!({"userInfo": user.to_info()}),
-        "TokenReview" => json!({"authenticated": true, "user": user.to_info()}),
+        "TokenReview" => match User::of_token(spec["token"].as_str().unwrap_or_default()) {
+            Some(user) => json!({"authenticated": true, "user": user.to_info()}),
+            None => {
+                json!({"user": {}, "error": "the simulated API server did not give out this token"})
+            }
+        },
         "SelfSubjectRulesReview" => {
             super::rbac::rules(api, user, spec["namespace"].as_str().unwrap_or_default())
         }
@@ -38,7 +43,7 @@ fn decision(api: &ApiServer, user: &User, spec: &Value) -> Value {
     }
 }
 
-/// Answers a TokenRequest with a token that looks like a JWT and is worth nothing.
+/// Answers a TokenRequest with a token that looks like a JWT and names the service account, unsigned.
 pub fn token(namespace: &str, name: &str, body: &Value, now: Timestamp) -> Value {
     let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
     let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);

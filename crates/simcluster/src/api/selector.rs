@@ -2,6 +2,7 @@
 //!
 //! They only look at objects; which objects are asked is decided elsewhere.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -220,20 +221,20 @@ impl FieldSelector {
 }
 
 /// The text by which a field selector sees a field; absent fields are empty.
-fn field_text(object: &Value, path: &str) -> String {
+fn field_text<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     // The one field that is known under a name that is not its path.
     let path = if path == "source" { "source.component" } else { path };
     let value = path.split('.').fold(object, |value, key| &value[key]);
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => Cow::Borrowed(text),
         Value::Null if matches!(path, "spec.unschedulable" | "spec.hostNetwork") => {
-            "false".to_owned()
+            Cow::Borrowed("false")
         }
-        Value::Null => String::new(),
+        Value::Null => Cow::Borrowed(""),
         Value::Array(items) => {
-            items.first().and_then(|item| item["ip"].as_str()).unwrap_or_default().to_owned()
+            Cow::Borrowed(items.first().and_then(|item| item["ip"].as_str()).unwrap_or_default())
         }
-        other => other.to_string(),
+        other => Cow::Owned(other.to_string()),
     }
 }
 

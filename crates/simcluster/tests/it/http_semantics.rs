@@ -228,6 +228,30 @@ fn impersonated_users_need_rules() {
 }
 
 #[test]
+fn tokens_stand_for_their_service_accounts() {
+    let mut server = Server::new();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let accounts = "/api/v1/namespaces/other/serviceaccounts";
+    assert_eq!(server.post(accounts, &account).0, 201);
+    let (code, request) = server.post(&format!("{accounts}/robot/token"), &json!({"spec": {}}));
+    assert_eq!((code, &request["kind"]), (201, &json!("TokenRequest")));
+    let bearer = format!("Bearer {}", request["status"]["token"].as_str().unwrap());
+    let robot = [("authorization", bearer.as_str())];
+    assert_eq!(server.get("/api/v1/nodes", &robot).0, 403);
+
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "robot"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "other", "name": "robot"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(server.post(bindings, &binding).0, 201);
+    assert_eq!(server.get("/api/v1/nodes", &robot).0, 200);
+}
+
+#[test]
 fn both_views_of_events_show_the_same_events() {
     let mut server = Server::new();
     let event = json!({
