@@ -2,6 +2,8 @@
 //!
 //! It puts controllers together in one fixed order; what they do is theirs.
 
+mod control;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -104,11 +106,15 @@ pub fn add_controllers(simulation: &mut Simulation) {
     simulation.add_controller(Box::new(Kubelets::default()));
     simulation.add_controller(Box::new(NodeLifecycle::default()));
     simulation.add_controller(Box::new(Scheduler::default()));
-    simulation.add_controller(Box::new(Disruption::default()));
+    simulation.add_controller(Box::new(Disruption));
     simulation.add_controller(Box::new(ReplicaSets::default()));
     simulation.add_controller(Box::new(Deployments::default()));
     simulation.add_controller(Box::new(DaemonSets::default()));
     simulation.add_controller(Box::new(Jobs::default()));
+    for controller in crate::controllers::all() {
+        simulation.add_controller(controller);
+    }
+    simulation.frontend.register("nodes", control::nodes);
     simulation.frontend.exec = Some(crate::node::exec::exec);
     simulation.frontend.logs = Some(crate::node::exec::logs);
 }

@@ -4,9 +4,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simcluster::api::frontend::ExecRequest;
+use simcluster::api::frontend::{ControlRequest, ExecRequest, control};
+use simcluster::api::request::Query;
 use simcluster::api::server::Writer;
-use simcluster::resource::{EVENTS, NODES, PODS, RUNTIMECLASSES};
+use simcluster::resource::{
+    DAEMONSETS, EVENTS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES,
+};
 use simcluster::topology::{self, Layout};
 use simcluster::world::{NodeFault, Platform};
 use simcluster::{Resource, Simulation};
@@ -38,13 +41,15 @@ pub(crate) fn pod(name: &str, spec: Value) -> Value {
             {"name": "main", "image": "quay.io/example/tools:1", "command": ["sleep", "infinity"]},
         ]},
     });
-    json_merge(&mut pod["spec"], spec);
+    pod["spec"].as_object_mut().unwrap().append(&mut fields(spec));
     pod
 }
 
-fn json_merge(to: &mut Value, from: Value) {
-    for (key, value) in from.as_object().unwrap() {
-        to[key] = value.clone();
+/// The fields of an object that is one.
+pub(crate) fn fields(object: Value) -> serde_json::Map<String, Value> {
+    match object {
+        Value::Object(fields) => fields,
+        other => panic!("not an object: {other}"),
     }
 }
 
@@ -486,6 +491,113 @@ fn nodes_join_and_leave_at_run_time() {
     assert!(topology::remove_node(&mut sim, "worker-9").is_err());
     sim.advance(Duration::from_secs(60));
     assert!(get(&sim, &NODES, "", "worker-9").is_null());
+}
+
+#[test]
+fn the_machine_config_operator_brings_the_handler_and_takes_it_away() {
+    let mut sim =
+        topology::build(&Layout::default(), "2026-11-21T10:00:00Z".parse().unwrap()).unwrap();
+    let role = "machineconfiguration.openshift.io/role";
+    let agent = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"containers": [{"name": "main", "image": "agent:1"}]},
+            },
+        },
+    });
+    create(&mut sim, &DAEMONSETS, "default", agent);
+    create(&mut sim, &PODS, "default", pod("alone", json!({"nodeName": "worker-0"})));
+    sim.advance(Duration::from_secs(20));
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "50-enable-sandboxed-containers-extension",
+                     "labels": {(role): "kata-oc"}},
+        "spec": {"config": {"ignition": {"version": "3.2.0"}}, "extensions": ["sandboxed-containers"]},
+    });
+    let pool = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "kata-oc"},
+        "spec": {
+            "machineConfigSelector": {"matchExpressions": [
+                {"key": role, "operator": "In", "values": ["kata-oc", "worker"]},
+            ]},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/kata-oc": ""}},
+        },
+    });
+    create(&mut sim, &MACHINECONFIGS, "", config);
+    create(&mut sim, &MACHINECONFIGPOOLS, "", pool);
+    let label = |sim: &mut Simulation, value: Value| {
+        let patch = json!({"metadata": {"labels": {"node-role.kubernetes.io/kata-oc": value}}});
+        let writer = writer(sim);
+        sim.api.merge(writer, &NODES, "", "worker-0", &patch).unwrap();
+    };
+    let handlers = |sim: &Simulation| {
+        let node = get(sim, &NODES, "", "worker-0");
+        let list = node["status"]["runtimeHandlers"].as_array().unwrap().clone();
+        list.iter().any(|handler| handler["name"] == "kata")
+    };
+    let settled = |sim: &Simulation| {
+        let node = get(sim, &NODES, "", "worker-0");
+        let note = |key: &str| {
+            node["metadata"]["annotations"][format!("machineconfiguration.openshift.io/{key}")]
+                .clone()
+        };
+        note("state") == "Done"
+            && note("currentConfig") == note("desiredConfig")
+            && node["spec"]["unschedulable"] != true
+            && condition(&node, "Ready") == "True"
+    };
+    let boot_id = sim.world.hosts["worker-0"].boot_id.clone();
+    label(&mut sim, json!(""));
+    assert!(sim.advance_until(Duration::from_secs(1800), |sim| handlers(sim) && settled(sim)));
+    assert_ne!(sim.world.hosts["worker-0"].boot_id, boot_id);
+    sim.advance(Duration::from_secs(60));
+    assert!(get(&sim, &PODS, "default", "alone").is_null(), "evicted by the drain");
+    let agents = sim.api.list(&PODS);
+    let here: Vec<_> = agents.iter().filter(|pod| pod["spec"]["nodeName"] == "worker-0").collect();
+    assert_eq!(here.len(), 1);
+    assert_eq!(here[0]["status"]["containerStatuses"][0]["restartCount"], 1, "not drained");
+    assert_eq!(condition(here[0], "Ready"), "True");
+    label(&mut sim, Value::Null);
+    assert!(sim.advance_until(Duration::from_secs(1800), |sim| !handlers(sim) && settled(sim)));
+    let left = |file: &&String| file.contains("kata");
+    let files = sim.world.hosts["worker-0"].files.keys();
+    assert_eq!(files.filter(left).collect::<Vec<_>>(), Vec::<&String>::new());
+    sim.advance(Duration::from_secs(120));
+    let revision = sim.api.store.revision();
+    sim.advance(Duration::from_secs(1800));
+    assert_eq!(sim.api.store.revision(), revision, "at rest again");
+}
+
+#[test]
+fn the_control_endpoint_changes_hosts() {
+    let mut sim = cluster(0, 1);
+    let mut ask = |method: http::Method, path: &str, body: Value| {
+        let request = ControlRequest { method, path: path.into(), query: Query::default(), body };
+        control(&mut sim, "nodes", &request)
+    };
+    let added = ask(http::Method::POST, "", json!({"name": "extra"})).unwrap();
+    assert_eq!(added["nodes"].as_array().unwrap().len(), 2);
+    let faulty = ask(http::Method::POST, "extra/faults", json!({"fault": "no-kvm"})).unwrap();
+    assert_eq!(faulty["nodes"][0]["faults"], json!(["no-kvm"]));
+    let sound = ask(http::Method::DELETE, "extra/faults", Value::Null).unwrap();
+    assert_eq!(sound["nodes"][0]["faults"], json!([]));
+    for (method, path, body, code) in [
+        (http::Method::POST, "", json!({}), 400),
+        (http::Method::POST, "", json!({"name": "extra"}), 409),
+        (http::Method::POST, "extra/faults", json!({"fault": "bad"}), 400),
+        (http::Method::POST, "nobody/faults", json!({"fault": "no-kvm"}), 404),
+        (http::Method::DELETE, "nobody", Value::Null, 404),
+        (http::Method::PUT, "", Value::Null, 400),
+    ] {
+        let error = ask(method.clone(), path, body.clone()).unwrap_err();
+        assert_eq!(error.code, code, "{method} {path} {body}: {error}");
+    }
+    let rest = ask(http::Method::DELETE, "extra", Value::Null).unwrap();
+    assert_eq!(rest["nodes"].as_array().unwrap().len(), 1);
 }
 
 #[test]

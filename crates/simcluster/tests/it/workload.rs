@@ -11,7 +11,7 @@ use simcluster::topology::{self, Role};
 use simcluster::workload::scheduler::request;
 use simcluster::{Resource, Simulation};
 
-use crate::nodes::{cluster, condition, create, get, messages, pod, writer};
+use crate::nodes::{cluster, condition, create, fields, get, messages, pod, writer};
 
 fn template(app: &str) -> Value {
     json!({
@@ -25,15 +25,13 @@ fn workload(kind: &str, version: &str, name: &str, spec: Value) -> Value {
         "apiVersion": version, "kind": kind, "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(name)},
     });
-    for (key, value) in spec.as_object().unwrap() {
-        object["spec"][key] = value.clone();
-    }
+    object["spec"].as_object_mut().unwrap().append(&mut fields(spec));
     object
 }
 
-fn merge(sim: &mut Simulation, resource: &Resource, namespace: &str, name: &str, patch: Value) {
+fn merge(sim: &mut Simulation, resource: &Resource, namespace: &str, name: &str, patch: &Value) {
     let writer = writer(sim);
-    sim.api.merge(writer, resource, namespace, name, &patch).unwrap();
+    sim.api.merge(writer, resource, namespace, name, patch).unwrap();
 }
 
 fn pods(sim: &Simulation) -> Vec<Value> {
@@ -67,7 +65,7 @@ fn a_pod_that_fits_nowhere_says_why() {
         ),
     ] {
         let mut sim = cluster(1, 2);
-        merge(&mut sim, &NODES, "", "worker-1", json!({"spec": {"unschedulable": true}}));
+        merge(&mut sim, &NODES, "", "worker-1", &json!({"spec": {"unschedulable": true}}));
         let first =
             json!([{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]);
         create(&mut sim, &PODS, "default", pod("first", json!({"containers": first})));
@@ -89,7 +87,7 @@ fn a_pod_that_fits_nowhere_says_why() {
             &NODES,
             "",
             "worker-1",
-            json!({
+            &json!({
                 "spec": {"unschedulable": null}, "metadata": {"labels": {"kata": "true"}},
             }),
         );
@@ -139,7 +137,7 @@ fn a_deployment_rolls_from_one_set_to_the_next() {
         &DEPLOYMENTS,
         "default",
         "web",
-        json!({
+        &json!({
             "spec": {"template": {"spec": {"containers": image}}},
         }),
     );
@@ -159,7 +157,7 @@ fn a_deployment_rolls_from_one_set_to_the_next() {
         .collect();
     assert_eq!(images, ["app:2"; 4]);
     assert_eq!(sim.api.list(&REPLICASETS).len(), 2);
-    merge(&mut sim, &DEPLOYMENTS, "default", "web", json!({"spec": {"replicas": 1}}));
+    merge(&mut sim, &DEPLOYMENTS, "default", "web", &json!({"spec": {"replicas": 1}}));
     sim.advance(Duration::from_secs(20));
     assert_eq!(pods(&sim).len(), 1);
     let revision = sim.api.store.revision();
@@ -174,7 +172,7 @@ fn condition_or(pod: &Value, kind: &str) -> bool {
 #[test]
 fn a_daemon_set_runs_on_cordoned_and_on_new_nodes() {
     let mut sim = cluster(1, 2);
-    merge(&mut sim, &NODES, "", "worker-1", json!({"spec": {"unschedulable": true}}));
+    merge(&mut sim, &NODES, "", "worker-1", &json!({"spec": {"unschedulable": true}}));
     create(&mut sim, &DAEMONSETS, "default", workload("DaemonSet", "apps/v1", "agent", json!({})));
     sim.advance(Duration::from_secs(20));
     assert_eq!(nodes_of(&pods(&sim)), ["worker-0", "worker-1"], "not on the tainted node");
@@ -280,7 +278,7 @@ proptest! {
                 spec["taints"] = json!([{"key": "reserved", "effect": "NoSchedule"}]);
             }
             let patch = json!({"metadata": {"labels": {"zone": zone.to_string()}}, "spec": spec});
-            merge(&mut sim, &NODES, "", &format!("worker-{index}"), patch);
+            merge(&mut sim, &NODES, "", &format!("worker-{index}"), &patch);
         }
         sim.advance(Duration::from_secs(1));
         for (index, wish) in wanted.iter().enumerate() {

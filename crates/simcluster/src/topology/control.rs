@@ -1,0 +1,87 @@
+//! `/sim/v1/nodes`: hosts and their faults, for `kata-sim node` and `kata-sim fault`.
+//!
+//! | request | does |
+//! |---|---|
+//! | `GET nodes` | lists the hosts |
+//! | `POST nodes` with `{"name", "role"}` | adds a host; the role is `worker` (default), `control-plane` or `compact` |
+//! | `DELETE nodes/NAME` | takes a host away |
+//! | `POST nodes/NAME/faults` with `{"fault"}` | makes something go wrong |
+//! | `DELETE nodes/NAME/faults`, or with `{"fault"}` | makes the host sound again, of all faults or of one |
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{Role, add_node, clear_fault, remove_node, set_fault};
+use crate::Simulation;
+use crate::api::ApiError;
+use crate::api::frontend::ControlRequest;
+use crate::world::{Host, NodeFault, Power};
+
+/// Answers a request to `/sim/v1/nodes`.
+///
+/// # Errors
+/// `400` for what cannot be understood, and what adding or removing refuses.
+pub(super) fn nodes(
+    simulation: &mut Simulation,
+    request: &ControlRequest,
+) -> Result<Value, ApiError> {
+    let parts: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+    match (parts.as_slice(), &request.method) {
+        ([], &Method::GET) => {}
+        ([], &Method::POST) => {
+            let name = text(&request.body, "name")?;
+            let role = match request.body["role"].as_str().unwrap_or("worker") {
+                "worker" => Role::Worker,
+                "control-plane" => Role::ControlPlane,
+                "compact" => Role::Compact,
+                role => {
+                    return Err(bad(format!(
+                        "role {role:?}: give worker, control-plane or compact"
+                    )));
+                }
+            };
+            add_node(simulation, name, role)?;
+        }
+        ([name], &Method::DELETE) => remove_node(simulation, name)?,
+        ([name, "faults"], &Method::POST) => {
+            let fault = text(&request.body, "fault")?.parse().map_err(bad)?;
+            set_fault(simulation, name, fault)?;
+        }
+        ([name, "faults"], &Method::DELETE) => {
+            let fault: Option<NodeFault> = match request.body["fault"].as_str() {
+                Some(fault) => Some(fault.parse().map_err(bad)?),
+                None => None,
+            };
+            clear_fault(simulation, name, fault.as_ref())?;
+        }
+        _ => {
+            return Err(bad("there are GET and POST nodes, DELETE nodes/NAME, \
+                 POST and DELETE nodes/NAME/faults"
+                .to_owned()));
+        }
+    }
+    let hosts = simulation.world.hosts.iter();
+    Ok(json!({"nodes": hosts.map(|(name, host)| describe(name, host)).collect::<Vec<_>>()}))
+}
+
+fn bad(why: String) -> ApiError {
+    ApiError::new(400, "BadRequest", why)
+}
+
+fn text<'a>(body: &'a Value, field: &str) -> Result<&'a str, ApiError> {
+    let value = body[field].as_str().filter(|value| !value.is_empty());
+    value.ok_or_else(|| bad(format!("the body lacks {field:?}")))
+}
+
+fn describe(name: &str, host: &Host) -> Value {
+    let power = match host.power {
+        Power::On => "On",
+        Power::Rebooting { .. } => "Rebooting",
+        Power::Off => "Off",
+    };
+    let faults: Vec<String> = host.faults.iter().map(ToString::to_string).collect();
+    json!({
+        "name": name, "power": power, "bootID": host.boot_id, "faults": faults,
+        "extensions": host.extensions, "sandboxes": host.sandboxes.len(),
+    })
+}
