@@ -82,12 +82,11 @@ fn of_config(
     let changed = |from: &[String], to: &[String]| -> Vec<String> {
         to.iter().filter(|name| !from.contains(name)).cloned().collect()
     };
-    let at = status
-        .status
-        .conditions
-        .first()
-        .map(|condition| condition.last_transition_time.0.to_string())
-        .unwrap_or_default();
+    // What was before, so that a class that is made again is told again.
+    let before = previous.into_iter().flat_map(|status| &status.conditions);
+    let at: Vec<String> =
+        before.map(|condition| condition.last_transition_time.0.to_string()).collect();
+    let at = at.join("/");
     for (names, reason, what) in [
         (changed(old, new), "RuntimeClassCreated", "pods can name it"),
         (changed(new, old), "RuntimeClassRemoved", "pods cannot name it any more"),
@@ -127,10 +126,13 @@ fn of_config(
             (conditions::DELETION_BLOCKED, "True") => true,
             _ => false,
         };
-        if same || !told {
+        let code = Code::ALL.iter().find(|code| code.entry().reason == condition.reason);
+        // What is about a node is told with the node.
+        let of_node = condition.type_ == conditions::READY
+            && code.is_some_and(|code| code.entry().code.starts_with("KATA2"));
+        if same || !told || of_node {
             continue;
         }
-        let code = Code::ALL.iter().find(|code| code.entry().reason == condition.reason);
         events.push(event(
             &status.config,
             None,

@@ -210,16 +210,15 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
     let all_ready = wanted > 0 && view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let existing = existing_classes(view);
     let classes_exist = view.runtimes.iter().all(|runtime| existing.contains(&runtime.name));
-    let ready = !view.deleting && all_ready && classes_exist;
+    // With a selector that cannot be evaluated the spec is not acted on, whatever the nodes are.
+    let understood = report.findings.iter().all(|finding| finding.code != Code::InvalidSelector);
+    let ready = !view.deleting && all_ready && classes_exist && understood;
     let ours = |node: &NodeView<'_>| {
         !node.wanted
             || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
-            || (node.phase == Phase::Ready && !node.verified)
+            || (node.phase == Phase::Ready && !node.verified && joins(node))
     };
-    let pending = view.deleting
-        || view.nodes.iter().any(ours)
-        || (all_ready && !classes_exist)
-        || (wanted > 0 && !ready && view.nodes.iter().all(|node| node.phase == Phase::Ready));
+    let pending = view.deleting || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
     let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
         || planned.iter().any(|step| step.action.object().kind != Kind::KataNode);
     let worst = report.findings.iter().find(|finding| {
@@ -247,6 +246,12 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
         worst: worst.filter(|_| !ready),
         classes_exist,
     }
+}
+
+/// Whether the node comes from an installation, and not back from something else.
+fn joins(node: &NodeView<'_>) -> bool {
+    let before = node.previous.and_then(|previous| previous.status.as_ref());
+    before.is_none_or(|before| matches!(before.phase, Phase::Waiting | Phase::Installing))
 }
 
 /// Whether a node can run sandboxed pods and pods can get there.
@@ -360,7 +365,7 @@ fn degraded(report: &Report) -> Wanted {
         .iter()
         .filter(|finding| {
             finding.code.entry().severity == Severity::Error
-                && finding.code != Code::PodsStillRunning
+                && !matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed)
         })
         .collect();
     match errors.first() {

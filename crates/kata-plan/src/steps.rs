@@ -22,8 +22,6 @@ use crate::snapshot::{Need, NodeFacts, PodScope, SandboxedPod};
 use crate::text;
 use crate::view::{self, NodeView, View};
 
-/// How many names a message gives before it only counts.
-const NAMES: usize = 10;
 /// From how many nodes on one read of all pods is cheaper than one per node.
 const NODES_FOR_CLUSTER_READ: usize = 20;
 
@@ -324,15 +322,6 @@ fn pool_labels(view: &View<'_>, out: &mut Steps) {
                 "it is not selected any more, and no sandboxed pod runs on it",
             ),
             Ok(pods) => {
-                out.find(
-                    Code::PodsOnLeavingNode,
-                    node.object(),
-                    format!(
-                        "node {name} is not selected any more, but {} on it: {}",
-                        running(pods.len()),
-                        pod_list(&pods)
-                    ),
-                );
                 out.wait(
                     Waiting::Pods,
                     node.object(),
@@ -349,24 +338,6 @@ fn take_label(node: &NodeView<'_>) -> Action {
         set: BTreeMap::new(),
         remove: BTreeSet::from([names::KATA_ROLE_LABEL.to_owned()]),
     }
-}
-
-fn running(count: usize) -> String {
-    match count {
-        1 => "1 sandboxed pod still runs".to_owned(),
-        count => format!("{count} sandboxed pods still run"),
-    }
-}
-
-fn pod_list(pods: &[&SandboxedPod]) -> String {
-    let names: Vec<String> = pods
-        .iter()
-        .map(|pod| match &pod.owner {
-            Some(owner) => format!("{}/{} ({owner})", pod.namespace, pod.name),
-            None => format!("{}/{}", pod.namespace, pod.name),
-        })
-        .collect();
-    text::list(&names, NAMES)
 }
 
 fn delete(object: ObjectRef) -> Action {
@@ -477,7 +448,11 @@ fn withdraw(view: &View<'_>, out: &mut Steps, object: &ObjectRef, code: Code, me
                 out.find(
                     code,
                     object.clone(),
-                    format!("{message}, but {}: {}", running(users.len()), pod_list(&users)),
+                    format!(
+                        "{message}, but {}: {}",
+                        text::running(users.len()),
+                        text::pods(&users)
+                    ),
                 );
             }
         }
@@ -528,7 +503,7 @@ fn no_pods(view: &View<'_>, out: &mut Steps) -> bool {
             out.find(
                 Code::PodsStillRunning,
                 config.clone(),
-                format!("{}: {}", running(pods.len()), pod_list(&pods)),
+                format!("{}: {}", text::running(pods.len()), text::pods(&pods)),
             );
             out.wait(
                 Waiting::Pods,
@@ -705,7 +680,7 @@ fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
             "{} that {} not being changed: {}",
             text::count(queued.len(), "node"),
             if queued.len() == 1 { "is" } else { "are" },
-            text::list(&queued, NAMES)
+            text::list(&queued, text::NAMES)
         );
         out.wait(Waiting::Node, pool, message);
     }

@@ -1,5 +1,30 @@
 //! How lists of names are put into sentences: the first few, and how many more.
 
+use crate::snapshot::SandboxedPod;
+
+/// How many objects a message names before it only counts.
+pub(crate) const NAMES: usize = 10;
+
+/// `3 sandboxed pods still run`.
+pub(crate) fn running(count: usize) -> String {
+    match count {
+        1 => "1 sandboxed pod still runs".to_owned(),
+        count => format!("{count} sandboxed pods still run"),
+    }
+}
+
+/// `shop/cart (ReplicaSet cart-5d), shop/web`.
+pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
+    let names: Vec<String> = pods
+        .iter()
+        .map(|pod| match &pod.owner {
+            Some(owner) => format!("{}/{} ({owner})", pod.namespace, pod.name),
+            None => format!("{}/{}", pod.namespace, pod.name),
+        })
+        .collect();
+    list(&names, NAMES)
+}
+
 /// `a, b, c and 7 more`.
 pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
     let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();

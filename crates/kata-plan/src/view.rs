@@ -15,6 +15,7 @@ use crate::observed::Observed;
 use crate::report::Finding;
 use crate::selection::{self, Mode, Selected};
 use crate::snapshot::{NodeFacts, PodScope, SandboxedPod, Snapshot};
+use crate::text;
 
 /// The snapshot, understood.
 #[derive(Debug)]
@@ -74,7 +75,8 @@ impl NodeView<'_> {
         let state = match (self.phase, self.step) {
             (Phase::Unknown, _) => "in an unknown state",
             (Phase::Waiting, _) => "waiting",
-            (Phase::Ready, _) => "ready",
+            (Phase::Ready, _) if self.verified => "ready",
+            (Phase::Ready, _) => "verified just now",
             (Phase::WaitingToRemove, _) => "waiting to be cleared of Kata",
             (Phase::Failed, _) => "failed",
             (_, Some(NodeStep::Targeted)) => "targeted",
@@ -330,6 +332,7 @@ fn node_view<'a>(
         .and_then(|status| status.since);
     node.since = begun.unwrap_or(view.now);
     drain_finding(view, &mut node);
+    pods_finding(view, &mut node);
     Some(node)
 }
 
@@ -516,7 +519,7 @@ fn drain_finding(view: &View<'_>, node: &mut NodeView<'_>) {
                     None => format!("pod {}/{} (does not end)", blocker.namespace, blocker.pod),
                 })
                 .collect();
-            format!(", held up by {}", crate::text::list(&list, 5))
+            format!(", held up by {}", text::list(&list, 5))
         }
         _ => String::new(),
     };
@@ -526,6 +529,26 @@ fn drain_finding(view: &View<'_>, node: &mut NodeView<'_>) {
         node.object(),
         format!("node {name} has been draining for more than {minutes} minutes{who}"),
     ));
+}
+
+/// Sandboxed pods that keep a node in the pool which is not selected any more.
+fn pods_finding(view: &View<'_>, node: &mut NodeView<'_>) {
+    let leaves = !view.deleting && !node.wanted && node.labelled;
+    let name = &node.facts.name;
+    if let Ok(pods) = view.running(Some(name))
+        && leaves
+        && !pods.is_empty()
+    {
+        node.finding = Some(Finding::new(
+            Code::PodsOnLeavingNode,
+            node.object(),
+            format!(
+                "node {name} is not selected any more, but {} on it: {}",
+                text::running(pods.len()),
+                text::pods(&pods)
+            ),
+        ));
+    }
 }
 
 impl<'a> View<'a> {

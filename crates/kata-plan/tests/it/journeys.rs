@@ -1,6 +1,6 @@
 //! Whole lives of a KataConfig on the model: what must hold at the end, and on the way.
 
-use kata_plan::{Kind, Request};
+use kata_plan::{Freshness, Kind, Need, Request, StepFailure, conclude, decide, needs};
 use serde_json::json;
 
 use crate::world::{KATA, MC, VERIFIED, World};
@@ -23,7 +23,7 @@ fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
 
-fn assert_nothing_left(world: &World) {
+pub(crate) fn assert_nothing_left(world: &World) {
     for kind in [Kind::KataConfig, Kind::KataNode, Kind::RuntimeClass, Kind::ContainerRuntimeConfig]
     {
         assert_eq!(world.names(kind), Vec::<String>::new());
@@ -33,7 +33,7 @@ fn assert_nothing_left(world: &World) {
     for name in world.names(Kind::Node) {
         let node = world.node(&name);
         assert!(!node.labels.contains_key(KATA) && !node.labels.contains_key(VERIFIED), "{name}");
-        assert!(!node.annotations.values().any(|value| value.contains("kata-oc")), "{name}");
+        assert!(!world.is_on_pool(&name), "{name}");
     }
 }
 
@@ -303,4 +303,137 @@ fn every_transition_of_a_node_is_one_event() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), texts.len());
+}
+
+#[test]
+fn objects_of_the_go_operator_are_adopted_without_a_reboot() {
+    let mut world = World::new(3, 2);
+    world.config(&json!({"logLevel": "debug"}));
+    world.settle();
+    let managed = "app.kubernetes.io/managed-by";
+    let part = "app.kubernetes.io/part-of";
+    let bare = json!({"metadata": {"labels": {managed: null, part: null}}});
+    for (kind, name) in [
+        (Kind::MachineConfig, MC),
+        (Kind::MachineConfigPool, "kata-oc"),
+        (Kind::ContainerRuntimeConfig, "kata-crio-config"),
+        (Kind::RuntimeClass, "kata"),
+    ] {
+        world.edit(kind, name, &bare);
+    }
+    world.edit(
+        Kind::MachineConfig,
+        MC,
+        &json!({"spec": {"config": {"ignition": {"version": "3.5.0"}}}}),
+    );
+    let selector = json!({"nodeSelector": {KATA: ""}});
+    world.objects.get_mut(&(Kind::RuntimeClass, "kata".to_owned())).unwrap()["scheduling"] =
+        selector;
+    let legacy = json!({"metadata": {"finalizers": ["finalizer.kataconfiguration.openshift.io"]}, "status": null});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &legacy);
+    for node in ["worker-0", "worker-1"] {
+        world.label(node, VERIFIED, None);
+        world.delete(Kind::KataNode, node);
+    }
+    let config = world.get(Kind::MachineConfig, MC).unwrap()["spec"].clone();
+    let before: Vec<_> = ["worker-0", "worker-1"].map(|node| world.node(node).annotations).into();
+    world.settle();
+    let after: Vec<_> = ["worker-0", "worker-1"].map(|node| world.node(node).annotations).into();
+    assert_eq!(before, after);
+    assert_eq!(world.get(Kind::MachineConfig, MC).unwrap()["spec"], config);
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn nothing_disruptive_is_planned_on_reads_from_a_cache() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    let mut snapshot = world.observe();
+    assert_eq!(snapshot.freshness, Freshness::Quorum);
+    assert!(decide(&snapshot).plan.steps.iter().any(|step| step.action.is_disruptive()));
+    snapshot.freshness = Freshness::Cached;
+    assert_eq!(needs(&snapshot), [Need::Quorum]);
+    let decision = decide(&snapshot);
+    assert!(decision.plan.steps.iter().all(|step| !step.action.is_disruptive()));
+    assert!(!decision.report.waiting_on.is_empty());
+}
+
+#[test]
+fn an_idle_cluster_needs_neither_quorum_reads_nor_pods() {
+    let mut world = World::new(3, 2);
+    world.config(&json!({}));
+    world.settle();
+    let snapshot = world.observe();
+    assert_eq!((snapshot.freshness, snapshot.pods.len()), (Freshness::Cached, 0));
+}
+
+#[test]
+fn a_generation_is_not_observed_before_its_writes_succeeded() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    let snapshot = world.observe();
+    let decision = decide(&snapshot);
+    assert_eq!(decision.report.status.as_ref().unwrap().status.observed_generation, Some(1));
+    let failure = StepFailure {
+        object: decision.plan.steps[1].action.object().clone(),
+        error: "machineconfigs is forbidden".to_owned(),
+    };
+    let report = conclude(&snapshot, &decision, &[failure]);
+    let status = report.status.unwrap().status;
+    assert_eq!(status.observed_generation, None);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "WriteFailed"));
+    assert!(ready.message.contains("machineconfigs is forbidden"), "{}", ready.message);
+}
+
+#[test]
+fn lists_are_capped_and_counts_are_exact() {
+    let mut world = World::new(1, 150);
+    world.config(&json!({}));
+    let decision = world.pass();
+    let nodes = decision.report.status.unwrap().status.kata_nodes;
+    assert_eq!(
+        (nodes.node_count, nodes.waiting_to_install.len(), nodes.truncated),
+        (150, 100, true)
+    );
+}
+
+#[test]
+fn pods_of_other_peoples_classes_with_our_handler_count() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    world
+        .create(json!({"kind": "RuntimeClass", "metadata": {"name": "theirs"}, "handler": "kata"}));
+    world.pod("web", "theirs", "worker-0");
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
+    world.delete(Kind::Pod, "default/web");
+    world.settle();
+    assert_eq!(world.names(Kind::RuntimeClass), ["theirs"]);
+    assert!(world.get(Kind::KataConfig, "cluster-kataconfig").is_none());
+}
+
+#[test]
+fn a_field_of_the_pool_that_is_ours_no_more_is_given_back() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({"rollout": {"maxUnavailable": 2, "paused": false}}));
+    world.pass();
+    let pool = &world.pool("kata-oc")["spec"];
+    assert_eq!((&pool["maxUnavailable"], &pool["paused"]), (&json!(2), &json!(false)));
+    let owner = json!({"metadata": {"managedFields": [{"manager": "kata-operator", "operation": "Apply",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:paused": {}, "f:maxUnavailable": {}}}}]}});
+    world.edit(Kind::MachineConfigPool, "kata-oc", &owner);
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": {"rollout": null}}));
+    let decision = decide(&world.observe());
+    let pool = decision.plan.steps.iter().find_map(|step| match step.action.request() {
+        Request::Apply { object, body, .. } if object.kind == Kind::MachineConfigPool => Some(body),
+        _ => None,
+    });
+    let pool = pool.unwrap();
+    assert!(pool["spec"]["paused"].is_null() && pool["spec"]["maxUnavailable"].is_null());
 }

@@ -1,6 +1,8 @@
 //! The decision at its boundary: a cluster in, a plan and a report out.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
 
+mod cases;
 mod journeys;
+mod random;
 mod render;
 mod world;

@@ -190,6 +190,14 @@ impl World {
         NodeFacts::from(&node)
     }
 
+    /// Whether the node runs or shall run a configuration of our pool.
+    pub(crate) fn is_on_pool(&self, node: &str) -> bool {
+        let annotations = self.node(node).annotations;
+        ["currentConfig", "desiredConfig"]
+            .iter()
+            .any(|key| annotations[&format!("{PREFIX}{key}")].starts_with("rendered-kata-oc-"))
+    }
+
     pub(crate) fn names(&self, kind: Kind) -> Vec<String> {
         self.objects.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
@@ -328,11 +336,19 @@ impl World {
         }
     }
 
+    /// A pass that is killed after so many of its writes, and before it writes any status.
+    pub(crate) fn crashing_pass(&mut self, writes: usize) {
+        let decision = decide(&self.observe());
+        for step in decision.plan.steps.iter().take(writes) {
+            self.execute(&step.action.request());
+        }
+    }
+
     /// One pass of the operator.
     pub(crate) fn pass(&mut self) -> Decision {
         let snapshot = self.observe();
         let decision = decide(&snapshot);
-        assert_eq!(decision, decide(&snapshot), "not deterministic");
+        assert_eq!(decision, decide(&reversed(&snapshot)), "the order of lists matters");
         let violations = kata_plan::invariants::check(&snapshot, &decision);
         assert!(violations.is_empty(), "{violations:#?}\n{}", crate::render::decision(&decision));
         for step in &decision.plan.steps {
@@ -379,7 +395,7 @@ impl World {
         match self.objects.get_mut(&key) {
             // All of a KataNode's status is ours, so what is left out goes.
             Some(existing) if body["status"].is_object() => {
-                existing["status"] = body["status"].clone()
+                existing["status"] = body["status"].clone();
             }
             Some(existing) => merge(existing, body),
             None if body["status"].is_object() => panic!("status of absent {object}"),
@@ -527,13 +543,13 @@ impl World {
             self.set_ready(node, false);
         } else if facts.ready.status != Some(true) {
             self.set_ready(node, true);
+        } else {
             let handlers = if has_kata {
                 json!([{"name": "runc"}, {"name": "kata"}])
             } else {
                 json!([{"name": "runc"}])
             };
             self.edit(Kind::Node, node, &json!({"status": {"runtimeHandlers": handlers}}));
-        } else {
             self.annotate(node, "post-config-action", "");
             self.annotate(node, "desiredDrain", &uncordon);
         }
@@ -561,6 +577,25 @@ impl World {
         }
         panic!("does not settle:\n{}", crate::render::decision(&self.pass()));
     }
+}
+
+/// The same snapshot with every list turned round.
+fn reversed(snapshot: &Snapshot) -> Snapshot {
+    fn turn<T>(observed: Observed<Vec<T>>) -> Observed<Vec<T>> {
+        observed.map(|mut list| {
+            list.reverse();
+            list
+        })
+    }
+    let mut snapshot = snapshot.clone();
+    snapshot.configs.reverse();
+    snapshot.nodes = turn(snapshot.nodes);
+    snapshot.pools = turn(snapshot.pools);
+    snapshot.container_runtime_configs = turn(snapshot.container_runtime_configs);
+    snapshot.runtime_classes = turn(snapshot.runtime_classes);
+    snapshot.kata_nodes = turn(snapshot.kata_nodes);
+    snapshot.pods = snapshot.pods.into_iter().map(|(scope, pods)| (scope, turn(pods))).collect();
+    snapshot
 }
 
 fn kind_of(kind: &str) -> Kind {

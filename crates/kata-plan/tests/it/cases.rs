@@ -1,0 +1,369 @@
+//! Single situations: a cluster in, the whole decision as text out.
+//!
+//! A fixture says how the cluster came to be: its size, the KataConfig's spec, whether the installation
+//! is over, and what happened `then`. The expected text is in `snapshots/`.
+
+use jiff::SignedDuration;
+use kata_plan::{Kind, decide};
+use serde_json::{Value, json};
+
+use crate::render;
+use crate::world::World;
+
+/// The text of a fixture's decision.
+fn decision(fixture: &str) -> String {
+    let world = build(fixture);
+    let snapshot = world.observe();
+    let decision = decide(&snapshot);
+    let violations = kata_plan::invariants::check(&snapshot, &decision);
+    assert!(violations.is_empty(), "{violations:#?}");
+    render::decision(&decision)
+}
+
+fn build(fixture: &str) -> World {
+    let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
+    let masters = count(&fixture["masters"]).unwrap_or(3);
+    let mut world = if fixture["compact"] == json!(true) {
+        World::compact(masters)
+    } else {
+        World::new(masters, count(&fixture["workers"]).unwrap_or(3))
+    };
+    for act in list(&fixture["before"]) {
+        perform(&mut world, act);
+    }
+    if let Some(spec) = fixture.get("spec") {
+        world.config(spec);
+    }
+    if fixture["installed"] == json!(true) {
+        world.settle();
+    }
+    for act in list(&fixture["then"]) {
+        perform(&mut world, act);
+    }
+    world
+}
+
+fn count(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|value| usize::try_from(value).ok())
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn perform(world: &mut World, act: &Value) {
+    let (verb, value) = act.as_object().unwrap().iter().next().unwrap();
+    let text = |key: &str| value[key].as_str().unwrap().to_owned();
+    match verb.as_str() {
+        "create" => {
+            world.create(value.clone());
+        }
+        "edit" => world.edit(kind(&text("kind")), &text("name"), &value["with"]),
+        "delete" => world.delete(kind(&text("kind")), &text("name")),
+        "pod" => world.pod(&text("name"), "kata", &text("node")),
+        "cordon" => world.cordon(value.as_str().unwrap(), true),
+        "notReady" => world.set_ready(value.as_str().unwrap(), false),
+        "unreadable" => {
+            world.unreadable.insert(value.as_str().unwrap().to_owned());
+        }
+        "failing" => {
+            world.failing.insert(value.as_str().unwrap().to_owned());
+        }
+        "undrainable" => {
+            world.undrainable.insert(value.as_str().unwrap().to_owned());
+        }
+        "rounds" => {
+            for _ in 0..count(value).unwrap() {
+                world.pass();
+                world.tick();
+            }
+        }
+        "pass" => {
+            world.pass();
+        }
+        "minutes" => {
+            let minutes = SignedDuration::from_mins(value.as_i64().unwrap());
+            world.now = world.now.checked_add(minutes).unwrap();
+        }
+        "settle" => {
+            world.settle();
+        }
+        other => panic!("no verb {other}"),
+    }
+}
+
+fn kind(name: &str) -> Kind {
+    [
+        Kind::KataConfig,
+        Kind::KataNode,
+        Kind::Node,
+        Kind::MachineConfig,
+        Kind::MachineConfigPool,
+        Kind::ContainerRuntimeConfig,
+        Kind::RuntimeClass,
+        Kind::Pod,
+    ]
+    .into_iter()
+    .find(|kind| kind.as_str() == name)
+    .unwrap()
+}
+
+macro_rules! cases {
+    ($($name:ident: $fixture:literal)*) => {
+        $(
+            #[test]
+            fn $name() {
+                insta::assert_snapshot!(stringify!($name), decision($fixture));
+            }
+        )*
+    };
+}
+
+cases! {
+    no_kataconfig: "{workers: 1}"
+    first_pass: "{workers: 2, spec: {}}"
+    first_pass_with_a_log_level: "{workers: 1, spec: {logLevel: debug}}"
+    selector_with_expressions: "
+        workers: 3
+        before:
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {zone: a}}}}
+        - edit: {kind: Node, name: worker-1, with: {metadata: {labels: {zone: b}}}}
+        spec: {kataConfigPoolSelector: {matchExpressions: [{key: zone, operator: NotIn, values: [b]}, {key: zone, operator: Exists}]}}
+        "
+    eligibility: "
+        workers: 2
+        before:
+        - edit: {kind: Node, name: worker-1, with: {metadata: {labels: {feature.node.kubernetes.io/runtime.kata: 'true'}}}}
+        spec: {checkNodeEligibility: true}
+        "
+    eligibility_lost_later_uninstalls_nothing: "
+        workers: 1
+        before:
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {feature.node.kubernetes.io/runtime.kata: 'true'}}}}
+        spec: {checkNodeEligibility: true}
+        installed: true
+        then:
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {feature.node.kubernetes.io/runtime.kata: null}}}}
+        "
+    invalid_selector: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {kataConfigPoolSelector: {matchExpressions: [{key: a, operator: Foo}]}}}}
+        "
+    nothing_selected: "{spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}}"
+    excluded_nodes_are_named: "
+        workers: 4
+        before:
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kubernetes.io/os: windows}}}}
+        - edit: {kind: Node, name: worker-1, with: {metadata: {annotations: {machineconfiguration.openshift.io/currentConfig: null}}}}
+        - edit: {kind: Node, name: worker-2, with: {metadata: {labels: {infra: ''}}}}
+        - edit: {kind: Node, name: master-0, with: {metadata: {labels: {node-role.kubernetes.io/worker: ''}}}}
+        - create: {kind: MachineConfigPool, metadata: {name: infra}, spec: {nodeSelector: {matchLabels: {infra: ''}}, machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}}
+        spec: {}
+        "
+    node_in_two_pools: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: MachineConfigPool, metadata: {name: infra}, spec: {nodeSelector: {matchLabels: {infra: ''}}, machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}}
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {infra: ''}}}}
+        "
+    rollout_half_way: "{workers: 3, spec: {}, then: [{rounds: 13}]}"
+    rollout_with_a_running_node: "{workers: 2, spec: {}, then: [{rounds: 14}]}"
+    idle: "{workers: 2, spec: {}, installed: true}"
+    pool_paused: "
+        workers: 2
+        spec: {}
+        then:
+        - rounds: 1
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {spec: {paused: true}}}
+        - rounds: 30
+        "
+    rollout_paused_by_the_kataconfig: "{workers: 1, spec: {rollout: {paused: true, maxUnavailable: 2}}, then: [{rounds: 5}]}"
+    render_degraded: "
+        workers: 1
+        spec: {}
+        then:
+        - pass: true
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {status: {conditions: [{type: RenderDegraded, status: 'True', message: 'MachineConfig 99-bad is bad'}]}}}
+        - pass: true
+        "
+    failed_container_runtime_config_freezes_rendering: "
+        workers: 1
+        before:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: theirs}, spec: {machineConfigPoolSelector: {matchExpressions: [{key: pools.operator.machineconfiguration.openshift.io/kata-oc, operator: Exists}]}}, status: {conditions: [{type: Failure, status: 'True', message: 'Error: invalid'}]}}
+        spec: {}
+        then: [{pass: true}]
+        "
+    node_cordoned_by_somebody: "
+        workers: 2
+        spec: {}
+        then:
+        - cordon: worker-0
+        - rounds: 30
+        "
+    node_not_ready_for_a_moment_keeps_its_label: "{workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}]}"
+    node_not_ready_for_long_loses_its_label: "{workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}, {minutes: 2}]}"
+    node_failed: "{workers: 2, spec: {}, then: [{failing: worker-0}, {rounds: 20}]}"
+    node_failed_and_cordoned: "
+        workers: 2
+        spec: {}
+        then:
+        - failing: worker-0
+        - rounds: 20
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {finalizers: [kataconfiguration.openshift.io/finalizer], deletionTimestamp: '2026-01-01T00:00:00Z'}}}
+        - rounds: 5
+        "
+    drain_blocked: "
+        workers: 1
+        spec: {}
+        then:
+        - undrainable: worker-0
+        - create: {kind: Pod, metadata: {namespace: shop, name: cart, labels: {app: cart}}, spec: {nodeName: worker-0, containers: []}}
+        - create: {kind: PodDisruptionBudget, metadata: {namespace: shop, name: cart}, spec: {selector: {matchLabels: {app: cart}}}, status: {currentHealthy: 1, desiredHealthy: 1, disruptionsAllowed: 0, expectedPods: 1}}
+        - rounds: 10
+        - minutes: 11
+        "
+    handler_missing: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: Node, name: worker-0, with: {status: {runtimeHandlers: [{name: runc}]}}}
+        "
+    handlers_not_reported_are_accepted: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: Node, name: worker-0, with: {status: {runtimeHandlers: []}}}
+        "
+    unrelated_rollout: "
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: MachineConfig, metadata: {name: 99-worker-motd, labels: {machineconfiguration.openshift.io/role: worker}}, spec: {}}
+        - rounds: 7
+        "
+    rendered_config_unreadable: "{workers: 1, spec: {}, installed: true, then: [{unreadable: rendered-kata-oc-1x0}]}"
+    nodes_unreadable: "{workers: 1, spec: {}, installed: true, then: [{unreadable: nodes}]}"
+    pods_unreadable_while_deleting: "{workers: 1, spec: {}, installed: true, then: [{delete: {kind: KataConfig, name: cluster-kataconfig}}, {pass: true}, {unreadable: pods}]}"
+    no_worker_pool: "{workers: 1, spec: {}, before: [{delete: {kind: MachineConfigPool, name: worker}}]}"
+    foreign_runtime_class: "
+        workers: 1
+        before: [{create: {kind: RuntimeClass, metadata: {name: kata}, handler: other}}]
+        spec: {}
+        installed: true
+        "
+    foreign_machine_config: "
+        workers: 1
+        before: [{create: {kind: MachineConfig, metadata: {name: 50-enable-sandboxed-containers-extension}, spec: {extensions: [usbguard]}}}]
+        spec: {}
+        "
+    handler_changed_while_in_use: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - pod: {name: web, node: worker-0}
+        - edit: {kind: RuntimeClass, name: kata, with: {handler: kata-old}}
+        "
+    runtime_class_no_longer_named: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: Node, name: worker-0, with: {status: {runtimeHandlers: [{name: vm}, {name: kata}]}}}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {runtimes: [{name: vm, overhead: {cpu: '0.5'}, nodeSelector: {a: b}}]}}}
+        "
+    log_level_back_to_the_default: "
+        workers: 1
+        spec: {logLevel: debug}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: info}}}
+        "
+    scale_in_with_a_running_pod: "
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - pod: {name: web, node: worker-1}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {kataConfigPoolSelector: {matchLabels: {a: b}}}}}
+        - pass: true
+        "
+    deletion_first_pass: "{workers: 2, spec: {}, installed: true, then: [{delete: {kind: KataConfig, name: cluster-kataconfig}}]}"
+    deletion_blocked_by_many_pods: "
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - pod: {name: a, node: worker-0}
+        - pod: {name: b, node: worker-0}
+        - pod: {name: c, node: worker-0}
+        - pod: {name: d, node: worker-0}
+        - pod: {name: e, node: worker-0}
+        - pod: {name: f, node: worker-0}
+        - pod: {name: g, node: worker-0}
+        - pod: {name: h, node: worker-0}
+        - pod: {name: i, node: worker-0}
+        - pod: {name: j, node: worker-0}
+        - pod: {name: k, node: worker-1}
+        - pod: {name: done, node: worker-1}
+        - edit: {kind: Pod, name: default/done, with: {status: {phase: Succeeded}}}
+        - edit: {kind: Pod, name: default/a, with: {metadata: {ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-1, uid: x, controller: true}]}}}
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - pass: true
+        "
+    deletion_half_way: "{workers: 2, spec: {}, installed: true, then: [{delete: {kind: KataConfig, name: cluster-kataconfig}}, {rounds: 8}]}"
+    deletion_while_the_worker_pool_is_paused: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - edit: {kind: MachineConfigPool, name: worker, with: {spec: {paused: true}}}
+        - rounds: 10
+        "
+    deletion_held_up_by_another_worker: "
+        workers: 2
+        before: [{edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}}]
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        then:
+        - cordon: worker-1
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - rounds: 10
+        "
+    two_kataconfigs: "
+        workers: 1
+        spec: {}
+        then:
+        - create: {kind: KataConfig, metadata: {name: later, creationTimestamp: '2026-01-02T00:00:00Z'}, spec: {}}
+        "
+    compact_cluster: "{compact: true, spec: {kataConfigPoolSelector: {matchLabels: {a: b}}}}"
+    compact_cluster_that_grew: "{compact: true, spec: {}, installed: true, then: [{create: {kind: Node, metadata: {name: worker-0, labels: {node-role.kubernetes.io/worker: ''}}}}]}"
+    all_workers_away_does_not_make_it_compact: "
+        workers: 1
+        before: [{edit: {kind: Node, name: master-0, with: {metadata: {labels: {node-role.kubernetes.io/worker: ''}}}}}]
+        spec: {}
+        installed: true
+        then: [{delete: {kind: Node, name: worker-0}}]
+        "
+    adoption: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: MachineConfig, name: 50-enable-sandboxed-containers-extension, with: {metadata: {labels: {app.kubernetes.io/managed-by: null, app.kubernetes.io/part-of: null, app: old}}, spec: {config: {ignition: {version: 3.5.0}}}}}
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {metadata: {labels: {app.kubernetes.io/managed-by: null, app.kubernetes.io/part-of: null, app: null}}}}
+        - edit: {kind: RuntimeClass, name: kata, with: {metadata: {labels: null}, scheduling: {nodeSelector: {katacontainers.io/kata-runtime: null}}}}
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {katacontainers.io/kata-runtime: null}}}}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {finalizers: [finalizer.kataconfiguration.openshift.io]}, status: null}}
+        - delete: {kind: KataNode, name: worker-0}
+        "
+}

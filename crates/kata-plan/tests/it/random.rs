@@ -1,0 +1,244 @@
+//! Random histories: whatever happens, no promise is broken on the way, and when all is well again the
+//! cluster gets to where it should be and stays there.
+
+use kata_plan::Kind;
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use serde_json::json;
+
+use crate::journeys::assert_nothing_left;
+use crate::world::{KATA, MC, PREFIX, VERIFIED, World};
+
+#[derive(Clone, Debug)]
+enum Act {
+    Pass,
+    Crash(usize),
+    Tick,
+    Daemon(usize),
+    Select(usize, bool),
+    Cordon(usize, bool),
+    Ready(usize, bool),
+    Pod(usize),
+    NoPod(usize),
+    AddNode,
+    RemoveNode(usize),
+    OtherPool(usize, bool),
+    Pause(bool, bool),
+    Unreadable(usize),
+    Readable,
+    Fail(usize),
+    Stick(usize),
+    Config,
+    NoConfig,
+    LogLevel(bool),
+    DropClass,
+    DropLabel(usize),
+    DropPool,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        12 => Just(Act::Pass),
+        3 => (0..6_usize).prop_map(Act::Crash),
+        8 => Just(Act::Tick),
+        4 => (0..4_usize).prop_map(Act::Daemon),
+        4 => (0..4_usize, any::<bool>()).prop_map(|(node, on)| Act::Select(node, on)),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(node, on)| Act::Cordon(node, on)),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(node, on)| Act::Ready(node, on)),
+        3 => (0..4_usize).prop_map(Act::Pod),
+        2 => (0..4_usize).prop_map(Act::NoPod),
+        1 => Just(Act::AddNode),
+        1 => (0..4_usize).prop_map(Act::RemoveNode),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(node, on)| Act::OtherPool(node, on)),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(ours, on)| Act::Pause(ours, on)),
+        1 => (0..6_usize).prop_map(Act::Unreadable),
+        2 => Just(Act::Readable),
+        1 => (0..4_usize).prop_map(Act::Fail),
+        1 => (0..4_usize).prop_map(Act::Stick),
+        3 => Just(Act::Config),
+        2 => Just(Act::NoConfig),
+        1 => any::<bool>().prop_map(Act::LogLevel),
+        1 => Just(Act::DropClass),
+        1 => (0..4_usize).prop_map(Act::DropLabel),
+        1 => Just(Act::DropPool),
+    ]
+}
+
+const UNREADABLE: &[&str] = &[
+    "nodes",
+    "machineconfigpools",
+    "runtimeclasses",
+    "katanodes",
+    "pods",
+    "containerruntimeconfigs",
+];
+const CONFIG: &str = "cluster-kataconfig";
+
+fn node(world: &World, index: usize) -> Option<String> {
+    let nodes = world.names(Kind::Node);
+    let workers: Vec<&String> = nodes.iter().filter(|name| name.starts_with("worker")).collect();
+    (!workers.is_empty()).then(|| workers[index % workers.len()].clone())
+}
+
+fn perform(world: &mut World, act: &Act, selective: bool) {
+    let exists = world.get(Kind::KataConfig, CONFIG).is_some();
+    let on = |world: &World, index: &usize| node(world, *index);
+    match act {
+        Act::Pass => {
+            world.pass();
+        }
+        Act::Crash(writes) => world.crashing_pass(*writes),
+        Act::Tick => world.tick(),
+        Act::Daemon(index) => {
+            if let Some(name) = on(world, index) {
+                world.daemon(&name);
+            }
+        }
+        Act::Select(index, value) => {
+            if let Some(name) = on(world, index) {
+                world.label(&name, "kata", value.then_some("true"));
+            }
+        }
+        Act::Cordon(index, value) => {
+            if let Some(name) = on(world, index) {
+                world.cordon(&name, *value);
+            }
+        }
+        Act::Ready(index, value) => {
+            if let Some(name) = on(world, index) {
+                world.set_ready(&name, *value);
+            }
+        }
+        Act::Pod(index) => {
+            // As the scheduler does it: only while there is a class, and only where its labels are.
+            if let Some(name) = on(world, index)
+                && world.get(Kind::RuntimeClass, "kata").is_some()
+                && world.node(&name).labels.contains_key(VERIFIED)
+            {
+                world.pod(&format!("pod-{name}"), "kata", &name);
+            }
+        }
+        Act::NoPod(index) => {
+            if let Some(name) = on(world, index) {
+                world.delete(Kind::Pod, &format!("default/pod-{name}"));
+            }
+        }
+        Act::AddNode => {
+            if world.get(Kind::Node, "worker-9").is_none() {
+                world.add_node("worker-9", "worker");
+            }
+        }
+        Act::RemoveNode(index) => {
+            if let Some(name) = on(world, index) {
+                world.delete(Kind::Node, &name);
+                world.delete(Kind::Pod, &format!("default/pod-{name}"));
+            }
+        }
+        Act::OtherPool(index, value) => {
+            if let Some(name) = on(world, index) {
+                world.label(&name, "infra", value.then_some(""));
+            }
+        }
+        Act::Pause(ours, value) => {
+            let pool = if *ours { "kata-oc" } else { "worker" };
+            if world.get(Kind::MachineConfigPool, pool).is_some() {
+                world.edit(Kind::MachineConfigPool, pool, &json!({"spec": {"paused": value}}));
+            }
+        }
+        Act::Unreadable(index) => {
+            world.unreadable.insert(UNREADABLE[index % UNREADABLE.len()].to_owned());
+        }
+        Act::Readable => world.unreadable.clear(),
+        Act::Fail(index) => world.failing.extend(on(world, index)),
+        Act::Stick(index) => world.undrainable.extend(on(world, index)),
+        Act::Config if !exists => world.config(&if selective {
+            json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}})
+        } else {
+            json!({})
+        }),
+        Act::NoConfig => world.delete(Kind::KataConfig, CONFIG),
+        Act::LogLevel(debug) if exists => {
+            let level = if *debug { "debug" } else { "info" };
+            world.edit(Kind::KataConfig, CONFIG, &json!({"spec": {"logLevel": level}}));
+        }
+        Act::Config | Act::LogLevel(_) => {}
+        Act::DropClass => world.delete(Kind::RuntimeClass, "kata"),
+        Act::DropLabel(index) => {
+            if let Some(name) = on(world, index) {
+                world.label(&name, VERIFIED, None);
+            }
+        }
+        Act::DropPool => world.delete(Kind::MachineConfigPool, "kata-oc"),
+    }
+}
+
+/// Everything that somebody did to the cluster is undone, besides what the KataConfig asks for.
+fn heal(world: &mut World) {
+    world.unreadable.clear();
+    world.failing.clear();
+    world.undrainable.clear();
+    for pool in world.names(Kind::MachineConfigPool) {
+        world.edit(Kind::MachineConfigPool, &pool, &json!({"spec": {"paused": false}}));
+    }
+    for pod in world.names(Kind::Pod) {
+        world.delete(Kind::Pod, &pod);
+    }
+    for name in world.names(Kind::Node) {
+        world.label(&name, "infra", None);
+        let annotations = world.node(&name).annotations;
+        if annotations[&format!("{PREFIX}currentConfig")]
+            == annotations[&format!("{PREFIX}desiredConfig")]
+        {
+            world.cordon(&name, false);
+            world.set_ready(&name, true);
+        }
+    }
+}
+
+fn run(acts: &[Act], selective: bool) {
+    let mut world = World::new(1, 3);
+    world.create(json!({
+        "kind": "MachineConfigPool",
+        "metadata": {"name": "infra", "labels": {}},
+        "spec": {
+            "machineConfigSelector": {"matchLabels": {format!("{PREFIX}role"): "worker"}},
+            "nodeSelector": {"matchLabels": {"infra": ""}},
+        },
+    }));
+    for act in acts {
+        perform(&mut world, act, selective);
+    }
+    heal(&mut world);
+    world.settle();
+    // A node that was cordoned while it was being changed is still cordoned now.
+    heal(&mut world);
+    let last = world.settle();
+    assert!(last.report.events.is_empty(), "{:?}", last.report.events);
+    let Some(config) = world.get(Kind::KataConfig, CONFIG) else {
+        if !acts.iter().any(|act| matches!(act, Act::Config)) {
+            return;
+        }
+        return assert_nothing_left(&world);
+    };
+    assert!(config["metadata"]["deletionTimestamp"].is_null(), "the deletion does not end");
+    for name in world.names(Kind::Node) {
+        let node = world.node(&name);
+        let wanted = name.starts_with("worker") && (!selective || node.labels.contains_key("kata"));
+        assert_eq!(node.labels.contains_key(KATA), wanted, "{name}");
+        assert_eq!(node.labels.contains_key(VERIFIED), wanted, "{name}");
+        assert_eq!(world.is_on_pool(&name), wanted, "{name}");
+        if wanted {
+            assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+            assert!(world.get(Kind::MachineConfig, MC).is_some());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 96, max_shrink_iters: 400, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn no_history_breaks_a_promise(acts in prop::collection::vec(act(), 1..60), selective: bool) {
+        run(&acts, selective);
+    }
+}
