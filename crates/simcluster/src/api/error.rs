@@ -33,13 +33,13 @@ impl ApiError {
     /// `404 NotFound` for an object.
     pub fn not_found(resource: &crate::Resource, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{resource} \"{name}\" not found"))
-            .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+            .with_details(Self::object_details(name, &resource.group, &resource.plural))
     }
 
     /// `409 AlreadyExists` for an object.
     pub fn already_exists(resource: &crate::Resource, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{resource} \"{name}\" already exists"))
-            .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+            .with_details(Self::object_details(name, &resource.group, &resource.plural))
     }
 
     /// `409 Conflict` for a stale resourceVersion.
@@ -52,7 +52,7 @@ impl ApiError {
                  please apply your changes to the latest version and try again"
             ),
         )
-        .with_details(json!({"name": name, "group": resource.group, "kind": resource.plural}))
+        .with_details(Self::object_details(name, &resource.group, &resource.plural))
     }
 
     /// The `Status` object.
@@ -98,8 +98,10 @@ impl ApiError {
             .iter()
             .map(|e| json!({"reason": e.reason, "message": e.message, "field": e.field}))
             .collect();
+        let mut details = Self::object_details(name, group, kind);
+        details["causes"] = Value::Array(causes);
         Self::new(422, "Invalid", format!("{full_kind} \"{name}\" is invalid: {text}"))
-            .with_details(json!({"name": name, "group": group, "kind": kind, "causes": causes}))
+            .with_details(details)
     }
 }
 

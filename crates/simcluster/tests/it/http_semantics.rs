@@ -97,7 +97,7 @@ fn what_is_not_served_is_not_found_in_the_way_that_clients_expect() {
     }
     let (code, status) = server.get("/api/v1/namespaces/default/configmaps/c", &[]);
     assert_eq!((code, &status["message"]), (404, &json!("configmaps \"c\" not found")));
-    assert_eq!(status["details"], json!({"group": "", "kind": "configmaps", "name": "c"}));
+    assert_eq!(status["details"], json!({"kind": "configmaps", "name": "c"}));
 }
 
 #[test]

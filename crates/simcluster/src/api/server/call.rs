@@ -206,35 +206,6 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Refuses an applied configuration with fields that the kind does not have: server-side apply
-    /// cannot own them, whatever `fieldValidation` says.
-    pub(crate) fn check_declared(&self, name: &str, config: &Value) -> Result<(), ApiError> {
-        let mut known = config.clone();
-        let unknown = match &self.def.custom {
-            Some(custom) => custom.schema.prune(&mut known),
-            None => match schema::builtin(&self.def) {
-                Some(schema) => schema.prune(&mut known),
-                None => return Ok(()),
-            },
-        };
-        let mut texts: Vec<String> =
-            unknown.iter().map(|path| format!(".{path}: field not declared in schema")).collect();
-        let text = match texts.len() {
-            0 => return Ok(()),
-            1 => texts.remove(0),
-            _ => format!("errors:\n  {}", texts.join("\n  ")),
-        };
-        let resource = self.resource();
-        Err(ApiError::new(
-            500,
-            "",
-            format!(
-                "failed to create typed patch object ({}/{name}; {}/{}, Kind={}): {text}",
-                self.namespace, resource.group, self.def.version, self.def.kind
-            ),
-        ))
-    }
-
     fn report_unknown(
         &mut self,
         unknown: &[String],

@@ -49,8 +49,11 @@ impl ApiServer {
             return self.delete_namespace(call, name, &old, options);
         }
         let finalizers = finalizers_after(&old, options.propagation.as_deref());
-        let grace = grace_seconds(call.resource(), &old, options.grace_seconds);
         let marked = !old["metadata"]["deletionTimestamp"].is_null();
+        let was = old["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        // A second deletion that names no period leaves the first one's.
+        let wanted = options.grace_seconds.or(if marked { was } else { None });
+        let grace = grace_seconds(call.resource(), &old, wanted);
         if finalizers.is_empty() && grace == 0 {
             return Ok(Deletion::Gone(if call.dry_run {
                 old
@@ -58,7 +61,6 @@ impl ApiServer {
                 self.remove_object(call, name).unwrap_or(old)
             }));
         }
-        let was = old["metadata"]["deletionGracePeriodSeconds"].as_i64();
         if marked && finalizers == current_finalizers(&old) && was.is_none_or(|was| was <= grace) {
             return Ok(Deletion::Pending(old));
         }

@@ -36,7 +36,6 @@ impl ApiServer {
         body: &Value,
     ) -> Result<(u16, Arc<Value>), ApiError> {
         let config = configuration(call, name, body)?;
-        call.check_declared(name, &config)?;
         let old = self.load(call, name);
         let wanted = &config["metadata"];
         let Some(old) = old else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simcluster::api::server::{DeleteOptions, Writer};
-use simcluster::resource::{CONFIGMAPS, CRDS, NAMESPACES, SECRETS};
+use simcluster::resource::{CONFIGMAPS, CRDS, NAMESPACES, SECRETS, SERVICEACCOUNTS};
 use simcluster::{Resource, Simulation};
 
 use super::{config_map, now};
@@ -186,4 +186,20 @@ fn a_definition_ends_with_its_instances() {
     settle(&mut sim);
     assert!(sim.api.get(&CRDS, "", "widgets.example.com").is_none());
     assert!(sim.api.registry.get(&WIDGETS).is_none());
+}
+
+#[test]
+fn every_namespace_has_a_default_service_account() {
+    let mut sim = cluster();
+    let writer = writer(&sim);
+    sim.api.create(writer, &NAMESPACES, "", json!({"metadata": {"name": "x"}})).unwrap();
+    settle(&mut sim);
+    assert!(sim.api.get(&SERVICEACCOUNTS, "default", "default").is_some());
+    assert!(sim.api.get(&SERVICEACCOUNTS, "x", "default").is_some());
+    delete(&mut sim, &SERVICEACCOUNTS, "x", "default", "Background");
+    settle(&mut sim);
+    assert!(sim.api.get(&SERVICEACCOUNTS, "x", "default").is_some());
+    delete(&mut sim, &NAMESPACES, "", "x", "Background");
+    settle(&mut sim);
+    assert!(sim.api.get(&NAMESPACES, "", "x").is_none());
 }

@@ -148,6 +148,7 @@ fn pods_on_a_node_have_time_to_end() {
     assert_eq!(sooner["metadata"]["generation"], 2);
     let later = object(delete(&mut api, &PODS, place, json!({"gracePeriodSeconds": 60})));
     assert_eq!(later, sooner);
+    assert_eq!(object(delete(&mut api, &PODS, place, Value::Null)), sooner);
     let gone = object(delete(&mut api, &PODS, place, json!({"gracePeriodSeconds": 0})));
     assert_eq!(gone["kind"], "Pod");
     assert!(api.get(&PODS, "default", "p").is_none());
