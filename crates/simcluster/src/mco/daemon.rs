@@ -113,7 +113,8 @@ impl DaemonController {
             host.daemon_failure = Some(failure.reason.clone());
             cx.world.touch(name);
         }
-        annotate(name, &[(STATE, failure.state), (REASON, &failure.reason)], cx);
+        let Failure { state, reason, .. } = failure;
+        annotate(name, &[(STATE, state), (REASON, &reason)], cx);
         let daemon = self.daemon(name);
         daemon.phase = Phase::Idle;
         daemon.failures = daemon.failures.saturating_add(1);

@@ -228,13 +228,13 @@ mod tests {
         Images { os: "os".into(), extensions: "ext".into(), release: "4.22.0".into() }
     }
 
-    fn config(name: &str, role: &str, spec: Value) -> Arc<Value> {
+    fn config(name: &str, role: &str, spec: &Value) -> Arc<Value> {
         Arc::new(json!({"metadata": {"name": name, "labels": {(ROLE): role}}, "spec": spec}))
     }
 
-    fn ignition(rest: Value) -> Value {
+    fn ignition(rest: &Value) -> Value {
         let mut config = json!({"ignition": {"version": "3.2.0"}});
-        merge_value(&mut config, &rest, "");
+        merge_value(&mut config, rest, "");
         config
     }
 
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn worker_configs_come_first() {
         let mut configs = vec![
-            config("50-ext", "kata-oc", json!({})),
-            config("99-ssh", "worker", json!({})),
-            config("00-base", "worker", json!({})),
-            config("10-a", "kata-oc", json!({})),
+            config("50-ext", "kata-oc", &json!({})),
+            config("99-ssh", "worker", &json!({})),
+            config("00-base", "worker", &json!({})),
+            config("10-a", "kata-oc", &json!({})),
         ];
         order(&mut configs);
         let names: Vec<_> = configs.iter().map(|mc| name(mc)).collect();
@@ -261,8 +261,8 @@ mod tests {
             config(
                 "00",
                 "worker",
-                json!({
-                    "config": ignition(json!({"storage": {"files": [file("data:,1")]},
+                &json!({
+                    "config": ignition(&json!({"storage": {"files": [file("data:,1")]},
                         "systemd": {"units": [unit("1.conf")]}})),
                     "kernelArguments": ["a"], "extensions": ["usbguard"], "osImageURL": "mine",
                 }),
@@ -270,8 +270,8 @@ mod tests {
             config(
                 "01",
                 "worker",
-                json!({
-                    "config": ignition(json!({"storage": {"files": [file("data:,2")]},
+                &json!({
+                    "config": ignition(&json!({"storage": {"files": [file("data:,2")]},
                         "systemd": {"units": [unit("2.conf")]}})),
                     "kernelArguments": ["a", "b"], "extensions": ["usbguard"], "fips": true,
                     "kernelType": "realtime",
@@ -298,7 +298,7 @@ mod tests {
     fn bad_content_stops_the_render() {
         for (spec, expected) in [
             (
-                json!({"config": ignition(json!({})), "extensions": ["sandboxed-containerz", "foo"]}),
+                json!({"config": ignition(&json!({})), "extensions": ["sandboxed-containerz", "foo"]}),
                 "invalid extensions found: [sandboxed-containerz foo]",
             ),
             (json!({"kernelType": "fast"}), "kernelType=fast is invalid"),
@@ -309,7 +309,7 @@ mod tests {
               3.1, 3.2, 3.3, 3.4, 3.5",
             ),
             (
-                json!({"config": ignition(json!({"storage": {"files": [
+                json!({"config": ignition(&json!({"storage": {"files": [
                 {"path": "/p", "mode": 0o1777}]}}))}),
                 "invalid mode 01777 for /p, cannot exceed 0777",
             ),
@@ -318,11 +318,11 @@ mod tests {
                 "installing kernel-devel extension is not supported with kernelType: realtime",
             ),
         ] {
-            let error = merge(&[config("x", "worker", spec)], &images()).unwrap_err();
+            let error = merge(&[config("x", "worker", &spec)], &images()).unwrap_err();
             assert_eq!(error, format!("could not generate rendered MachineConfig: {expected}"));
         }
         let unchecked = json!({"extensions": ["sandboxed-containerz"]});
-        assert!(merge(&[config("x", "worker", unchecked)], &images()).is_ok());
+        assert!(merge(&[config("x", "worker", &unchecked)], &images()).is_ok());
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl NodeController {
         }
         // While several custom pools claimed it, the node was in none of them for this controller,
         // but each of them may still show it in its counts.
-        let previously = before
+        let previously: Vec<String> = before
             .map(|before| {
                 pools
                     .iter()
@@ -85,7 +85,7 @@ impl NodeController {
                     .map(|pool| name(pool).to_owned())
                     .collect()
             })
-            .unwrap_or_else(Vec::new);
+            .unwrap_or_default();
         let labels_changed =
             before.is_some_and(|b| b["metadata"]["labels"] != event.current["metadata"]["labels"]);
         let left = if labels_changed { previously } else { Vec::new() };
