@@ -6,3 +6,4 @@ mod recordings;
 mod rules;
 mod runtime_configs;
 mod timeline;
+mod whole;
