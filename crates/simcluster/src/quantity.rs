@@ -41,7 +41,7 @@ pub fn milli(text: &str) -> Option<i64> {
     let unit = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
     let numerator = whole.checked_mul(unit)?.checked_add(part)?.checked_mul(scale)?;
     let denominator = unit * divisor;
-    let value = (numerator + denominator - 1) / denominator;
+    let value = numerator.checked_add(denominator - 1)? / denominator;
     let value = if text.starts_with('-') { -value } else { value };
     Some(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
 }

@@ -95,8 +95,8 @@ struct Agenda {
 
 impl Agenda {
     fn due(&self, now: Timestamp, delay: Duration) -> Timestamp {
-        let scaled =
-            SignedDuration::try_from(delay.div_f64(self.speed)).unwrap_or(SignedDuration::MAX);
+        let scaled = SignedDuration::try_from_secs_f64(delay.as_secs_f64() / self.speed)
+            .unwrap_or(SignedDuration::MAX);
         now.checked_add(scaled).unwrap_or(Timestamp::MAX)
     }
 

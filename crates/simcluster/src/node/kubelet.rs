@@ -119,8 +119,8 @@ impl Controller for Kubelets {
         let mut parts = key.splitn(5, '/');
         let verb = parts.next().unwrap_or_default();
         let first = parts.next().unwrap_or_default();
-        if verb == "node" {
-            self.sync_node(first, cx);
+        if verb == "node" || verb == "boot" {
+            self.sync_node(first, verb == "boot", cx);
             return;
         }
         let pod_key = (first.to_owned(), parts.next().unwrap_or_default().to_owned());
@@ -182,8 +182,8 @@ impl Kubelets {
         }
     }
 
-    /// Brings the Node object in line with the host.
-    fn sync_node(&mut self, name: &str, cx: &mut Context<'_>) {
+    /// Brings the Node object in line with the host; `due` says that a reboot is over.
+    fn sync_node(&mut self, name: &str, due: bool, cx: &mut Context<'_>) {
         let now = cx.now;
         let Some(host) = cx.world.hosts.get_mut(name) else {
             self.boots.remove(name);
@@ -192,13 +192,18 @@ impl Kubelets {
         let mut booted = false;
         match host.power {
             Power::Off => return,
-            Power::Rebooting { until } if until > now => {
-                if until != jiff::Timestamp::MAX {
-                    cx.at(format!("node/{name}"), until);
+            Power::Rebooting { until } if until > now && !due => {
+                // The agenda follows changes of the cluster's speed, `until` does not.
+                let boot = format!("boot/{name}");
+                if until == jiff::Timestamp::MAX {
+                    cx.cancel(&boot);
+                } else if !cx.pending(&boot) {
+                    cx.at(boot, until);
                 }
             }
             Power::Rebooting { .. } => {
                 host.boot(now);
+                cx.cancel(&format!("boot/{name}"));
                 cx.world.touch(name);
                 booted = true;
             }
@@ -425,7 +430,7 @@ impl Kubelets {
                 let message =
                     format!("Back-off restarting failed container {container} in pod {}", key.1);
                 tell(cx, pod, true, "BackOff", &message, node);
-                let wait = back_off(u32::try_from(count - 1).unwrap_or(u32::MAX));
+                let wait = back_off(u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX));
                 cx.after(format!("{}/{container}", key_of("again", key)), wait);
             }
             Aftermath::Finished => {

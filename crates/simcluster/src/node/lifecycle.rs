@@ -183,13 +183,14 @@ fn patience(pod: &Value, node: &Value) -> Patience {
 
 /// Whether a toleration covers a taint.
 pub fn tolerates(toleration: &Value, taint: &Value) -> bool {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let effect = text(&toleration["effect"]);
-    let key = text(&toleration["key"]);
+    fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+        object[field].as_str().unwrap_or_default()
+    }
+    let (effect, key) = (text(toleration, "effect"), text(toleration, "key"));
     let exists = toleration["operator"] == "Exists";
-    (effect.is_empty() || taint["effect"] == effect.as_str())
-        && (if key.is_empty() { exists } else { taint["key"] == key.as_str() })
-        && (exists || text(&toleration["value"]) == text(&taint["value"]))
+    (effect.is_empty() || text(taint, "effect") == effect)
+        && (if key.is_empty() { exists } else { text(taint, "key") == key })
+        && (exists || text(toleration, "value") == text(taint, "value"))
 }
 
 fn declare_unknown(name: &str, cx: &mut Context<'_>) {

@@ -128,7 +128,7 @@ fn previous<'a>(statuses: &'a Value, name: &Value) -> &'a Value {
 /// A container that runs; `old` is its status before.
 fn running(pod: &Value, container: &Value, old: &Value, now: Timestamp) -> Value {
     let ran = old["containerID"].as_str().is_some_and(|id| !id.is_empty());
-    let restarts = old["restartCount"].as_i64().unwrap_or(0) + i64::from(ran);
+    let restarts = old["restartCount"].as_i64().unwrap_or(0).saturating_add(i64::from(ran));
     let last = match &old["state"] {
         state if !state["terminated"].is_null() => state.clone(),
         state if !state["running"].is_null() => terminated(old, 255, now),

@@ -78,8 +78,17 @@ fn revision(set: &Value) -> Option<i64> {
     set["metadata"]["annotations"][REVISION].as_str()?.parse().ok()
 }
 
+/// A number of pods; nonsense is brought into a range in which sums cannot overflow.
 fn count(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
+    value.as_i64().unwrap_or(0).clamp(0, 1_000_000)
+}
+
+/// How many pods the deployment wants.
+fn wanted_replicas(deployment: &Value) -> i64 {
+    match &deployment["spec"]["replicas"] {
+        Value::Null => 1,
+        replicas => count(replicas),
+    }
 }
 
 fn replica_set(deployment: &Value, name: &str, hash: &str, revision: i64) -> Value {
@@ -101,11 +110,11 @@ fn replica_set(deployment: &Value, name: &str, hash: &str, revision: i64) -> Val
 
 /// `maxSurge` or `maxUnavailable` as a number of pods.
 fn bound(value: &Value, replicas: i64, round_up: bool) -> i64 {
-    if let Some(number) = value.as_i64() {
-        return number;
+    if value.is_number() {
+        return count(value);
     }
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).unwrap_or("25");
-    let part = replicas * percent.parse::<i64>().unwrap_or(25);
+    let part = replicas * percent.parse::<i64>().unwrap_or(25).clamp(0, 1_000);
     if round_up { (part + 99) / 100 } else { part / 100 }
 }
 
@@ -116,7 +125,7 @@ fn scale(
     current: &str,
     cx: &mut Context<'_>,
 ) {
-    let replicas = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    let replicas = wanted_replicas(deployment);
     let wanted = |set: &Value| count(&set["spec"]["replicas"]);
     let total: i64 = sets.values().map(|set| wanted(set)).sum();
     let old: i64 =
@@ -229,7 +238,7 @@ fn report(
     cx: &mut Context<'_>,
 ) {
     let sum = |field: &str| sets.values().map(|set| count(&set["status"][field])).sum::<i64>();
-    let replicas = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+    let replicas = wanted_replicas(deployment);
     let (total, ready, available) =
         (sum("replicas"), sum("readyReplicas"), sum("availableReplicas"));
     let updated = sets.get(current).map_or(0, |set| count(&set["status"]["replicas"]));

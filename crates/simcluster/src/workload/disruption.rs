@@ -77,10 +77,10 @@ pub fn status(api: &ApiServer, budget: &Value, now: Timestamp) -> Value {
     let matching = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     let share = |value: &Value, total: i64| match value.as_str() {
         Some(text) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0_i64).clamp(0, 100);
             (total * percent + 99) / 100
         }
-        None => value.as_i64().unwrap_or(0),
+        None => value.as_i64().unwrap_or(0).clamp(0, 1_000_000),
     };
     let (expected, desired) = if budget["spec"]["maxUnavailable"].is_null() {
         let least = &budget["spec"]["minAvailable"];
@@ -150,7 +150,8 @@ fn scale_of(api: &ApiServer, pods: &[std::sync::Arc<Value>]) -> i64 {
         };
         if let Some(object) = object {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-            owners.insert(uid, object["spec"]["replicas"].as_i64().unwrap_or(1));
+            owners
+                .insert(uid, object["spec"]["replicas"].as_i64().unwrap_or(1).clamp(0, 1_000_000));
         }
     }
     owners.values().sum()

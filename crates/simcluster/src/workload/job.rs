@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::owned::{Maker, Owned, split, write_status};
+use super::owned::{BURST, Maker, Owned, split, write_status};
 use crate::api::Event;
 use crate::api::server::DeleteOptions;
 use crate::node::pod;
@@ -85,8 +85,8 @@ impl Jobs {
             .iter()
             .flat_map(|pod| pod["status"]["containerStatuses"].as_array().into_iter().flatten())
             .filter_map(|status| status["restartCount"].as_u64())
-            .sum();
-        let failures = failed + usize::try_from(restarts).unwrap_or(usize::MAX - failed);
+            .fold(0, u64::saturating_add);
+        let failures = failed.saturating_add(usize::try_from(restarts).unwrap_or(usize::MAX));
         let mut conditions = job["status"]["conditions"].clone();
         let mut running = active.len();
         let mut finished = None;
@@ -110,7 +110,7 @@ impl Jobs {
                 let pause = BACK_OFF.saturating_mul(1 << doubling).min(Duration::from_secs(360));
                 cx.after(format!("{key}#retry"), pause);
             } else {
-                for attempt in active.len()..wanted {
+                for attempt in active.len()..wanted.min(active.len() + BURST) {
                     let created = maker.create(&attempt.to_string(), cx, |pod| label(pod, job));
                     if created.is_none() {
                         cx.after(key, Duration::from_secs(15));

@@ -15,6 +15,9 @@ use crate::resource::PODS;
 use crate::simulation::Context;
 use crate::world::identity;
 
+/// How many pods a controller makes at once; their own changes bring it back for the others.
+pub const BURST: usize = 500;
+
 /// The pods of each controlling owner, by the owner's uid.
 #[derive(Debug, Default)]
 pub struct Owned {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::owned::{Maker, Owned, split, write_status};
+use super::owned::{BURST, Maker, Owned, split, write_status};
 use crate::api::Event;
 use crate::node::pod;
 use crate::resource::{PODS, REPLICASETS};
@@ -59,7 +59,7 @@ impl Controller for ReplicaSets {
                 maker.delete(&pod, cx);
             }
         }
-        for attempt in pods.len()..wanted {
+        for attempt in pods.len()..wanted.min(pods.len() + BURST) {
             let Some(created) = maker.create(&attempt.to_string(), cx, |_| ()) else {
                 cx.after(key, Duration::from_secs(15));
                 break;

@@ -145,6 +145,35 @@ fn nodes_of_openshift_carry_roles_and_taints() {
 }
 
 #[test]
+fn roles_depend_on_platform_and_shape() {
+    let compact = Layout { workers: 0, compact: true, ..Layout::default() };
+    let plain = Layout { platform: Platform::Kubernetes, ..Layout::default() };
+    for (layout, name, roles, repels) in [
+        (&compact, "control-plane-0", "control-plane master worker", false),
+        (&plain, "control-plane-0", "control-plane", true),
+        (&plain, "worker-0", "", false),
+    ] {
+        let sim = topology::build(layout, "2026-11-21T10:00:00Z".parse().unwrap()).unwrap();
+        let node = get(&sim, &NODES, "", name);
+        let labels = node["metadata"]["labels"].as_object().unwrap();
+        let found: Vec<_> =
+            labels.keys().filter_map(|key| key.strip_prefix("node-role.kubernetes.io/")).collect();
+        assert_eq!(found.join(" "), roles);
+        assert_eq!(!taints(&node).is_empty(), repels, "{name}");
+    }
+}
+
+#[test]
+fn a_reboot_follows_the_speed_of_the_cluster() {
+    let mut sim = cluster(0, 1);
+    reboot(&mut sim, "worker-0", 600);
+    sim.advance(Duration::from_secs(1));
+    sim.set_speed(60.0);
+    sim.advance(Duration::from_secs(11));
+    assert_eq!(condition(&get(&sim, &NODES, "", "worker-0"), "Ready"), "True");
+}
+
+#[test]
 fn an_idle_cluster_writes_nothing() {
     let mut sim =
         topology::build(&Layout::default(), "2026-11-21T10:00:00Z".parse().unwrap()).unwrap();
@@ -465,6 +494,8 @@ fn commands_answer_as_far_as_there_is_a_model() {
         ("echo \"$HOSTNAME\" 'a  b'", "web a  b\n", 0),
         ("cat /nowhere 2>/dev/null; echo $HOME", "/root\n", 0),
         ("exit 3", "", 3),
+        ("| cat", "", 2),
+        ("echo 'a", "", 2),
         ("echo a | tr a b", "", 127),
         ("sleep 1 &", "", 2),
     ] {

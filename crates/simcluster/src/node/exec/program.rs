@@ -314,6 +314,11 @@ fn crictl(view: View<'_>, words: &[&str]) -> Output {
     }
 }
 
+/// An id as `crictl` shows it.
+fn short(id: &str) -> &str {
+    id.get(..13).unwrap_or(id)
+}
+
 fn pods(host: &Host) -> String {
     let mut out = format!(
         "{:<15} {:<20} {:<7} {:<40} {:<30} {:<9} RUNTIME\n",
@@ -324,7 +329,7 @@ fn pods(host: &Host) -> String {
         let _written = writeln!(
             out,
             "{:<15} {:<20} {:<7} {:<40} {:<30} {:<9} {runtime}",
-            &sandbox.id[..13],
+            short(&sandbox.id),
             sandbox.created.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "Ready",
             sandbox.name,
@@ -339,8 +344,8 @@ fn containers(host: &Host) -> String {
     let mut out = format!("{:<15} {:<30} POD ID\n", "CONTAINER", "NAME");
     for (id, container) in &host.containers {
         let sandbox =
-            host.sandboxes.get(&container.pod_uid).map_or("", |sandbox| &sandbox.id[..13]);
-        let _written = writeln!(out, "{:<15} {:<30} {sandbox}", &id[..13], container.name);
+            host.sandboxes.get(&container.pod_uid).map_or("", |sandbox| short(&sandbox.id));
+        let _written = writeln!(out, "{:<15} {:<30} {sandbox}", short(id), container.name);
     }
     out
 }

@@ -113,7 +113,7 @@ fn run_script(view: View<'_>, script: &str, input: &str) -> Output {
         }
         let commands = std::mem::replace(&mut pipeline, vec![Vec::new()]);
         if !skip && !commands.iter().all(Vec::is_empty) {
-            if commands[0][..1] == ["exit"] {
+            if commands[0].first().is_some_and(|word| word == "exit") {
                 total.code = commands[0].get(1).and_then(|c| c.parse().ok()).unwrap_or(total.code);
                 return total;
             }

@@ -87,7 +87,9 @@ impl NodeState {
 
 /// What a pod demands of its node.
 pub(super) struct Wish<'a> {
-    pod: &'a Value,
+    spec: &'a Value,
+    tolerations: Vec<&'a Value>,
+    endures_cordon: bool,
     request: Request,
 }
 
@@ -101,7 +103,13 @@ enum Refusal {
 
 impl<'a> Wish<'a> {
     pub(super) fn of(pod: &'a Value) -> Self {
-        Self { pod, request: request(pod) }
+        let spec = &pod["spec"];
+        let tolerations: Vec<&Value> =
+            spec["tolerations"].as_array().into_iter().flatten().collect();
+        let cordon =
+            serde_json::json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+        let endures_cordon = tolerations.iter().any(|t| tolerates(t, &cordon));
+        Self { spec, tolerations, endures_cordon, request: request(pod) }
     }
 
     /// The best node, or the message that says why there is none.
@@ -164,13 +172,9 @@ impl<'a> Wish<'a> {
 
     /// The filters, in the scheduler's order; the first that refuses speaks.
     fn refusal(&self, name: &str, state: &NodeState) -> Option<Refusal> {
-        let spec = &self.pod["spec"];
-        let tolerations: Vec<&Value> =
-            spec["tolerations"].as_array().into_iter().flatten().collect();
-        let tolerated = |taint: &Value| tolerations.iter().any(|t| tolerates(t, taint));
-        let cordon =
-            serde_json::json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-        if state.unschedulable && !tolerated(&cordon) {
+        let spec = self.spec;
+        let tolerated = |taint: &Value| self.tolerations.iter().any(|t| tolerates(t, taint));
+        if state.unschedulable && !self.endures_cordon {
             return Some(Refusal::Never("node(s) were unschedulable".to_owned()));
         }
         let repelling = state
@@ -222,7 +226,7 @@ impl<'a> Wish<'a> {
     fn score(&self, state: &NodeState) -> i64 {
         let free = |used: i64, wanted: i64, all: i64| {
             let left = i128::from(all) - i128::from(used) - i128::from(wanted);
-            i64::try_from(left * 1000 / i128::from(all.max(1))).unwrap_or(0)
+            i64::try_from(left * 1000 / i128::from(all.max(1))).unwrap_or(0).clamp(-1_000, 1_000)
         };
         let avoided = state.taints.iter().filter(|t| t["effect"] == "PreferNoSchedule").count();
         free(state.used.cpu, self.request.cpu, state.allocatable.cpu)
