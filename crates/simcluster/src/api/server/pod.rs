@@ -47,7 +47,7 @@ impl ApiServer {
         if let Value::Object(annotations) = &binding["metadata"]["annotations"]
             && !annotations.is_empty()
         {
-            for (key, value) in annotations {
+            for (key, value) in annotations.iter().filter(|(_key, value)| value.is_string()) {
                 new["metadata"]["annotations"][key] = value.clone();
             }
         }

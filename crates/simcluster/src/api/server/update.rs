@@ -106,8 +106,11 @@ impl ApiServer {
                 return Ok(Arc::clone(old));
             }
         }
-        let mut errors = validation::metadata_update(old, &new);
-        errors.extend(validation::metadata(&call.def, &new));
+        let mut errors = Vec::new();
+        if call.subresource != "status" {
+            errors.extend(validation::metadata_update(old, &new));
+            errors.extend(validation::metadata(&call.def, &new));
+        }
         if call.subresource.is_empty() {
             errors.extend(validation::object(&call.def, &new));
             errors.extend(validation::update(call, old, &new));
