@@ -87,7 +87,8 @@ pub async fn run(
         let client = Client::new(kube, Arc::clone(&jitter), metrics.clone(), fence);
         metrics.leading(true);
         let controller = reconcile::Controller::new(settings, client, jitter, metrics, stopped);
-        let mut work = std::pin::pin!(controller.work());
+        // On the heap, so that callers need not hold it on their stack.
+        let mut work = Box::pin(controller.work());
         tokio::select! {
             biased;
             () = &mut shutdown => {}
@@ -118,7 +119,8 @@ pub async fn run(
         () = election.win() => {}
     }
     let controller = reconcile::Controller::new(settings, client, jitter, metrics, stopped);
-    let mut work = std::pin::pin!(controller.work());
+    // On the heap, so that callers need not hold it on their stack.
+    let mut work = Box::pin(controller.work());
     tokio::select! {
         biased;
         () = &mut shutdown => {}

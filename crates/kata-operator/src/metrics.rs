@@ -18,6 +18,9 @@ type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
 
+/// A check of `/readyz`: what, and what is wrong with it.
+pub type Check = (String, Result<(), String>);
+
 /// The controller's name in metrics and logs.
 pub const CONTROLLER: &str = "kataconfig";
 
@@ -41,7 +44,7 @@ struct Inner {
     beat: AtomicU64,
     ready: AtomicBool,
     standby: AtomicBool,
-    checks: Mutex<Vec<(String, Result<(), String>)>>,
+    checks: Mutex<Vec<Check>>,
 }
 
 impl Default for Metrics {
@@ -190,14 +193,14 @@ impl Metrics {
     }
 
     /// What is ready and what is not, as the loop last saw it.
-    pub fn set_checks(&self, checks: Vec<(String, Result<(), String>)>) {
+    pub fn set_checks(&self, checks: Vec<Check>) {
         let ready = checks.iter().all(|(_, outcome)| outcome.is_ok());
         self.0.ready.store(ready, Ordering::Relaxed);
         *self.0.checks.lock().unwrap_or_else(PoisonError::into_inner) = checks;
     }
 
     /// Whether this process is ready, and the single checks. One that stands by is ready to take over.
-    pub fn checks(&self) -> (bool, Vec<(String, Result<(), String>)>) {
+    pub fn checks(&self) -> (bool, Vec<Check>) {
         if self.0.standby.load(Ordering::Relaxed) {
             return (true, vec![("lease (held by another, standing by)".to_owned(), Ok(()))]);
         }

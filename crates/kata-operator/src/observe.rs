@@ -22,7 +22,7 @@ use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
 use crate::error::{CallError, chain};
 use crate::jitter::Jitter;
-use crate::metrics::Metrics;
+use crate::metrics::{Check, Metrics};
 use crate::watch::Cache;
 
 /// How often [`kata_plan::needs`] may ask in one pass. It asks for own and rendered MachineConfigs,
@@ -210,7 +210,7 @@ impl Caches {
     }
 
     /// For `/readyz`.
-    pub fn checks(&self, cluster: bool) -> Vec<(String, Result<(), String>)> {
+    pub fn checks(&self, cluster: bool) -> Vec<Check> {
         let mut checks = vec![self.configs.check()];
         if cluster {
             checks.extend([
@@ -363,13 +363,13 @@ impl Observer {
         let text =
             |result: Result<String, CallError>| result.map(drop).map_err(|error| chain(&error));
         let (configs, nodes, pools, machine_config, runtime_configs, classes, kata_nodes) = futures::join!(
-            caches.configs.refresh(client),
-            caches.nodes.refresh(client),
-            caches.pools.refresh(client),
-            caches.machine_config.refresh(client),
-            caches.container_runtime_configs.refresh(client),
-            caches.runtime_classes.refresh(client),
-            caches.kata_nodes.refresh(client),
+            Box::pin(caches.configs.refresh(client)),
+            Box::pin(caches.nodes.refresh(client)),
+            Box::pin(caches.pools.refresh(client)),
+            Box::pin(caches.machine_config.refresh(client)),
+            Box::pin(caches.container_runtime_configs.refresh(client)),
+            Box::pin(caches.runtime_classes.refresh(client)),
+            Box::pin(caches.kata_nodes.refresh(client)),
         );
         QuorumRead {
             configs: text(configs),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kata_plan::{Decision, Freshness, Report, Snapshot};
+use kata_plan::{Decision, Freshness, Report, Snapshot, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ use crate::settings::{DEBOUNCE, Platform, RESYNC, Settings};
 const BACKOFF_CAP: Duration = Duration::from_secs(30);
 /// The first wait after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// After how many failed passes in a row even a failure that should pass by itself is told.
+const PATIENCE: u32 = 3;
 /// How often an idle loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(30);
 
@@ -41,6 +43,8 @@ pub struct Controller {
     poke: Arc<Notify>,
     tasks: JoinSet<()>,
     stop: watch::Receiver<bool>,
+    /// How many passes failed in a row.
+    attempt: u32,
     /// What a dry run said last.
     planned: String,
 }
@@ -88,6 +92,7 @@ impl Controller {
             poke,
             tasks: JoinSet::new(),
             stop,
+            attempt: 0,
             planned: String::new(),
         }
     }
@@ -102,7 +107,6 @@ impl Controller {
         let start = Instant::now();
         let (mut due, mut resync) = (start + RESYNC, start + RESYNC);
         let mut not_before = start;
-        let mut attempt = 0;
         loop {
             let openshift = detected == Detected::Openshift;
             self.wait(due.min(resync), not_before, openshift).await;
@@ -135,20 +139,20 @@ impl Controller {
             self.metrics.set_checks(self.caches.checks(openshift));
             match failed {
                 None => {
-                    attempt = 0;
+                    self.attempt = 0;
                     due = look_again.map_or(now + RESYNC, |wait| now + wait);
                     not_before = now;
                 }
                 Some((_, retry)) => {
                     let wait = match retry {
                         Retry::Reread | Retry::Backoff => {
-                            self.jitter.backoff(attempt, BACKOFF_FIRST, BACKOFF_CAP)
+                            self.jitter.backoff(self.attempt, BACKOFF_FIRST, BACKOFF_CAP)
                         }
                         Retry::After(wait) => wait.min(BACKOFF_CAP).max(BACKOFF_FIRST),
                         Retry::AfterChange => self.jitter.spread(BACKOFF_CAP),
                         Retry::Never => BACKOFF_CAP,
                     };
-                    attempt += 1;
+                    self.attempt = self.attempt.saturating_add(1);
                     due = now + wait;
                     // Our own status write must not cut the wait short.
                     not_before = due;
@@ -225,14 +229,37 @@ impl Controller {
             Ok(decided) => decided,
             Err(error) => return blind(&error),
         };
-        let Decision { plan, report, look_again } = decision;
+        let Decision { plan, report, look_again } = &decision;
         if self.settings.dry_run {
-            self.say_plan(&plan, &report);
-            return Outcome { look_again, failed: None };
+            self.say_plan(plan, report);
+            return Outcome { look_again: *look_again, failed: None };
         }
         self.reporter.events(&report.events).await;
-        let applied = apply(&self.client, &self.caches, &plan, &self.stop).await;
-        self.report(&snapshot.configs, &report, &applied, look_again).await
+        let applied = apply(&self.client, &self.caches, plan, &self.stop).await;
+        if applied.done > 0 {
+            // What was written is in the caches already, so that no watch event will tell of it; what
+            // follows from it is for the next pass.
+            self.poke.notify_one();
+        }
+        let failures = self.worth_telling(&applied);
+        let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
+        self.reporter.events(&concluded.events).await;
+        self.report(&concluded, &applied, *look_again).await
+    }
+
+    /// The failures that do not pass by themselves in a moment, which the status shall tell.
+    fn worth_telling(&self, applied: &Applied) -> Vec<StepFailure> {
+        applied
+            .failures
+            .iter()
+            .filter(|failure| {
+                failure.error.retry() == Retry::AfterChange || self.attempt >= PATIENCE
+            })
+            .map(|failure| StepFailure {
+                object: failure.object.clone(),
+                error: chain(&failure.error),
+            })
+            .collect()
     }
 
     /// The pass on a cluster without the Machine Config Operator: says that nothing will be done.
@@ -246,17 +273,16 @@ impl Controller {
             self.say_plan(&kata_plan::Plan::default(), &report);
             return Outcome { look_again: None, failed: None };
         }
-        self.report(&configs, &report, &Applied::default(), None).await
+        self.report(&report, &Applied::default(), None).await
     }
 
     async fn report(
         &mut self,
-        configs: &[kata_api::KataConfig],
         report: &Report,
         applied: &Applied,
         look_again: Option<Duration>,
     ) -> Outcome {
-        let written = self.reporter.statuses(&self.caches, configs, report, applied).await;
+        let written = self.reporter.statuses(&self.caches, report).await;
         self.reporter.tell(report);
         let failed = match (applied.failures.first(), written) {
             (Some(failure), _) => {

@@ -4,15 +4,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kata_api::{Code, KataConfig, conditions, names};
-use kata_plan::{EventToSend, Kind, ObjectRef, Report, StatusReport};
+use kata_api::names;
+use kata_plan::{EventToSend, Kind, ObjectRef, Report};
 use serde_json::{Value, json};
 
-use crate::apply::{Applied, Failure};
 use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
-use crate::error::{CallError, Retry, chain};
+use crate::error::{CallError, chain};
 use crate::metrics::Metrics;
 use crate::observe::Caches;
 
@@ -85,32 +83,16 @@ impl Reporter {
         }
     }
 
-    /// Writes the statuses that changed, with what the plan's execution found.
+    /// Writes the statuses that changed.
     ///
     /// # Errors
     /// The first write that failed; a KataConfig that is gone is no failure.
-    pub async fn statuses(
-        &self,
-        caches: &Caches,
-        configs: &[KataConfig],
-        report: &Report,
-        applied: &Applied,
-    ) -> Result<usize, CallError> {
-        let now = self.clock.now();
+    pub async fn statuses(&self, caches: &Caches, report: &Report) -> Result<usize, CallError> {
         let mut written = 0;
-        let active = report.status.iter().map(|status| (status, applied.failures.as_slice()));
-        let others = report.other_configs.iter().map(|status| (status, [].as_slice()));
-        for (status, failures) in active.chain(others) {
-            let current = configs.iter().find(|config| {
-                config.metadata.name.as_deref() == Some(status.config.name.as_str())
-            });
-            let patch = match lasting_failure(failures) {
-                Some(failure) => with_failure(status, current, failure, now),
-                None => status.patch.clone(),
-            };
-            let Some(patch) = patch else { continue };
+        for status in report.status.iter().chain(&report.other_configs) {
+            let Some(patch) = &status.patch else { continue };
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
-            match self.client.merge(&endpoint, name, Some("status"), &patch).await {
+            match self.client.merge(&endpoint, name, Some("status"), patch).await {
                 Ok(answer) => {
                     written += 1;
                     if let Ok(text) = std::str::from_utf8(&answer) {
@@ -151,55 +133,6 @@ impl Reporter {
     }
 }
 
-/// The first failure that waiting does not mend.
-fn lasting_failure(failures: &[Failure]) -> Option<&Failure> {
-    failures.iter().find(|failure| failure.error.retry() == Retry::AfterChange)
-}
-
-/// The patch for a status that also tells of a write that the API server refuses; `None` if it tells
-/// so already.
-fn with_failure(
-    report: &StatusReport,
-    current: Option<&KataConfig>,
-    failure: &Failure,
-    now: jiff::Timestamp,
-) -> Option<Value> {
-    let entry = Code::WriteFailed.entry();
-    let known = current.and_then(|config| config.status.as_ref()).map(|status| &status.conditions);
-    let before = known.and_then(|known| known.iter().find(|c| c.type_ == conditions::DEGRADED));
-    let since = before
-        .filter(|condition| condition.status == "True")
-        .map_or(Time(now), |condition| condition.last_transition_time.clone());
-    let failed = Condition {
-        type_: conditions::DEGRADED.to_owned(),
-        status: "True".to_owned(),
-        reason: entry.reason.to_owned(),
-        message: format!("{}: {}. {}", entry.code, chain(&failure.error), entry.fix),
-        observed_generation: report.status.observed_generation,
-        last_transition_time: since,
-    };
-    let mut wanted: Vec<Condition> = report.status.conditions.clone();
-    match wanted.iter_mut().find(|condition| condition.type_ == conditions::DEGRADED) {
-        // What is broken on a node weighs more than a write that failed, and explains it as a rule.
-        Some(condition) if condition.status == "True" => return report.patch.clone(),
-        Some(condition) => *condition = failed,
-        None => wanted.push(failed),
-    }
-    let mut patch = match &report.patch {
-        Some(patch) => patch.clone(),
-        None => json!({"status": {}}),
-    };
-    if known == Some(&wanted) {
-        if let Some(status) = patch["status"].as_object_mut() {
-            status.remove("conditions");
-        }
-    } else {
-        patch["status"]["conditions"] = json!(wanted);
-    }
-    let says_nothing = patch["status"].as_object().is_none_or(serde_json::Map::is_empty);
-    (!says_nothing).then_some(patch)
-}
-
 fn reference(object: &ObjectRef) -> Value {
     let ObjectRef { kind, namespace, name, uid } = object;
     let mut reference =
@@ -233,6 +166,3 @@ fn event_body(event: &EventToSend, instance: &str, clock: Clock) -> Value {
     }
     body
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
 use crate::jitter::Jitter;
-use crate::metrics::Metrics;
+use crate::metrics::{Check, Metrics};
 
 /// How long a watch lasts; a connection that died silently is noticed [`WATCH_SLACK`] later.
 const WATCH_SECONDS: u32 = 60;
@@ -152,7 +152,7 @@ impl<T: Clone + PartialEq> Cache<T> {
     }
 
     /// For `/readyz`.
-    pub fn check(&self) -> (String, Result<(), String>) {
+    pub fn check(&self) -> Check {
         let name = format!("cache of {}", self.kind());
         match self.observed() {
             Observed::Known(_) => (name, Ok(())),

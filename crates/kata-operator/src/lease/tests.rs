@@ -21,7 +21,9 @@ fn take(version: u64) -> Move {
 
 #[test]
 fn what_is_done_depends_on_the_record_and_on_how_long_it_has_not_changed() {
-    let rows: [(&[(u64, Option<Record>)], Move); 8] = [
+    /// What the Lease says at this second.
+    type Look = (u64, Option<Record>);
+    let rows: [(&[Look], Move); 8] = [
         (&[(0, None)], Move::Create),
         (&[(0, Some(record("", 1)))], take(1)),
         (&[(0, Some(record("me", 1)))], Move::Renew { version: "1".to_owned() }),

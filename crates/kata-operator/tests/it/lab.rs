@@ -1,16 +1,24 @@
 //! Clusters to test on, and what tests ask them. Times are virtual: nothing here waits for real.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kata_operator::Settings;
 use kata_operator::client::{Client, WritePermit};
 use kata_operator::jitter::Jitter;
 use kata_operator::metrics::Metrics;
+use serde_json::{Value, json};
+use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
-use simcluster::{Cluster, Simulation};
+use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, RUNTIMECLASSES};
+use simcluster::topology::{self, Layout};
+use simcluster::{Cluster, Resource, Simulation};
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tower::ServiceExt as _;
 
 /// When simulated clusters begin.
 pub(crate) fn epoch() -> Timestamp {
@@ -50,4 +58,262 @@ pub(crate) fn requests(cluster: &Cluster, verbs: &[&str]) -> u64 {
         let counts = sim.frontend.requests();
         counts.filter(|(_, verb, _)| verbs.contains(verb)).map(|(.., count)| count).sum()
     })
+}
+
+/// The KataConfig of the examples: workers with the label `kata=true`.
+pub(crate) fn kata_config(name: &str) -> Value {
+    json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": name},
+        "spec": {"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}},
+    })
+}
+
+/// The kinds that belong to us or that we write.
+pub(crate) fn kata_configs() -> Resource {
+    Resource::dynamic("kataconfiguration.openshift.io".to_owned(), "kataconfigs".to_owned())
+}
+
+fn kata_nodes() -> Resource {
+    Resource::dynamic("kata-operator.dev".to_owned(), "katanodes".to_owned())
+}
+
+/// Creates an object as a user would.
+pub(crate) fn create(cluster: &Cluster, resource: &Resource, namespace: &str, object: Value) {
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubectl", now };
+        sim.api.create(writer, resource, namespace, object).unwrap();
+    });
+}
+
+/// Changes an object as a user would.
+pub(crate) fn merge(cluster: &Cluster, resource: &Resource, name: &str, patch: &Value) {
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubectl", now };
+        sim.api.merge(writer, resource, "", name, patch).unwrap();
+    });
+}
+
+/// Deletes an object as a user would.
+pub(crate) fn delete(cluster: &Cluster, resource: &Resource, namespace: &str, name: &str) {
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubectl", now };
+        sim.api.delete(writer, resource, namespace, name, &DeleteOptions::default()).unwrap();
+    });
+}
+
+/// An object of cluster scope.
+pub(crate) fn get(cluster: &Cluster, resource: &Resource, name: &str) -> Option<Value> {
+    cluster.with(|sim, _| sim.api.get(resource, "", name)).map(|object| (*object).clone())
+}
+
+/// A condition of a KataConfig: its status and reason.
+pub(crate) fn condition(cluster: &Cluster, name: &str, type_: &str) -> (String, String) {
+    let config = get(cluster, &kata_configs(), name).unwrap_or_default();
+    let conditions = config["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == type_);
+    let text = |key: &str| {
+        found.and_then(|condition| condition[key].as_str()).unwrap_or_default().to_owned()
+    };
+    (text("status"), text("reason"))
+}
+
+/// Whether the KataConfig is Ready, and for the generation that it has.
+pub(crate) fn is_ready(cluster: &Cluster, name: &str) -> bool {
+    let config = get(cluster, &kata_configs(), name).unwrap_or_default();
+    condition(cluster, name, "Ready").0 == "True"
+        && config["status"]["observedGeneration"] == config["metadata"]["generation"]
+}
+
+/// Everything that the operator owns or writes, without what differs from run to run: times, uids and
+/// versions.
+pub(crate) fn end_state(cluster: &Cluster) -> BTreeMap<String, Value> {
+    cluster.with(|sim, _| {
+        let mut state = BTreeMap::new();
+        let kinds = [
+            (kata_configs(), "KataConfig"),
+            (kata_nodes(), "KataNode"),
+            (MACHINECONFIGPOOLS, "MachineConfigPool"),
+            (RUNTIMECLASSES, "RuntimeClass"),
+        ];
+        for (resource, kind) in kinds {
+            for object in sim.api.list(&resource) {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let mut object = timeless(&object);
+                if kind == "MachineConfigPool" {
+                    // The Machine Config Operator's report, in an order that means nothing.
+                    object["status"] = Value::Null;
+                }
+                state.insert(format!("{kind} {name}"), object);
+            }
+        }
+        for object in sim.api.list(&MACHINECONFIGS) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            if name.starts_with("50-") {
+                state.insert(format!("MachineConfig {name}"), timeless(&object));
+            }
+        }
+        for node in sim.api.list(&NODES) {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            let facts = json!({
+                "labels": node["metadata"]["labels"],
+                "unschedulable": node["spec"]["unschedulable"],
+                "taints": node["spec"]["taints"],
+            });
+            state.insert(format!("Node {name}"), facts);
+        }
+        state
+    })
+}
+
+/// Asserts that two end states are the same, and shows only what differs.
+pub(crate) fn assert_same(
+    found: &BTreeMap<String, Value>,
+    wanted: &BTreeMap<String, Value>,
+    about: &str,
+) {
+    let names: BTreeSet<&String> = found.keys().chain(wanted.keys()).collect();
+    let differing: Vec<String> = names
+        .into_iter()
+        .filter(|name| found.get(*name) != wanted.get(*name))
+        .map(|name| {
+            let text = |state: &BTreeMap<String, Value>| {
+                state.get(name).map_or_else(|| "absent".to_owned(), Value::to_string)
+            };
+            format!("{name}\n  found  {}\n  wanted {}\n", text(found), text(wanted))
+        })
+        .collect();
+    assert!(differing.is_empty(), "{about}\n{}", differing.concat());
+}
+
+/// The object without times, uids, versions and field managers.
+fn timeless(object: &Value) -> Value {
+    const VARYING: [&str; 11] = [
+        "managedFields",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "observedGeneration",
+        "creationTimestamp",
+        "lastTransitionTime",
+        "lastUpdateTime",
+        "since",
+        "bootId",
+        "bootID",
+    ];
+    match object {
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .filter(|(key, _)| !VARYING.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), timeless(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
+        other => other.clone(),
+    }
+}
+
+/// An operator that is started again whenever a fault rule crashes it, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    supervisor: JoinHandle<()>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Operator {
+    /// Starts an operator.
+    pub(crate) fn start(cluster: &Cluster) -> Self {
+        Self::with(cluster, Settings::simulated(epoch()))
+    }
+
+    /// Starts an operator with these settings.
+    pub(crate) fn with(cluster: &Cluster, settings: Settings) -> Self {
+        let cluster = cluster.clone();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut crashes = cluster.crashes();
+        crashes.mark_unchanged();
+        let requests = Arc::clone(&log);
+        let supervisor = tokio::spawn(async move {
+            loop {
+                let requests = Arc::clone(&requests);
+                let service = cluster.client_service().map_request(
+                    move |request: http::Request<kube::client::Body>| {
+                        let line = format!("{} {}", request.method(), request.uri());
+                        requests.lock().unwrap().push(line);
+                        request
+                    },
+                );
+                let kube = kube::Client::new(service, "default");
+                let run = kata_operator::run(kube, settings.clone(), std::future::pending());
+                let mut operator = JoinSet::new();
+                operator.spawn(run);
+                tokio::select! {
+                    crash = crashes.changed() => if crash.is_err() { return },
+                    _ = operator.join_next() => return,
+                }
+            }
+        });
+        Self { supervisor, log }
+    }
+
+    /// Whether it still runs, which it does unless it panicked.
+    pub(crate) fn runs(&self) -> bool {
+        !self.supervisor.is_finished()
+    }
+
+    /// How many requests there were that write something.
+    pub(crate) fn writes(&self) -> usize {
+        self.count(|line| !line.starts_with("GET "))
+    }
+
+    /// How many lists there were.
+    pub(crate) fn lists(&self) -> usize {
+        self.count(|line| line.starts_with("GET ") && line.contains("limit="))
+    }
+
+    /// All requests so far, as method and path.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn count(&self, counts: impl Fn(&str) -> bool) -> usize {
+        self.log.lock().unwrap().iter().filter(|line| counts(line)).count()
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.supervisor.abort();
+    }
+}
+
+/// A cluster with so many workers of which the first few have the label `kata=true`, and our CRDs.
+pub(crate) fn openshift(workers: u32, labelled: u32) -> Cluster {
+    let layout = Layout { workers, control_plane: 1, ..Layout::default() };
+    let mut simulation = topology::build(&layout, epoch()).unwrap();
+    prepare(&mut simulation, labelled);
+    Cluster::start(simulation, Clock::starting_at(epoch()))
+}
+
+/// Adds our CRDs and the labels that the example's KataConfig selects.
+pub(crate) fn prepare(simulation: &mut Simulation, labelled: u32) {
+    let writer = Writer { manager: "kubectl", now: simulation.now() };
+    for crd in kata_api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        simulation.api.create(writer, &CRDS, "", crd).unwrap();
+    }
+    for index in 0..labelled {
+        let label = json!({"metadata": {"labels": {"kata": "true"}}});
+        simulation.api.merge(writer, &NODES, "", &worker(index), &label).unwrap();
+    }
+}
+
+/// The name of a worker.
+pub(crate) fn worker(index: u32) -> String {
+    format!("worker-{index}")
+}
+
+/// Lets virtual time pass.
+pub(crate) async fn pass(span: Duration) {
+    tokio::time::sleep_until(Instant::now() + span).await;
 }

@@ -2,5 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as expected")]
 
 mod calls;
+mod crash;
 mod election;
 mod lab;
+mod process;
+mod rollout;
