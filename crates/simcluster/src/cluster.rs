@@ -54,35 +54,61 @@ pub struct Cluster {
 
 #[derive(Debug)]
 struct Inner {
-    simulation: Mutex<Simulation>,
+    running: Mutex<Running>,
     clock: Clock,
     /// The store's revision.
     revision: watch::Sender<u64>,
-    /// Told when the next deadline may have changed.
+    /// Told when the driver's deadline has changed.
     wake: Arc<Notify>,
     stop: watch::Sender<bool>,
 }
 
+#[derive(Debug)]
+struct Running {
+    simulation: Simulation,
+    /// What the driver waits for.
+    deadline: Option<Timestamp>,
+}
+
 impl Inner {
+    /// Works on an up-to-date simulation.
     fn with<T>(&self, work: impl FnOnce(&mut Simulation, Timestamp) -> T) -> T {
-        let (result, _next) = self.step(work);
-        self.wake.notify_one();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let (result, next) = self.step(&mut running.simulation, work);
+        let changed = running.deadline != next;
+        drop(running);
+        if changed {
+            self.wake.notify_one();
+        }
         result
     }
 
-    /// Works on an up-to-date simulation; also returns when it has something to do next.
+    /// Does what is due; returns when there is something to do next.
+    fn drive(&self) -> Option<Timestamp> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let ((), next) = self.step(&mut running.simulation, |_, _| ());
+        running.deadline = next;
+        next
+    }
+
+    /// Looks at the simulation as the last request or the driver left it.
+    fn look<T>(&self, work: impl FnOnce(&mut Simulation, Timestamp) -> T) -> T {
+        let now = self.clock.now();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut running.simulation, now)
+    }
+
     fn step<T>(
         &self,
+        simulation: &mut Simulation,
         work: impl FnOnce(&mut Simulation, Timestamp) -> T,
     ) -> (T, Option<Timestamp>) {
         let now = self.clock.now();
-        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
         simulation.run_due(now);
         simulation.arrive(now);
-        let result = work(&mut simulation, now);
+        let result = work(simulation, now);
         let next = simulation.run_due(now);
         let revision = simulation.api.store.revision();
-        drop(simulation);
         self.revision.send_if_modified(|known| {
             let changed = *known != revision;
             *known = revision;
@@ -97,7 +123,7 @@ impl Cluster {
     pub fn start(simulation: Simulation, clock: Clock) -> Self {
         let inner = Arc::new(Inner {
             revision: watch::Sender::new(simulation.api.store.revision()),
-            simulation: Mutex::new(simulation),
+            running: Mutex::new(Running { simulation, deadline: None }),
             clock,
             wake: Arc::new(Notify::new()),
             stop: watch::Sender::new(false),
@@ -152,14 +178,21 @@ impl Cluster {
     /// # Errors
     /// When a rule breaks the connection.
     pub async fn respond(&self, request: Request) -> Result<Answer, ConnectionBroken> {
-        let plan = self.with(|simulation, _| handle::intercept(simulation, &request));
+        let (plan, response) = self.with(|simulation, now| {
+            let plan = handle::intercept(simulation, &request);
+            let at_once = plan.delay.is_zero() && plan.before.is_none();
+            let response = at_once.then(|| handle::handle(simulation, now, &request));
+            (plan, response)
+        });
         if !plan.delay.is_zero() {
             sleep_until(Instant::now() + plan.delay).await;
         }
         if let Some(failure) = plan.before {
             return self.fail(failure).await;
         }
-        let response = self.with(|simulation, now| handle::handle(simulation, now, &request));
+        let response = response.unwrap_or_else(|| {
+            self.with(|simulation, now| handle::handle(simulation, now, &request))
+        });
         if let Some(failure) = plan.after {
             return self.fail(failure).await;
         }
@@ -205,7 +238,7 @@ impl Cluster {
                 // Seen before the log is read: what comes later wakes us up.
                 changes.borrow_and_update();
                 let strong = inner.upgrade().filter(|_| !*stop.borrow())?;
-                let output = strong.with(|simulation, now| {
+                let output = strong.look(|simulation, now| {
                     watcher.poll(&simulation.api.store, &mut simulation.frontend.faults, now)
                 });
                 let next = strong.clock.instant_of(output.next);
@@ -235,7 +268,7 @@ async fn drive(inner: Weak<Inner>, wake: Arc<Notify>, mut stop: watch::Receiver<
     const IDLE: Duration = Duration::from_secs(3600);
     loop {
         let Some(strong) = inner.upgrade() else { return };
-        let ((), next) = strong.step(|_, _| ());
+        let next = strong.drive();
         let until =
             next.map_or_else(|| Instant::now() + IDLE, |next| strong.clock.instant_of(next));
         drop(strong);
