@@ -535,8 +535,8 @@ fn drain_finding(view: &View<'_>, node: &mut NodeView<'_>) {
 fn pods_finding(view: &View<'_>, node: &mut NodeView<'_>) {
     let leaves = !view.deleting && !node.wanted && node.labelled;
     let name = &node.facts.name;
-    if let Ok(pods) = view.running(Some(name))
-        && leaves
+    if leaves
+        && let Ok(pods) = view.running(Some(name))
         && !pods.is_empty()
     {
         node.finding = Some(Finding::new(

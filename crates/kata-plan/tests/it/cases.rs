@@ -81,6 +81,7 @@ fn perform(world: &mut World, act: &Value) {
         "pass" => {
             world.pass();
         }
+        "render" => world.render(),
         "minutes" => {
             let minutes = SignedDuration::from_mins(value.as_i64().unwrap());
             world.now = world.now.checked_add(minutes).unwrap();
@@ -173,6 +174,25 @@ cases! {
         "
     rollout_half_way: "{workers: 3, spec: {}, then: [{rounds: 13}]}"
     rollout_with_a_running_node: "{workers: 2, spec: {}, then: [{rounds: 14}]}"
+    joining_waits_for_the_rendering_of_a_pool_that_was_rendered_without_us: "
+        workers: 2
+        before: [{edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}}]
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        then:
+        - delete: {kind: MachineConfig, name: 50-enable-sandboxed-containers-extension}
+        - render: true
+        - edit: {kind: Node, name: worker-1, with: {metadata: {labels: {kata: 'true'}}}}
+        "
+    a_pool_with_a_longer_name_is_not_ours: "
+        workers: 2
+        before:
+        - create: {kind: MachineConfigPool, metadata: {name: kata-oc-2}, spec: {nodeSelector: {matchLabels: {two: ''}}, machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}}
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}
+        - edit: {kind: Node, name: worker-1, with: {metadata: {labels: {two: ''}, annotations: {machineconfiguration.openshift.io/currentConfig: rendered-kata-oc-2-0x0, machineconfiguration.openshift.io/desiredConfig: rendered-kata-oc-2-0x0}}}}
+        - render: true
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        "
     idle: "{workers: 2, spec: {}, installed: true}"
     pool_paused: "
         workers: 2

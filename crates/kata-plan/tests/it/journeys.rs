@@ -437,3 +437,19 @@ fn a_field_of_the_pool_that_is_ours_no_more_is_given_back() {
     let pool = pool.unwrap();
     assert!(pool["spec"]["paused"].is_null() && pool["spec"]["maxUnavailable"].is_null());
 }
+
+#[test]
+fn a_thousand_nodes_are_decided_about_in_no_time() {
+    let mut world = World::new(3, 1_000);
+    world.config(&json!({}));
+    world.pass();
+    world.tick();
+    let snapshot = world.observe();
+    let start = std::time::Instant::now();
+    let decision = decide(&snapshot);
+    let took = start.elapsed();
+    println!("1,000 nodes: {took:?}");
+    assert_eq!(decision.report.nodes.len(), 1_000);
+    // Unoptimized and on a busy machine; optimized it is a few milliseconds.
+    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+}

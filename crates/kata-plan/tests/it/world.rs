@@ -505,14 +505,18 @@ impl World {
             facts.annotations.get(&format!("{PREFIX}{key}")).cloned().unwrap_or_default()
         };
         let (current, desired) = (get("currentConfig"), get("desiredConfig"));
+        // The daemon needs both; a pool's configurations go with the pool.
+        for name in [&current, &desired] {
+            if self.get(Kind::MachineConfig, name).is_none() {
+                self.annotate(node, "state", "Degraded");
+                self.annotate(node, "reason", &format!("machineconfig {name:?} not found"));
+                return;
+            }
+        }
         if current == desired && get("state") == "Done" {
             return;
         }
-        let Some(config) = self.get(Kind::MachineConfig, &desired).cloned() else {
-            self.annotate(node, "state", "Degraded");
-            self.annotate(node, "reason", &format!("machineconfig {desired:?} not found"));
-            return;
-        };
+        let config = self.get(Kind::MachineConfig, &desired).unwrap().clone();
         let has_kata = config["spec"]["extensions"].as_array().is_some_and(|list| !list.is_empty());
         let (drain, uncordon) = (format!("drain-{desired}"), format!("uncordon-{desired}"));
         if get("state") == "Done" || (get("state") == "Degraded" && !self.failing.contains(node)) {
