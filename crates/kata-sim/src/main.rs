@@ -1,3 +1,105 @@
-//! The `kata-sim` binary.
+//! `kata-sim`: try kata-operator on a simulated cluster.
+//!
+//! Arguments, exit codes and the choice of the runtime; the work is in the modules.
 
-fn main() {}
+mod arguments;
+mod bench;
+mod compose;
+mod control;
+mod idle;
+mod story;
+mod up;
+mod walkthrough;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser as _;
+
+/// Exit codes, as design and README promise them to scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// All is well.
+    Fine,
+    /// Something that should hold does not.
+    Findings,
+    /// The simulated cluster cannot be reached, or could not start.
+    Unreachable,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Fine => 0,
+            Outcome::Findings => 1,
+            Outcome::Unreachable => 3,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Walkthrough => on_virtual_time(walk()),
+        Command::Up(options) => on_real_time(up::run(options)),
+        Command::Fault(options) => on_real_time(control::fault(options)),
+        Command::Node(options) => on_real_time(control::node(options)),
+        Command::Speed(options) => on_real_time(control::speed(options)),
+        Command::Bench(options) => {
+            if options.one.is_some() {
+                on_virtual_time(bench::one(options))
+            } else {
+                bench::all(&options)
+            }
+        }
+    };
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            complain(&*error);
+            Outcome::Unreachable.into()
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+async fn walk() -> Result<Outcome, Failure> {
+    let cluster = compose::cluster(&compose::Shape::default(), compose::virtual_clock())?;
+    let client = compose::client(&cluster);
+    let operator = compose::operator(&cluster);
+    let held = walkthrough::run(&cluster, client, std::io::stdout().lock()).await?;
+    operator.abort();
+    Ok(if held { Outcome::Fine } else { Outcome::Findings })
+}
+
+/// Runs on a clock that jumps to the next deadline whenever nothing else is to be done.
+fn on_virtual_time(
+    work: impl Future<Output = Result<Outcome, Failure>>,
+) -> Result<Outcome, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()?
+        .block_on(work)
+}
+
+fn on_real_time(work: impl Future<Output = Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+/// Prints an error and its causes.
+#[expect(clippy::print_stderr, reason = "the one place where an error reaches the user")]
+fn complain(error: &dyn std::error::Error) {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    eprintln!("kata-sim: {text}");
+}

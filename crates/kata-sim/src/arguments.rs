@@ -1,0 +1,123 @@
+//! What was typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Try kata-operator on a simulated cluster. No virtual machine runs, and nothing is downloaded.
+#[derive(Parser, Debug)]
+#[command(name = "kata-sim", version, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run the whole story once, print each fact, exit 0 if all hold
+    Walkthrough,
+    /// Serve the simulated cluster on 127.0.0.1 until SIGINT or SIGTERM
+    Up(UpArguments),
+    /// Make a node of a running simulated cluster fail, or heal it
+    Fault(FaultArguments),
+    /// Add a node to a running simulated cluster, or remove one
+    Node(NodeArguments),
+    /// Change how fast the time of a running simulated cluster passes
+    Speed(SpeedArguments),
+    /// Measure the operator and the simulator, and print the figures
+    Bench(BenchArguments),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UpArguments {
+    /// The kind of cluster: openshift or kubernetes
+    #[arg(long, default_value = "openshift")]
+    pub(crate) platform: simcluster::world::Platform,
+    /// Number of control-plane nodes
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub(crate) control_plane: u32,
+    /// Number of workers
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
+    pub(crate) workers: u32,
+    /// No workers: the control-plane nodes run ordinary pods
+    #[arg(long, conflicts_with = "workers")]
+    pub(crate) compact: bool,
+    /// How many times faster than real time controllers, nodes and reboots are
+    #[arg(long, default_value_t = 60.0, value_name = "X", value_parser = positive)]
+    pub(crate) speed: f64,
+    /// Port on 127.0.0.1; 0 chooses a free one
+    #[arg(long, default_value_t = 6443, value_name = "N")]
+    pub(crate) port: u16,
+    /// Where to write the kubeconfig, once the cluster serves
+    #[arg(long, default_value = "kata-sim.kubeconfig", value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Serve the cluster only; run `kata-operator run --kubeconfig FILE` yourself
+    #[arg(long)]
+    pub(crate) no_operator: bool,
+}
+
+/// How a running simulated cluster is found.
+#[derive(Args, Debug)]
+pub(crate) struct Where {
+    /// The kubeconfig that `kata-sim up` wrote
+    #[arg(long, default_value = "kata-sim.kubeconfig", value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FaultArguments {
+    /// The node
+    pub(crate) node: String,
+    /// The fault, such as no-kvm, drain-blocked, reboot-hang, handler-missing, slow-boot=10x; or none
+    pub(crate) fault: String,
+    #[command(flatten)]
+    pub(crate) cluster: Where,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NodeArguments {
+    /// What to do
+    #[arg(value_enum)]
+    pub(crate) action: NodeAction,
+    /// The node
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) cluster: Where,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeAction {
+    /// A new worker joins
+    Add,
+    /// The node goes away
+    Rm,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SpeedArguments {
+    /// How many times faster than real time
+    #[arg(value_parser = positive)]
+    pub(crate) speed: f64,
+    #[command(flatten)]
+    pub(crate) cluster: Where,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArguments {
+    /// Sizes of the clusters, in nodes, three of them control plane
+    #[arg(long, value_delimiter = ',', default_value = "6,100,1000", value_name = "N,...")]
+    pub(crate) nodes: Vec<u32>,
+    /// How long to watch an idle `kata-sim up`, in seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub(crate) idle: u64,
+    /// Measure one size in this process and print JSON
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) one: Option<u32>,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("give a number above 0".to_owned()),
+    }
+}

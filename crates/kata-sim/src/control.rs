@@ -1,0 +1,105 @@
+//! Changes of a running simulated cluster, through its own control endpoint.
+//!
+//! It speaks to whatever serves at the kubeconfig's address, and says so clearly if that is no simulator.
+
+use std::path::Path;
+
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::arguments::{FaultArguments, NodeAction, NodeArguments, SpeedArguments, Where};
+use crate::{Failure, Outcome};
+
+/// What can go wrong, in the user's terms.
+#[derive(Debug, thiserror::Error)]
+enum ControlError {
+    #[error("cannot read {path}: start a cluster with `kata-sim up --kubeconfig {path}` first")]
+    Kubeconfig {
+        path: String,
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    #[error("cannot reach the cluster of {path}: is `kata-sim up` still running?")]
+    Unreachable {
+        path: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{0}")]
+    Refused(String),
+    #[error("the server of {0} is not a simulated cluster; nothing was changed")]
+    NotSimulated(String),
+}
+
+/// `kata-sim fault NODE FAULT`.
+pub(crate) async fn fault(arguments: FaultArguments) -> Result<Outcome, Failure> {
+    let body = json!({"node": arguments.node, "fault": arguments.fault});
+    call(&arguments.cluster, "POST", "node-faults", &body).await?;
+    say(&format!("node {} of the simulated cluster: {}", arguments.node, arguments.fault))
+}
+
+/// `kata-sim node add|rm NAME`.
+pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
+    let (method, what) = match arguments.action {
+        NodeAction::Add => ("POST", "joins"),
+        NodeAction::Rm => ("DELETE", "is removed"),
+    };
+    call(&arguments.cluster, method, "nodes", &json!({"name": arguments.name})).await?;
+    say(&format!("node {} {what} (simulated)", arguments.name))
+}
+
+/// `kata-sim speed X`.
+pub(crate) async fn speed(arguments: SpeedArguments) -> Result<Outcome, Failure> {
+    call(&arguments.cluster, "POST", "speed", &json!({"speed": arguments.speed})).await?;
+    say(&format!("simulated time runs {} times faster than real time", arguments.speed))
+}
+
+#[expect(clippy::print_stdout, reason = "the command's answer")]
+fn say(text: &str) -> Result<Outcome, Failure> {
+    println!("{text}");
+    Ok(Outcome::Fine)
+}
+
+async fn call(
+    cluster: &Where,
+    method: &str,
+    control: &str,
+    body: &Value,
+) -> Result<Value, ControlError> {
+    let path = cluster.kubeconfig.display().to_string();
+    let client = client(&cluster.kubeconfig).await?;
+    let unreachable =
+        |source| ControlError::Unreachable { path: path.clone(), source: Box::new(source) };
+    let version = client.apiserver_version().await.map_err(unreachable)?;
+    if !version.git_version.ends_with("+simulated") {
+        return Err(ControlError::NotSimulated(path));
+    }
+    let request = http::Request::builder()
+        .method(method)
+        .uri(format!("/sim/v1/{control}"))
+        .header("content-type", "application/json")
+        .body(Body::from(body.to_string().into_bytes()))
+        .map_err(|error| ControlError::Refused(error.to_string()))?;
+    let response = client.send(request).await.map_err(unreachable)?;
+    let accepted = response.status().is_success();
+    let bytes = response.into_body().collect().await.map_err(unreachable)?.to_bytes();
+    let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if accepted {
+        return Ok(answer);
+    }
+    let message = answer["message"]
+        .as_str()
+        .map_or_else(|| String::from_utf8_lossy(&bytes).into_owned(), str::to_owned);
+    Err(ControlError::Refused(message))
+}
+
+async fn client(path: &Path) -> Result<kube::Client, ControlError> {
+    let name = path.display().to_string();
+    let wrong = |source| ControlError::Kubeconfig { path: name.clone(), source: Box::new(source) };
+    let kubeconfig = kube::config::Kubeconfig::read_from(path).map_err(wrong)?;
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(wrong)?;
+    kube::Client::try_from(config)
+        .map_err(|source| ControlError::Unreachable { path: name, source: Box::new(source) })
+}
