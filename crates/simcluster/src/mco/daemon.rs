@@ -261,6 +261,7 @@ impl Controller for DaemonController {
         let phase = self.daemon(name).phase.clone();
         match (kind, phase) {
             ("sync", Phase::Idle) if running => self.sync(&node, cx),
+            ("sync", Phase::Idle) => cx.after(key, self.timing.daemon_poll),
             ("sync", _) => {}
             (_, Phase::Idle) => {}
             (_, Phase::Rebooting { to }) => {

@@ -278,13 +278,13 @@ impl Cluster {
         self.create_config(
             EXTENSION,
             role,
-            json!({
+            &json!({
                 "config": {"ignition": {"version": "3.2.0"}}, "extensions": [extension],
             }),
         );
     }
 
-    pub(super) fn create_config(&mut self, name: &str, role: &str, spec: Value) {
+    pub(super) fn create_config(&mut self, name: &str, role: &str, spec: &Value) {
         let object = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
             "metadata": {"name": name, "labels": {(mco::ROLE): role}}, "spec": spec,
@@ -294,10 +294,10 @@ impl Cluster {
 
     /// A custom pool that inherits from `worker`.
     pub(super) fn create_pool(&mut self, name: &str) {
-        self.create_pool_with(name, json!({}));
+        self.create_pool_with(name, &json!({}));
     }
 
-    pub(super) fn create_pool_with(&mut self, name: &str, more: Value) {
+    pub(super) fn create_pool_with(&mut self, name: &str, more: &Value) {
         let label = format!("pools.operator.machineconfiguration.openshift.io/{name}");
         let mut object = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",

@@ -103,9 +103,6 @@ pub(super) fn check(scenario: &str, cluster: &Cluster) {
                 break;
             }
         }
-        if let Ok(directory) = std::env::var("MCO_TIMELINES") {
-            std::fs::write(format!("{directory}/{scenario}.txt"), &actual).unwrap();
-        }
         assert_eq!(actual, expected, "{scenario}: the first difference is {report}");
     }
 }
@@ -172,7 +169,7 @@ fn b3_everything_at_once() {
     check("b3", &cluster);
 }
 
-fn install_on_all(cluster: &mut Cluster, pool: Value) {
+fn install_on_all(cluster: &mut Cluster, pool: &Value) {
     cluster.create_extension("kata-oc", "sandboxed-containers");
     for node in ["worker-0", "worker-1", "worker-2"] {
         cluster.label(node, "kata-oc", true);
@@ -184,7 +181,7 @@ fn install_on_all(cluster: &mut Cluster, pool: Value) {
 fn c_install_on_all_nodes() {
     let mut cluster = Cluster::settled(&[]);
     cluster.at(0.76);
-    install_on_all(&mut cluster, json!({}));
+    install_on_all(&mut cluster, &json!({}));
     cluster.at(118.4);
     check("c", &cluster);
 }
@@ -203,7 +200,7 @@ fn c2_two_more_nodes() {
 fn c3_two_at_a_time() {
     let mut cluster = Cluster::settled(&[]);
     cluster.at(1.01);
-    install_on_all(&mut cluster, json!({"maxUnavailable": 2}));
+    install_on_all(&mut cluster, &json!({"maxUnavailable": 2}));
     cluster.at(90.1);
     check("c3", &cluster);
 }
@@ -286,7 +283,7 @@ fn e3_unknown_extension_in_a_running_pool() {
 fn e4_unknown_extension_fails_on_the_node() {
     let mut cluster = Cluster::settled(&[]);
     cluster.at(1.04);
-    cluster.create_config(EXTENSION, "kata-oc", json!({"extensions": ["sandboxed-containerz"]}));
+    cluster.create_config(EXTENSION, "kata-oc", &json!({"extensions": ["sandboxed-containerz"]}));
     cluster.label("worker-0", "kata-oc", true);
     cluster.create_pool("kata-oc");
     cluster.at(40.39);
@@ -322,7 +319,7 @@ fn e6_the_first_of_three_nodes_fails() {
     let mut cluster = Cluster::settled(&[]);
     cluster.at(1.06);
     cluster.fault("worker-0", NodeFault::InstallFails(MISSING_PACKAGE.to_owned()));
-    install_on_all(&mut cluster, json!({}));
+    install_on_all(&mut cluster, &json!({}));
     cluster.at(60.72);
     cluster.repair("worker-0");
     cluster.at(152.2);

@@ -77,7 +77,7 @@ fn the_safe_test_for_done_is_safe() {
     for node in ["worker-0", "worker-1", "worker-2"] {
         cluster.label(node, "kata-oc", true);
     }
-    cluster.create_pool_with("kata-oc", json!({"maxUnavailable": "67%"}));
+    cluster.create_pool_with("kata-oc", &json!({"maxUnavailable": "67%"}));
     let (mut unsafe_states, mut safe_states) = (0, 0);
     for tenth in 0..1_200_u32 {
         cluster.at(f64::from(tenth) / 10.0);
@@ -159,7 +159,7 @@ fn undoing_a_change_brings_the_old_name_back() {
     let (worker, infra) = (name(&cluster, "worker"), name(&cluster, "infra"));
     assert_eq!(worker.strip_prefix("rendered-worker-"), infra.strip_prefix("rendered-infra-"));
     let count = cluster.sim.api.list(&MACHINECONFIGS).len();
-    cluster.create_config("99-mine", "worker", json!({"kernelArguments": ["quiet"]}));
+    cluster.create_config("99-mine", "worker", &json!({"kernelArguments": ["quiet"]}));
     cluster.advance(6);
     assert_ne!(name(&cluster, "worker"), worker);
     cluster.delete(&MACHINECONFIGS, "99-mine");
@@ -188,7 +188,7 @@ fn rendered_configs_are_restored() {
 fn render_refuses_what_nodes_cannot_change() {
     let mut cluster = Cluster::settled(&["worker-0"]);
     let before = cluster.pool("kata-oc")["spec"].clone();
-    cluster.create_config("60-fips", "kata-oc", json!({"fips": true}));
+    cluster.create_config("60-fips", "kata-oc", &json!({"fips": true}));
     cluster.advance(20);
     let name = before["configuration"]["name"].as_str().unwrap();
     let pool = cluster.pool("kata-oc");
@@ -213,7 +213,7 @@ fn selectors_that_select_nothing_or_everything() {
     let mut cluster = Cluster::settled(&[]);
     let selector = json!({"matchLabels": {"machineconfiguration.openshift.io/role": "worker",
         "other": ""}});
-    cluster.create_pool_with("none", json!({"machineConfigSelector": selector}));
+    cluster.create_pool_with("none", &json!({"machineConfigSelector": selector}));
     cluster.advance(6);
     let pool = cluster.pool("none");
     assert_eq!(
@@ -353,7 +353,7 @@ fn a_drain_times_out_after_an_hour() {
 #[test]
 fn extensions_are_installed_by_a_reboot() {
     let mut cluster = Cluster::settled(&[]);
-    cluster.create_config("60-usbguard", "worker", json!({"extensions": ["usbguard"]}));
+    cluster.create_config("60-usbguard", "worker", &json!({"extensions": ["usbguard"]}));
     cluster.at(24.0);
     let has =
         |cluster: &Cluster| cluster.sim.world.hosts["worker-0"].extensions.contains("usbguard");
@@ -370,7 +370,7 @@ fn extensions_are_installed_by_a_reboot() {
 #[test]
 fn events_are_recorded() {
     let mut cluster = Cluster::settled(&[]);
-    cluster.create_config("60-usbguard", "worker", json!({"extensions": ["usbguard"]}));
+    cluster.create_config("60-usbguard", "worker", &json!({"extensions": ["usbguard"]}));
     cluster.advance(150);
     let events: Vec<(Value, Value)> = cluster
         .sim
@@ -403,7 +403,7 @@ fn speed_shortens_everything() {
     cluster.register("worker-0", &["worker"], None);
     cluster.advance(5);
     assert_eq!(cluster.counts("worker"), "1/1/1/0/0");
-    cluster.create_config("60-usbguard", "worker", json!({"extensions": ["usbguard"]}));
+    cluster.create_config("60-usbguard", "worker", &json!({"extensions": ["usbguard"]}));
     cluster.advance(1);
     assert_eq!(cluster.condition("worker", "Updated"), "False");
     cluster.advance(11);

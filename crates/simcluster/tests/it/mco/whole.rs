@@ -20,7 +20,7 @@ fn counts(sim: &Simulation, pool: &str) -> String {
     pool.map(|pool| super::timeline::counts(&pool["status"])).unwrap_or_default()
 }
 
-fn label(sim: &mut Simulation, node: &str, value: Value) {
+fn label(sim: &mut Simulation, node: &str, value: &Value) {
     let patch = json!({"metadata": {"labels": {"node-role.kubernetes.io/kata-oc": value}}});
     sim.api.merge(writer(sim), &NODES, "", node, &patch).unwrap();
 }
@@ -47,7 +47,7 @@ fn an_extension_comes_and_goes() {
             "extensions": ["sandboxed-containers"]},
     });
     sim.api.create(writer(&sim), &MACHINECONFIGS, "", config).unwrap();
-    label(&mut sim, "worker-0", json!(""));
+    label(&mut sim, "worker-0", &json!(""));
     let pool = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
         "metadata": {"name": "kata-oc"},
@@ -69,7 +69,7 @@ fn an_extension_comes_and_goes() {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     assert_eq!(taints, Vec::<Value>::new());
 
-    label(&mut sim, "worker-0", Value::Null);
+    label(&mut sim, "worker-0", &Value::Null);
     wait(&mut sim, "worker", "3/3/3/0/0");
     assert!(sim.world.hosts["worker-0"].extensions.is_empty());
     let options = DeleteOptions::default();
