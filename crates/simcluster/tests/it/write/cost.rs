@@ -4,15 +4,26 @@
 use std::time::Instant;
 
 use serde_json::json;
+use simcluster::api::ApiServer;
 use simcluster::api::server::Writer;
 use simcluster::resource::PODS;
 
 use super::{now, server};
 
+const ROUNDS: u32 = 2_000;
+
+/// Prints the mean time of a write.
+fn measure(api: &mut ApiServer, what: &str, mut write: impl FnMut(u32, &mut ApiServer)) {
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        write(round, api);
+    }
+    println!("{what}: {:?}", start.elapsed() / ROUNDS);
+}
+
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_write() {
-    const ROUNDS: u32 = 2_000;
     let mut api = server();
     let writer = Writer { manager: "test", now: now() };
     let mut body = super::pod("p");
@@ -28,39 +39,19 @@ fn cost_of_a_write() {
     body["spec"]["containers"] = json!(containers);
     let made = api.create(writer, &PODS, "default", body.clone()).unwrap();
     println!("{} bytes of JSON", made.to_string().len());
-    let mut measure =
-        |what: &str, mut write: Box<dyn FnMut(u32, &mut simcluster::api::ApiServer)>| {
-            let start = Instant::now();
-            for round in 0..ROUNDS {
-                write(round, &mut api);
-            }
-            println!("{what}: {:?}", start.elapsed() / ROUNDS);
-        };
-    measure(
-        "create",
-        Box::new(move |round, api| {
-            body["metadata"]["name"] = json!(format!("p{round}"));
-            api.create(writer, &PODS, "default", body.clone()).unwrap();
-        }),
-    );
-    measure(
-        "status merge",
-        Box::new(move |round, api| {
-            let patch = json!({"status": {"message": round.to_string()}});
-            api.merge_status(writer, &PODS, "default", "p", &patch).unwrap();
-        }),
-    );
-    measure(
-        "label merge",
-        Box::new(move |round, api| {
-            let patch = json!({"metadata": {"labels": {"round": round.to_string()}}});
-            api.merge(writer, &PODS, "default", "p", &patch).unwrap();
-        }),
-    );
-    measure(
-        "merge without a change",
-        Box::new(move |_round, api| {
-            api.merge(writer, &PODS, "default", "p", &json!({})).unwrap();
-        }),
-    );
+    measure(&mut api, "create", |round, api| {
+        body["metadata"]["name"] = json!(format!("p{round}"));
+        api.create(writer, &PODS, "default", body.clone()).unwrap();
+    });
+    measure(&mut api, "status merge", |round, api| {
+        let patch = json!({"status": {"message": round.to_string()}});
+        api.merge_status(writer, &PODS, "default", "p", &patch).unwrap();
+    });
+    measure(&mut api, "label merge", |round, api| {
+        let patch = json!({"metadata": {"labels": {"round": round.to_string()}}});
+        api.merge(writer, &PODS, "default", "p", &patch).unwrap();
+    });
+    measure(&mut api, "merge without a change", |_round, api| {
+        api.merge(writer, &PODS, "default", "p", &json!({})).unwrap();
+    });
 }

@@ -178,7 +178,9 @@ fn sized() -> ApiServer {
 }
 
 fn widget(spec: Value) -> Value {
-    json!({"metadata": {"name": "w"}, "spec": spec})
+    let mut widget = json!({"metadata": {"name": "w"}});
+    widget["spec"] = spec;
+    widget
 }
 
 #[test]
