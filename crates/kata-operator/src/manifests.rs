@@ -59,12 +59,11 @@ fn core_rules() -> Vec<Value> {
     let ours = "kata-operator.dev";
     let config = "kataconfiguration.openshift.io";
     vec![
-        rule(config, &["kataconfigs"], &["get", "list", "watch", "patch"], &[]),
+        rule(config, &["kataconfigs"], &["list", "watch", "patch"], &[]),
         rule(config, &["kataconfigs/status"], &["patch"], &[]),
-        rule(config, &["kataconfigs/finalizers"], &["update"], &[]),
-        rule(ours, &["katanodes"], &["get", "list", "watch", "create", "patch", "delete"], &[]),
+        rule(ours, &["katanodes"], &["list", "watch", "create", "patch", "delete"], &[]),
         rule(ours, &["katanodes/status"], &["patch"], &[]),
-        rule("", &["nodes"], &["get", "list", "watch", "patch"], &[]),
+        rule("", &["nodes"], &["list", "watch", "patch"], &[]),
         // On demand, and never watched.
         rule("", &["pods"], &["list"], &[]),
         rule("policy", &["poddisruptionbudgets"], &["list"], &[]),
@@ -72,7 +71,7 @@ fn core_rules() -> Vec<Value> {
         rule(
             "node.k8s.io",
             &["runtimeclasses"],
-            &["get", "list", "watch", "create", "patch", "delete"],
+            &["list", "watch", "create", "patch", "delete"],
             &[],
         ),
     ]
@@ -82,7 +81,7 @@ fn core_rules() -> Vec<Value> {
 /// nodes of a pool.
 fn mco_rules() -> Vec<Value> {
     let group = kata_api::machine_config::GROUP;
-    let read = ["get", "list", "watch", "create"];
+    let read = ["list", "watch", "create"];
     let write = ["patch", "delete"];
     let kinds = ["machineconfigs", "machineconfigpools", "containerruntimeconfigs"];
     let ours = [
@@ -90,7 +89,11 @@ fn mco_rules() -> Vec<Value> {
         &[names::POOL],
         &[names::CONTAINER_RUNTIME_CONFIG],
     ];
-    let mut rules = vec![rule(group, &kinds, &read, &[])];
+    let mut rules = vec![
+        rule(group, &kinds, &read, &[]),
+        // Rendered ones are read by name; their names are hashes.
+        rule(group, &["machineconfigs"], &["get"], &[]),
+    ];
     rules.extend(kinds.iter().zip(ours).map(|(kind, ours)| rule(group, &[*kind], &write, ours)));
     rules
 }

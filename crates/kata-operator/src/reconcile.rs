@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kata_plan::invariants::Violation;
 use kata_plan::{Decision, Freshness, Report, Snapshot, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -234,6 +235,10 @@ impl Controller {
             self.say_plan(plan, report);
             return Outcome { look_again: *look_again, failed: None };
         }
+        let broken = kata_plan::invariants::check(&snapshot, &decision);
+        if !broken.is_empty() {
+            return self.refuse(&snapshot, &decision, &broken).await;
+        }
         self.reporter.events(&report.events).await;
         let applied = apply(&self.client, &self.caches, plan, &self.stop).await;
         if applied.done > 0 {
@@ -245,6 +250,30 @@ impl Controller {
         let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
         self.reporter.events(&concluded.events).await;
         self.report(&concluded, &applied, *look_again).await
+    }
+
+    /// Does nothing of a plan that breaks a promise, which is a bug of ours, and says so.
+    async fn refuse(
+        &mut self,
+        snapshot: &Snapshot,
+        decision: &Decision,
+        broken: &[Violation],
+    ) -> Outcome {
+        let text: Vec<String> = broken.iter().map(ToString::to_string).collect();
+        let text = text.join("; ");
+        tracing::error!(
+            error = text,
+            "refused a plan that breaks a promise; please report this bug"
+        );
+        let object = decision.plan.steps.first().map(|step| step.action.object().clone());
+        let failures: Vec<StepFailure> = object
+            .map(|object| StepFailure { object, error: format!("refused by the operator: {text}") })
+            .into_iter()
+            .collect();
+        let concluded = kata_plan::conclude(snapshot, decision, &failures);
+        let Outcome { look_again, .. } =
+            self.report(&concluded, &Applied::default(), decision.look_again).await;
+        Outcome { look_again, failed: Some(("refused", Retry::AfterChange)) }
     }
 
     /// The failures that do not pass by themselves in a moment, which the status shall tell.

@@ -295,6 +295,15 @@ pub(crate) fn openshift(workers: u32, labelled: u32) -> Cluster {
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }
 
+/// A cluster without the Machine Config Operator, with our CRDs.
+pub(crate) fn kubernetes() -> Cluster {
+    let platform = simcluster::world::Platform::Kubernetes;
+    let layout = Layout { platform, workers: 1, control_plane: 1, ..Layout::default() };
+    let mut simulation = topology::build(&layout, epoch()).unwrap();
+    prepare(&mut simulation, 1);
+    Cluster::start(simulation, Clock::starting_at(epoch()))
+}
+
 /// Adds our CRDs and the labels that the example's KataConfig selects.
 pub(crate) fn prepare(simulation: &mut Simulation, labelled: u32) {
     let writer = Writer { manager: "kubectl", now: simulation.now() };

@@ -132,3 +132,102 @@ async fn a_refused_write_shows_in_the_status_and_is_forgotten_when_it_succeeds()
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     assert_ne!(degraded().0, "True");
 }
+
+/// Without the Machine Config Operator this version says what it cannot do, once, and does nothing.
+#[tokio::test(start_paused = true)]
+async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
+    let cluster = lab::kubernetes();
+    let nodes = |cluster| -> Vec<_> {
+        let state = lab::end_state(cluster).into_iter();
+        state.filter(|(name, _)| !name.starts_with("KataConfig")).collect()
+    };
+    let before = nodes(&cluster);
+    let operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    lab::pass(Duration::from_mins(20)).await;
+    let told = ("False".to_owned(), "PlatformUnsupported".to_owned());
+    assert_eq!(lab::condition(&cluster, "example", "Ready"), told);
+    assert_eq!(nodes(&cluster), before);
+    assert_eq!(operator.writes(), 1, "{:#?}", operator.requests());
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    assert_eq!(lab::get(&cluster, &lab::kata_configs(), "example"), None);
+}
+
+/// A request as RBAC sees it: API group, resource, verb, and the name where there is one.
+fn permission(line: &str) -> (String, String, String, String) {
+    let (method, url) = line.split_once(' ').unwrap();
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut parts = path.trim_start_matches('/').split('/').peekable();
+    let group = match parts.next() {
+        Some("api") => String::new(),
+        _ => parts.next().unwrap_or_default().to_owned(),
+    };
+    parts.next();
+    if parts.peek() == Some(&"namespaces") {
+        parts.next();
+        parts.next();
+    }
+    let resource = parts.next().unwrap_or_default().to_owned();
+    let name = parts.next().unwrap_or_default().to_owned();
+    let resource = match parts.next() {
+        Some(part) => format!("{resource}/{part}"),
+        None => resource,
+    };
+    let verb = match method {
+        "GET" if query.contains("watch=") => "watch",
+        "GET" if name.is_empty() => "list",
+        "GET" => "get",
+        "POST" => "create",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        other => other,
+    };
+    (group, resource, verb.to_owned(), name)
+}
+
+/// What the manifests grant is enough for an install and an uninstall, and little more.
+#[tokio::test(start_paused = true)]
+async fn what_is_used_is_granted_and_what_is_granted_is_used() {
+    let cluster = lab::openshift(1, 1);
+    let settings = Settings {
+        namespace: "default".to_owned(),
+        election: Some(kata_operator::settings::Election {
+            identity: "one".to_owned(),
+            timing: kata_operator::lease::Timing::default(),
+        }),
+        ..Settings::simulated(lab::epoch())
+    };
+    let operator = Operator::with(&cluster, settings);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
+    lab::pass(SETTLE).await;
+
+    let granted = kata_operator::manifests::granted(kata_operator::settings::Platform::Openshift);
+    let mut unused = granted.clone();
+    for line in operator.requests().iter().filter(|line| !line.ends_with(" /apis")) {
+        let (group, resource, verb, name) = permission(line);
+        let covers = |rule: &(String, String, String, String)| {
+            let (of_group, of_resource, of_verb, of_name) = rule;
+            *of_group == group
+                && *of_resource == resource
+                && *of_verb == verb
+                && (of_name.is_empty() || *of_name == name)
+        };
+        assert!(granted.iter().any(covers), "not granted: {line}");
+        // An apply creates what does not exist, for which RBAC wants both verbs.
+        unused.retain(|rule| {
+            let also_creates = verb == "patch" && rule.2 == "create";
+            let same_kind = rule.0 == group && rule.1 == resource;
+            !(covers(rule) || (also_creates && same_kind))
+        });
+    }
+    let unused: Vec<String> = unused
+        .iter()
+        .map(|(_, resource, verb, name)| format!("{resource} {verb} {name}"))
+        .collect();
+    insta::assert_snapshot!(unused.join("\n"));
+}
