@@ -13,6 +13,7 @@ use super::{now, server};
 const ROUNDS: u32 = 2_000;
 
 /// Prints the mean time of a write.
+#[expect(clippy::print_stdout, reason = "the measurement is what it is for")]
 fn measure(api: &mut ApiServer, what: &str, mut write: impl FnMut(u32, &mut ApiServer)) {
     let start = Instant::now();
     for round in 0..ROUNDS {
