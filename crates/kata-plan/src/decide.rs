@@ -213,11 +213,9 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
         times.push(match waiting.what {
             Waiting::Pods => PODS_AGAIN,
             Waiting::Read => READ_AGAIN,
-            Waiting::OwnWrites
-            | Waiting::Render
-            | Waiting::Node
-            | Waiting::Deletion
-            | Waiting::User => snapshot.options.look_again,
+            Waiting::OwnWrites | Waiting::Render | Waiting::Node | Waiting::Deletion => {
+                snapshot.options.look_again
+            }
         });
     }
     if !report.findings.is_empty() {

@@ -91,8 +91,6 @@ pub enum Waiting {
     Pods,
     /// An object that was deleted is gone.
     Deletion,
-    /// Somebody corrects what a finding names.
-    User,
 }
 
 /// How far a node is.

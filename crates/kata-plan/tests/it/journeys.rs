@@ -453,3 +453,21 @@ fn a_thousand_nodes_are_decided_about_in_no_time() {
     // Unoptimized and on a busy machine; optimized it is a few milliseconds.
     assert!(took < std::time::Duration::from_secs(1), "{took:?}");
 }
+
+#[test]
+fn the_pool_stays_until_the_container_runtime_config_is_gone() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({"logLevel": "debug"}));
+    world.settle();
+    let finalizers = json!({"metadata": {"finalizers": ["99-kata-oc-generated-containerruntime"]}});
+    world.edit(Kind::ContainerRuntimeConfig, "kata-crio-config", &finalizers);
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert!(world.get(Kind::ContainerRuntimeConfig, "kata-crio-config").is_some());
+    assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_some());
+    let none = json!({"metadata": {"finalizers": null}});
+    world.edit(Kind::ContainerRuntimeConfig, "kata-crio-config", &none);
+    world.delete(Kind::ContainerRuntimeConfig, "kata-crio-config");
+    world.settle();
+    assert_nothing_left(&world);
+}
