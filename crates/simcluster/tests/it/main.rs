@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod http_semantics;
+mod conformance;
 mod kube_client;
 mod kube_controller;
 mod kube_runtime;

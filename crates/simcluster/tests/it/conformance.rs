@@ -1,0 +1,416 @@
+//! The simulated API server held against a real one.
+//!
+//! Generated sequences of requests go to the simulator, and their answers are compared with those of a
+//! real kube-apiserver: codes, reasons, messages, resulting objects, watch events.
+//! - With `KATA_CONFORMANCE_KUBECONFIG` the real server that it names is asked now.
+//! - Without it the test says so loudly and compares with answers that a real server (1.36) gave before;
+//!   they are kept in `tests/fixtures/conformance` and were written by this test with
+//!   `KATA_CONFORMANCE_RECORD=1`.
+//!
+//! What is known to differ, and why, is in [`tolerated`] and in `docs/simulation.md`, nowhere else.
+
+mod generate;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use generate::{Request, crd, sequence, watched};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::{Value, json};
+use simcluster::Simulation;
+use simcluster::clock::Clock;
+use simcluster::cluster::Cluster;
+
+/// How many sequences are recorded and compared always.
+const RECORDED: u64 = 48;
+/// How many are compared with a real server, when there is one.
+const LIVE: u64 = 400;
+
+/// A server, and what it answered last about each object.
+struct Target {
+    client: kube::Client,
+    run: String,
+    seen: BTreeMap<String, Value>,
+}
+
+/// An answer, without what differs from run to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    code: u16,
+    body: Value,
+}
+
+impl Target {
+    fn new(client: kube::Client, run: &str) -> Self {
+        Self { client, run: run.to_owned(), seen: BTreeMap::new() }
+    }
+
+    fn namespace(&self, seed: u64) -> String {
+        format!("conf-{}-{seed}", self.run)
+    }
+
+    fn fill(&self, seed: u64, text: &str) -> String {
+        let text = text
+            .replace("$NS", &self.namespace(seed))
+            .replace("$ID", &format!("{}-{seed}", self.run));
+        let mut filled = text;
+        for name in ["one", "two"] {
+            let metadata = self.seen.get(name).map(|object| &object["metadata"]);
+            let field = |key: &str| {
+                metadata.and_then(|metadata| metadata[key].as_str()).unwrap_or("7").to_owned()
+            };
+            filled = filled
+                .replace(&format!("$RV:{name}"), &field("resourceVersion"))
+                .replace(&format!("$UID:{name}"), &field("uid"));
+        }
+        filled
+    }
+
+    async fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: String,
+    ) -> (u16, String) {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .header("accept", "application/json")
+            .body(Body::from(body.into_bytes()))
+            .unwrap();
+        let response = self.client.send(request).await.unwrap();
+        let code = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    async fn send(&mut self, seed: u64, request: &Request) -> Answer {
+        let path = self.fill(seed, &request.path);
+        let body = if request.body.is_null() {
+            String::new()
+        } else {
+            self.fill(seed, &request.body.to_string())
+        };
+        let (code, text) = self.raw(request.method, &path, request.content_type, body).await;
+        let answer: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        if let Some(name) = answer["metadata"]["name"].as_str()
+            && answer["kind"] != "Status"
+        {
+            self.seen.insert(name.to_owned(), answer.clone());
+        }
+        Answer { code, body: self.normalise(seed, &answer) }
+    }
+
+    /// The events of the sequence's collection since its beginning.
+    async fn events(&self, seed: u64, from: &str) -> Vec<Value> {
+        let path = format!(
+            "{}?watch=true&timeoutSeconds=1&resourceVersion={from}",
+            self.fill(seed, watched(seed))
+        );
+        let (_, text) = self.raw("GET", &path, "application/json", String::new()).await;
+        text.lines()
+            .map(|line| self.normalise(seed, &serde_json::from_str(line).unwrap()))
+            .collect()
+    }
+
+    fn normalise(&self, seed: u64, value: &Value) -> Value {
+        let mut value = value.clone();
+        scrub(&mut value);
+        let text = value
+            .to_string()
+            .replace(&self.namespace(seed), "NS")
+            .replace(&format!("{}-{seed}", self.run), "ID");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// Takes out what no two servers have in common.
+fn scrub(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for key in [
+                "uid",
+                "resourceVersion",
+                "continue",
+                "creationTimestamp",
+                "deletionTimestamp",
+                "time",
+            ] {
+                if let Some(found) = map.get_mut(key)
+                    && !found.is_null()
+                    && !found.is_object()
+                {
+                    *found = json!("-");
+                }
+            }
+            map.values_mut().for_each(scrub);
+        }
+        Value::Array(items) => items.iter_mut().for_each(scrub),
+        Value::String(text) => *text = scrub_text(text),
+        _ => {}
+    }
+}
+
+/// Takes uids and resource versions out of messages.
+fn scrub_text(text: &str) -> String {
+    let mut words = Vec::new();
+    for word in text.split(' ') {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let uuid = bare.len() == 36 && bare.matches('-').count() == 4;
+        words.push(if uuid { word.replace(bare, "UID") } else { word.to_owned() });
+    }
+    let text = words.join(" ");
+    match text.find("ResourceVersion in precondition") {
+        Some(start) => format!("{}ResourceVersion in precondition: ...", &text[..start]),
+        None => text,
+    }
+}
+
+/// What is known to differ: a real answer and ours that count as equal. Each row needs a reason.
+fn tolerated(_request: &Request, real: &Answer, ours: &Answer) -> bool {
+    // The wording of errors of the JSON decoder is Go's own.
+    let decoder = |answer: &Answer| answer.code == 400 && answer.body["reason"] == "BadRequest";
+    decoder(real)
+        && decoder(ours)
+        && real.body["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("json: cannot unmarshal"))
+}
+
+/// What a sequence led to.
+struct Outcome {
+    answers: Vec<(Request, Answer)>,
+    events: Vec<Value>,
+}
+
+async fn play(target: &mut Target, seed: u64) -> Outcome {
+    target.seen.clear();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace(seed)}});
+    let (code, text) =
+        target.raw("POST", "/api/v1/namespaces", "application/json", namespace.to_string()).await;
+    assert_eq!(code, 201, "{text}");
+    let created: Value = serde_json::from_str(&text).unwrap();
+    let from = created["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let mut answers = Vec::new();
+    for request in sequence(seed) {
+        let answer = target.send(seed, &request).await;
+        answers.push((request, answer));
+    }
+    let events = target.events(seed, &from).await;
+    Outcome { answers, events }
+}
+
+async fn prepare(target: &Target) {
+    let name = "widgets.conformance.example.com";
+    let path = format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=conformance&force=true"
+    );
+    let (code, text) =
+        target.raw("PATCH", &path, "application/apply-patch+yaml", crd().to_string()).await;
+    assert!(code == 200 || code == 201, "{text}");
+    for _ in 0..200 {
+        let (code, _) = target
+            .raw(
+                "GET",
+                "/apis/conformance.example.com/v1/widgets",
+                "application/json",
+                String::new(),
+            )
+            .await;
+        if code == 200 {
+            return;
+        }
+        tokio::task::yield_now().await;
+        tokio::time::timeout(std::time::Duration::from_millis(100), std::future::pending::<()>())
+            .await
+            .unwrap_err();
+    }
+    panic!("the CRD is not served");
+}
+
+fn simulator() -> Target {
+    let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cluster = Cluster::start(Simulation::new(epoch, Vec::new()), Clock::starting_at(epoch));
+    Target::new(kube::Client::new(cluster.client_service(), "default"), "s")
+}
+
+fn fixture(seed: u64) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("tests/fixtures/conformance/{seed:03}.json"))
+}
+
+fn record(outcome: &Outcome) -> String {
+    let answers: Vec<Value> = outcome
+        .answers
+        .iter()
+        .map(|(request, answer)| json!({"request": format!("{} {}", request.method, request.path), "code": answer.code, "body": answer.body}))
+        .collect();
+    // One answer or event per line keeps differences readable and the files small.
+    let mut text = String::from("{\"answers\": [\n");
+    let lines =
+        |values: &[Value]| values.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
+    text.push_str(&lines(&answers));
+    text.push_str("\n], \"events\": [\n");
+    text.push_str(&lines(&outcome.events));
+    text.push_str("\n]}\n");
+    text
+}
+
+fn recorded(seed: u64) -> (Vec<Answer>, Vec<Value>) {
+    let path = fixture(seed);
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let answers = value["answers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|answer| Answer {
+            code: u16::try_from(answer["code"].as_u64().unwrap()).unwrap(),
+            body: answer["body"].clone(),
+        })
+        .collect();
+    (answers, value["events"].as_array().unwrap().clone())
+}
+
+/// Differences between what the real server answered and what the simulator did, for people.
+fn compare(seed: u64, real: &(Vec<Answer>, Vec<Value>), ours: &Outcome) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut diverged = false;
+    assert_eq!(
+        real.0.len(),
+        ours.answers.len(),
+        "the fixture of seed {seed} is of another generator: record it anew"
+    );
+    for (step, (real, (request, ours))) in real.0.iter().zip(&ours.answers).enumerate() {
+        if real == ours || tolerated(request, real, ours) {
+            continue;
+        }
+        // What follows from a different state says nothing new.
+        diverged = true;
+        let mut text = format!(
+            "seed {seed} step {step}: {} {}\n   body {}\n",
+            request.method, request.path, request.body
+        );
+        _ = writeln!(text, "   real {} \n   ours {}", real.code, ours.code);
+        walk("", &real.body, &ours.body, &mut text);
+        differences.push(text);
+        break;
+    }
+    if !diverged && real.1 != ours.events {
+        let at = real
+            .1
+            .iter()
+            .zip(&ours.events)
+            .position(|(a, b)| a != b)
+            .unwrap_or(real.1.len().min(ours.events.len()));
+        let mut text =
+            format!("seed {seed}: event {at} of {} (ours {})\n", real.1.len(), ours.events.len());
+        walk(
+            "",
+            real.1.get(at).unwrap_or(&Value::Null),
+            ours.events.get(at).unwrap_or(&Value::Null),
+            &mut text,
+        );
+        differences.push(text);
+    }
+    differences
+}
+
+fn walk(path: &str, real: &Value, ours: &Value, text: &mut String) {
+    match (real, ours) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                walk(&format!("{path}.{key}"), &real[key], &ours[key], text);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                walk(&format!("{path}[{index}]"), a, b, text);
+            }
+        }
+        _ if real != ours => _ = writeln!(text, "   {path}: real {real} ours {ours}"),
+        _ => {}
+    }
+}
+
+fn judge(differences: &[String], sequences: u64) {
+    assert!(
+        differences.is_empty(),
+        "{} of {sequences} sequences differ from the real API server:\n{}",
+        differences.len(),
+        differences.iter().take(8).map(String::as_str).collect::<Vec<_>>().join("\n")
+    );
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment says which real server to compare with"
+)]
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+async fn real_server(path: &str) -> Target {
+    let kubeconfig = kube::config::Kubeconfig::read_from(path).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(
+        kubeconfig,
+        &kube::config::KubeConfigOptions::default(),
+    )
+    .await
+    .unwrap();
+    let run = format!("{:x}", std::process::id());
+    Target::new(kube::Client::try_from(config).unwrap(), &run)
+}
+
+#[tokio::test]
+async fn the_simulator_answers_as_a_real_api_server_does() {
+    let mut sim = simulator();
+    let recording = setting("KATA_CONFORMANCE_RECORD").is_some();
+    if !recording {
+        prepare(&sim).await;
+    }
+    let Some(path) = setting("KATA_CONFORMANCE_KUBECONFIG") else {
+        eprintln!(
+            "NOTE: KATA_CONFORMANCE_KUBECONFIG is not set: NO REAL API SERVER WAS ASKED. \
+             Comparing with the {RECORDED} recorded sequences only."
+        );
+        // Nobody waits for a watch of the simulator to end.
+        tokio::time::pause();
+        let mut differences = Vec::new();
+        for seed in 0..RECORDED {
+            let ours = play(&mut sim, seed).await;
+            differences.extend(compare(seed, &recorded(seed), &ours));
+        }
+        judge(&differences, RECORDED);
+        return;
+    };
+    let mut real = real_server(&path).await;
+    prepare(&real).await;
+    let mut differences = Vec::new();
+    let (mut requests, mut events) = (0, 0);
+    let sequences = if recording { RECORDED } else { LIVE };
+    for seed in 0..sequences {
+        let theirs = play(&mut real, seed).await;
+        if recording {
+            std::fs::create_dir_all(fixture(seed).parent().unwrap()).unwrap();
+            std::fs::write(fixture(seed), record(&theirs)).unwrap();
+            continue;
+        }
+        let ours = play(&mut sim, seed).await;
+        requests += ours.answers.len();
+        events += theirs.events.len();
+        let theirs =
+            (theirs.answers.into_iter().map(|(_, answer)| answer).collect(), theirs.events);
+        differences.extend(compare(seed, &theirs, &ours));
+    }
+    eprintln!(
+        "compared {sequences} sequences, {requests} requests, {events} events with the server of {path}"
+    );
+    judge(&differences, sequences);
+}
