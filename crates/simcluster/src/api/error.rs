@@ -88,7 +88,8 @@ pub struct FieldError {
 impl ApiError {
     /// `422 Invalid` with one cause per error, sorted by field.
     pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
-        errors.sort_by(|a, b| a.field.cmp(&b.field));
+        // The remark that rules were not checked has no field, and comes last.
+        errors.sort_by(|a, b| (a.field == "<nil>", &a.field).cmp(&(b.field == "<nil>", &b.field)));
         let mut texts: Vec<String> =
             errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
         let text =

@@ -255,10 +255,7 @@ fn authorize(sim: &Simulation, user: &User, target: &Target, verb: &str) -> Resu
     } else {
         format!("{resource} {:?} is forbidden", target.name)
     };
-    let mut details = json!({"group": target.group, "kind": target.plural});
-    if !target.name.is_empty() {
-        details["name"] = json!(target.name);
-    }
+    let details = ApiError::object_details(&target.name, &target.group, &target.plural);
     Err(ApiError::new(403, "Forbidden", format!("{what}: {}", access.refusal(user)))
         .with_details(details))
 }

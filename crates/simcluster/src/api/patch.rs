@@ -64,8 +64,7 @@ pub fn strategic(def: &ResourceDef, object: &Value, patch: &Value) -> Result<Val
             "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: \
              application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )
-        .with_details(json!({})));
+        ));
     }
     strategic::merge(def, object, patch)
         .map_err(|problem| ApiError::new(400, "BadRequest", problem))

@@ -344,7 +344,7 @@ fn judge(differences: &[String], sequences: u64) {
         differences.is_empty(),
         "{} of {sequences} sequences differ from the real API server:\n{}",
         differences.len(),
-        differences.iter().take(8).map(String::as_str).collect::<Vec<_>>().join("\n")
+        differences.iter().take(12).map(String::as_str).collect::<Vec<_>>().join("\n")
     );
 }
 
