@@ -52,12 +52,9 @@ pub fn patch(request: &Request) -> Result<(PatchType, Value), ApiError> {
                 .or_else(|_error| yaml_text(request.body()))?;
             return Ok((PatchType::Apply, value));
         }
-        other => {
-            return Err(unsupported(
-                other,
-                "application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json, application/apply-patch+yaml",
-            ));
+        _ => {
+            return Err(ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                .with_details(json!({})));
         }
     };
     Ok((kind, json_text(request.body())?))

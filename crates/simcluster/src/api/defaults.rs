@@ -97,6 +97,27 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
     }
 }
 
+/// Writes the times of conditions and events that nobody set as null, as Go does.
+pub(crate) fn times(resource: &Resource, value: &mut Value) {
+    let keys: &[&str] = match resource {
+        r if *r == PODS || *r == JOBS || *r == PERSISTENTVOLUMECLAIMS => {
+            &["lastProbeTime", "lastTransitionTime"]
+        }
+        r if *r == NODES => &["lastHeartbeatTime", "lastTransitionTime"],
+        r if *r == DEPLOYMENTS => &["lastTransitionTime", "lastUpdateTime"],
+        r if [DAEMONSETS, NAMESPACES, REPLICASETS, STATEFULSETS].contains(r) => {
+            &["lastTransitionTime"]
+        }
+        _ => return,
+    };
+    let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) else { return };
+    for condition in items(status, "conditions") {
+        for key in keys {
+            condition.entry(*key).or_insert(Value::Null);
+        }
+    }
+}
+
 /// Sets the status that a new object starts with.
 pub(crate) fn initial_status(def: &ResourceDef, value: &mut Value) {
     if !def.status || def.custom.is_some() || def.resource == NODES {

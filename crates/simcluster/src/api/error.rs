@@ -90,8 +90,13 @@ impl ApiError {
     pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
         // The remark that rules were not checked has no field, and comes last.
         errors.sort_by(|a, b| (a.field == "<nil>", &a.field).cmp(&(b.field == "<nil>", &b.field)));
-        let mut texts: Vec<String> =
-            errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
+        // The message says a thing once, even where several checks found it.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(|e| format!("{}: {}", e.field, e.message)) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let text =
             if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) };
         let full_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };

@@ -129,8 +129,7 @@ pub fn apply(
     }
     let topology = Topology::of(writer.def);
     let relevant = writer.relevant(config);
-    let mut errors = undeclared(topology, &relevant, writer.def);
-    errors.extend(merge::list_errors(topology, &relevant));
+    let errors = mistyped(topology, &relevant, writer.def);
     if !errors.is_empty() {
         return Err(conflict::untyped(config, writer.def, &errors));
     }
@@ -184,19 +183,24 @@ pub fn apply(
     Ok(merged)
 }
 
-/// The fields of a configuration that the kind's schema does not know, as errors.
-fn undeclared(topology: Topology<'_>, config: &Value, def: &ResourceDef) -> Vec<String> {
+/// Where a configuration does not fit the kind's schema: types, keys of lists, unknown fields.
+fn mistyped(topology: Topology<'_>, config: &Value, def: &ResourceDef) -> Vec<String> {
     let known = match &def.custom {
         Some(custom) => Some(&custom.schema),
         None => schema::builtin(def),
     };
-    let unknown = known.map(|schema| schema.prune(&mut config.clone())).unwrap_or_default();
-    unknown
-        .iter()
-        .map(|path| {
-            format!("{}: field not declared in schema", merge::printed(topology, config, path))
-        })
-        .collect()
+    let Some(known) = known else { return merge::list_errors(topology, config) };
+    let told =
+        |path: &str, what: &str| format!("{}: {what}", merge::printed(topology, config, path));
+    let mut errors: Vec<String> =
+        known.type_errors(config).iter().map(|(path, what)| told(path, what)).collect();
+    errors.extend(merge::list_errors(topology, config));
+    // A real server stops at the first field that it does not know.
+    if let Some(path) = known.prune(&mut config.clone()).first() {
+        errors = vec![told(path, "field not declared in schema")];
+    }
+    errors.sort();
+    errors
 }
 
 /// Merges the configuration into the live object, both without managed fields, and works out who owns

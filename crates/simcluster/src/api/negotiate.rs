@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
@@ -132,6 +133,11 @@ impl Shape {
         metadata: &Value,
         now: Timestamp,
     ) -> Vec<u8> {
+        let mut metadata = metadata.clone();
+        // Lists of custom resources always carry the token.
+        if def.custom.is_some() && self == Self::Object && metadata["continue"].is_null() {
+            metadata["continue"] = json!("");
+        }
         let (head, key) = match self {
             Self::Object => (
                 json!({"kind": def.list_kind, "apiVersion": def.api_version(), "metadata": metadata}),
@@ -157,6 +163,9 @@ impl Shape {
                 text.push(b',');
             }
             let written = match self {
+                Self::Object if def.custom.is_none() => {
+                    serde_json::to_writer(&mut text, &Untyped(item))
+                }
                 Self::Object => serde_json::to_writer(&mut text, item.as_ref()),
                 Self::Metadata => serde_json::to_writer(&mut text, &partial(item)),
                 Self::Table { include, .. } => {
@@ -167,6 +176,20 @@ impl Shape {
         }
         text.extend_from_slice(b"]}");
         text
+    }
+}
+
+/// An item of a list of a built-in kind: only the list says what it is.
+struct Untyped<'a>(&'a Value);
+
+impl Serialize for Untyped<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => serializer.collect_map(
+                members.iter().filter(|(key, _value)| *key != "apiVersion" && *key != "kind"),
+            ),
+            other => other.serialize(serializer),
+        }
     }
 }
 

@@ -59,15 +59,20 @@ pub fn json(object: &Value, patch: &Value) -> Result<Value, ApiError> {
 /// `400` for a malformed patch, `415` for a custom resource.
 pub fn strategic(def: &ResourceDef, object: &Value, patch: &Value) -> Result<Value, ApiError> {
     if def.custom.is_some() {
-        return Err(ApiError::new(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        ));
+        return Err(no_strategic());
     }
     strategic::merge(def, object, patch)
         .map_err(|problem| ApiError::new(400, "BadRequest", problem))
+}
+
+/// `415` for a strategic merge patch of a custom resource.
+pub(super) fn no_strategic() -> ApiError {
+    ApiError::new(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+    )
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod node;
 mod parse;
 mod prune;
 mod rules;
+mod typed;
 mod validate;
 
 use serde_json::Value;
@@ -57,6 +58,17 @@ impl Structural {
     /// Removes unknown fields; returns their paths in `a.b[0].c` form, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::unknown_fields(self, object)
+    }
+
+    /// Values of the wrong type, as server-side apply tells of them: paths in `a.b[0].c` form and texts.
+    pub fn type_errors(&self, object: &Value) -> Vec<(String, String)> {
+        typed::type_errors(self, object)
+    }
+
+    /// Removes the empty lists and maps that a Go struct leaves out when it is written; for built-in
+    /// kinds only.
+    pub fn drop_empty(&self, object: &mut Value) {
+        builtin::drop_empty(self, object, 0, 0);
     }
 
     /// Removes nulls that the schema does not allow and fills in defaults.

@@ -176,11 +176,15 @@ impl FieldSelector {
                 ));
             };
             if !is_selectable(def, path) {
-                return Err(ApiError::new(
-                    400,
-                    "BadRequest",
-                    format!("field label not supported: {path}"),
-                ));
+                let why = if def.custom.is_none() && own_fields(def).is_empty() {
+                    format!(
+                        "\"{path}\" is not a known field selector: only \"metadata.name\", \
+                         \"metadata.namespace\""
+                    )
+                } else {
+                    format!("field label not supported: {path}")
+                };
+                return Err(ApiError::new(400, "BadRequest", why));
             }
             requirements.push(FieldRequirement {
                 path: path.to_owned(),
@@ -245,7 +249,12 @@ fn is_selectable(def: &ResourceDef, path: &str) -> bool {
     if let Some(custom) = &def.custom {
         return custom.selectable_fields.iter().any(|field| field == path);
     }
-    let fields: &[&str] = match (def.resource.group.as_ref(), def.resource.plural.as_ref()) {
+    own_fields(def).contains(&path)
+}
+
+/// The fields of a built-in kind, besides name and namespace, that selectors may name.
+fn own_fields(def: &ResourceDef) -> &'static [&'static str] {
+    match (def.resource.group.as_ref(), def.resource.plural.as_ref()) {
         ("", "pods") => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -276,8 +285,7 @@ fn is_selectable(def: &ResourceDef, path: &str) -> bool {
         ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         _ => &[],
-    };
-    fields.contains(&path)
+    }
 }
 
 fn split_unescaped(text: &str) -> Vec<String> {

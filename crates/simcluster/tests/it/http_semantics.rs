@@ -268,7 +268,7 @@ fn both_views_of_events_show_the_same_events() {
     let (_, list) =
         server.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Dn1", &[]);
     assert_eq!(list["items"][0]["note"], "text");
-    assert_eq!(list["items"][0]["apiVersion"], "events.k8s.io/v1");
+    assert_eq!(list["apiVersion"], "events.k8s.io/v1");
     let seen = server.watch("/apis/events.k8s.io/v1/events?watch=1", &[]);
     assert_eq!(seen[0]["object"]["note"], "text");
 }

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-mod http_semantics;
 mod conformance;
+mod http_semantics;
 mod kube_client;
 mod kube_controller;
 mod kube_runtime;

@@ -25,7 +25,8 @@ pub(crate) struct Row {
     pub(super) ownership: Ownership,
     /// How a strategic merge patch sees the field.
     pub(super) merge: Merge,
-    /// Whether the struct always exists, even if it is not in the JSON.
+    /// Whether the field always exists, even if it is not in the JSON: a struct, or a list that Go
+    /// writes as null.
     pub(super) inline: bool,
 }
 
@@ -271,7 +272,7 @@ static TYPES: &[Type] = &[
     ty("PodDisruptionBudgetStatus", &[row("conditions", "").keyed(&["type"]).merge("type")]),
     ty("PodSpec", &[
         row("affinity", "Affinity"),
-        row("containers", "Container").keyed(&["name"]).merge("name"),
+        row("containers", "Container").keyed(&["name"]).merge("name").inline(),
         row("ephemeralContainers", "EphemeralContainer").keyed(&["name"]).merge("name"),
         row("hostAliases", "").keyed(&["ip"]).merge("ip"),
         row("imagePullSecrets", "LocalObjectReference").keyed(&["name"]).merge("name"),

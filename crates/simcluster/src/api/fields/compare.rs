@@ -110,8 +110,11 @@ fn field(
     let step = topology.field(name);
     let fill = |side: Option<&Value>| step.inline && side.is_none_or(Value::is_null);
     let (filled_old, filled_new) = (other_exists && fill(old), other_exists && fill(new));
-    let old = if filled_old { Some(&*EMPTY) } else { old };
-    let new = if filled_new { Some(&*EMPTY) } else { new };
+    let empty = || if old.or(new).is_some_and(Value::is_array) { &Value::Null } else { &*EMPTY };
+    let (old, new) = (
+        if filled_old { Some(empty()) } else { old },
+        if filled_new { Some(empty()) } else { new },
+    );
     let difference = compare(step.topology, old, new);
     diff.insert(&format!("f:{name}"), difference);
 }

@@ -81,7 +81,7 @@ fn collect_list_errors(
             }
         }
         (Shape::Keyed(_) | Shape::Set, Value::Array(items)) => {
-            let mut seen = BTreeSet::new();
+            let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
             for (index, item) in items.iter().enumerate() {
                 let Some(element) = shape.element(item) else {
                     errors.push(format!("{path}: element {index}: {}", no_element(shape, item)));
@@ -93,7 +93,7 @@ fn collect_list_errors(
                 path.push_str(&printed);
                 collect_list_errors(topology.item(), item, path, errors);
                 path.truncate(length);
-                if !seen.insert(element) {
+                if !seen.insert(element) && told.insert(printed.clone()) {
                     errors.push(format!("{path}: duplicate entries for key {printed}"));
                 }
             }

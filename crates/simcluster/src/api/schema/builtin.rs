@@ -206,6 +206,39 @@ fn first_mismatch(
     }
 }
 
+/// Removes optional lists and maps that are empty, below node `id`.
+pub(super) fn drop_empty(schema: &Structural, value: &mut Value, id: NodeId, depth: usize) {
+    let Some(node) = schema.node(id).filter(|_| depth <= MAX_OBJECT_DEPTH) else { return };
+    match value {
+        Value::Object(members) => {
+            let required = node.checks.as_deref().map_or(&[][..], |checks| &checks.required);
+            members.retain(|key, member| {
+                // The root's metadata is decoded on its own.
+                let Some(id) = node.member(key).filter(|_| depth > 0 || key != "metadata") else {
+                    return true;
+                };
+                drop_empty(schema, member, id, depth + 1);
+                let map = schema.node(id).is_some_and(|node| {
+                    matches!(node.additional, Additional::Schema(_)) && node.properties.is_empty()
+                });
+                let empty = match member {
+                    Value::Array(items) => items.is_empty(),
+                    Value::Object(below) => map && below.is_empty(),
+                    _ => false,
+                };
+                !empty || !node.properties.contains_key(&**key) || required.contains(key)
+            });
+        }
+        Value::Array(items) => {
+            let Some(id) = node.items else { return };
+            for item in items {
+                drop_empty(schema, item, id, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}
+
 struct Converter<'a> {
     definitions: &'a Map<String, Value>,
     known: BTreeMap<&'a str, NodeId>,
@@ -262,6 +295,14 @@ impl<'a> Converter<'a> {
                 node.properties.insert(key.as_str().into(), below);
             }
         }
+        let required: Vec<String> = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         if let Some(below) = schema.get("additionalProperties").filter(|below| below.is_object()) {
             node.additional = Additional::Schema(self.node(below));
         }
@@ -270,6 +311,9 @@ impl<'a> Converter<'a> {
         }
         if let Some(format) = text("format").and_then(Format::from_name) {
             node.checks = Some(Box::new(Checks { format: Some(format), ..Checks::default() }));
+        }
+        if !required.is_empty() {
+            node.checks = Some(Box::new(Checks { required, ..Checks::default() }));
         }
         // k8s-openapi describes values of any shape as objects without properties.
         let open = node.properties.is_empty() && matches!(node.additional, Additional::None);

@@ -138,8 +138,10 @@ impl<'a> Call<'a> {
         if let Some(error) = schema::decode_error(&self.def, object) {
             return Err(error);
         }
-        let unknown = schema::builtin(&self.def).map(|schema| schema.prune(object));
-        self.report_unknown(&unknown.unwrap_or_default(), patch)
+        let Some(schema) = schema::builtin(&self.def) else { return Ok(()) };
+        let unknown = schema.prune(object);
+        schema.drop_empty(object);
+        self.report_unknown(&unknown, patch)
     }
 
     fn decode_metadata(&self, map: &mut Map<String, Value>) -> Result<(), ApiError> {
@@ -157,7 +159,16 @@ impl<'a> Call<'a> {
         let Value::Object(metadata) = metadata else {
             return malformed("metadata into Go struct field", "v1.ObjectMeta");
         };
-        metadata.retain(|key, value| !value.is_null() && key != "selfLink");
+        metadata.retain(|key, value| {
+            let empty = match value {
+                Value::Null => true,
+                Value::Array(items) => items.is_empty(),
+                Value::Object(entries) => entries.is_empty(),
+                _ => false,
+            };
+            // An empty list of managed fields is an order: forget them.
+            (!empty || (key == "managedFields" && !value.is_null())) && key != "selfLink"
+        });
         for key in ["labels", "annotations"] {
             let Some(value) = metadata.get_mut(key) else { continue };
             let Value::Object(entries) = value else {

@@ -42,6 +42,7 @@ impl ApiServer {
         }
         let name = self.settle_name(call, name, &mut object)?;
         defaults::apply(&call.def.resource, &mut object);
+        defaults::times(&call.def.resource, &mut object);
         // Status is not the client's to set, so it cannot own it either.
         if call.def.status
             && call.def.resource != NODES
@@ -66,8 +67,12 @@ impl ApiServer {
         }
         call.refuse(&name, errors)?;
         admission::validate(call, &name, &object)?;
-        if self.store.get(call.storage(), call.namespace, &name).is_some() {
-            return Err(ApiError::already_exists(call.resource(), &name));
+        if let Some(taken) = self.store.get(call.storage(), call.namespace, &name) {
+            let mut error = ApiError::already_exists(call.resource(), &name);
+            if !taken["metadata"]["deletionTimestamp"].is_null() {
+                error.message = format!("object is being deleted: {}", error.message);
+            }
+            return Err(error);
         }
         self.check_definition(call, &name, &mut object)?;
         Ok(self.commit(call, &name, object))

@@ -54,14 +54,20 @@ impl ApiServer {
         // A second deletion that names no period leaves the first one's.
         let wanted = options.grace_seconds.or(if marked { was } else { None });
         let grace = grace_seconds(call.resource(), &old, wanted);
-        if finalizers.is_empty() && grace == 0 {
+        let at_once = finalizers.is_empty() && grace == 0;
+        // Pods may take time to end, so even those that take none are marked first.
+        if at_once && *call.resource() != PODS {
             return Ok(Deletion::Gone(if call.dry_run {
                 old
             } else {
                 self.remove_object(call, name).unwrap_or(old)
             }));
         }
-        if marked && finalizers == current_finalizers(&old) && was.is_none_or(|was| was <= grace) {
+        if !at_once
+            && marked
+            && finalizers == current_finalizers(&old)
+            && was.is_none_or(|was| was <= grace)
+        {
             return Ok(Deletion::Pending(old));
         }
         let mut new = (*old).clone();
@@ -90,7 +96,12 @@ impl ApiServer {
         if !marked && let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".to_owned(), json!(generation + 1));
         }
-        Ok(Deletion::Pending(self.commit(call, name, new)))
+        let marked = if new == *old { old } else { self.commit(call, name, new) };
+        if at_once {
+            let last = (!call.dry_run).then(|| self.remove_object(call, name)).flatten();
+            return Ok(Deletion::Gone(last.unwrap_or(marked)));
+        }
+        Ok(Deletion::Pending(marked))
     }
 
     /// DELETE of a collection; `targets` are namespaces and names.
@@ -184,7 +195,7 @@ impl ApiServer {
             &SERVICES,
         ];
         let resource = call.resource();
-        if call.def.custom.is_some() || RETURNED.contains(&resource) {
+        if RETURNED.contains(&resource) {
             return object;
         }
         let mut details = ApiError::object_details(name, &resource.group, &resource.plural);

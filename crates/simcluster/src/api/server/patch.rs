@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::ApiServer;
 use super::call::Call;
@@ -22,6 +22,9 @@ impl ApiServer {
     ) -> Result<(u16, Arc<Value>), ApiError> {
         if kind == PatchType::Apply {
             return self.apply_object(call, name, body);
+        }
+        if kind == PatchType::Strategic && call.def.custom.is_some() {
+            return Err(patch::no_strategic());
         }
         let old = self.expect(call, name)?;
         let new = patched(call, &old, kind, body)?;
@@ -158,11 +161,6 @@ fn configuration(call: &Call<'_>, name: &str, body: &Value) -> Result<Value, Api
         metadata.retain(|key, _value| {
             ["name", "namespace", "resourceVersion", "uid"].contains(&key.as_str())
         });
-    }
-    if !call.namespace.is_empty()
-        && let Some(Value::Object(metadata)) = config.get_mut("metadata")
-    {
-        metadata.insert("namespace".to_owned(), json!(call.namespace));
     }
     Ok(Value::Object(config))
 }

@@ -83,7 +83,8 @@ impl ApiServer {
             Source::Apply => call.decode(&mut new, None)?,
         }
         check_preconditions(call, name, old, &new, source)?;
-        carry_metadata(call, old, &mut new)?;
+        defaults::times(&call.def.resource, &mut new);
+        let fixed = carry_metadata(old, &mut new);
         if call.subresource == "status" {
             keep_only_status(old, &mut new);
         } else {
@@ -93,7 +94,7 @@ impl ApiServer {
             defaults::apply(&call.def.resource, &mut new);
             defaults::carry_over(&call.def.resource, old, &mut new);
         }
-        if same(old, &new, true) {
+        if fixed.is_empty() && same(old, &new, true) {
             return Ok(Arc::clone(old));
         }
         if call.def.generation && call.subresource != "status" && differs(&call.def, old, &new) {
@@ -102,13 +103,16 @@ impl ApiServer {
         }
         if !matches!(source, Source::Apply) {
             fields::track_update(Some(old), &mut new, call.field_writer());
-            if same(old, &new, false) {
+            if fixed.is_empty() && same(old, &new, false) {
                 return Ok(Arc::clone(old));
             }
         }
         let mut errors = Vec::new();
         if call.subresource != "status" {
+            // The rules for all objects and those of the kind both ask what may change.
+            errors = fixed;
             errors.extend(validation::metadata_update(old, &new));
+            errors.extend(errors.clone());
             errors.extend(validation::metadata(&call.def, &new));
         }
         if call.subresource.is_empty() {
@@ -162,18 +166,24 @@ fn check_preconditions(
 ) -> Result<(), ApiError> {
     let (was, is) = (&old["metadata"], &new["metadata"]);
     if is["name"] != was["name"] && !matches!(source, Source::Put) {
-        let error = FieldError::invalid("metadata.name", &is["name"], "field is immutable");
-        call.refuse(name, vec![error])?;
+        return Err(wrong_name(is["name"].as_str().unwrap_or_default(), name));
     }
+    // A patched object names its uid to validation only.
     if let Some(uid) = is["uid"].as_str().filter(|uid| !uid.is_empty())
         && was["uid"] != uid
+        && matches!(source, Source::Put)
     {
         let resource = call.resource();
-        let place = if call.namespace.is_empty() {
-            format!("/registry/{}/{name}", resource.plural)
-        } else {
-            format!("/registry/{}/{}/{name}", resource.plural, call.namespace)
-        };
+        let mut place = String::from("/registry/");
+        if call.def.custom.is_some() {
+            place.push_str(&resource.group);
+            place.push('/');
+        }
+        place.push_str(&resource.plural);
+        for part in [call.namespace, name].into_iter().filter(|part| !part.is_empty()) {
+            place.push('/');
+            place.push_str(part);
+        }
         return Err(ApiError::conflict_on(
             resource,
             name,
@@ -187,14 +197,16 @@ fn check_preconditions(
     match is["resourceVersion"].as_str().unwrap_or_default() {
         "" | "0" => {
             if matches!(source, Source::Put) && needs_version(&call.def) {
-                call.refuse(
+                let why = "must be specified for an update";
+                let error = FieldError::invalid("metadata.resourceVersion", &json!(0), why);
+                let resource = call.resource();
+                // The store, which asks for it, knows resources and not kinds.
+                return Err(ApiError::invalid(
+                    &resource.group,
+                    &resource.plural,
                     name,
-                    vec![FieldError {
-                        field: "metadata.resourceVersion".to_owned(),
-                        reason: "FieldValueInvalid",
-                        message: "Invalid value: 0x0: must be specified for an update".to_owned(),
-                    }],
-                )?;
+                    vec![error],
+                ));
             }
             Ok(())
         }
@@ -203,12 +215,13 @@ fn check_preconditions(
     }
 }
 
-/// Sets the metadata that only the server may change to what is stored.
-fn carry_metadata(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
-    let (Value::Object(is), was) = (&mut new["metadata"], &old["metadata"]) else { return Ok(()) };
+/// Sets the metadata that only the server may change to what is stored; says what the client tried.
+fn carry_metadata(old: &Value, new: &mut Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if let Some(value) = is.get(key).filter(|value| **value != was[key]) {
+    let (Value::Object(is), was) = (&mut new["metadata"], &old["metadata"]) else { return errors };
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let tried = is.get(key).filter(|value| **value != was[key] && *value != "");
+        if let Some(value) = tried {
             errors.push(FieldError::invalid(
                 format!("metadata.{key}"),
                 value,
@@ -216,7 +229,6 @@ fn carry_metadata(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), A
             ));
         }
     }
-    call.refuse(was["name"].as_str().unwrap_or_default(), errors)?;
     for key in [
         "uid",
         "creationTimestamp",
@@ -235,7 +247,7 @@ fn carry_metadata(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), A
             }
         }
     }
-    Ok(())
+    errors
 }
 
 /// Undoes every change but those of the status and the managed fields.

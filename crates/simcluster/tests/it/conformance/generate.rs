@@ -154,7 +154,7 @@ fn read(dice: &mut Dice, collection: &str, name: &str) -> Request {
     request("GET", path, PLAIN, Value::Null)
 }
 
-fn json_patch(dice: &mut Dice, value_path: &str, value: Value) -> Value {
+fn json_patch(dice: &mut Dice, value_path: &str, value: &Value) -> Value {
     match dice.roll(9) {
         0 => {
             json!([{"op": "test", "path": "/metadata/finalizers", "value": null}, {"op": "add", "path": "/metadata/finalizers", "value": ["conformance.example.com/hold"]}])
@@ -211,7 +211,7 @@ fn config_map(dice: &mut Dice, step: usize) -> Request {
             request("PATCH", format!("{collection}/{name}{}", query(dice, true)), MERGE, patch)
         }
         8 | 9 => {
-            let patch = json_patch(dice, "/data/a", json!("7"));
+            let patch = json_patch(dice, "/data/a", &json!("7"));
             request("PATCH", format!("{collection}/{name}{}", query(dice, true)), JSON_PATCH, patch)
         }
         10..=12 => {
@@ -317,7 +317,7 @@ fn widget(dice: &mut Dice, step: usize) -> Request {
             json!({"spec": {"size": 1}}),
         ),
         9 => {
-            let patch = json_patch(dice, "/spec/note", json!("hi"));
+            let patch = json_patch(dice, "/spec/note", &json!("hi"));
             request("PATCH", format!("{collection}/{name}{}", query(dice, true)), JSON_PATCH, patch)
         }
         10..=12 => {

@@ -112,7 +112,7 @@ fn custom_resources_need_a_version_to_be_replaced() {
     assert_eq!(made["metadata"]["generation"], 1);
     assert_eq!(
         told(put(&mut api, &WIDGETS, ("", "w"), body)).2,
-        "Widget.example.com \"w\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an \
+        "widgets.example.com \"w\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an \
          update"
     );
     let mut next = (*made).clone();
