@@ -84,17 +84,13 @@ fn mco_rules() -> Vec<Value> {
     let read = ["list", "watch", "create"];
     let write = ["patch", "delete"];
     let kinds = ["machineconfigs", "machineconfigpools", "containerruntimeconfigs"];
-    let ours = [
-        &[names::MACHINE_CONFIG, names::IMAGE_MACHINE_CONFIG][..],
-        &[names::POOL],
-        &[names::CONTAINER_RUNTIME_CONFIG],
-    ];
+    let ours = [names::MACHINE_CONFIG, names::POOL, names::CONTAINER_RUNTIME_CONFIG];
     let mut rules = vec![
         rule(group, &kinds, &read, &[]),
         // Rendered ones are read by name; their names are hashes.
         rule(group, &["machineconfigs"], &["get"], &[]),
     ];
-    rules.extend(kinds.iter().zip(ours).map(|(kind, ours)| rule(group, &[*kind], &write, ours)));
+    rules.extend(kinds.iter().zip(ours).map(|(kind, ours)| rule(group, &[*kind], &write, &[ours])));
     rules
 }
 
