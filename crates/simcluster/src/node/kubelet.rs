@@ -293,7 +293,7 @@ impl Kubelets {
                     cx.after(key_of("pod", &key), ACCEPT);
                 }
             } else if ran && pod["spec"]["restartPolicy"] == "Never" {
-                write_status(cx, &pod, pod::lost(&pod, cx.now));
+                write_status(cx, &pod, pod::stopped(&pod, 255, cx.now));
             } else {
                 run.attempt += u32::from(ran);
                 run.failures = 0;
@@ -392,6 +392,11 @@ impl Kubelets {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         if let Some(host) = cx.world.hosts.get_mut(node) {
             host.stop_sandbox(uid);
+        }
+        // Who holds the pod by a finalizer wants to see how it ended.
+        let held = pod["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+        if held && !pod::is_finished(pod) {
+            write_status(cx, pod, pod::stopped(pod, 137, cx.now));
         }
         let options = DeleteOptions {
             grace_seconds: Some(0),

@@ -244,12 +244,12 @@ pub fn restarted(pod: &Value, container: &str, now: Timestamp) -> Value {
     status
 }
 
-/// The host went down under a pod that is never restarted.
-pub fn lost(pod: &Value, now: Timestamp) -> Value {
+/// All containers were stopped for good, with this exit code.
+pub fn stopped(pod: &Value, code: i32, now: Timestamp) -> Value {
     let mut status = pod["status"].clone();
     for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
         if entry["state"]["terminated"].is_null() {
-            entry["state"] = terminated(entry, 255, now);
+            entry["state"] = terminated(entry, code, now);
             entry["ready"] = json!(false);
             entry["started"] = json!(false);
         }

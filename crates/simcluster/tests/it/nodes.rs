@@ -351,6 +351,67 @@ fn a_reboot_is_seen_as_not_ready_then_unknown_then_ready() {
 }
 
 #[test]
+fn a_kubelet_that_is_not_ready_takes_its_pods_along() {
+    let mut sim = cluster(0, 1);
+    create(&mut sim, &PODS, "default", pod("web", json!({})));
+    sim.advance(Duration::from_secs(10));
+    let both = |sim: &Simulation| {
+        let node = condition(&get(sim, &NODES, "", "worker-0"), "Ready");
+        (node, condition(&get(sim, &PODS, "default", "web"), "Ready"))
+    };
+    assert_eq!(both(&sim), ("True".into(), "True".into()));
+    topology::set_fault(&mut sim, "worker-0", NodeFault::NotReady).unwrap();
+    sim.advance(Duration::from_secs(60));
+    assert_eq!(both(&sim), ("False".into(), "False".into()));
+    topology::clear_fault(&mut sim, "worker-0", Some(&NodeFault::NotReady)).unwrap();
+    sim.advance(Duration::from_secs(1));
+    assert_eq!(both(&sim), ("True".into(), "True".into()));
+}
+
+#[test]
+fn a_pod_held_by_a_finalizer_ends_before_it_goes() {
+    let mut sim = cluster(0, 1);
+    let mut held = pod("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    create(&mut sim, &PODS, "default", held);
+    sim.advance(Duration::from_secs(10));
+    let writer = writer(&sim);
+    sim.api.delete(writer, &PODS, "default", "held", &Default::default()).unwrap();
+    sim.advance(Duration::from_secs(60));
+    assert_eq!(phase_of(&sim, "held"), "Failed");
+    let patch = json!({"metadata": {"finalizers": null}});
+    sim.api.merge(writer, &PODS, "default", "held", &patch).unwrap();
+    sim.advance(Duration::from_secs(5));
+    assert!(get(&sim, &PODS, "default", "held").is_null());
+}
+
+#[test]
+fn a_slow_host_takes_longer_to_boot() {
+    struct Rebooter;
+    impl simcluster::Controller for Rebooter {
+        fn name(&self) -> &'static str {
+            "rebooter"
+        }
+        fn observe(&mut self, _: &simcluster::api::Event, _: &mut simcluster::Context<'_>) {}
+        fn host_changed(&mut self, host: &str, cx: &mut simcluster::Context<'_>) {
+            if cx.world.hosts[host].boots == 1 && cx.world.hosts[host].is_up() {
+                cx.after(host, Duration::ZERO);
+            }
+        }
+        fn act(&mut self, host: &str, cx: &mut simcluster::Context<'_>) {
+            cx.reboot_host(host, Duration::from_secs(60));
+        }
+    }
+    let mut sim = cluster(0, 1);
+    sim.add_controller(Box::new(Rebooter));
+    topology::set_fault(&mut sim, "worker-0", NodeFault::SlowBoot(3)).unwrap();
+    sim.advance(Duration::from_secs(170));
+    assert_eq!(sim.world.hosts["worker-0"].boots, 1);
+    sim.advance(Duration::from_secs(20));
+    assert_eq!(sim.world.hosts["worker-0"].boots, 2);
+}
+
+#[test]
 fn a_host_that_hangs_stays_down_until_the_fault_is_cleared() {
     let mut sim = cluster(0, 2);
     topology::set_fault(&mut sim, "worker-0", NodeFault::RebootHang).unwrap();

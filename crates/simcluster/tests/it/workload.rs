@@ -294,14 +294,24 @@ proptest! {
             prop_assert!(!*cordoned || here.is_empty(), "{name} is cordoned");
             for pod in here {
                 let selector = &pod["spec"]["nodeSelector"]["zone"];
-                prop_assert!(selector.is_null() || *selector == zone.to_string());
+                prop_assert!(selector.is_null() || *selector == zone.to_string().as_str());
                 let tolerates = pod["metadata"]["labels"]["tolerates"] == "true";
                 prop_assert!(!*tainted || tolerates);
             }
         }
-        // Nothing waits that would fit.
         for pod in placed.iter().filter(|pod| pod["spec"]["nodeName"].is_null()) {
             prop_assert_eq!(condition(pod, "PodScheduled"), "False");
+            for (index, (zone, tainted, cordoned)) in zones.iter().enumerate() {
+                let name = format!("worker-{index}");
+                let here = placed.iter().filter(|other| other["spec"]["nodeName"] == name.as_str());
+                let used: i64 = here.map(|other| request(other).cpu).sum();
+                let selector = &pod["spec"]["nodeSelector"]["zone"];
+                let fits = !cordoned
+                    && (selector.is_null() || *selector == zone.to_string().as_str())
+                    && (!tainted || pod["metadata"]["labels"]["tolerates"] == "true")
+                    && used + request(pod).cpu <= 4_000;
+                prop_assert!(!fits, "{} waits although {name} has room", pod["metadata"]["name"]);
+            }
         }
     }
 }
