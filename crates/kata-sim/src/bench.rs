@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60 * 60 * 24);
 pub(crate) fn all(arguments: &BenchArguments) -> Result<Outcome, Failure> {
     println!("SIMULATED cluster; \"cluster time\" is virtual, memory and real time are measured.");
     println!(
-        "All workers are selected; at most 10% of them, but at least one, are unavailable at once."
+        "All workers are selected; in both pools at most 10% of them, but at least one, are unavailable at once."
     );
     println!();
     println!(
@@ -98,6 +98,9 @@ pub(crate) async fn one(arguments: BenchArguments) -> Result<Outcome, Failure> {
     let client = compose::client(&cluster);
     let configs: Api<KataConfig> = Api::all(client.clone());
     // The requests of this program itself are few: one create, one watch, one delete.
+    let pools: Api<kata_api::MachineConfigPool> = Api::all(client.clone());
+    let limit = json!({"spec": {"maxUnavailable": "10%"}});
+    pools.patch("worker", &PatchParams::default(), &Patch::Merge(limit)).await?;
     let config = json!({
         "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
         "metadata": {"name": "cluster-kataconfig"}, "spec": {"rollout": {"maxUnavailable": "10%"}},

@@ -3,14 +3,9 @@
 //! The operator gets a `kube::Client` and nothing else of the simulator.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
-use simcluster::Simulation;
-use simcluster::api::ApiError;
-use simcluster::api::frontend::ControlRequest;
 use simcluster::clock::Clock;
 use simcluster::cluster::Cluster;
 use simcluster::topology::{self, Layout};
-use simcluster::world::NodeFault;
 use tokio::task::JoinHandle;
 
 use crate::Failure;
@@ -43,45 +38,12 @@ pub(crate) fn wall_clock() -> Clock {
 pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
     let mut simulation = topology::build(&shape.layout, clock.now())?;
     simulation.set_speed(shape.speed);
-    simulation.frontend.register("nodes", nodes);
-    simulation.frontend.register("node-faults", node_faults);
     let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
     for crd in kata_api::crds() {
         let crd = serde_json::to_value(crd)?;
         simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;
     }
     Ok(Cluster::start(simulation, clock))
-}
-
-/// `/sim/v1/nodes`: POST adds a worker, DELETE removes a node.
-fn nodes(simulation: &mut Simulation, request: &ControlRequest) -> Result<Value, ApiError> {
-    let name = word(request, "name")?;
-    if request.method == http::Method::DELETE {
-        topology::remove_node(simulation, &name)?;
-    } else {
-        topology::add_node(simulation, &name, topology::Role::Worker)?;
-    }
-    Ok(json!({"name": name}))
-}
-
-/// `/sim/v1/node-faults`: POST sets a fault of a node; `none` heals it.
-fn node_faults(simulation: &mut Simulation, request: &ControlRequest) -> Result<Value, ApiError> {
-    let (node, fault) = (word(request, "node")?, word(request, "fault")?);
-    if fault == "none" {
-        topology::clear_fault(simulation, &node, None)?;
-    } else {
-        let parsed =
-            fault.parse::<NodeFault>().map_err(|error| ApiError::bad_request(error.to_string()))?;
-        topology::set_fault(simulation, &node, parsed)?;
-    }
-    Ok(json!({"node": node, "fault": fault}))
-}
-
-fn word(request: &ControlRequest, key: &str) -> Result<String, ApiError> {
-    let found = request.body[key].as_str().filter(|text| !text.is_empty());
-    found.map(str::to_owned).ok_or_else(|| {
-        ApiError::bad_request(format!("the body must be an object with a string {key:?}"))
-    })
 }
 
 /// A client of the cluster in this process.

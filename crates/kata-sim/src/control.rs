@@ -34,18 +34,31 @@ enum ControlError {
 
 /// `kata-sim fault NODE FAULT`.
 pub(crate) async fn fault(arguments: FaultArguments) -> Result<Outcome, Failure> {
-    let body = json!({"node": arguments.node, "fault": arguments.fault});
-    call(&arguments.cluster, "POST", "node-faults", &body).await?;
-    say(&format!("node {} of the simulated cluster: {}", arguments.node, arguments.fault))
+    let path = format!("nodes/{}/faults", arguments.node);
+    if arguments.fault == "none" {
+        call(&arguments.cluster, "DELETE", &path, &Value::Null).await?;
+        return say(&format!("node {} of the simulated cluster is sound again", arguments.node));
+    }
+    call(&arguments.cluster, "POST", &path, &json!({"fault": arguments.fault})).await?;
+    say(&format!(
+        "node {} of the simulated cluster now has the fault {}",
+        arguments.node, arguments.fault
+    ))
 }
 
 /// `kata-sim node add|rm NAME`.
 pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
-    let (method, what) = match arguments.action {
-        NodeAction::Add => ("POST", "joins"),
-        NodeAction::Rm => ("DELETE", "is removed"),
+    let what = match arguments.action {
+        NodeAction::Add => {
+            call(&arguments.cluster, "POST", "nodes", &json!({"name": arguments.name})).await?;
+            "joins"
+        }
+        NodeAction::Rm => {
+            call(&arguments.cluster, "DELETE", &format!("nodes/{}", arguments.name), &Value::Null)
+                .await?;
+            "is removed"
+        }
     };
-    call(&arguments.cluster, method, "nodes", &json!({"name": arguments.name})).await?;
     say(&format!("node {} {what} (simulated)", arguments.name))
 }
 
@@ -79,7 +92,11 @@ async fn call(
         .method(method)
         .uri(format!("/sim/v1/{control}"))
         .header("content-type", "application/json")
-        .body(Body::from(body.to_string().into_bytes()))
+        .body(if body.is_null() {
+            Body::empty()
+        } else {
+            Body::from(body.to_string().into_bytes())
+        })
         .map_err(|error| ControlError::Refused(error.to_string()))?;
     let response = client.send(request).await.map_err(unreachable)?;
     let accepted = response.status().is_success();

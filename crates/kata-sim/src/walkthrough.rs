@@ -179,8 +179,7 @@ impl<W: Write> Admin<'_, W> {
             nodes.installed == ["worker-0"] && nodes.node_count == 1 && nodes.ready_node_count == 1,
             "KataConfig: 1 of 1 nodes installed, worker-0",
         )?;
-        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
-        let pool = pools.get(names::POOL).await.map_err(refused("to get the pool kata-oc"))?;
+        let pool = self.updated_pool().await?;
         let status = pool.status.clone().unwrap_or_default();
         let rendered = pool.spec.configuration.name.clone();
         self.story.fact(
@@ -369,6 +368,23 @@ impl<W: Write> Admin<'_, W> {
             &format!("objects, node labels and annotations, taints and host files are as before ({} compared)", before.len()),
         )?;
         Ok(())
+    }
+
+    /// The pool, once its own status has caught up with its nodes; the operator does not wait for that.
+    async fn updated_pool(&self) -> Result<MachineConfigPool, WalkthroughError> {
+        let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        loop {
+            let pool = pools.get(names::POOL).await.map_err(refused("to get the pool kata-oc"))?;
+            let updated = pool
+                .status
+                .as_ref()
+                .is_some_and(|status| status.condition("Updated") == Some(true));
+            if updated || tokio::time::Instant::now() > deadline {
+                return Ok(pool);
+            }
+            tokio::time::sleep_until(tokio::time::Instant::now() + LOOK).await;
+        }
     }
 
     async fn config(&self) -> Result<Option<KataConfig>, WalkthroughError> {

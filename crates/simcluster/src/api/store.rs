@@ -12,7 +12,10 @@ use serde_json::Value;
 use crate::Resource;
 
 /// How many changes the log keeps; a watch that starts before the oldest of them gets `410 Expired`.
-pub const DEFAULT_WINDOW: usize = 100_000;
+///
+/// A change holds the object before and after it, some 50 to 100 KiB for a node, so this bounds memory:
+/// a cluster that lives for weeks stays below a few hundred MiB.
+pub const DEFAULT_WINDOW: usize = 5_000;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
