@@ -1,0 +1,100 @@
+//! The CEL rules of the KataConfig's schema, each with what it lets pass and what it says otherwise.
+
+use kata_api::KataConfig;
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+
+/// The messages with which the rules refuse a spec.
+#[track_caller]
+fn refusals(spec: &Value) -> Vec<String> {
+    let crd = serde_json::to_value(KataConfig::crd()).unwrap();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let object = json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "t"}, "spec": spec,
+    });
+    match kube_cel::Validator::new().validate(schema, &object, None) {
+        Ok(()) => Vec::new(),
+        Err(errors) => errors.as_slice().iter().map(|error| error.message.clone()).collect(),
+    }
+}
+
+#[test]
+fn a_log_level_of_crio_passes_and_any_other_is_told_what_there_is() {
+    for level in ["fatal", "panic", "error", "warn", "info", "debug", "trace"] {
+        assert_eq!(refusals(&json!({"logLevel": level})), [""; 0], "{level}");
+    }
+    let message = "logLevel must be one of fatal, panic, error, warn, info, debug, trace";
+    assert_eq!(refusals(&json!({"logLevel": "loud"})), [message]);
+    assert_eq!(refusals(&json!({"logLevel": ""})), [message]);
+}
+
+#[test]
+fn max_unavailable_is_a_number_from_1_or_a_percentage_from_1_to_100() {
+    for value in [json!(1), json!(250), json!("1%"), json!("33%"), json!("100%")] {
+        assert_eq!(refusals(&json!({"rollout": {"maxUnavailable": value}})), [""; 0], "{value}");
+    }
+    for value in
+        [json!(0), json!(-1), json!("0%"), json!("101%"), json!("abc"), json!(""), json!("1.5%")]
+    {
+        assert_eq!(
+            refusals(&json!({"rollout": {"maxUnavailable": value}})),
+            ["maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%"],
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn a_requirement_has_values_exactly_if_its_operator_takes_some() {
+    let selector =
+        |requirement: Value| json!({"kataConfigPoolSelector": {"matchExpressions": [requirement]}});
+    for good in [
+        json!({"key": "a", "operator": "In", "values": ["x"]}),
+        json!({"key": "a", "operator": "NotIn", "values": ["x", "y"]}),
+        json!({"key": "a", "operator": "Exists"}),
+        json!({"key": "a", "operator": "DoesNotExist", "values": []}),
+    ] {
+        assert_eq!(refusals(&selector(good.clone())), [""; 0], "{good}");
+    }
+    for operator in ["In", "NotIn"] {
+        for bad in [
+            json!({"key": "a", "operator": operator}),
+            json!({"key": "a", "operator": operator, "values": []}),
+        ] {
+            let message = "values must hold at least one value for operator In or NotIn";
+            assert_eq!(refusals(&selector(bad.clone())), [message], "{bad}");
+        }
+    }
+    for operator in ["Exists", "DoesNotExist"] {
+        let bad = json!({"key": "a", "operator": operator, "values": ["x"]});
+        assert_eq!(
+            refusals(&selector(bad)),
+            ["values must be empty for operator Exists or DoesNotExist"]
+        );
+    }
+}
+
+#[test]
+fn every_field_of_both_kinds_is_described() {
+    fn undescribed(path: &str, schema: &Value, found: &mut Vec<String>) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            let standard = ["apiVersion", "kind", "metadata"].contains(&name.as_str());
+            if property["description"].as_str().is_none_or(str::is_empty) && !standard {
+                found.push(path.clone());
+            }
+            undescribed(&path, property, found);
+            undescribed(&format!("{path}[]"), &property["items"], found);
+        }
+    }
+    let mut found = Vec::new();
+    for crd in kata_api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let kind = crd["spec"]["names"]["kind"].as_str().unwrap().to_owned();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        undescribed(&format!("{kind}.spec"), &schema["properties"]["spec"], &mut found);
+        undescribed(&format!("{kind}.status"), &schema["properties"]["status"], &mut found);
+    }
+    assert_eq!(found, [""; 0]);
+}
