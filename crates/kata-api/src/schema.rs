@@ -75,7 +75,7 @@ pub(crate) fn max_unavailable(_generator: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-int-or-string": true,
         "nullable": true,
         "x-kubernetes-validations": [{
-            "rule": "string(self).matches('^([1-9][0-9]*|([1-9][0-9]?|100)%)$')",
+            "rule": "string(self) == self ? self.matches('^([1-9][0-9]?|100)%$') : self > 0",
             "message": "maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%",
         }],
     })

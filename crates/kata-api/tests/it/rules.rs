@@ -34,9 +34,16 @@ fn max_unavailable_is_a_number_from_1_or_a_percentage_from_1_to_100() {
     for value in [json!(1), json!(250), json!("1%"), json!("33%"), json!("100%")] {
         assert_eq!(refusals(&json!({"rollout": {"maxUnavailable": value}})), [""; 0], "{value}");
     }
-    for value in
-        [json!(0), json!(-1), json!("0%"), json!("101%"), json!("abc"), json!(""), json!("1.5%")]
-    {
+    for value in [
+        json!(0),
+        json!(-1),
+        json!("0%"),
+        json!("101%"),
+        json!("abc"),
+        json!(""),
+        json!("1.5%"),
+        json!("5"),
+    ] {
         assert_eq!(
             refusals(&json!({"rollout": {"maxUnavailable": value}})),
             ["maxUnavailable must be a number of at least 1 or a percentage from 1% to 100%"],
