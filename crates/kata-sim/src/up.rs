@@ -81,8 +81,9 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
         "Time        controllers, nodes and reboots are {} times faster than real",
         arguments.speed
     );
+    let node = if arguments.compact { "control-plane-0" } else { "worker-0" };
     println!(
-        "Try:  export KUBECONFIG={file}; kubectl label node worker-0 kata=true; \
+        "Try:  export KUBECONFIG={file}; kubectl label node {node} kata=true; \
          kubectl apply -f examples/kataconfig.yaml; kubectl get kataconfig -w"
     );
     println!(

@@ -2,13 +2,14 @@
 //!
 //! Equal Events of one object are counted in one, as the recorder of client-go does.
 
+use std::ops::Bound;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::server::Writer;
 use crate::api::{ApiError, ApiServer};
 use crate::resource::EVENTS;
-use crate::world::identity;
 
 /// Something worth telling about an object.
 #[derive(Debug, Clone, Copy)]
@@ -31,17 +32,25 @@ pub struct Occurrence<'a> {
 ///
 /// Events of cluster-scoped objects go to the namespace `default`.
 pub fn record(api: &mut ApiServer, now: Timestamp, occurrence: &Occurrence<'_>) {
+    let namespace = occurrence.object["metadata"]["namespace"].as_str().unwrap_or("default");
+    record_in(api, now, namespace, occurrence);
+}
+
+/// Like [`record`], in a namespace of the teller's choice.
+pub fn record_in(
+    api: &mut ApiServer,
+    now: Timestamp,
+    namespace: &str,
+    occurrence: &Occurrence<'_>,
+) {
     let Occurrence { object, warning, reason, message, component, host } = *occurrence;
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
-    let namespace = metadata["namespace"].as_str().unwrap_or("default");
-    let seed = format!("{}/{name}/{reason}/{message}/{component}", metadata["uid"]);
-    let event_name = format!("{name}.{:016x}", identity::digest(&seed));
     let writer = Writer { manager: component, now };
     let stamp = time(now);
-    let result = match api.get(&EVENTS, namespace, &event_name) {
-        Some(old) => {
-            let count = old["count"].as_i64().unwrap_or(1) + 1;
+    let result = match earlier(api, namespace, occurrence) {
+        Some((event_name, count)) => {
+            let count = count.saturating_add(1);
             let patch = json!({"count": count, "lastTimestamp": stamp});
             api.merge(writer, &EVENTS, namespace, &event_name, &patch)
         }
@@ -57,6 +66,10 @@ pub fn record(api: &mut ApiServer, now: Timestamp, occurrence: &Occurrence<'_>) 
             if let Some(namespace) = metadata["namespace"].as_str() {
                 involved["namespace"] = json!(namespace);
             }
+            // Names in the order of time, as client-go's, because `kubectl describe` keeps the order of
+            // names within a second. The revision tells apart what happens at the same moment.
+            let moment = now.as_nanosecond().saturating_add(api.store.revision().into());
+            let event_name = format!("{name}.{moment:016x}");
             let event = json!({
                 "apiVersion": "v1", "kind": "Event",
                 "metadata": {"name": event_name, "namespace": namespace},
@@ -69,6 +82,23 @@ pub fn record(api: &mut ApiServer, now: Timestamp, occurrence: &Occurrence<'_>) 
         }
     };
     note("event", result);
+}
+
+/// The name and the count of an equal Event that was written before.
+fn earlier(api: &ApiServer, namespace: &str, occurrence: &Occurrence<'_>) -> Option<(String, i64)> {
+    let metadata = &occurrence.object["metadata"];
+    let prefix = format!("{}.", metadata["name"].as_str().unwrap_or_default());
+    let from = Bound::Included((namespace.to_owned(), prefix.clone()));
+    api.store
+        .range(&EVENTS, from)
+        .take_while(|((place, name), _)| place == namespace && name.starts_with(&prefix))
+        .find(|(_, event)| {
+            event["involvedObject"]["uid"] == metadata["uid"]
+                && event["reason"] == occurrence.reason
+                && event["message"] == occurrence.message
+                && event["reportingComponent"] == occurrence.component
+        })
+        .map(|((_, name), event)| (name.clone(), event["count"].as_i64().unwrap_or(1)))
 }
 
 /// Logs a refused write of a controller; the controller tries again at the next change.

@@ -25,6 +25,10 @@ const CLOSE: u8 = 255;
 /// How long the client may take to close the connection.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// How long a command takes at least: kubectl up to 1.32 loses what arrives before it has opened all
+/// its streams, and no real container is faster.
+const SPAWN: Duration = Duration::from_millis(100);
+
 /// Commands that read more commands from a terminal.
 const SHELLS: &[&str] = &["sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh"];
 
@@ -42,11 +46,13 @@ pub(super) fn upgrade(
     )
 }
 
+#[expect(clippy::disallowed_methods, reason = "no reconcile: a command takes its time")]
 async fn serve(
     socket: &mut WebSocket,
     cluster: &Cluster,
     request: &ExecRequest,
 ) -> Result<(), axum::Error> {
+    tokio::time::sleep(SPAWN).await;
     let shell = matches!(request.argv.as_slice(), [program] if SHELLS.contains(&program.as_str()));
     let status = if request.tty && request.stdin && shell {
         terminal(socket, cluster, request).await?

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use md5::{Digest, Md5};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::names::NAMESPACE;
-use crate::resource::EVENTS;
+use crate::recorder::{Occurrence, record_in};
 use crate::{Context, api::ApiError};
 
 /// Component of the machine-config daemons.
@@ -24,31 +24,8 @@ pub(super) fn record(
     reason: &str,
     message: &str,
 ) {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let digest = hex(format!("{component}\n{}\n{reason}\n{message}", object["kind"]).as_bytes());
-    let event = format!("{name}.{}", digest.get(..16).unwrap_or_default());
-    let now = timestamp(cx.now);
-    let writer = cx.writer();
-    let result = if let Some(known) = cx.api.get(&EVENTS, NAMESPACE, &event) {
-        let count = known["count"].as_i64().unwrap_or(1) + 1;
-        let patch = json!({"count": count, "lastTimestamp": now});
-        cx.api.merge(writer, &EVENTS, NAMESPACE, &event, &patch)
-    } else {
-        let body = json!({
-            "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": event, "namespace": NAMESPACE},
-            "involvedObject": {
-                "apiVersion": object["apiVersion"], "kind": object["kind"], "name": name,
-                "uid": object["metadata"]["uid"],
-            },
-            "type": if warning { "Warning" } else { "Normal" },
-            "reason": reason, "message": message, "count": 1,
-            "firstTimestamp": now, "lastTimestamp": now,
-            "source": {"component": component}, "reportingComponent": component,
-        });
-        cx.api.create(writer, &EVENTS, NAMESPACE, body)
-    };
-    log(result, "record an Event");
+    let occurrence = Occurrence { object, warning, reason, message, component, host: "" };
+    record_in(cx.api, cx.now, NAMESPACE, &occurrence);
 }
 
 /// Notes a write that failed; the object is gone, and its deletion is an event of its own.

@@ -57,6 +57,7 @@ struct Run {
     attempt: u32,
     failures: u32,
     ip: String,
+    pulls: BTreeSet<String>,
 }
 
 /// The kubelets.
@@ -172,6 +173,7 @@ impl Kubelets {
                 attempt: 0,
                 failures: 0,
                 ip: String::new(),
+                pulls: BTreeSet::new(),
             };
             self.runs.insert(key.clone(), run);
             cx.reschedule(key_of("pod", &key), ACCEPT);
@@ -347,12 +349,14 @@ impl Kubelets {
                     let message = format!("Pulling image \"{image}\"");
                     tell(cx, pod, false, "Pulling", &message, &node);
                 }
+                run.pulls = missing.iter().map(|image| (*image).to_owned()).collect();
                 if missing.is_empty() { Duration::ZERO } else { PULL }
             }
             Stage::Pulled => {
                 run.stage = Stage::Start;
                 for image in images(pod) {
-                    let message = if self.images.insert((node.clone(), image.to_owned())) {
+                    let present = !self.images.insert((node.clone(), image.to_owned()));
+                    let message = if !present || run.pulls.contains(image) {
                         format!(
                             "Successfully pulled image \"{image}\" in 2s (2s including waiting)"
                         )

@@ -67,6 +67,9 @@ impl Controller for Deployments {
                 note("replica set", cx.api.create(cx.writer(), &REPLICASETS, namespace, set));
                 return;
             }
+            if number(&deployment, &sets, &current, cx) {
+                return;
+            }
             scale(&deployment, &sets, &current, cx);
             tidy(&deployment, &sets, &current, cx);
         }
@@ -74,8 +77,36 @@ impl Controller for Deployments {
     }
 }
 
-fn revision(set: &Value) -> Option<i64> {
-    set["metadata"]["annotations"][REVISION].as_str()?.parse().ok()
+fn revision(object: &Value) -> Option<i64> {
+    object["metadata"]["annotations"][REVISION].as_str()?.parse().ok()
+}
+
+/// Gives the current set the highest revision, which it loses to others and gets back by
+/// `kubectl rollout undo`, and the deployment the same. Says whether it wrote.
+fn number(
+    deployment: &Value,
+    sets: &BTreeMap<String, Arc<Value>>,
+    current: &str,
+    cx: &mut Context<'_>,
+) -> bool {
+    let namespace = deployment["metadata"]["namespace"].as_str().unwrap_or_default();
+    let own = sets.get(current).and_then(|set| revision(set)).unwrap_or(0);
+    let others = sets.iter().filter(|(name, _)| *name != current);
+    let highest = others.filter_map(|(_, set)| revision(set)).max().unwrap_or(0);
+    let wanted = own.max(highest.saturating_add(1));
+    let patch = json!({"metadata": {"annotations": {(REVISION): wanted.to_string()}}});
+    let mut wrote = false;
+    if own != wanted {
+        wrote |=
+            note("revision", cx.api.merge(cx.writer(), &REPLICASETS, namespace, current, &patch))
+                .is_some();
+    }
+    if revision(deployment) != Some(wanted) {
+        let name = deployment["metadata"]["name"].as_str().unwrap_or_default();
+        wrote |= note("revision", cx.api.merge(cx.writer(), &DEPLOYMENTS, namespace, name, &patch))
+            .is_some();
+    }
+    wrote
 }
 
 /// A number of pods; nonsense is brought into a range in which sums cannot overflow.

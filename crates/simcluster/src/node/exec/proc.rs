@@ -20,7 +20,9 @@ pub(super) fn read(view: View<'_>, path: &str) -> Option<String> {
 
 /// The names in a directory; `None` if there is no such directory.
 pub(super) fn list(view: View<'_>, path: &str) -> Option<Vec<String>> {
-    let inside = view.host_root.and_then(|root| path.strip_prefix(root))?;
+    let Some(inside) = view.host_root.and_then(|root| path.strip_prefix(root)) else {
+        return own(path);
+    };
     let directory = format!("{}/", inside.trim_end_matches('/'));
     let mut names: Vec<String> = view
         .host
@@ -33,6 +35,20 @@ pub(super) fn list(view: View<'_>, path: &str) -> Option<Vec<String>> {
         names.push("kvm".to_owned());
     }
     (!names.is_empty()).then_some(names)
+}
+
+/// The directories of a container: no more than what can be read in it.
+fn own(path: &str) -> Option<Vec<String>> {
+    let names: &[&str] = match path.trim_end_matches('/') {
+        "" => &["etc", "proc"],
+        "/etc" => &["hostname", "hosts"],
+        "/proc" => &["cmdline", "cpuinfo", "meminfo", "sys", "uptime", "version"],
+        "/proc/sys" => &["kernel"],
+        "/proc/sys/kernel" => &["hostname", "osrelease", "random"],
+        "/proc/sys/kernel/random" => &["boot_id"],
+        _ => return None,
+    };
+    Some(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
 fn kernel(view: View<'_>, path: &str) -> Option<String> {
