@@ -55,6 +55,8 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
+        // Whoever reads only the beginning, as `head` does, has seen what they wanted.
+        Err(error) if is_broken_pipe(&*error) => Outcome::Fine.into(),
         Err(error) => {
             complain(&*error);
             Outcome::Unreachable.into()
@@ -86,6 +88,12 @@ fn on_virtual_time(
 
 fn on_real_time(work: impl Future<Output = Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Prints an error and its causes.
