@@ -16,6 +16,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run the whole story once, print each fact, exit 0 if all hold
     Walkthrough,
+    /// Run a scenario on virtual time: exit 0 if all it expects holds, 1 if not, 2 if it is wrong
+    Script(ScriptArguments),
     /// Serve the simulated cluster on 127.0.0.1 until SIGINT or SIGTERM
     Up(UpArguments),
     /// Make a node of a running simulated cluster fail, or heal it
@@ -26,6 +28,12 @@ pub(crate) enum Command {
     Speed(SpeedArguments),
     /// Measure the operator and the simulator, and print the figures
     Bench(BenchArguments),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScriptArguments {
+    /// The script; docs/simulation.md describes the commands
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Args, Debug)]

@@ -7,13 +7,14 @@ mod bench;
 mod compose;
 mod control;
 mod idle;
+mod script;
 mod story;
 mod up;
 mod walkthrough;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, ScriptArguments};
 use clap::Parser as _;
 
 /// Exit codes, as design and README promise them to scripts.
@@ -23,6 +24,8 @@ enum Outcome {
     Fine,
     /// Something that should hold does not.
     Findings,
+    /// A script is wrong.
+    Usage,
     /// The simulated cluster cannot be reached, or could not start.
     Unreachable,
 }
@@ -32,6 +35,7 @@ impl From<Outcome> for ExitCode {
         Self::from(match outcome {
             Outcome::Fine => 0,
             Outcome::Findings => 1,
+            Outcome::Usage => 2,
             Outcome::Unreachable => 3,
         })
     }
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Walkthrough => on_virtual_time(walk()),
+        Command::Script(options) => on_virtual_time(script(options)),
         Command::Up(options) => on_real_time(up::run(options)),
         Command::Fault(options) => on_real_time(control::fault(options)),
         Command::Node(options) => on_real_time(control::node(options)),
@@ -73,6 +78,18 @@ async fn walk() -> Result<Outcome, Failure> {
     let held = walkthrough::run(&cluster, client, std::io::stdout().lock()).await?;
     operator.abort();
     Ok(if held { Outcome::Fine } else { Outcome::Findings })
+}
+
+async fn script(options: ScriptArguments) -> Result<Outcome, Failure> {
+    match script::run(&options.file, std::io::stdout().lock()).await {
+        Ok(true) => Ok(Outcome::Fine),
+        Ok(false) => Ok(Outcome::Findings),
+        Err(error @ script::RunError::Script(_)) => {
+            complain(&error);
+            Ok(Outcome::Usage)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Runs on a clock that jumps to the next deadline whenever nothing else is to be done.

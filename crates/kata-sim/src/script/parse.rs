@@ -1,0 +1,437 @@
+//! From text to commands.
+//!
+//! A line is a command, a comment (`#`) or empty. Words may be quoted. Nothing is carried out here, and
+//! nothing is looked up in a cluster: whether an object exists is found out later.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::Value;
+use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::topology::Layout;
+use simcluster::world::NodeFault;
+
+use super::claim::{self, Claim};
+
+/// How long `wait` waits if nothing is said.
+const PATIENCE: Duration = Duration::from_mins(60);
+/// The verbs, for those who mistype one.
+const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, cordon, \
+                     uncordon, os-image, api-fault, crash operator, restart operator, foreign-write, \
+                     refused, invariants";
+
+/// A line's number, from 1, and what is wrong with it.
+pub(crate) type Mistake = (usize, String);
+
+/// A line of the script.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its number, from 1.
+    pub(crate) line: usize,
+    /// As it was written.
+    pub(crate) text: String,
+    /// Whether the API server has to refuse it.
+    pub(crate) refused: bool,
+    pub(crate) verb: Verb,
+}
+
+/// An object, by kind and name.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Singular, plural, short name or kind, as kubectl takes it.
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// `None` means default, if the kind is namespaced.
+    pub(crate) namespace: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Verb {
+    /// A remark, which is shown.
+    Comment,
+    Cluster(Box<Layout>),
+    ApplyFile(String),
+    Apply(Vec<Value>),
+    Delete(Target),
+    Label {
+        target: Target,
+        set: BTreeMap<String, Option<String>>,
+    },
+    Merge {
+        target: Target,
+        patch: Value,
+        manager: &'static str,
+    },
+    Show {
+        kind: String,
+        name: Option<String>,
+        namespace: Option<String>,
+    },
+    Wait {
+        claim: Claim,
+        within: Duration,
+    },
+    Expect(Claim),
+    Advance(Duration),
+    Fault {
+        node: String,
+        fault: Option<NodeFault>,
+    },
+    NodeAdd(String),
+    NodeRemove(String),
+    OsImage(String),
+    ApiFault(Option<Rule>),
+    Crash(Option<(u64, When)>),
+    Restart,
+    Invariants(bool),
+}
+
+impl Command {
+    /// Reads the files that the command names; `here` is the directory of the script.
+    pub(crate) fn resolve(mut self, here: &Path) -> Result<Self, Mistake> {
+        if let Verb::ApplyFile(file) = &self.verb {
+            let path = here.join(file);
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| (self.line, format!("cannot read {}: {error}", path.display())))?;
+            self.verb = Verb::Apply(documents(&text).map_err(|problem| (self.line, problem))?);
+        }
+        Ok(self)
+    }
+}
+
+/// Takes the cluster's layout out of the commands; it is built before anything else happens.
+pub(crate) fn layout(mut commands: Vec<Command>) -> Result<(Layout, Vec<Command>), Mistake> {
+    let mut layout = None;
+    let mut begun = false;
+    for command in &mut commands {
+        match &command.verb {
+            Verb::Comment => {}
+            Verb::Cluster(wanted) => {
+                if begun {
+                    let problem = "there is a cluster already: let `cluster` be the first command";
+                    return Err((command.line, problem.to_owned()));
+                }
+                layout = Some(Layout::clone(wanted));
+                begun = true;
+            }
+            _ => begun = true,
+        }
+    }
+    Ok((layout.unwrap_or_default(), commands))
+}
+
+/// The commands of a script.
+pub(crate) fn script(text: &str) -> Result<Vec<Command>, Mistake> {
+    let mut commands = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((index, raw)) = lines.next() {
+        let line = index + 1;
+        let trimmed = raw.trim();
+        if trimmed.is_empty() {
+            continue;
+        }
+        if trimmed.starts_with('#') {
+            commands.push(Command {
+                line,
+                text: trimmed.to_owned(),
+                refused: false,
+                verb: Verb::Comment,
+            });
+            continue;
+        }
+        let (head, inline) = match trimmed.split_once("<<") {
+            None => (trimmed, None),
+            Some((head, end)) => {
+                let end = end.trim();
+                let mut body = String::new();
+                loop {
+                    let Some((_, next)) = lines.next() else {
+                        return Err((line, format!("no line says {end}, which ends the YAML")));
+                    };
+                    if next.trim() == end {
+                        break;
+                    }
+                    body.push_str(next);
+                    body.push('\n');
+                }
+                (head.trim(), Some(body))
+            }
+        };
+        let (refused, rest) = match head.strip_prefix("refused ") {
+            Some(rest) => (true, rest.trim()),
+            None => (false, head),
+        };
+        let verb = verb(rest, inline.as_deref()).map_err(|problem| (line, problem))?;
+        commands.push(Command { line, text: head.to_owned(), refused, verb });
+    }
+    Ok(commands)
+}
+
+fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
+    let words = words(text)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((verb, rest)) = words.split_first() else { return Err("a command is missing".into()) };
+    if inline.is_some() && *verb != "apply" {
+        return Err(format!("{verb} takes no YAML: only apply does"));
+    }
+    match (*verb, rest) {
+        ("cluster", options) => cluster(options),
+        ("apply", []) => match inline {
+            Some(yaml) => Ok(Verb::Apply(documents(yaml)?)),
+            None => Err("apply needs a file, or <<EOF and YAML in the lines below".to_owned()),
+        },
+        ("apply", [file]) => Ok(Verb::ApplyFile((*file).to_owned())),
+        ("delete", rest) => match target(rest)? {
+            (target, []) => Ok(Verb::Delete(target)),
+            (_, more) => Err(format!("delete KIND NAME [-n NAMESPACE] ends before {more:?}")),
+        },
+        ("label", rest) => label(rest),
+        ("get" | "show", rest) => show(rest),
+        ("wait", rest) => {
+            let (rest, within) = match rest {
+                [rest @ .., "within", limit] => (rest, span(limit)?),
+                rest => (rest, PATIENCE),
+            };
+            Ok(Verb::Wait { claim: claim::parse(rest)?, within })
+        }
+        ("expect", rest) => Ok(Verb::Expect(claim::parse(rest)?)),
+        ("advance", [span_text]) => Ok(Verb::Advance(span(span_text)?)),
+        ("fault", [node, "none"]) => Ok(Verb::Fault { node: (*node).to_owned(), fault: None }),
+        ("fault", [node, fault]) => {
+            Ok(Verb::Fault { node: (*node).to_owned(), fault: Some(fault.parse()?) })
+        }
+        ("node", ["add", name]) => Ok(Verb::NodeAdd((*name).to_owned())),
+        ("node", ["rm", name]) => Ok(Verb::NodeRemove((*name).to_owned())),
+        ("cordon" | "uncordon", [node]) => Ok(Verb::Merge {
+            target: Target { kind: "node".to_owned(), name: (*node).to_owned(), namespace: None },
+            patch: serde_json::json!({"spec": {"unschedulable": *verb == "cordon"}}),
+            manager: "kubectl",
+        }),
+        ("os-image", [image]) => Ok(Verb::OsImage((*image).to_owned())),
+        ("api-fault", ["none"]) => Ok(Verb::ApiFault(None)),
+        ("api-fault", [fault, options @ ..]) => api_fault(fault, options).map(Verb::ApiFault),
+        ("crash", ["operator"]) => Ok(Verb::Crash(None)),
+        ("crash", ["operator", "after", calls, "calls"]) => {
+            Ok(Verb::Crash(Some((number(calls)?, When::Before))))
+        }
+        ("crash", ["operator", "after", calls, "calls", "answered"]) => {
+            Ok(Verb::Crash(Some((number(calls)?, When::After))))
+        }
+        ("restart", ["operator"]) => Ok(Verb::Restart),
+        ("foreign-write", _) => foreign_write(text),
+        ("invariants", ["on"]) => Ok(Verb::Invariants(true)),
+        ("invariants", ["off"]) => Ok(Verb::Invariants(false)),
+        (verb, _) if VERBS.split([',', ' ']).any(|known| known == verb) => {
+            Err(format!("{text:?} has too few or too many words; {}", usage(verb)))
+        }
+        (verb, _) => Err(format!("unknown command {verb:?}: give one of {VERBS}")),
+    }
+}
+
+/// How a verb is written.
+fn usage(verb: &str) -> &'static str {
+    match verb {
+        "advance" => "write: advance 5m",
+        "fault" => "write: fault NODE FAULT, or fault NODE none",
+        "node" => "write: node add NAME, or node rm NAME",
+        "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
+        "crash" => "write: crash operator [after N calls [answered]]",
+        "restart" => "write: restart operator",
+        "invariants" => "write: invariants on, or invariants off",
+        "apply" => "write: apply FILE, or apply <<EOF",
+        _ => "see docs/simulation.md",
+    }
+}
+
+/// Splits a line at spaces, but not inside of quotes.
+pub(crate) fn words(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut current: Option<String> = None;
+    let mut quote = None;
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(end), c) if c == end => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                current.get_or_insert_default();
+            }
+            (None, c) if c.is_whitespace() => words.extend(current.take()),
+            (_, c) => current.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(quote) = quote {
+        return Err(format!("a {quote} is not closed"));
+    }
+    words.extend(current);
+    Ok(words)
+}
+
+/// An object and the words after it.
+pub(crate) fn target<'a, 'b>(words: &'a [&'b str]) -> Result<(Target, &'a [&'b str]), String> {
+    let (kind, name, rest) = match words {
+        [both, rest @ ..] if both.contains('/') => {
+            let (kind, name) = both.split_once('/').unwrap_or_default();
+            (kind, name, rest)
+        }
+        [kind, name, rest @ ..] => (*kind, *name, rest),
+        _ => return Err("an object is missing: write KIND NAME [-n NAMESPACE]".to_owned()),
+    };
+    let (namespace, rest) = match rest {
+        ["-n", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
+        rest => (None, rest),
+    };
+    Ok((Target { kind: kind.to_owned(), name: name.to_owned(), namespace }, rest))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_not_a_number| format!("{text:?} is not a number in range"))
+}
+
+/// A span such as `90s`, `5m` or `1h30m`.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|span| Duration::try_from(span).ok())
+        .ok_or_else(|| format!("{text:?} is not a span of time: write 90s, 5m or 1h30m"))
+}
+
+fn cluster(options: &[&str]) -> Result<Verb, String> {
+    let mut layout = Layout::default();
+    for option in options {
+        match option.split_once('=') {
+            Some(("platform", platform)) => layout.platform = platform.parse()?,
+            Some(("control-plane", count)) => layout.control_plane = number(count)?,
+            Some(("workers", count)) => layout.workers = number(count)?,
+            None if *option == "compact" => {
+                layout.compact = true;
+                layout.workers = 0;
+            }
+            _ => {
+                return Err(format!(
+                    "unknown option {option:?}: give platform=openshift|kubernetes, control-plane=N, \
+                     workers=N or compact"
+                ));
+            }
+        }
+    }
+    if !(1..=9).contains(&layout.control_plane) || layout.workers > 5000 {
+        return Err("give 1 to 9 control-plane nodes and at most 5000 workers".to_owned());
+    }
+    Ok(Verb::Cluster(Box::new(layout)))
+}
+
+/// The objects of a YAML file.
+fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| format!("not YAML: {error}"))?;
+    let all: Vec<Value> = all.into_iter().filter(|object| !object.is_null()).collect();
+    if all.is_empty() {
+        return Err("the YAML has no object".to_owned());
+    }
+    Ok(all)
+}
+
+fn label(words: &[&str]) -> Result<Verb, String> {
+    let (target, changes) = target(words)?;
+    let mut set = BTreeMap::new();
+    for change in changes {
+        match (change.split_once('='), change.strip_suffix('-')) {
+            (Some((key, value)), _) => set.insert(key.to_owned(), Some(value.to_owned())),
+            (None, Some(key)) => set.insert(key.to_owned(), None),
+            (None, None) => {
+                return Err(format!(
+                    "{change:?} is no change: write KEY=VALUE, or KEY- to remove it"
+                ));
+            }
+        };
+    }
+    if set.is_empty() {
+        return Err("write: label KIND NAME KEY=VALUE KEY-".to_owned());
+    }
+    Ok(Verb::Label { target, set })
+}
+
+fn show(words: &[&str]) -> Result<Verb, String> {
+    let (kind, name, namespace) = match words {
+        [kind] => (*kind, None, None),
+        [kind, "-n", namespace] => (*kind, None, Some((*namespace).to_owned())),
+        [kind, name] => (*kind, Some((*name).to_owned()), None),
+        [kind, name, "-n", namespace] => {
+            (*kind, Some((*name).to_owned()), Some((*namespace).to_owned()))
+        }
+        _ => return Err("write: show KIND [NAME] [-n NAMESPACE]".to_owned()),
+    };
+    Ok(Verb::Show { kind: kind.to_owned(), name, namespace })
+}
+
+fn foreign_write(text: &str) -> Result<Verb, String> {
+    let hint = "write: foreign-write KIND NAME [-n NAMESPACE] {\"spec\": {...}}";
+    let (head, patch) = text.split_once('{').ok_or_else(|| hint.to_owned())?;
+    let patch: Value = serde_saphyr::from_str(&format!("{{{patch}"))
+        .map_err(|error| format!("the patch is not JSON or YAML: {error}; {hint}"))?;
+    let words = words(head)?;
+    let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    match target(&words)? {
+        (target, []) => Ok(Verb::Merge { target, patch, manager: "rival" }),
+        _ => Err(hint.to_owned()),
+    }
+}
+
+fn api_fault(fault: &str, options: &[&str]) -> Result<Option<Rule>, String> {
+    let mut rule = Rule::once(Match::default(), Fault::Reset { when: When::Before });
+    let mut when = When::Before;
+    for option in options {
+        let matches = &mut rule.matches;
+        match option.split_once('=') {
+            Some(("verb", value)) => value.clone_into(&mut matches.verb),
+            Some(("resource", value)) => value.clone_into(&mut matches.resource),
+            Some(("name", value)) => value.clone_into(&mut matches.name),
+            Some(("subresource", value)) => value.clone_into(&mut matches.subresource),
+            Some(("nth", value)) => rule.nth = number(value)?,
+            Some(("times", value)) => rule.times = number(value)?,
+            None if *option == "forever" => rule.times = 0,
+            None if *option == "answered" => when = When::After,
+            _ => {
+                return Err(format!(
+                    "unknown option {option:?}: give verb=, resource=, name=, subresource=, nth=N, \
+                     times=N, forever or answered"
+                ));
+            }
+        }
+    }
+    let millis = |text: &str| {
+        span(text).and_then(|span| {
+            u64::try_from(span.as_millis()).map_err(|_too_long| format!("{text} is too long"))
+        })
+    };
+    rule.fault = match fault.split_once('=') {
+        Some(("status", code)) => {
+            Fault::Status { code: number(code)?, retry_after: None, message: None, when }
+        }
+        Some(("delay", text)) => Fault::Delay { millis: millis(text)? },
+        Some(("delay-event", text)) => Fault::DelayEvent { millis: millis(text)? },
+        _ => match fault {
+            "hang" => Fault::Hang { when },
+            "reset" => Fault::Reset { when },
+            // The request took effect, and the client does not learn it.
+            "lost" => Fault::Reset { when: When::After },
+            "garbage" => Fault::Garbage { when },
+            "drop-event" => Fault::DropEvent,
+            "duplicate-event" => Fault::DuplicateEvent,
+            "close-watch" => Fault::CloseWatch,
+            "expire-watch" => Fault::ExpireWatch,
+            "silence-watch" => Fault::SilenceWatch,
+            _ => {
+                return Err(format!(
+                    "unknown fault {fault:?}: give none, status=CODE, delay=SPAN, hang, reset, lost, \
+                     garbage, drop-event, duplicate-event, delay-event=SPAN, close-watch, \
+                     expire-watch or silence-watch"
+                ));
+            }
+        },
+    };
+    Ok(Some(rule))
+}
