@@ -56,7 +56,9 @@ pub mod reasons {
     pub const AS_EXPECTED: &str = "AsExpected";
     /// Every selected node can run sandboxed pods.
     pub const ALL_NODES_READY: &str = "AllNodesReady";
-    /// Nodes are being changed, or wait for it.
+    /// Nodes are being changed, or wait for their turn.
+    pub const ROLLING_OUT: &str = "RollingOut";
+    /// Nodes that have Kata cannot run sandboxed pods now.
     pub const NODES_NOT_READY: &str = "NodesNotReady";
     /// A RuntimeClass does not exist yet.
     pub const RUNTIME_CLASS_MISSING: &str = "RuntimeClassMissing";

@@ -79,6 +79,18 @@ fn without_managed_fields<T: DeserializeOwned + kube::Resource>(
     Ok(object)
 }
 
+/// Without what other managers own. Which fields of the pool we own says which ones leaving them out
+/// takes back.
+fn with_our_fields<T: DeserializeOwned + kube::Resource>(
+    text: &str,
+) -> Result<T, serde_json::Error> {
+    let mut object: T = serde_json::from_str(text)?;
+    if let Some(entries) = &mut object.meta_mut().managed_fields {
+        entries.retain(|entry| entry.manager.as_deref() == Some(names::FIELD_MANAGER));
+    }
+    Ok(object)
+}
+
 fn node_facts(text: &str) -> Result<NodeFacts, serde_json::Error> {
     serde_json::from_str::<Node>(text).map(|node| NodeFacts::from(&node))
 }
@@ -99,7 +111,7 @@ impl Caches {
             pools: Arc::new(Cache::new(
                 Endpoint::of(Kind::MachineConfigPool),
                 None,
-                without_managed_fields,
+                with_our_fields,
                 poke(),
             )),
             machine_config: Arc::new(Cache::new(

@@ -230,6 +230,8 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
         for node in &view.nodes {
             if node.step == Some(NodeStep::Draining) {
                 times.extend(until(node.since, snapshot.options.drain_blocked_after));
+            } else if node.in_flight() {
+                times.extend(until(node.since, snapshot.options.step_slow_after));
             }
             if node.verified
                 && node.verdict.is_none()

@@ -120,6 +120,7 @@ fn of_config(
             // Why nothing happens; plain progress is told by InProgress and by the nodes.
             (conditions::READY, _) => {
                 condition.reason != reasons::NODES_NOT_READY
+                    && condition.reason != reasons::ROLLING_OUT
                     && condition.reason != reasons::RUNTIME_CLASS_MISSING
                     && condition.reason != in_progress::UNINSTALLING
             }
@@ -128,8 +129,9 @@ fn of_config(
         };
         let code = Code::ALL.iter().find(|code| code.entry().reason == condition.reason);
         // What is about a node is told with the node.
-        let of_node = condition.type_ == conditions::READY
-            && code.is_some_and(|code| code.entry().code.starts_with("KATA2"));
+        let of_node =
+            matches!(condition.type_.as_str(), conditions::READY | conditions::DELETION_BLOCKED)
+                && code.is_some_and(|code| code.entry().code.starts_with("KATA2"));
         if same || !told || of_node {
             continue;
         }
@@ -180,8 +182,12 @@ fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend
                     format!("node {name} is being changed to run sandboxed pods"),
                 );
             }
-            Phase::Ready => {
+            Phase::Ready if node.joins() => {
                 send(false, "KataRuntimeInstalled", format!("node {name} can run sandboxed pods"));
+            }
+            // It had Kata all the time: whatever it comes back from was not our work.
+            Phase::Ready => {
+                send(false, "KataNodeReady", format!("node {name} can run sandboxed pods again"));
             }
             Phase::Removing => {
                 send(false, "KataRemoving", format!("Kata is being removed from node {name}"));

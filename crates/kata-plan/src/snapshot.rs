@@ -58,6 +58,8 @@ pub enum Freshness {
 pub struct Options {
     /// How long a drain may take before it is called blocked.
     pub drain_blocked_after: Duration,
+    /// How long any other step of a node's change may take before somebody has to look.
+    pub step_slow_after: Duration,
     /// How long a node that was verified may be NotReady before its label goes.
     pub not_ready_grace: Duration,
     /// When to decide again, if something is waited on and nothing is seen to change.
@@ -68,6 +70,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             drain_blocked_after: Duration::from_mins(10),
+            step_slow_after: Duration::from_mins(30),
             not_ready_grace: Duration::from_secs(60),
             look_again: Duration::from_mins(5),
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::bodies;
 use crate::object::Kind;
 use crate::plan::Step;
-use crate::report::{Finding, Report, StatusReport, StepFailure};
+use crate::report::{Finding, Report, StatusReport, StepFailure, Waiting};
 use crate::selection;
 use crate::snapshot::Snapshot;
 use crate::steps::Steps;
@@ -102,7 +102,7 @@ pub(crate) fn active(
         None if standing.pending => wanted.push(Wanted::new(
             conditions::RECONCILING,
             "True",
-            if view.deleting { in_progress::UNINSTALLING } else { reasons::NODES_NOT_READY },
+            if view.deleting { in_progress::UNINSTALLING } else { reasons::ROLLING_OUT },
             standing.summary.clone(),
         )),
         None => {}
@@ -167,7 +167,10 @@ pub(crate) fn not_active(
 ) -> StatusReport {
     let name = active.and_then(|active| active.metadata.name.as_deref()).unwrap_or_default();
     let reason = Code::NotActive.entry().reason;
-    let message = format!("KataConfig {name} is older, and only the oldest is active");
+    let code = Code::NotActive;
+    let message = format!(
+        "{code}: KataConfig {name} is older, and only the oldest is active (delete this one, or {name})"
+    );
     let generation = config.metadata.generation;
     let wanted = vec![
         Wanted::new(conditions::IN_PROGRESS, "False", reason, message.clone()),
@@ -193,16 +196,19 @@ fn worst(report: &Report) -> Option<&Finding> {
 
 /// Whether a finding can keep selected nodes from being ready, or leaving ones from leaving.
 fn concerns_readiness(finding: &Finding) -> bool {
-    !matches!(
-        finding.code,
-        Code::PeerPodsUnsupported
-            | Code::SelectorIgnored
-            | Code::WorkersNotCovered
-            | Code::NodeInOtherPool
-            | Code::UnsupportedNode
-            | Code::InvalidLogLevel
-            | Code::RuntimeClassInUse
-    )
+    // A KataNode that is out of date keeps no node from anything.
+    let of_kata_node = finding.code == Code::WriteFailed && finding.subject.kind == Kind::KataNode;
+    !of_kata_node
+        && !matches!(
+            finding.code,
+            Code::PeerPodsUnsupported
+                | Code::SelectorIgnored
+                | Code::WorkersNotCovered
+                | Code::NodeInOtherPool
+                | Code::UnsupportedNode
+                | Code::InvalidLogLevel
+                | Code::RuntimeClassInUse
+        )
 }
 
 fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standing<'a> {
@@ -216,18 +222,25 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
     let ours = |node: &NodeView<'_>| {
         !node.wanted
             || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
-            || (node.phase == Phase::Ready && !node.verified && joins(node))
+            || (node.phase == Phase::Ready && !node.verified && node.joins())
     };
     let pending = view.deleting || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
     let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
         || planned.iter().any(|step| step.action.object().kind != Kind::KataNode);
-    let worst = report.findings.iter().find(|finding| {
+    let mut concerning = report.findings.iter().filter(|finding| {
         finding.code.entry().severity >= Severity::Warning && concerns_readiness(finding)
     });
+    // That nothing is selected is plain while nodes leave; what holds them up is not.
+    let first = concerning.next();
+    let worst = match first {
+        Some(finding) if finding.code == Code::NoNodesSelected => concerning.next().or(first),
+        first => first,
+    };
     let nothing_selected = wanted == 0 && !view.deleting;
     let stalled_by = worst.filter(|finding| {
         (pending || nothing_selected || !ready)
             && !moving
+            && (finding.code != Code::NoNodesSelected || view.nodes.is_empty())
             && !matches!(
                 finding.code,
                 Code::PodsStillRunning
@@ -242,16 +255,10 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
         ready,
         pending,
         stalled_by,
-        summary: summary(view, wanted),
-        worst: worst.filter(|_| !ready),
+        summary: summary(view, wanted, report, worst.is_some()),
+        worst,
         classes_exist,
     }
-}
-
-/// Whether the node comes from an installation, and not back from something else.
-fn joins(node: &NodeView<'_>) -> bool {
-    let before = node.previous.and_then(|previous| previous.status.as_ref());
-    before.is_none_or(|before| matches!(before.phase, Phase::Waiting | Phase::Installing))
 }
 
 /// Whether a node can run sandboxed pods and pods can get there.
@@ -260,20 +267,41 @@ fn is_ready(node: &NodeView<'_>) -> bool {
 }
 
 /// `1 of 3 nodes ready; worker-1 draining (2/6), worker-2 waiting`.
-fn summary(view: &View<'_>, wanted: usize) -> String {
+fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> String {
     let mut others: Vec<&NodeView<'_>> =
         view.nodes.iter().filter(|node| !node.wanted || !is_ready(node)).collect();
     // Those that need help first, then those that move.
     others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
-    let briefs: Vec<String> = others.iter().map(|node| node.brief()).collect();
-    let tail =
+    let briefs: Vec<String> = others
+        .iter()
+        .map(|node| {
+            if view.deleting || node.wanted {
+                node.brief()
+            } else {
+                format!("{} leaving: {}", node.facts.name, node.state())
+            }
+        })
+        .collect();
+    let mut tail =
         if briefs.is_empty() { String::new() } else { format!("; {}", text::list(&briefs, NAMES)) };
+    // What all of them wait for, as long as none moves.
+    let awaited = report
+        .waiting_on
+        .iter()
+        .find(|waiting| matches!(waiting.what, Waiting::Render | Waiting::Deletion));
+    if let Some(awaited) = awaited
+        && !held_up
+        && !view.nodes.iter().any(NodeView::in_flight)
+    {
+        tail.push_str(&format!("; waiting for {}", awaited.message));
+    }
     if view.deleting {
-        let left = view.nodes.len();
-        return match left {
-            0 => "no node has Kata any more; the objects are being removed".to_owned(),
-            1 => format!("1 node to be cleared of Kata{tail}"),
-            left => format!("{left} nodes to be cleared of Kata{tail}"),
+        return match view.nodes.len() {
+            0 => format!("removing: no node has Kata any more{tail}"),
+            left => {
+                let all = text::count(view.selected.max(left), "node");
+                format!("removing: {left} of {all} left{tail}")
+            }
         };
     }
     let ready = view.nodes.iter().filter(|node| node.wanted && is_ready(node)).count();
@@ -283,7 +311,12 @@ fn summary(view: &View<'_>, wanted: usize) -> String {
 fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
     let summary = &standing.summary;
     if standing.ready {
-        return Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, summary.clone());
+        // Whoever leaves may be held up all the same.
+        let message = match standing.worst {
+            Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
+            None => summary.clone(),
+        };
+        return Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, message);
     }
     let worst = standing.worst.map(|finding| {
         (finding.code.entry().reason, format!("{summary}; {}: {}", finding.code, finding.message))
@@ -295,10 +328,9 @@ fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
     let all_ready = view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let (reason, message) = match worst {
         Some(worst) => worst,
-        None if all_ready && !standing.classes_exist && !view.nodes.is_empty() => (
-            reasons::RUNTIME_CLASS_MISSING,
-            format!("{summary}; a RuntimeClass does not exist yet"),
-        ),
+        None if all_ready && !standing.classes_exist && !view.nodes.is_empty() => {
+            (reasons::RUNTIME_CLASS_MISSING, format!("{summary}; {} yet", missing_classes(view)))
+        }
         None => {
             let other = report.findings.iter().find(|finding| finding.code == Code::OtherRollout);
             match other {
@@ -306,6 +338,7 @@ fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
                     finding.code.entry().reason,
                     format!("{summary}; {}: {}", finding.code, finding.message),
                 ),
+                _ if standing.pending => (reasons::ROLLING_OUT, summary.clone()),
                 _ => (reasons::NODES_NOT_READY, summary.clone()),
             }
         }
@@ -340,7 +373,11 @@ fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wante
         return wanted("False", reason, Code::NoNodesSelected.entry().cause.to_owned());
     }
     if !standing.pending {
-        return wanted("False", in_progress::AS_EXPECTED, standing.summary.clone());
+        let reason = match (standing.ready, standing.worst) {
+            (false, Some(finding)) => finding.code.entry().reason,
+            _ => in_progress::AS_EXPECTED,
+        };
+        return wanted("False", reason, standing.summary.clone());
     }
     let before = view
         .config
@@ -409,6 +446,23 @@ fn deletion_blocked(report: &Report) -> Wanted {
             reasons::NOT_BLOCKED,
             "nothing blocks the deletion",
         ),
+    }
+}
+
+/// `RuntimeClass kata does not exist`.
+fn missing_classes(view: &View<'_>) -> String {
+    let existing = existing_classes(view);
+    let missing: Vec<String> = view
+        .runtimes
+        .iter()
+        .filter(|runtime| !existing.contains(&runtime.name))
+        .map(|runtime| runtime.name.clone())
+        .collect();
+    let names = text::list(&missing, NAMES);
+    if missing.len() == 1 {
+        format!("RuntimeClass {names} does not exist")
+    } else {
+        format!("the RuntimeClasses {names} do not exist")
     }
 }
 

@@ -240,7 +240,7 @@ fn pool_objects(view: &View<'_>, out: &mut Steps) -> bool {
         return false;
     }
     if existing.is_some_and(|existing| existing.metadata.deletion_timestamp.is_some()) {
-        out.wait(Waiting::Deletion, object, "the old MachineConfig is being deleted");
+        out.wait(Waiting::Deletion, object, "the old MachineConfig to be gone");
         return false;
     }
     if let Some(body) = bodies::machine_config(config, view.mode, existing) {
@@ -257,7 +257,7 @@ fn pool(view: &View<'_>, out: &mut Steps) -> bool {
         return false;
     }
     if existing.is_some_and(|existing| existing.metadata.deletion_timestamp.is_some()) {
-        out.wait(Waiting::Deletion, object, "the old pool is being deleted");
+        out.wait(Waiting::Deletion, object, "the old pool to be gone");
         return false;
     }
     if let Some(body) = bodies::pool(view.config, existing) {
@@ -503,7 +503,7 @@ fn no_pods(view: &View<'_>, out: &mut Steps) -> bool {
             out.find(
                 Code::PodsStillRunning,
                 config.clone(),
-                format!("{}: {}", text::running(pods.len()), text::pods(&pods)),
+                format!("{}: {}", text::left(pods.len()), text::pods(&pods)),
             );
             out.wait(
                 Waiting::Pods,
@@ -660,11 +660,8 @@ fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
     let pool = ObjectRef::named(Kind::MachineConfigPool, view.mode.pool());
     let unrendered = view.nodes.iter().any(|node| node.wanted && node.runs != Runs::Yes);
     if !view.deleting && unrendered && !view.targeted {
-        let message = format!(
-            "the Machine Config Operator to render the pool {} with {}",
-            view.mode.pool(),
-            names::MACHINE_CONFIG
-        );
+        let message =
+            format!("the Machine Config Operator to render the pool {}", view.mode.pool());
         out.wait(Waiting::Render, pool.clone(), message);
     }
     let mut queued: Vec<&str> = Vec::new();
@@ -716,6 +713,9 @@ fn pool_finding(view: &View<'_>, name: &str, out: &mut Steps) {
             object.clone(),
             format!("the pool {name} is paused{why}, so its nodes do not change"),
         );
+        if let (true, Some(finding)) = (ours, out.findings.last_mut()) {
+            "Set spec.rollout.paused of the KataConfig to false.".clone_into(&mut finding.fix);
+        }
     }
     if mco::is_render_degraded(pool) {
         out.find(

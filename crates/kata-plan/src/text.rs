@@ -13,13 +13,26 @@ pub(crate) fn running(count: usize) -> String {
     }
 }
 
+/// `3 sandboxed pods are left`, of which some may not have begun to run.
+pub(crate) fn left(count: usize) -> String {
+    match count {
+        1 => "1 sandboxed pod is left".to_owned(),
+        count => format!("{count} sandboxed pods are left"),
+    }
+}
+
 /// `shop/cart (ReplicaSet cart-5d), shop/web`.
 pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
     let names: Vec<String> = pods
         .iter()
-        .map(|pod| match &pod.owner {
-            Some(owner) => format!("{}/{} ({owner})", pod.namespace, pod.name),
-            None => format!("{}/{}", pod.namespace, pod.name),
+        .map(|pod| {
+            let unscheduled = pod.node.is_none().then(|| "not scheduled".to_owned());
+            let notes: Vec<String> = pod.owner.iter().cloned().chain(unscheduled).collect();
+            if notes.is_empty() {
+                format!("{}/{}", pod.namespace, pod.name)
+            } else {
+                format!("{}/{} ({})", pod.namespace, pod.name, notes.join(", "))
+            }
         })
         .collect();
     list(&names, NAMES)

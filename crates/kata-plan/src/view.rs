@@ -65,27 +65,51 @@ impl NodeView<'_> {
         ObjectRef::new(Kind::Node, &self.facts.name, Some(&self.facts.uid))
     }
 
+    /// Whether the node comes from an installation, and not back from something else.
+    pub(crate) fn joins(&self) -> bool {
+        let before = self.previous.and_then(|previous| previous.status.as_ref());
+        before.is_none_or(|before| matches!(before.phase, Phase::Waiting | Phase::Installing))
+    }
+
     /// Whether somebody is changing the node right now.
     pub(crate) fn in_flight(&self) -> bool {
         self.step.is_some_and(|step| step != NodeStep::Verifying) && self.phase != Phase::Failed
     }
 
-    /// The state in a few words, such as `draining (2/6)`.
+    /// The node and its state in a few words, such as `worker-1 draining (2/6)`.
     pub(crate) fn brief(&self) -> String {
+        format!("{} {}", self.facts.name, self.state())
+    }
+
+    /// The state in a few words, such as `draining (2/6)`.
+    pub(crate) fn state(&self) -> String {
+        let held_by = self.finding.as_ref().map(|finding| finding.code);
         let state = match (self.phase, self.step) {
             (Phase::Unknown, _) => "in an unknown state",
-            (Phase::Waiting, _) => "waiting",
-            (Phase::Ready, _) if self.verified => "ready",
-            (Phase::Ready, _) => "verified just now",
-            (Phase::WaitingToRemove, _) => "waiting to be cleared of Kata",
             (Phase::Failed, _) => "failed",
+            (Phase::Ready, _) if self.verified => "ready",
+            (Phase::Ready, _) => "being labelled",
+            (Phase::NotReady, _) if held_by == Some(Code::HandlerMissing) => {
+                return "without handler".to_owned();
+            }
+            (_, None) if held_by == Some(Code::NodeCordoned) => "cordoned",
+            (_, None) if held_by == Some(Code::NodeNotReady) => "not Ready",
+            (Phase::WaitingToRemove, _) if held_by == Some(Code::PodsOnLeavingNode) => {
+                "held by sandboxed pods"
+            }
+            (Phase::WaitingToRemove, _) if self.facts.step().is_some() => {
+                "waiting for an earlier change to end"
+            }
+            (Phase::Waiting | Phase::WaitingToRemove, _) => "waiting",
             (_, Some(NodeStep::Targeted)) => "targeted",
             (_, Some(NodeStep::Draining)) => "draining",
             (_, Some(NodeStep::Applying)) => "applying",
             (_, Some(NodeStep::Rebooting)) => "rebooting",
             (_, Some(NodeStep::Finishing)) => "finishing",
             (_, Some(NodeStep::Verifying)) => "verifying",
-            (Phase::NotReady, None) => "not ready",
+            (Phase::NotReady, None) if self.facts.unschedulable => "cordoned",
+            (Phase::NotReady, None) if !self.verified => "without label",
+            (Phase::NotReady, None) => "not Ready",
             (Phase::Installing | Phase::Updating | Phase::Removing, None) => "being changed",
         };
         let step = match (self.phase, self.step) {
@@ -97,7 +121,7 @@ impl NodeView<'_> {
             }
             _ => String::new(),
         };
-        format!("{} {state}{step}", self.facts.name)
+        format!("{state}{step}")
     }
 }
 
@@ -332,6 +356,7 @@ fn node_view<'a>(
         .and_then(|status| status.since);
     node.since = begun.unwrap_or(view.now);
     drain_finding(view, &mut node);
+    slow_finding(view, &mut node);
     pods_finding(view, &mut node);
     Some(node)
 }
@@ -423,7 +448,12 @@ fn classify(view: &View<'_>, node: &mut NodeView<'_>, missing: &[&str]) {
         };
         finding(Code::NodeNotReady, format!("node {name} is not Ready: {reason}"))
     } else if facts.unschedulable && !facts.is_cordoned_by_mco() {
-        finding(Code::NodeCordoned, format!("node {name} is cordoned"))
+        finding(
+            Code::NodeCordoned,
+            format!(
+                "node {name} is cordoned, so it is not changed, and counts as unavailable in its pool"
+            ),
+        )
     } else {
         None
     };
@@ -528,6 +558,29 @@ fn drain_finding(view: &View<'_>, node: &mut NodeView<'_>) {
         Code::DrainBlocked,
         node.object(),
         format!("node {name} has been draining for more than {minutes} minutes{who}"),
+    ));
+}
+
+/// A step that takes so long that it may never end.
+fn slow_finding(view: &View<'_>, node: &mut NodeView<'_>) {
+    let limit = view.snapshot.options.step_slow_after;
+    let slow = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+    let Some(step) = node.step.filter(|step| *step != NodeStep::Draining) else { return };
+    let told = node.finding.as_ref().is_some_and(|finding| finding.code != Code::OtherRollout);
+    if told || !node.in_flight() || view.now.duration_since(node.since) < slow {
+        return;
+    }
+    let (name, minutes) = (&node.facts.name, limit.as_secs() / 60);
+    let (code, what) = if step == NodeStep::Rebooting {
+        (Code::NodeNotReady, "its kubelet does not report")
+    } else {
+        (Code::NodeStateUnknown, "its machine-config daemon does not go on")
+    };
+    let state = node.state();
+    node.finding = Some(Finding::new(
+        code,
+        node.object(),
+        format!("node {name} has been {state} for more than {minutes} minutes, and {what}"),
     ));
 }
 

@@ -104,7 +104,7 @@ impl<W: Write> Stage<W> {
         let result = if failed == 0 {
             format!("all {expected} expectations hold")
         } else {
-            format!("{failed} of {expected} expectations do NOT hold")
+            format!("{failed} failures: not everything holds that should")
         };
         writeln!(self.out, "\n{name}: {result} (simulated)")?;
         self.out.flush()?;
