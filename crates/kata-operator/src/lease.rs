@@ -193,7 +193,12 @@ impl<'a> Election<'a> {
                 }
                 Err(error) if error.is_conflict() => {}
                 Err(error) => {
-                    tracing::warn!(lease = LEASE, error = chain(&error), "cannot take the lease");
+                    tracing::warn!(
+                        lease = LEASE,
+                        error = chain(&error),
+                        hint = hint(&error),
+                        "cannot take the lease; nothing is done without it"
+                    );
                 }
             }
             self.pause().await;
@@ -327,6 +332,15 @@ impl<'a> Election<'a> {
 /// As `metav1.MicroTime` wants it.
 fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// What to do about a Lease that cannot be taken.
+fn hint(error: &CallError) -> &'static str {
+    if error.is_not_found() {
+        "create the namespace of the Lease, or name another one with --namespace"
+    } else {
+        "this passes if the API server is busy; else check the permissions on the Lease"
+    }
 }
 
 #[cfg(test)]

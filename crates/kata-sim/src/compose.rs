@@ -3,6 +3,7 @@
 //! The operator gets a `kube::Client` and nothing else of the simulator.
 
 use jiff::Timestamp;
+use serde_json::json;
 use simcluster::clock::Clock;
 use simcluster::cluster::Cluster;
 use simcluster::topology::{self, Layout};
@@ -34,11 +35,14 @@ pub(crate) fn wall_clock() -> Clock {
     Clock::starting_at(Timestamp::now())
 }
 
-/// Starts a settled cluster in which the operator's CRDs are served.
+/// Starts a settled cluster in which the operator's CRDs and namespace exist.
 pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
     let mut simulation = topology::build(&shape.layout, clock.now())?;
     simulation.set_speed(shape.speed);
     let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
+    // The CRDs and the namespace are what `kata-operator manifests` would have brought.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE}});
+    simulation.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace)?;
     for crd in kata_api::crds() {
         let crd = serde_json::to_value(crd)?;
         simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;
