@@ -1,9 +1,19 @@
-//! Tests of the program `kata-sim`, from outside.
+//! Tests of the program `kata-sim`, from outside: as a process, its outputs, and over HTTP.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the program is started, and outputs renewed on demand"
+    reason = "programs are started, and outputs renewed on demand"
 )]
+#![expect(clippy::print_stderr, reason = "a test says loudly what it did not do")]
 
+mod kubectl;
+mod kubectl_library;
+mod kubectl_process;
+mod kubectl_readme;
 mod scenarios;
