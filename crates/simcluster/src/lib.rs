@@ -24,6 +24,7 @@ pub mod node;
 pub mod quantity;
 pub mod recorder;
 pub mod resource;
+mod selector;
 pub mod service;
 pub mod simulation;
 pub mod topology;

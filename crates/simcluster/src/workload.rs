@@ -9,4 +9,3 @@ pub mod job;
 pub mod owned;
 pub mod replicaset;
 pub mod scheduler;
-pub mod selector;

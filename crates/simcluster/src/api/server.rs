@@ -31,7 +31,6 @@ pub(crate) use call::Call;
 use commit::{served, storage};
 use delete::Deletion;
 pub(crate) use delete::{FOREGROUND, ORPHAN};
-pub(crate) use pod::selects;
 pub use request::{
     DeleteOptions, FieldValidation, PatchType, WriteOptions, WriteRequest, WriteResponse,
     WriteVerb, Writer,

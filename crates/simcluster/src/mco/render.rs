@@ -11,11 +11,12 @@ use super::merge::{self, Images};
 use super::names::{
     API_VERSION, CONTROLLER_VERSION, GENERATED_BY, OS_IMAGE_OVERRIDDEN, RELEASE_VERSION,
 };
-use super::pool::{describe, name, selects};
+use super::pool::{name, selects};
 use super::status::{condition, set_condition};
 use super::{NAMESPACE, OS_IMAGE_CONFIG_MAP, Timing, backoff, event, reconcile};
 use crate::api::{Event, EventKind};
 use crate::resource::{CONFIGMAPS, CONTAINERRUNTIMECONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS};
+use crate::selector;
 use crate::{Context, Controller};
 
 /// Why a sync has to be tried again.
@@ -146,7 +147,10 @@ fn render(pool: &Value, cx: &mut Context<'_>) -> Result<bool, String> {
     let mut configs = cx.api.list(&MACHINECONFIGS);
     configs.retain(|config| selects(selector, config));
     if configs.is_empty() {
-        return Err(format!("no MachineConfigs found matching selector {}", describe(selector)));
+        return Err(format!(
+            "no MachineConfigs found matching selector {}",
+            selector::text(selector)
+        ));
     }
     merge::order(&mut configs);
     let images = images(cx);

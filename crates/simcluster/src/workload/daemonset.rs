@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::owned::{Maker, Owned, split, write_status};
-use super::selector;
 use crate::api::{Event, EventKind};
 use crate::node::lifecycle::tolerates;
 use crate::node::pod;
 use crate::resource::{DAEMONSETS, NODES, PODS};
+use crate::selector;
 use crate::simulation::{Context, Controller};
 use crate::world::identity;
 

@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::owned::{controller, split, write_status};
-use super::selector;
 use crate::api::{ApiServer, Event};
 use crate::node::pod;
 use crate::recorder::set_condition;
 use crate::resource::{DEPLOYMENTS, PODDISRUPTIONBUDGETS, PODS, REPLICASETS, STATEFULSETS};
+use crate::selector;
 use crate::simulation::{Context, Controller};
 
 /// How long an eviction that the API server granted may stay without effect.

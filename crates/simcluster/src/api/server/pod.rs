@@ -12,6 +12,7 @@ use super::update::Source;
 use crate::Resource;
 use crate::api::error::ApiError;
 use crate::resource::{PODDISRUPTIONBUDGETS, PODS};
+use crate::selector;
 
 /// The most pods that a budget lists as being disrupted before it refuses more.
 const MOST_DISRUPTED: usize = 2_000;
@@ -100,7 +101,7 @@ impl ApiServer {
             .list(&PODDISRUPTIONBUDGETS)
             .filter(|budget| {
                 budget["metadata"]["namespace"] == call.namespace
-                    && selects(&budget["spec"]["selector"], &pod["metadata"]["labels"])
+                    && selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"])
             })
             .cloned()
             .collect();
@@ -239,32 +240,4 @@ fn too_many(cause: &str, retry_after: u64) -> ApiError {
         "Cannot evict pod as it would violate the pod's disruption budget.",
     )
     .with_details(details)
-}
-
-/// Whether a `LabelSelector` object selects the labels; an absent one selects nothing, an empty one
-/// everything.
-pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
-    let Some(selector) = selector.as_object() else { return false };
-    let equal = selector
-        .get("matchLabels")
-        .and_then(Value::as_object)
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)));
-    let mut expressions =
-        selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    equal
-        && expressions.all(|expression| {
-            let label = expression["key"].as_str().and_then(|key| labels.get(key));
-            let listed = || {
-                label.is_some_and(|label| {
-                    expression["values"].as_array().is_some_and(|values| values.contains(label))
-                })
-            };
-            match expression["operator"].as_str() {
-                Some("In") => listed(),
-                Some("NotIn") => !listed(),
-                Some("Exists") => label.is_some(),
-                Some("DoesNotExist") => label.is_none(),
-                _ => false,
-            }
-        })
 }

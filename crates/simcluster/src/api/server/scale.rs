@@ -12,6 +12,7 @@ use super::update::Source;
 use crate::api::error::{ApiError, FieldError};
 use crate::api::fields;
 use crate::api::registry::ScalePaths;
+use crate::selector;
 
 /// The `Scale` of an object.
 pub fn scale_of(paths: &ScalePaths, object: &Value) -> Value {
@@ -42,38 +43,15 @@ pub fn scale_of(paths: &ScalePaths, object: &Value) -> Value {
 }
 
 /// A label selector as text: the text itself, a map of labels, or a `LabelSelector`.
-fn selector_text(selector: &Value) -> Option<String> {
-    if let Some(text) = selector.as_str() {
+fn selector_text(value: &Value) -> Option<String> {
+    if let Some(text) = value.as_str() {
         return Some(text.to_owned());
     }
-    let map = selector.as_object()?;
-    let equalities = |labels: &Map<String, Value>| -> Vec<String> {
-        labels
-            .iter()
-            .filter_map(|(key, value)| value.as_str().map(|value| format!("{key}={value}")))
-            .collect()
-    };
+    let map = value.as_object()?;
     if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") {
-        return Some(equalities(map).join(","));
+        return Some(selector::equalities(map).join(","));
     }
-    let mut parts =
-        map.get("matchLabels").and_then(Value::as_object).map_or_else(Vec::new, equalities);
-    for expression in map.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = expression["values"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        parts.push(match expression["operator"].as_str() {
-            Some("In") => format!("{key} in ({})", values.join(",")),
-            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    Some(parts.join(","))
+    Some(selector::text(value))
 }
 
 impl ApiServer {

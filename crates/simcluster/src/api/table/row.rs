@@ -1,11 +1,10 @@
 //! What the printers of built-in kinds read from an object, with the words for what is missing.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::duration;
+use crate::selector;
 
 /// Name, type and priority of a column; priority 1 is shown with `-o wide` only.
 pub(super) type Column = (&'static str, &'static str, i32);
@@ -90,42 +89,16 @@ impl<'a> Row<'a> {
 
     /// Labels at a JSON pointer as `a=b,c=d`.
     pub(super) fn labels(&self, pointer: &str) -> Value {
-        let labels: BTreeMap<&str, &str> = self
-            .at(pointer)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
-            .collect();
-        let parts: Vec<String> =
-            labels.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
-        joined(&parts)
+        let labels = self.at(pointer).and_then(Value::as_object);
+        joined(&labels.map_or_else(Vec::new, selector::equalities))
     }
 
     /// A label selector at a JSON pointer in the notation of `kubectl -l`.
     pub(super) fn selector(&self, pointer: &str) -> Value {
-        let mut parts = Vec::new();
-        if self.members(&format!("{pointer}/matchLabels")) > 0 {
-            let labels = self.labels(&format!("{pointer}/matchLabels"));
-            parts.push(labels.as_str().unwrap_or_default().to_owned());
+        match self.at(pointer).map(selector::text) {
+            Some(text) if !text.is_empty() => json!(text),
+            _ => json!("<none>"),
         }
-        for expression in self.list(&format!("{pointer}/matchExpressions")) {
-            let key = expression["key"].as_str().unwrap_or_default();
-            let values: Vec<&str> = expression["values"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
-            let values = values.join(",");
-            parts.push(match expression["operator"].as_str().unwrap_or_default() {
-                "In" => format!("{key} in ({values})"),
-                "NotIn" => format!("{key} notin ({values})"),
-                "DoesNotExist" => format!("!{key}"),
-                _ => key.to_owned(),
-            });
-        }
-        joined(&parts)
     }
 
     /// Names of the containers of the pod template, and their images.

@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::names;
 use crate::api::error::FieldError;
 use crate::api::registry::ResourceDef;
-use crate::api::server::selects;
 use crate::resource::{
     DAEMONSETS, DEPLOYMENTS, JOBS, PODS, REPLICASETS, RUNTIMECLASSES, SERVICES, STATEFULSETS,
 };
+use crate::selector;
 
 /// Checks an object of a built-in kind; other kinds pass.
 pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
@@ -48,7 +48,7 @@ fn workload(value: &Value, errors: &mut Vec<FieldError>) {
     let labels = &spec["template"]["metadata"]["labels"];
     if spec["selector"].is_null() {
         errors.push(FieldError::required("spec.selector", ""));
-    } else if !selects(&spec["selector"], labels) {
+    } else if !selector::matches(&spec["selector"], labels) {
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",
             labels,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::node::lifecycle::tolerates;
 use crate::node::pod;
 use crate::quantity;
-use crate::workload::selector;
+use crate::selector;
 
 /// What a pod takes of a node: CPU and memory in thousandths of their units, and places for pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
