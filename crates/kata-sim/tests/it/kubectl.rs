@@ -4,13 +4,18 @@ use std::path::Path;
 
 use crate::kubectl_process::{Ended, Hand, Up, normal, repository};
 
-/// Fails unless each line of `wanted` is a line of `text`, in that order.
+/// Fails unless each line of `wanted` is a line of `text`, in that order. What follows `…` is not
+/// looked at: how the operator words its messages is its own tests' business.
 #[track_caller]
 fn in_order(text: &str, wanted: &[&str]) {
     let text = normal(text);
     let mut lines = text.lines().map(str::trim);
     for wanted in wanted {
-        assert!(lines.any(|line| line == *wanted), "no line (or not here) {wanted:?} in:\n{text}");
+        let found = lines.any(|line| match wanted.strip_suffix('…') {
+            Some(begin) => line.starts_with(begin),
+            None => line == *wanted,
+        });
+        assert!(found, "no line (or not here) {wanted:?} in:\n{text}");
     }
 }
 
@@ -104,12 +109,9 @@ fn an_install_can_be_watched_described_and_read() {
         ],
     );
     for line in [
-        "Normal Installing AGE kata-operator.dev/kata-operator Performing initial installation of \
-         kata on cluster",
-        "Normal KataRuntimeInstalled AGE kata-operator.dev/kata-operator node worker-0 can run \
-         sandboxed pods",
-        "Normal RuntimeClassCreated AGE kata-operator.dev/kata-operator RuntimeClass kata: pods \
-         can name it",
+        "Normal Installing AGE kata-operator.dev/kata-operator …",
+        "Normal KataRuntimeInstalled AGE kata-operator.dev/kata-operator …",
+        "Normal RuntimeClassCreated AGE kata-operator.dev/kata-operator …",
     ] {
         in_order(&described, &[line]);
     }
@@ -242,11 +244,7 @@ fn bad_input_is_refused_or_told_and_changes_no_node() {
     assert_eq!(condition("second"), "NotActive");
     in_order(
         &hand.kubectl("describe kataconfig second").good(),
-        &[
-            "Events:",
-            "Warning NotActive AGE kata-operator.dev/kata-operator KataConfig \
-           matches-nothing is older, and only the oldest is active",
-        ],
+        &["Events:", "Warning NotActive AGE kata-operator.dev/kata-operator …"],
     );
     assert_eq!(nodes(&hand), before, "a node was changed");
     hand.kubectl("delete kataconfig second matches-nothing --timeout=30s").good();
