@@ -117,11 +117,12 @@ impl Reporter {
             text.push_str(&format!("{finding}\n"));
         }
         for waiting in waiting_on {
-            text.push_str(&format!("{}: {}\n", waiting.subject, waiting.message));
+            text.push_str(&format!("waiting for {}: {}\n", waiting.subject, waiting.message));
         }
         for node in nodes {
-            let step = node.step.map(kata_api::kata_node::NodeStep::as_str).unwrap_or_default();
-            text.push_str(&format!("{} {} {step}\n", node.node, node.phase.as_str()));
+            let phase = node.phase.as_str();
+            let step = node.step.map(|step| format!(", {}", step.as_str())).unwrap_or_default();
+            text.push_str(&format!("Node {} is {phase}{step}\n", node.node));
         }
         if text == self.logged {
             return;
