@@ -17,3 +17,4 @@ mod kubectl_library;
 mod kubectl_process;
 mod kubectl_readme;
 mod scenarios;
+mod walkthrough;
