@@ -311,8 +311,8 @@ fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> St
 fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
     let summary = &standing.summary;
     if standing.ready {
-        // Whoever leaves may be held up all the same.
-        let message = match standing.worst {
+        // Whoever leaves may be held up all the same, and whoever is left out may be missed.
+        let message = match standing.worst.or_else(|| worst(report)) {
             Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
             None => summary.clone(),
         };
@@ -370,7 +370,9 @@ fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wante
     }
     if view.nodes.is_empty() {
         let reason = Code::NoNodesSelected.entry().reason;
-        return wanted("False", reason, Code::NoNodesSelected.entry().cause.to_owned());
+        let cause = Code::NoNodesSelected.entry().cause;
+        let message = standing.worst.map_or(cause, |finding| finding.message.as_str());
+        return wanted("False", reason, message.to_owned());
     }
     if !standing.pending {
         let reason = match (standing.ready, standing.worst) {

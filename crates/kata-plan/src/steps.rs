@@ -126,6 +126,15 @@ fn install(view: &View<'_>, out: &mut Steps) {
 }
 
 fn no_nodes_message(view: &View<'_>) -> String {
+    let excluded: Vec<&str> = view
+        .findings
+        .iter()
+        .filter(|finding| finding.subject.kind == Kind::Node)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    if !excluded.is_empty() {
+        return format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
+    }
     let eligible = if view.config.spec.check_node_eligibility {
         format!(", carries {}=true", names::NFD_LABEL)
     } else {

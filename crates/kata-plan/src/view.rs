@@ -551,7 +551,11 @@ fn drain_finding(view: &View<'_>, node: &mut NodeView<'_>) {
                 .collect();
             format!(", held up by {}", text::list(&list, 5))
         }
-        _ => String::new(),
+        Some(Observed::Known(_)) => {
+            ", and no pod seems to hold it up: see the log of machine-config-controller".to_owned()
+        }
+        Some(Observed::Unknown { error, .. }) => format!(", and its pods cannot be read: {error}"),
+        None => String::new(),
     };
     let minutes = view.snapshot.options.drain_blocked_after.as_secs() / 60;
     node.finding = Some(Finding::new(

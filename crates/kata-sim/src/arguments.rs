@@ -32,7 +32,7 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct ScriptArguments {
-    /// The script; docs/simulation.md describes the commands
+    /// The script; docs/scenarios.md describes the commands
     pub(crate) file: PathBuf,
 }
 

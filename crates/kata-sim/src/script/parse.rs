@@ -242,7 +242,7 @@ fn usage(verb: &str) -> &'static str {
         "restart" => "write: restart operator",
         "invariants" => "write: invariants on, or invariants off",
         "apply" => "write: apply FILE, or apply <<EOF",
-        _ => "see docs/simulation.md",
+        _ => "see docs/scenarios.md",
     }
 }
 

@@ -135,7 +135,7 @@ impl<W: Write> Stage<W> {
             writeln!(self.out, "\n{text}")?;
             return Ok(Ok(()));
         }
-        writeln!(self.out, "> {}{text}", if refused { "refused " } else { "" })?;
+        writeln!(self.out, "> {text}")?;
         let performed = match verb {
             Verb::Comment | Verb::Cluster(_) | Verb::ApplyFile(_) => Ok(()),
             Verb::Advance(span) => {
