@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use super::backoff;
-use super::event::{log, timestamp};
 use super::names::{
     API_VERSION, CONTROLLER_VERSION, GENERATED_BY, IGNITION_VERSION, NAME_SUFFIX, ROLE,
 };
 use super::pool::{annotation, name, selects};
 use crate::api::server::DeleteOptions;
 use crate::api::{Event, EventKind};
+use crate::recorder::{note, time};
 use crate::resource::{CONTAINERRUNTIMECONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS};
 use crate::{Context, Controller};
 
@@ -191,7 +191,7 @@ fn add_finalizer(config: &str, machine_config: &str, suffix: &str, cx: &mut Cont
     }
     new["metadata"]["finalizers"] = Value::Array(finalizers);
     let writer = cx.writer();
-    log(cx.api.update(writer, &CONTAINERRUNTIMECONFIGS, "", new), "add a finalizer");
+    note("add a finalizer", cx.api.update(writer, &CONTAINERRUNTIMECONFIGS, "", new));
 }
 
 /// Writes the outcome; a message that differs from the last one is appended.
@@ -207,16 +207,16 @@ fn report(config: &str, error: Option<&String>, cx: &mut Context<'_>) {
     if !repeated {
         conditions.push(json!({
             "type": kind, "status": "True", "message": message,
-            "lastTransitionTime": timestamp(cx.now),
+            "lastTransitionTime": time(cx.now),
         }));
     }
     new["status"] = json!({
         "observedGeneration": known["metadata"]["generation"], "conditions": conditions,
     });
     let writer = cx.writer();
-    log(
-        cx.api.update_status(writer, &CONTAINERRUNTIMECONFIGS, "", new),
+    note(
         "write a ContainerRuntimeConfig's status",
+        cx.api.update_status(writer, &CONTAINERRUNTIMECONFIGS, "", new),
     );
 }
 
@@ -226,9 +226,9 @@ fn remove(config: &Value, cx: &mut Context<'_>) {
         let writer = cx.writer();
         let options = DeleteOptions::default();
         if cx.api.get(&MACHINECONFIGS, "", finalizer).is_some() {
-            log(
-                cx.api.delete(writer, &MACHINECONFIGS, "", finalizer, &options),
+            note(
                 "delete a MachineConfig",
+                cx.api.delete(writer, &MACHINECONFIGS, "", finalizer, &options),
             );
         }
         let Some(known) = cx.api.get(&CONTAINERRUNTIMECONFIGS, "", name(config)) else { return };
@@ -236,6 +236,6 @@ fn remove(config: &Value, cx: &mut Context<'_>) {
         if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|other| other != finalizer);
         }
-        log(cx.api.update(writer, &CONTAINERRUNTIMECONFIGS, "", new), "take a finalizer away");
+        note("take a finalizer away", cx.api.update(writer, &CONTAINERRUNTIMECONFIGS, "", new));
     }
 }

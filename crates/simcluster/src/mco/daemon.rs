@@ -17,6 +17,7 @@ use super::pool::{Membership, annotation, conflict_message, membership};
 use super::status::{is_degraded, is_ready};
 use super::{Timing, backoff, event};
 use crate::api::{Event, EventKind};
+use crate::recorder::note;
 use crate::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES};
 use crate::world::{NodeFault, Power};
 use crate::{Context, Controller};
@@ -307,5 +308,5 @@ fn annotate(node: &str, values: &[(&str, &str)], cx: &mut Context<'_>) {
         values.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     let writer = cx.writer();
     let patch = json!({"metadata": {"annotations": map}});
-    event::log(cx.api.merge(writer, &NODES, "", node, &patch), "annotate a node");
+    note("annotate a node", cx.api.merge(writer, &NODES, "", node, &patch));
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::Timing;
 use super::names::{DESIRED_DRAIN, LAST_APPLIED_DRAIN};
 use super::pool::{annotation, name};
-use super::{Timing, event};
 use crate::api::server::{DeleteOptions, WriteOptions, WriteRequest, WriteVerb};
 use crate::api::{Event, EventKind};
+use crate::recorder::note;
 use crate::resource::{NODES, PODS};
 use crate::world::NodeFault;
 use crate::{Context, Controller};
@@ -148,7 +149,7 @@ fn done(node: &str, request: &str, cx: &mut Context<'_>) {
 
 fn patch(node: &str, patch: &Value, cx: &mut Context<'_>) {
     let writer = cx.writer();
-    event::log(cx.api.merge(writer, &NODES, "", node, patch), "patch a node");
+    note("patch a node", cx.api.merge(writer, &NODES, "", node, patch));
 }
 
 /// Evicts the node's pods; how many are still there.
@@ -164,9 +165,9 @@ fn evict_all(node: &str, cx: &mut Context<'_>) -> usize {
         if finished {
             let writer = cx.writer();
             let options = DeleteOptions::default();
-            event::log(
-                cx.api.delete(writer, &PODS, namespace, name(pod), &options),
+            note(
                 "delete a finished pod",
+                cx.api.delete(writer, &PODS, namespace, name(pod), &options),
             );
         } else {
             evict(namespace, name(pod), cx);
@@ -204,5 +205,5 @@ fn evict(namespace: &str, pod: &str, cx: &mut Context<'_>) {
             ..WriteOptions::default()
         },
     };
-    event::log(cx.api.write(cx.now, &request), "evict a pod");
+    note("evict a pod", cx.api.write(cx.now, &request));
 }

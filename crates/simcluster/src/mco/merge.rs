@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
+use md5::{Digest, Md5};
 use serde_json::{Map, Value, json};
 
-use super::event::hex;
-use super::names::{API_VERSION, GENERATED_BY, IGNITION_VERSION, ROLE, unknown_extensions};
+use super::names::{
+    API_VERSION, GENERATED_BY, IGNITION_VERSION, RENDERED_PREFIX, ROLE, unknown_extensions,
+};
 use super::pool::{annotation, name};
 
 /// The largest rendered configuration, in bytes of JSON.
@@ -44,7 +46,8 @@ pub(super) fn source(configs: &[Arc<Value>]) -> Value {
 pub(super) fn rendered_name(pool: &str, spec: &Value) -> String {
     let mut text = String::from("rendered configuration, first edition\n");
     canonical(spec, &mut text);
-    format!("rendered-{pool}-{}", hex(text.as_bytes()))
+    let digest: String = Md5::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{RENDERED_PREFIX}{pool}-{digest}")
 }
 
 /// Merges configurations in merge order into the spec of a rendered one.

@@ -6,22 +6,13 @@ pub(super) const API_VERSION: &str = "machineconfiguration.openshift.io/v1";
 /// The namespace of the operator, where its Events are.
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
 
-/// Label of a MachineConfig: the role that it is for.
-pub const ROLE: &str = "machineconfiguration.openshift.io/role";
-/// Annotation of a node: the rendered configuration that it runs.
-pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
-/// Annotation of a node: the rendered configuration that it shall run.
-pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
-/// Annotation of a node: `Done`, `Working`, `Degraded` or `Unreconcilable`.
-pub const STATE: &str = "machineconfiguration.openshift.io/state";
-/// Annotation of a node: why it is degraded.
-pub const REASON: &str = "machineconfiguration.openshift.io/reason";
-/// Annotation of a node: `Rebooting` from the start of a reboot until the daemon is back.
-pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
-/// Annotation of a node: the drain or uncordon that the daemon asks for.
-pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
-/// Annotation of a node: the drain or uncordon that was done last.
-pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+pub use kata_api::names::MACHINE_CONFIG_ROLE_LABEL as ROLE;
+pub(super) use kata_api::names::mco::RENDERED_PREFIX;
+pub use kata_api::names::mco::{
+    CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, LAST_APPLIED_DRAIN, POST_CONFIG_ACTION, REASON,
+    STATE,
+};
+
 /// Annotation of a node: the configuration of its first boot.
 pub const FIRST_PIVOT_CONFIG: &str = "machineconfiguration.openshift.io/firstPivotConfig";
 /// Annotation of a node: its first pool's labels have been put on it.

@@ -15,6 +15,7 @@ use super::pool::{Membership, annotation, concerned, membership, name, selects};
 use super::status::{candidates, compute, condition, max_unavailable, target};
 use super::{Timing, event};
 use crate::api::{Event, EventKind};
+use crate::recorder::note;
 use crate::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES};
 use crate::{Context, Controller};
 
@@ -182,10 +183,8 @@ fn sync(pool: &Value, cx: &mut Context<'_>) {
     let mut new = pool.clone();
     new["status"] = status;
     let writer = cx.writer();
-    let written = event::log(
-        cx.api.update_status(writer, &MACHINECONFIGPOOLS, "", new),
-        "write the pool's status",
-    );
+    let written =
+        note("write the pool's status", cx.api.update_status(writer, &MACHINECONFIGPOOLS, "", new));
     if let (Some(message), Some(_)) = (completed, written) {
         event::record(cx, event::NODE_CONTROLLER, pool, false, "Completed", &message);
     }
@@ -209,7 +208,7 @@ fn mark(pool: &Value, node: &Value, cx: &mut Context<'_>) {
     }
     if patch != json!({}) {
         let writer = cx.writer();
-        event::log(cx.api.merge(writer, &NODES, "", name(node), &patch), "mark a node");
+        note("mark a node", cx.api.merge(writer, &NODES, "", name(node), &patch));
     }
 }
 
@@ -226,7 +225,7 @@ fn retarget(pool: &Value, nodes: &[Arc<Value>], cx: &mut Context<'_>) -> bool {
             relabelled = true;
         }
         let writer = cx.writer();
-        event::log(cx.api.merge(writer, &NODES, "", name(node), &patch), "retarget a node");
+        note("retarget a node", cx.api.merge(writer, &NODES, "", name(node), &patch));
     }
     let message = match told.as_slice() {
         [] => return relabelled,

@@ -15,6 +15,7 @@ use super::pool::{name, selects};
 use super::status::{condition, set_condition};
 use super::{NAMESPACE, OS_IMAGE_CONFIG_MAP, Timing, backoff, event, reconcile};
 use crate::api::{Event, EventKind};
+use crate::recorder::note;
 use crate::resource::{CONFIGMAPS, CONTAINERRUNTIMECONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS};
 use crate::selector;
 use crate::{Context, Controller};
@@ -168,10 +169,7 @@ fn render(pool: &Value, cx: &mut Context<'_>) -> Result<bool, String> {
             new["spec"]["paused"] = json!(false);
         }
         let writer = cx.writer();
-        event::log(
-            cx.api.update(writer, &MACHINECONFIGPOOLS, "", new),
-            "write the pool's configuration",
-        );
+        note("write the pool's configuration", cx.api.update(writer, &MACHINECONFIGPOOLS, "", new));
     }
     Ok(changed)
 }
@@ -231,9 +229,9 @@ fn write_rendered(
         if known["spec"] != spec {
             let mut restored = (*known).clone();
             restored["spec"] = spec;
-            event::log(
-                cx.api.update(writer, &MACHINECONFIGS, "", restored),
+            note(
                 "restore a rendered MachineConfig",
+                cx.api.update(writer, &MACHINECONFIGS, "", restored),
             );
         }
         return Ok(());
@@ -279,8 +277,8 @@ fn write_condition(pool: &str, value: &str, message: &str, cx: &mut Context<'_>)
     }
     set_condition(&mut pool["status"], "RenderDegraded", value, "", message, cx.now);
     let writer = cx.writer();
-    event::log(
-        cx.api.update_status(writer, &MACHINECONFIGPOOLS, "", pool),
+    note(
         "write the pool's RenderDegraded condition",
+        cx.api.update_status(writer, &MACHINECONFIGPOOLS, "", pool),
     );
 }

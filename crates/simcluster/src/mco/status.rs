@@ -8,9 +8,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::event::timestamp;
 use super::names::{CURRENT_CONFIG, DESIRED_CONFIG, REASON, STATE};
 use super::pool::{annotation, name};
+use crate::recorder::time;
 
 /// The condition of that type.
 pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -28,20 +28,20 @@ pub(super) fn set_condition(
     now: Timestamp,
 ) {
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let mut time = json!(timestamp(now));
+    let mut since = json!(time(now));
     if let Some(index) = conditions.iter().position(|condition| condition["type"] == kind) {
         let known = &conditions[index];
         if known["status"] == value {
             if known["reason"] == reason && known["message"] == message {
                 return;
             }
-            time = known["lastTransitionTime"].clone();
+            since = known["lastTransitionTime"].clone();
         }
         conditions.remove(index);
     }
     conditions.push(json!({
         "type": kind, "status": value, "reason": reason, "message": message,
-        "lastTransitionTime": time,
+        "lastTransitionTime": since,
     }));
     status["conditions"] = Value::Array(conditions);
 }

@@ -2,7 +2,6 @@
 
 mod admission;
 mod controllers;
-mod cost;
 mod create;
 mod definitions;
 mod delete;

@@ -10,7 +10,6 @@ use crate::Resource;
 use crate::api::registry::{CustomDef, Registry};
 use crate::api::schema::Structural;
 
-mod cost;
 mod properties;
 
 fn builtin(group: &'static str, plural: &'static str) -> ResourceDef {
