@@ -130,19 +130,27 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// What is known.
     pub fn observed(&self) -> Observed<Vec<T>> {
         let state = self.lock();
+        match self.doubt(&state) {
+            Some((part, error)) => Observed::unknown(part, error),
+            None => {
+                Observed::Known(state.objects.values().map(|entry| entry.value.clone()).collect())
+            }
+        }
+    }
+
+    /// Why the contents cannot be relied on, if they cannot: of what, and the error.
+    fn doubt<'a>(&self, state: &'a State<T>) -> Option<(String, &'a str)> {
         let kind = self.kind();
         if let Some(trouble) = &state.trouble
             && (!state.synced || trouble.lasting || trouble.since.elapsed() >= STALE_AFTER)
         {
-            return Observed::unknown(kind, &trouble.error);
+            return Some((kind.to_owned(), &trouble.error));
         }
         if !state.synced {
-            return Observed::unknown(kind, "not read yet");
+            return Some((kind.to_owned(), "not read yet"));
         }
-        if let Some((name, error)) = state.invalid.first_key_value() {
-            return Observed::unknown(format!("{kind} {name}"), error);
-        }
-        Observed::Known(state.objects.values().map(|entry| entry.value.clone()).collect())
+        let (name, error) = state.invalid.first_key_value()?;
+        Some((format!("{kind} {name}"), error))
     }
 
     /// Whether a first answer is there, be it an error.
@@ -154,10 +162,10 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// For `/readyz`.
     pub fn check(&self) -> Check {
         let name = format!("cache of {}", self.kind());
-        match self.observed() {
-            Observed::Known(_) => (name, Ok(())),
-            Observed::Unknown { error, .. } => (name, Err(error)),
-        }
+        // Asked at every pass: nothing is copied.
+        let state = self.lock();
+        let answer = self.doubt(&state).map_or(Ok(()), |(_, error)| Err(error.to_owned()));
+        (name, answer)
     }
 
     /// Lists all objects past the cache, by quorum, and takes the answer into the cache.
