@@ -413,7 +413,7 @@ fn speed_shortens_everything() {
 
 /// A thousand nodes are told what to run within one sync each, and the whole pool is counted.
 #[test]
-fn a_thousand_nodes() {
+fn a_thousand_nodes_are_retargeted_in_one_sync_and_counted() {
     let mut cluster = Cluster::empty(Timing::recorded());
     cluster.patch(&MACHINECONFIGPOOLS, "worker", &json!({"spec": {"maxUnavailable": "25%"}}));
     cluster.advance(20);
