@@ -232,7 +232,9 @@ pub(crate) fn runtime_class(
     node_selector.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
     let scheduling = Scheduling {
         node_selector: Some(node_selector),
-        tolerations: (!runtime.tolerations.is_empty()).then(|| runtime.tolerations.clone()),
+        // Also if there are none: an apply that leaves the list out keeps what somebody else put there,
+        // and would be repeated for ever.
+        tolerations: Some(runtime.tolerations.clone()),
     };
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let same = existing.is_some_and(|existing| {

@@ -16,6 +16,8 @@ use crate::view::{NodeView, View};
 
 /// Most bytes of a note.
 const NOTE: usize = 1_000;
+/// Most bytes of an object's name in the name of an Event.
+const NAME_PREFIX: usize = 236;
 
 /// Adds the Events of this pass to the report.
 pub(crate) fn derive(snapshot: &Snapshot, view: Option<&View<'_>>, report: &mut Report) {
@@ -48,14 +50,16 @@ struct Said<'a> {
 
 fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, said: &Said<'_>) -> EventToSend {
     let identity = format!(
-        "{}/{}/{}/{}",
+        "{}/{}/{}/{}/{}",
         regarding.uid.as_deref().unwrap_or_default(),
         related.map(|related| related.name.as_str()).unwrap_or_default(),
+        // The next KataConfig of the same name does everything again.
+        related.and_then(|related| related.uid.as_deref()).unwrap_or_default(),
         said.reason,
         said.before
     );
     EventToSend {
-        name: format!("{}.{:016x}", regarding.name, fnv(&identity)),
+        name: format!("{}.{:016x}", prefix(&regarding.name), fnv(&identity)),
         regarding: regarding.clone(),
         related: related.cloned(),
         warning: said.warning,
@@ -63,6 +67,11 @@ fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, said: &Said<'_>) ->
         action: said.action.to_owned(),
         note: text::cut(&said.note, NOTE),
     }
+}
+
+/// As much of an object's name as leaves room for the rest in an Event's name of 253 characters.
+fn prefix(name: &str) -> &str {
+    name.get(..NAME_PREFIX).map_or(name, |cut| cut.trim_end_matches(['.', '-']))
 }
 
 /// FNV-1a: short, stable across versions; names need no more.

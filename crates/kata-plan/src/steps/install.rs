@@ -1,0 +1,324 @@
+//! The steps that bring Kata onto nodes, and off those that are not selected any more.
+//!
+//! Nothing here deletes a MachineConfig or a pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::{Code, names};
+
+use super::waiting::wait_for_nodes;
+use super::{
+    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes, take_label,
+    verified_labels,
+};
+use crate::bodies;
+use crate::object::{Kind, ObjectRef};
+use crate::plan::{Action, OnFailure};
+use crate::report::Waiting;
+use crate::selection::{self, Mode};
+use crate::snapshot::{Need, PodScope, SandboxedPod};
+use crate::text;
+use crate::view::{NodeView, View};
+
+/// From how many nodes on one read of all pods is cheaper than one per node.
+const NODES_FOR_CLUSTER_READ: usize = 20;
+
+pub(super) fn install(view: &View<'_>, out: &mut Steps) {
+    let config = view.config;
+    let finalizers = config.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == names::FINALIZER) {
+        out.push(
+            Action::AddFinalizer {
+                config: selection::config_ref(config),
+                resource_version: config.metadata.resource_version.clone().unwrap_or_default(),
+                finalizers: finalizers.into_iter().chain([names::FINALIZER.to_owned()]).collect(),
+            },
+            OnFailure::Stop,
+            "before anything else is changed",
+        );
+    }
+    verified_labels(view, out);
+    let begun = machine_config(view).is_some();
+    if view.nodes.is_empty() {
+        out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
+        if !begun {
+            kata_nodes(view, out);
+            return;
+        }
+    } else if !view.nodes.iter().any(|node| node.wanted) {
+        out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
+    }
+    if pool_objects(view, out) {
+        pool_labels(view, out);
+    }
+    runtime_classes(view, out);
+    kata_nodes(view, out);
+    wait_for_nodes(view, out);
+}
+
+fn no_nodes_message(view: &View<'_>) -> String {
+    let excluded: Vec<&str> = view
+        .findings
+        .iter()
+        .filter(|finding| finding.subject.kind == Kind::Node)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    if !excluded.is_empty() {
+        return format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
+    }
+    let eligible = if view.config.spec.check_node_eligibility {
+        format!(", carries {}=true", names::NFD_LABEL)
+    } else {
+        String::new()
+    };
+    format!(
+        "no node has the label {}{eligible} and matches spec.kataConfigPoolSelector",
+        names::WORKER_ROLE_LABEL
+    )
+}
+
+fn class<'a>(view: &View<'a>, name: &str) -> Option<&'a RuntimeClass> {
+    let classes = view.snapshot.runtime_classes.known()?;
+    classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))
+}
+
+/// ContainerRuntimeConfig, MachineConfig and pool. Says whether nodes may join and leave.
+pub(super) fn pool_objects(view: &View<'_>, out: &mut Steps) -> bool {
+    let config = view.config;
+    let level = config.spec.log_level.as_str();
+    let existing = container_runtime_config(view);
+    let ours = existing.is_none_or(bodies::is_our_container_runtime_config);
+    let object =
+        |uid| ObjectRef::new(Kind::ContainerRuntimeConfig, names::CONTAINER_RUNTIME_CONFIG, uid);
+    let exists_with = |level: &str| {
+        existing.is_some_and(|existing| {
+            existing.spec.container_runtime_config.log_level.as_deref() == Some(level)
+        })
+    };
+    if !ours {
+        if level != bodies::DEFAULT_LOG_LEVEL {
+            foreign(out, object(None));
+        }
+    } else if level == bodies::DEFAULT_LOG_LEVEL && !view.deleting {
+        // One with the default level, as the OpenShift operator leaves it, does no harm, and its
+        // removal would reboot the nodes.
+        if let Some(existing) = existing
+            && !exists_with(level)
+            && existing.metadata.deletion_timestamp.is_none()
+        {
+            out.push(
+                delete(object(existing.metadata.uid.as_deref())),
+                OnFailure::Continue,
+                "the log level is the default again",
+            );
+        }
+    } else if bodies::LOG_LEVELS.contains(&level)
+        && !view.deleting
+        && existing.is_none_or(|existing| existing.metadata.deletion_timestamp.is_none())
+        && let Some(body) = bodies::container_runtime_config(config, view.mode, existing)
+    {
+        let object = object(None);
+        // Before the pool's first rendering, so that it takes no second reboot.
+        out.push(Action::Apply { object, body }, OnFailure::Continue, why(existing.is_some()));
+    }
+    let existing = machine_config(view);
+    let object = ObjectRef::named(Kind::MachineConfig, names::MACHINE_CONFIG);
+    if existing.is_some_and(|existing| !bodies::is_our_machine_config(existing)) {
+        foreign(out, object);
+        return false;
+    }
+    if existing.is_some_and(|existing| existing.metadata.deletion_timestamp.is_some()) {
+        out.wait(Waiting::Deletion, object, "the old MachineConfig to be gone");
+        return false;
+    }
+    if let Some(body) = bodies::machine_config(config, view.mode, existing) {
+        out.push(Action::Apply { object, body }, OnFailure::Stop, why(existing.is_some()));
+    }
+    view.mode == Mode::Compact || pool(view, out)
+}
+
+fn pool(view: &View<'_>, out: &mut Steps) -> bool {
+    let existing = view.pools.get(names::POOL).copied();
+    let object = ObjectRef::named(Kind::MachineConfigPool, names::POOL);
+    if existing.is_some_and(|existing| !bodies::is_our_pool(existing)) {
+        foreign(out, object);
+        return false;
+    }
+    if existing.is_some_and(|existing| existing.metadata.deletion_timestamp.is_some()) {
+        out.wait(Waiting::Deletion, object, "the old pool to be gone");
+        return false;
+    }
+    if let Some(body) = bodies::pool(view.config, existing) {
+        out.push(Action::Apply { object, body }, OnFailure::Stop, why(existing.is_some()));
+    }
+    true
+}
+
+fn why(exists: bool) -> &'static str {
+    if exists { "it differs from what it shall be" } else { "it does not exist" }
+}
+
+fn foreign(out: &mut Steps, object: ObjectRef) {
+    let message = format!("{object} exists, is not ours, and is left as it is");
+    out.find(Code::ForeignObject, object, message);
+}
+
+/// Lets nodes into the pool, and out of it.
+fn pool_labels(view: &View<'_>, out: &mut Steps) {
+    let joining: Vec<&NodeView<'_>> =
+        view.nodes.iter().filter(|node| node.wanted && !node.labelled).collect();
+    let pool = view.pools.get(names::POOL);
+    // A node that joins before the pool's configuration has our MachineConfig changes twice. A pool
+    // that was never rendered will be rendered with it, as it exists before.
+    let rendered = view.targeted || pool.is_none_or(|pool| pool.spec.configuration.name.is_empty());
+    if view.mode == Mode::Pool && rendered {
+        for node in joining {
+            out.push(
+                Action::LabelNode {
+                    node: node.object(),
+                    set: BTreeMap::from([(names::KATA_ROLE_LABEL.to_owned(), String::new())]),
+                    remove: BTreeSet::new(),
+                },
+                OnFailure::Continue,
+                "it is selected",
+            );
+        }
+    }
+    let leaving: Vec<&NodeView<'_>> =
+        view.nodes.iter().filter(|node| !node.wanted && node.labelled).collect();
+    let ready_to_leave: Vec<&NodeView<'_>> =
+        leaving.into_iter().filter(|node| !node.verified).collect();
+    let many = ready_to_leave.len() > NODES_FOR_CLUSTER_READ;
+    for node in ready_to_leave {
+        let name = &node.facts.name;
+        match view.running(Some(name)) {
+            Err(None) => {
+                let scope = if many { PodScope::Cluster } else { PodScope::Node(name.clone()) };
+                out.needs.insert(Need::Pods { scope, classes: view.classes.clone() });
+                out.wait(Waiting::Read, node.object(), format!("the pods on {name} are read"));
+            }
+            Err(Some(error)) => out.find(
+                Code::ReadFailed,
+                node.object(),
+                format!(
+                    "cannot read the pods on node {name}: {error}; it stays in the pool meanwhile"
+                ),
+            ),
+            Ok(pods) if pods.is_empty() => out.push(
+                take_label(node),
+                OnFailure::Continue,
+                "it is not selected any more, and no sandboxed pod runs on it",
+            ),
+            Ok(pods) => {
+                out.wait(
+                    Waiting::Pods,
+                    node.object(),
+                    format!("{} on {name} to end", text::count(pods.len(), "sandboxed pod")),
+                );
+            }
+        }
+    }
+}
+
+fn runtime_classes(view: &View<'_>, out: &mut Steps) {
+    let served = view.nodes.iter().any(|node| node.verdict == Some(true));
+    let offered: BTreeSet<&str> = view
+        .config
+        .status
+        .iter()
+        .flat_map(|status| &status.runtime_classes)
+        .map(String::as_str)
+        .collect();
+    for runtime in &view.runtimes {
+        let existing = class(view, &runtime.name);
+        let object = ObjectRef::new(
+            Kind::RuntimeClass,
+            &runtime.name,
+            existing.and_then(|class| class.metadata.uid.as_deref()),
+        );
+        let Some(existing) = existing else {
+            // Once offered it is kept, even if all its nodes are away for a while.
+            if (served || offered.contains(runtime.name.as_str()))
+                && let Some(body) = bodies::runtime_class(view.config, view.mode, runtime, None)
+            {
+                out.push(
+                    Action::Apply { object, body },
+                    OnFailure::Continue,
+                    "nodes can run sandboxed pods",
+                );
+            }
+            continue;
+        };
+        if !bodies::is_our_class(existing) {
+            let message =
+                format!("RuntimeClass {} exists, is not ours, and is left as it is", runtime.name);
+            out.find(Code::ForeignRuntimeClass, object, message);
+        } else if existing.metadata.deletion_timestamp.is_some() {
+            out.wait(
+                Waiting::Deletion,
+                object,
+                format!("RuntimeClass {} to be gone", runtime.name),
+            );
+        } else if existing.handler != runtime.effective_handler() {
+            let message = format!(
+                "RuntimeClass {} has the handler {} and shall have {}",
+                runtime.name,
+                existing.handler,
+                runtime.effective_handler()
+            );
+            withdraw(view, out, &object, Code::HandlerImmutable, &message);
+        } else if let Some(body) =
+            bodies::runtime_class(view.config, view.mode, runtime, Some(existing))
+        {
+            out.push(
+                Action::Apply { object, body },
+                OnFailure::Continue,
+                "it differs from what it shall be",
+            );
+        }
+    }
+    for existing in our_classes(view) {
+        let name = existing.metadata.name.as_deref().unwrap_or_default();
+        if existing.metadata.deletion_timestamp.is_none()
+            && !view.runtimes.iter().any(|runtime| runtime.name == name)
+        {
+            let object = ObjectRef::new(Kind::RuntimeClass, name, existing.metadata.uid.as_deref());
+            let message = format!("spec.runtimes does not name RuntimeClass {name} any more");
+            withdraw(view, out, &object, Code::RuntimeClassInUse, &message);
+        }
+    }
+}
+
+/// Deletes a RuntimeClass when no pod uses it.
+fn withdraw(view: &View<'_>, out: &mut Steps, object: &ObjectRef, code: Code, message: &str) {
+    match view.running(None) {
+        Err(None) => {
+            out.needs
+                .insert(Need::Pods { scope: PodScope::Cluster, classes: view.classes.clone() });
+            out.wait(Waiting::Read, object.clone(), "the pods of the cluster are read");
+        }
+        Err(Some(error)) => out.find(
+            Code::ReadFailed,
+            object.clone(),
+            format!("{message}, but the pods that use it cannot be read: {error}"),
+        ),
+        Ok(pods) => {
+            let users: Vec<&SandboxedPod> =
+                pods.into_iter().filter(|pod| pod.runtime_class == object.name).collect();
+            if users.is_empty() {
+                out.push(delete(object.clone()), OnFailure::Continue, message);
+            } else {
+                out.find(
+                    code,
+                    object.clone(),
+                    format!(
+                        "{message}, but {}: {}",
+                        text::running(users.len()),
+                        text::pods(&users)
+                    ),
+                );
+            }
+        }
+    }
+}

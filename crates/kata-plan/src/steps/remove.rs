@@ -1,0 +1,174 @@
+//! The steps that remove everything when the KataConfig is being deleted.
+//!
+//! Nothing here is done while a sandboxed pod runs, besides taking the label of verified nodes.
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::{Code, names};
+
+use super::install::pool_objects;
+use super::waiting::wait_for_nodes;
+use super::{
+    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes,
+    remove_finalizers, take_label, verified_labels,
+};
+use crate::bodies;
+use crate::mco;
+use crate::object::{Kind, ObjectRef};
+use crate::plan::OnFailure;
+use crate::report::Waiting;
+use crate::selection::{self, Mode};
+use crate::snapshot::{Need, PodScope};
+use crate::text;
+use crate::view::View;
+
+pub(super) fn remove(view: &View<'_>, out: &mut Steps) {
+    verified_labels(view, out);
+    let labels_off = !view.nodes.iter().any(|node| node.verified);
+    let classes: Vec<&RuntimeClass> = our_classes(view);
+    let labelled = view.nodes.iter().any(|node| node.labelled);
+    // Once no node is ours any more, no pod of ours can run, and all pods need not be listed again.
+    let pods_matter = !labels_off
+        || !classes.is_empty()
+        || labelled
+        || (view.mode == Mode::Compact && machine_config(view).is_some());
+    let clear = !pods_matter || no_pods(view, out);
+    keep_pool(view, out);
+    if clear && labels_off {
+        remove_from_nodes(view, out, &classes);
+    } else if clear {
+        let config = selection::config_ref(view.config);
+        out.wait(Waiting::OwnWrites, config, "the label of verified nodes is taken off");
+    }
+    kata_nodes(view, out);
+    wait_for_nodes(view, out);
+}
+
+/// Whether no sandboxed pod is left in the cluster; says so if one is.
+fn no_pods(view: &View<'_>, out: &mut Steps) -> bool {
+    let config = selection::config_ref(view.config);
+    match view.running(None) {
+        Err(None) => {
+            out.needs
+                .insert(Need::Pods { scope: PodScope::Cluster, classes: view.classes.clone() });
+            out.wait(Waiting::Read, config, "the pods of the cluster are read");
+            false
+        }
+        Err(Some(error)) => {
+            let message =
+                format!("cannot read the cluster's pods: {error}; nothing is removed meanwhile");
+            out.find(Code::ReadFailed, config, message);
+            false
+        }
+        Ok(pods) if pods.is_empty() => true,
+        Ok(pods) => {
+            out.blocked_by = pods.iter().map(|pod| pod.runtime_class.clone()).collect();
+            out.find(
+                Code::PodsStillRunning,
+                config.clone(),
+                format!("{}: {}", text::left(pods.len()), text::pods(&pods)),
+            );
+            out.wait(
+                Waiting::Pods,
+                config,
+                format!("{} to end", text::count(pods.len(), "sandboxed pod")),
+            );
+            false
+        }
+    }
+}
+
+/// Puts MachineConfig and pool back if nodes are on a configuration of the pool whose objects somebody
+/// deleted; without them these nodes could go nowhere.
+fn keep_pool(view: &View<'_>, out: &mut Steps) {
+    let stranded = view.mode == Mode::Pool
+        && view.nodes.iter().any(|node| node.facts.refers_to_pool(names::POOL))
+        && !view.pools.contains_key(names::POOL);
+    if stranded {
+        pool_objects(view, out);
+    }
+}
+
+fn remove_from_nodes(view: &View<'_>, out: &mut Steps, classes: &[&RuntimeClass]) {
+    if !classes.is_empty() {
+        for class in classes {
+            let name = class.metadata.name.clone().unwrap_or_default();
+            let object = ObjectRef::new(Kind::RuntimeClass, &name, class.metadata.uid.as_deref());
+            if class.metadata.deletion_timestamp.is_none() {
+                out.push(delete(object.clone()), OnFailure::Stop, "no sandboxed pod is left");
+            }
+            out.wait(Waiting::Deletion, object, format!("RuntimeClass {name} to be gone"));
+        }
+        return;
+    }
+    for node in view.nodes.iter().filter(|node| node.labelled) {
+        out.push(take_label(node), OnFailure::Continue, "no sandboxed pod is left");
+    }
+    let on_nodes = view.mode == Mode::Pool && !view.nodes.is_empty();
+    if !on_nodes {
+        remove_objects(view, out);
+    }
+}
+
+/// Deletes the Machine Config Operator's objects, and the finalizer when they are seen to be gone.
+fn remove_objects(view: &View<'_>, out: &mut Steps) {
+    let mut gone = true;
+    let mut remove = |out: &mut Steps, object: ObjectRef, deleting: bool, why: &str| {
+        gone = false;
+        if !deleting {
+            out.push(delete(object.clone()), OnFailure::Stop, why);
+        }
+        let message = format!("{object} to be gone");
+        out.wait(Waiting::Deletion, object, message);
+    };
+    let why = "no node is on a configuration with it";
+    let log_level = container_runtime_config(view)
+        .filter(|config| bodies::is_our_container_runtime_config(config));
+    if let Some(config) = log_level {
+        remove(
+            out,
+            ObjectRef::new(
+                Kind::ContainerRuntimeConfig,
+                names::CONTAINER_RUNTIME_CONFIG,
+                config.metadata.uid.as_deref(),
+            ),
+            config.metadata.deletion_timestamp.is_some(),
+            why,
+        );
+    }
+    if let Some(config) =
+        machine_config(view).filter(|config| bodies::is_our_machine_config(config))
+    {
+        remove(
+            out,
+            ObjectRef::new(
+                Kind::MachineConfig,
+                names::MACHINE_CONFIG,
+                config.metadata.uid.as_deref(),
+            ),
+            config.metadata.deletion_timestamp.is_some(),
+            if view.mode == Mode::Compact { "no sandboxed pod is left" } else { why },
+        );
+    }
+    let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
+    // The controller of the ContainerRuntimeConfig cleans up per pool, so the pool goes after it.
+    if let Some(pool) = pool.filter(|_| log_level.is_none()) {
+        remove(
+            out,
+            ObjectRef::new(Kind::MachineConfigPool, names::POOL, pool.metadata.uid.as_deref()),
+            pool.metadata.deletion_timestamp.is_some(),
+            "no node belongs to it or is on a configuration of it",
+        );
+    }
+    let kata_nodes_left = view.snapshot.kata_nodes.known().is_none_or(|list| !list.is_empty());
+    if gone && view.nodes.is_empty() && !kata_nodes_left && !master_targeted(view) {
+        out.steps.push(remove_finalizers(view.config, "nothing is left"));
+    }
+}
+
+/// Whether the control plane's pool still has our extension in its configuration.
+fn master_targeted(view: &View<'_>) -> bool {
+    view.mode == Mode::Compact
+        && view.pools.get(names::MASTER_POOL).is_none_or(|pool| {
+            mco::content(view.snapshot, &pool.spec.configuration.name) != mco::Content::Lacks
+        })
+}

@@ -1,0 +1,148 @@
+//! What nodes and pools wait for, and what is wrong with them. Plans nothing.
+
+use std::collections::BTreeSet;
+
+use kata_api::kata_node::Phase;
+use kata_api::{Code, ContainerRuntimeConfig, names};
+
+use super::Steps;
+use crate::mco::{self, Runs};
+use crate::object::{Kind, ObjectRef};
+use crate::report::Waiting;
+use crate::selection::{self, Mode};
+use crate::snapshot::NodeFacts;
+use crate::text;
+use crate::view::View;
+
+/// What the nodes wait for.
+pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
+    let pool = ObjectRef::named(Kind::MachineConfigPool, view.mode.pool());
+    let unrendered = view.nodes.iter().any(|node| node.wanted && node.runs != Runs::Yes);
+    if !view.deleting && unrendered && !view.targeted {
+        let message =
+            format!("the Machine Config Operator to render the pool {}", view.mode.pool());
+        out.wait(Waiting::Render, pool.clone(), message);
+    }
+    let mut queued: Vec<&str> = Vec::new();
+    for node in &view.nodes {
+        if node.in_flight() {
+            out.wait(Waiting::Node, node.object(), node.brief());
+        } else if node.phase != Phase::Ready {
+            queued.push(&node.facts.name);
+        }
+    }
+    if !queued.is_empty() {
+        let message = format!(
+            "{} that {} not being changed: {}",
+            text::count(queued.len(), "node"),
+            if queued.len() == 1 { "is" } else { "are" },
+            text::list(&queued, text::NAMES)
+        );
+        out.wait(Waiting::Node, pool, message);
+    }
+}
+
+/// What is wrong with the pools while nodes wait for them.
+pub(super) fn pool_findings(view: &View<'_>, out: &mut Steps) {
+    let waits = |wanted: bool| {
+        view.nodes.iter().any(|node| {
+            node.wanted == wanted && !matches!(node.phase, Phase::Ready) && !node.in_flight()
+        })
+    };
+    if waits(true) || (view.deleting && view.mode == Mode::Compact && waits(false)) {
+        pool_finding(view, view.mode.pool(), out);
+    }
+    let leaving = view.mode == Mode::Pool
+        && view.nodes.iter().any(|node| !node.wanted && !node.labelled && !node.in_flight());
+    if leaving {
+        pool_finding(view, names::WORKER_POOL, out);
+        hold_ups(view, out);
+    }
+}
+
+fn pool_finding(view: &View<'_>, name: &str, out: &mut Steps) {
+    let Some(pool) = view.pools.get(name) else { return };
+    let object = ObjectRef::new(Kind::MachineConfigPool, name, pool.metadata.uid.as_deref());
+    if pool.spec.paused {
+        let ours = name == names::POOL
+            && view.config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused);
+        let why = if ours { ", as spec.rollout.paused says" } else { "" };
+        out.find(
+            Code::PoolPaused,
+            object.clone(),
+            format!("the pool {name} is paused{why}, so its nodes do not change"),
+        );
+        if let (true, Some(finding)) = (ours, out.findings.last_mut()) {
+            "Set spec.rollout.paused of the KataConfig to false.".clone_into(&mut finding.fix);
+        }
+    }
+    if mco::is_render_degraded(pool) {
+        out.find(
+            Code::RenderDegraded,
+            object.clone(),
+            format!(
+                "the pool {name} cannot be rendered: {}",
+                mco::condition_message(pool, "RenderDegraded")
+            ),
+        );
+    }
+    let mut failing: Vec<&ContainerRuntimeConfig> = view
+        .snapshot
+        .container_runtime_configs
+        .known()
+        .into_iter()
+        .flatten()
+        .filter(|config| mco::selects_pool(config, pool))
+        .collect();
+    failing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    for config in failing {
+        if let Some(failure) = mco::failure(config) {
+            let cause = config.metadata.name.clone().unwrap_or_default();
+            let message = format!(
+                "ContainerRuntimeConfig {cause} keeps the pool {name} from being rendered: {}",
+                failure.message
+            );
+            out.find(
+                Code::RenderWaiting,
+                ObjectRef::new(Kind::ContainerRuntimeConfig, cause, config.metadata.uid.as_deref()),
+                message,
+            );
+        }
+    }
+}
+
+/// Other workers that use up what the pool worker allows to be unavailable.
+fn hold_ups(view: &View<'_>, out: &mut Steps) {
+    let ours: BTreeSet<&str> = view.nodes.iter().map(|node| node.facts.name.as_str()).collect();
+    let Some(worker) = view.pools.get(names::WORKER_POOL) else { return };
+    let mut others: Vec<&NodeFacts> = view
+        .snapshot
+        .nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .filter(|node| {
+            !ours.contains(node.name.as_str())
+                && mco::selects(worker, node)
+                && !selection::is_control_plane(node)
+                && selection::other_pools(node, &view.pools).is_empty()
+        })
+        .collect();
+    others.sort_by(|a, b| a.name.cmp(&b.name));
+    for node in others {
+        let object = ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
+        if node.ready.status != Some(true) && node.is_settled() {
+            let message = format!(
+                "node {} is not Ready and holds up the changes of the pool worker",
+                node.name
+            );
+            out.find(Code::NodeNotReady, object, message);
+        } else if node.unschedulable && !node.is_cordoned_by_mco() {
+            let message = format!(
+                "node {} is cordoned and holds up the changes of the pool worker",
+                node.name
+            );
+            out.find(Code::NodeCordoned, object, message);
+        }
+    }
+}
