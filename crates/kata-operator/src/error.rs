@@ -105,6 +105,10 @@ impl CallError {
             Self::Timeout { .. } | Self::Unreachable { .. } => Retry::Backoff,
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
             Self::Refused { code: 404 | 409 | 410, .. } => Retry::Reread,
+            // How a patch with the uid of an object's predecessor is refused.
+            Self::Refused { code: 422, message, .. } if message.contains("metadata.uid") => {
+                Retry::Reread
+            }
             Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
             Self::Refused { .. } | Self::Unreadable { .. } | Self::Unbuildable { .. } => {
                 Retry::AfterChange
@@ -187,6 +191,20 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_patch_of_an_object_that_was_made_anew_is_decided_again() {
+        let error = CallError::Refused {
+            call: "patch Node worker-0".to_owned(),
+            code: 422,
+            reason: "Invalid".to_owned(),
+            message: "Node \"worker-0\" is invalid: metadata.uid: Invalid value: \"a\": field is \
+                      immutable"
+                .to_owned(),
+            retry_after: None,
+        };
+        assert_eq!(error.retry(), Retry::Reread);
     }
 
     #[test]

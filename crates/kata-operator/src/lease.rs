@@ -99,6 +99,15 @@ impl Candidate {
     /// Takes note of the Lease as read at `now`, and says what to do.
     pub fn observe(&mut self, now: Duration, record: Option<Record>) -> Move {
         let Some(record) = record else {
+            // Somebody deleted it. Its holder, if it is another, does not know yet, and works on.
+            let held = self.seen.as_ref().is_some_and(|(known, since)| {
+                !known.holder.is_empty()
+                    && known.holder != self.identity
+                    && now.saturating_sub(*since) < self.timing.duration.max(known.duration)
+            });
+            if held {
+                return Move::Wait;
+            }
             self.seen = None;
             return Move::Create;
         };

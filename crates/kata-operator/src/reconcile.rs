@@ -3,11 +3,12 @@
 //! There is one key and one pass at a time. A pass takes no hint of what changed, remembers nothing that
 //! matters, and never waits for the cluster: it returns when to look again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kata_plan::invariants::Violation;
-use kata_plan::{Decision, Freshness, Report, Snapshot, StepFailure};
+use kata_plan::{Action, Decision, Freshness, Plan, Report, Snapshot, Step, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -28,6 +29,10 @@ const BACKOFF_CAP: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// After how many failed passes in a row even a failure that should pass by itself is told.
 const PATIENCE: u32 = 3;
+/// For how long a plan is remembered, to notice that it comes again and again.
+const LATELY: Duration = Duration::from_mins(10);
+/// How many plans are remembered.
+const REMEMBERED_PLANS: usize = 64;
 /// How often an idle loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(30);
 
@@ -46,6 +51,9 @@ pub struct Controller {
     stop: watch::Receiver<bool>,
     /// How many passes failed in a row.
     attempt: u32,
+    /// What was written lately, without statuses. Where the same comes again and again, somebody
+    /// undoes it, or the API server does not do as it says. Only the pace depends on it.
+    written: VecDeque<(Instant, Vec<Step>)>,
     /// What a dry run said last.
     planned: String,
 }
@@ -55,6 +63,8 @@ pub struct Controller {
 struct Outcome {
     /// When to look again if nothing changes.
     look_again: Option<Duration>,
+    /// How long to wait at least.
+    pace: Duration,
     /// What failed, if something did, and when to try again.
     failed: Option<(&'static str, Retry)>,
 }
@@ -94,6 +104,7 @@ impl Controller {
             tasks: JoinSet::new(),
             stop,
             attempt: 0,
+            written: VecDeque::new(),
             planned: String::new(),
         }
     }
@@ -114,10 +125,13 @@ impl Controller {
             if *self.stop.borrow() {
                 return;
             }
+            let begun = Instant::now();
             if !self.caches.have_answers(openshift) {
+                // The first answer pokes; until then nothing is due, or this would go round for ever.
+                due = due.max(begun + BEAT);
+                resync = resync.max(begun + BEAT);
                 continue;
             }
-            let begun = Instant::now();
             if begun >= resync {
                 resync = begun + RESYNC;
                 if !openshift && self.settings.platform == Platform::Auto {
@@ -134,15 +148,15 @@ impl Controller {
             }
             let outcome = if openshift { self.pass().await } else { self.pass_without_mco().await };
             let now = Instant::now();
-            let Outcome { look_again, failed } = outcome;
+            let Outcome { look_again, pace, failed } = outcome;
             let result = failed.map_or("ok", |(category, _)| category);
             self.metrics.reconcile(result, now - begun);
             self.metrics.set_checks(self.caches.checks(openshift));
             match failed {
                 None => {
                     self.attempt = 0;
-                    due = look_again.map_or(now + RESYNC, |wait| now + wait);
-                    not_before = now;
+                    due = look_again.map_or(now + RESYNC, |wait| now + wait.max(pace));
+                    not_before = now + pace;
                 }
                 Some((_, retry)) => {
                     let wait = match retry {
@@ -233,7 +247,7 @@ impl Controller {
         let Decision { plan, report, look_again } = &decision;
         if self.settings.dry_run {
             self.say_plan(plan, report);
-            return Outcome { look_again: *look_again, failed: None };
+            return Outcome { look_again: *look_again, pace: Duration::ZERO, failed: None };
         }
         let broken = kata_plan::invariants::check(&snapshot, &decision);
         if !broken.is_empty() {
@@ -246,10 +260,42 @@ impl Controller {
             // follows from it is for the next pass.
             self.poke.notify_one();
         }
+        let pace = self.pace(plan);
         let failures = self.worth_telling(&applied);
         let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
         self.reporter.events(&concluded.events).await;
-        self.report(&concluded, &applied, *look_again).await
+        let outcome = self.report(&concluded, &applied, *look_again).await;
+        Outcome { pace, ..outcome }
+    }
+
+    /// How long to wait after writing what was written several times lately.
+    fn pace(&mut self, plan: &Plan) -> Duration {
+        let now = Instant::now();
+        let steps = plan.steps.iter();
+        let steps: Vec<Step> = steps
+            .filter(|step| !matches!(step.action, Action::ApplyStatus { .. }))
+            .cloned()
+            .collect();
+        self.written.retain(|(at, _)| now - *at < LATELY);
+        if steps.is_empty() {
+            return Duration::ZERO;
+        }
+        let times = self.written.iter().filter(|(_, before)| *before == steps).count();
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        self.written.push_back((now, steps));
+        if self.written.len() > REMEMBERED_PLANS {
+            self.written.pop_front();
+        }
+        if times < PATIENCE {
+            return Duration::ZERO;
+        }
+        if times == PATIENCE {
+            tracing::warn!(
+                plan = plan.to_string().trim_end(),
+                "the same is written again and again; something undoes it"
+            );
+        }
+        self.jitter.backoff(times - PATIENCE, BACKOFF_FIRST, BACKOFF_CAP)
     }
 
     /// Does nothing of a plan that breaks a promise, which is a bug of ours, and says so.
@@ -273,7 +319,7 @@ impl Controller {
         let concluded = kata_plan::conclude(snapshot, decision, &failures);
         let Outcome { look_again, .. } =
             self.report(&concluded, &Applied::default(), decision.look_again).await;
-        Outcome { look_again, failed: Some(("refused", Retry::AfterChange)) }
+        Outcome { look_again, pace: Duration::ZERO, failed: Some(("refused", Retry::AfterChange)) }
     }
 
     /// The failures that do not pass by themselves in a moment, which the status shall tell.
@@ -299,8 +345,8 @@ impl Controller {
         };
         let report = platform::report_without_mco(&configs, self.settings.clock.now());
         if self.settings.dry_run {
-            self.say_plan(&kata_plan::Plan::default(), &report);
-            return Outcome { look_again: None, failed: None };
+            self.say_plan(&Plan::default(), &report);
+            return Outcome { look_again: None, pace: Duration::ZERO, failed: None };
         }
         self.report(&report, &Applied::default(), None).await
     }
@@ -324,10 +370,10 @@ impl Controller {
             }
             (None, Ok(_)) => None,
         };
-        Outcome { look_again, failed }
+        Outcome { look_again, pace: Duration::ZERO, failed }
     }
 
-    fn say_plan(&mut self, plan: &kata_plan::Plan, report: &Report) {
+    fn say_plan(&mut self, plan: &Plan, report: &Report) {
         let mut text = String::new();
         for step in &plan.steps {
             text.push_str(&format!("would {step}\n"));
@@ -349,7 +395,7 @@ impl Controller {
 
 fn blind(error: &ObserveError) -> Outcome {
     tracing::warn!(error = chain(error), "nothing can be decided");
-    Outcome { look_again: None, failed: Some(("blind", Retry::Backoff)) }
+    Outcome { look_again: None, pace: Duration::ZERO, failed: Some(("blind", Retry::Backoff)) }
 }
 
 fn log_status_failure(error: &CallError) {

@@ -83,12 +83,12 @@ impl Reporter {
         }
     }
 
-    /// Writes the statuses that changed.
+    /// Writes the statuses that changed, each whether or not the others can be written.
     ///
     /// # Errors
     /// The first write that failed; a KataConfig that is gone is no failure.
     pub async fn statuses(&self, caches: &Caches, report: &Report) -> Result<usize, CallError> {
-        let mut written = 0;
+        let (mut written, mut failed) = (0, None);
         for status in report.status.iter().chain(&report.other_configs) {
             let Some(patch) = &status.patch else { continue };
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
@@ -101,10 +101,14 @@ impl Reporter {
                 }
                 // Its last finalizer went in this pass.
                 Err(error) if error.is_not_found() => caches.configs.forget(name),
-                Err(error) => return Err(error),
+                // The next one would only wait for its time limit too.
+                Err(error @ (CallError::Timeout { .. } | CallError::Unreachable { .. })) => {
+                    return Err(failed.unwrap_or(error));
+                }
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(written)
+        failed.map_or(Ok(written), Err)
     }
 
     /// Updates the metrics, and logs what is new.

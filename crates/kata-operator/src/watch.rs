@@ -27,6 +27,8 @@ const WATCH_SECONDS: u32 = 60;
 const WATCH_SLACK: Duration = Duration::from_secs(5);
 /// How long a cache may be out of contact before it counts as unknown.
 const STALE_AFTER: Duration = Duration::from_secs(75);
+/// A watch that lasted so long counts as success: what ends it later is a new trouble.
+const WATCH_LASTED: Duration = Duration::from_secs(30);
 /// The longest wait between two attempts.
 const BACKOFF_CAP: Duration = Duration::from_secs(30);
 
@@ -260,19 +262,27 @@ impl<T: Clone + PartialEq> Cache<T> {
         loop {
             let error = match self.refresh(&client).await {
                 Ok(version) => {
-                    attempt = 0;
-                    self.watch_from(&client, version, &metrics).await
+                    let begun = Instant::now();
+                    let error = self.watch_from(&client, version, &metrics).await;
+                    // A list that succeeds does not: lists are what must not be repeated quickly
+                    // while watches are refused.
+                    if begun.elapsed() >= WATCH_LASTED {
+                        attempt = 0;
+                    }
+                    error
                 }
                 Err(error) => error,
             };
             metrics.watch_restart(self.kind(), error.category());
             let wait = match error.retry() {
                 // The history is gone: list again at once, but not in a tight loop.
-                Retry::Reread if error.is_expired() => Duration::from_millis(100),
+                Retry::Reread if error.is_expired() => {
+                    jitter.backoff(attempt, Duration::from_millis(100), BACKOFF_CAP)
+                }
                 Retry::After(wait) => jitter.spread(wait * 2).min(BACKOFF_CAP * 2),
                 _ => jitter.backoff(attempt, Duration::from_millis(500), BACKOFF_CAP),
             };
-            attempt += 1;
+            attempt = attempt.saturating_add(1);
             self.note(&error);
             tokio::time::sleep_until(Instant::now() + wait).await;
         }

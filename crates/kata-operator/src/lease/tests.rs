@@ -23,7 +23,7 @@ fn take(version: u64) -> Move {
 fn what_is_done_depends_on_the_record_and_on_how_long_it_has_not_changed() {
     /// What the Lease says at this second.
     type Look = (u64, Option<Record>);
-    let rows: [(&[Look], Move); 8] = [
+    let rows: [(&[Look], Move); 9] = [
         (&[(0, None)], Move::Create),
         (&[(0, Some(record("", 1)))], take(1)),
         (&[(0, Some(record("me", 1)))], Move::Renew { version: "1".to_owned() }),
@@ -40,8 +40,9 @@ fn what_is_done_depends_on_the_record_and_on_how_long_it_has_not_changed() {
             ],
             Move::Wait,
         ),
-        // So does a Lease that was deleted and made again.
-        (&[(0, Some(record("other", 1))), (100, None)], Move::Create),
+        // The holder of a Lease that somebody deleted does not know it yet.
+        (&[(0, Some(record("other", 1))), (136, None)], Move::Wait),
+        (&[(0, Some(record("other", 1))), (137, None)], Move::Create),
     ];
     for (looks, expected) in rows {
         let mut candidate = Candidate::new("me".to_owned(), Timing::default());

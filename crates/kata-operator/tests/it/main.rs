@@ -5,5 +5,6 @@ mod calls;
 mod crash;
 mod election;
 mod lab;
+mod pace;
 mod process;
 mod rollout;

@@ -1,0 +1,96 @@
+//! Nothing that the cluster does makes the operator go round in circles: not a rival, not watches that
+//! are refused, not an API server that begins to serve the Machine Config Operator's kinds.
+
+use std::time::Duration;
+
+use serde_json::json;
+use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::resource::{CRDS, NODES, RUNTIMECLASSES};
+
+use crate::lab::{self, Operator};
+
+const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+const SETTLE: Duration = Duration::from_secs(120);
+
+/// Without tolerations of ours, an apply that leaves them out would keep those, and never be done.
+#[tokio::test(start_paused = true)]
+async fn tolerations_that_somebody_adds_to_our_class_are_taken_away_once() {
+    let cluster = lab::openshift(3, 1);
+    let operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    let writes = operator.writes();
+    let theirs = json!({"scheduling": {"tolerations": [{"key": "x", "operator": "Exists"}]}});
+    lab::merge(&cluster, &RUNTIMECLASSES, "kata", &theirs);
+    lab::pass(SETTLE).await;
+    let class = lab::get(&cluster, &RUNTIMECLASSES, "kata").unwrap();
+    assert!(class["scheduling"]["tolerations"].as_array().is_none_or(Vec::is_empty), "{class:#}");
+    assert_eq!(operator.writes() - writes, 1);
+}
+
+/// Somebody takes the label of a verified node off whenever it is there.
+#[tokio::test(start_paused = true)]
+async fn a_rival_is_answered_ever_more_slowly() {
+    let cluster = lab::openshift(3, 1);
+    let operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    let writes = operator.writes();
+    let gone = json!({"metadata": {"labels": {"katacontainers.io/kata-runtime": null}}});
+    for _ in 0..6_000 {
+        let node = lab::get(&cluster, &NODES, &lab::worker(0)).unwrap();
+        if node["metadata"]["labels"]["katacontainers.io/kata-runtime"] == "true" {
+            lab::merge(&cluster, &NODES, &lab::worker(0), &gone);
+        }
+        lab::pass(Duration::from_millis(100)).await;
+    }
+    let more = operator.writes() - writes;
+    assert!((10..400).contains(&more), "{more} writes in 10 minutes");
+
+    // And it is over as soon as the rival is.
+    assert!(lab::until(SETTLE, || lab::is_ready(&cluster, "example")).await);
+}
+
+/// Lists succeed, watches do not: the lists must not take their place at the same pace.
+#[tokio::test(start_paused = true)]
+async fn while_watches_are_refused_lists_are_rare() {
+    let cluster = lab::openshift(3, 1);
+    let busy = Fault::Status { code: 503, retry_after: None, message: None, when: When::Before };
+    let matches = Match { verb: "watch".to_owned(), ..Match::default() };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, busy).times(0)));
+    let operator = Operator::start(&cluster);
+    lab::pass(Duration::from_mins(5)).await;
+    let lists = operator.lists();
+    lab::pass(Duration::from_mins(10)).await;
+    // Seven kinds, every 15 to 30 s, and two resyncs.
+    let more = operator.lists() - lists;
+    assert!((7 * 20..7 * 44).contains(&more), "{more} lists in 10 minutes");
+    assert!(operator.runs());
+}
+
+/// The Machine Config Operator's kinds come to be served while the operator runs.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_becomes_openshift_is_noticed() {
+    let cluster = lab::kubernetes();
+    let operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    lab::pass(SETTLE).await;
+    assert_eq!(lab::condition(&cluster, "example", "Ready").1, "PlatformUnsupported");
+    for text in [
+        include_str!("../../../simcluster/src/mco/crds/machineconfigs.yaml"),
+        include_str!("../../../simcluster/src/mco/crds/machineconfigpools.yaml"),
+        include_str!("../../../simcluster/src/mco/crds/containerruntimeconfigs.yaml"),
+    ] {
+        lab::create(&cluster, &CRDS, "", serde_saphyr::from_str(text).unwrap());
+    }
+    // A slow API server, so that the first answers take a while.
+    let slow = Fault::Delay { millis: 3_000 };
+    let matches = Match { verb: "list".to_owned(), ..Match::default() };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, slow).times(0)));
+    lab::pass(Duration::from_mins(11)).await;
+    let told = lab::condition(&cluster, "example", "Ready").1;
+    assert_eq!(told, "MachineConfigOperatorNotReady");
+    assert!(operator.runs());
+}
