@@ -7,12 +7,22 @@
 //!
 //! ```text
 //!  kubectl, operator ──HTTP──▶ http ─┐
-//!  kube::Client ──tower::Service─────┴▶ Simulation { ApiServer, World, controllers, agenda }
-//!                                            ▲ run_due(now): time is an input
+//!  kube::Client ──tower::Service─────┴▶ Cluster ──▶ Simulation { api, world, controllers, agenda }
+//!                                      clock, locks      ▲ run_due(now): time is an input
 //! ```
 //!
-//! [`Simulation`] is synchronous and deterministic; `cluster::Cluster` puts a clock and sockets
-//! around it.
+//! | Module | What it is |
+//! |---|---|
+//! | [`simulation`] | the state machine, and what a controller is |
+//! | [`api`] | the API server: store, registry, admission, patches, watches, faults |
+//! | [`world`] | hosts, their container runtimes and what breaks on them |
+//! | [`node`] | kubelets, and the controller that watches over them |
+//! | [`workload`], [`controllers`] | scheduler, workloads, garbage collection, namespaces |
+//! | [`mco`] | the Machine Config Operator |
+//! | [`topology`] | whole clusters, built and changed |
+//! | [`cluster`], [`http`], [`service`], [`clock`] | the shell: sockets, locks and time |
+//!
+//! [`Simulation`] is synchronous and deterministic; [`Cluster`] puts a clock and sockets around it.
 
 pub mod api;
 pub mod clock;

@@ -1,4 +1,6 @@
-//! Events: what controllers and kubelets tell whoever looks at an object.
+//! What controllers and kubelets tell whoever looks at an object: Events, conditions, times.
+//!
+//! It must not decide what is worth telling.
 //!
 //! Equal Events of one object are counted in one, as the recorder of client-go does.
 
@@ -101,7 +103,8 @@ fn earlier(api: &ApiServer, namespace: &str, occurrence: &Occurrence<'_>) -> Opt
         .map(|((_, name), event)| (name.clone(), event["count"].as_i64().unwrap_or(1)))
 }
 
-/// Logs a refused write of a controller; the controller tries again at the next change.
+/// Logs a refused write of a controller: its object is gone or has changed, and that change brings
+/// the controller back.
 pub fn note<T>(what: &str, result: Result<T, ApiError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
