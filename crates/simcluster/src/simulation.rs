@@ -166,6 +166,7 @@ impl Simulation {
         let mut api = ApiServer::default();
         // Controllers learn of the first objects like of all others.
         let delivered = api.store.revision();
+        api.store.keep_after(delivered);
         api.bootstrap(now);
         Self {
             api,
@@ -264,13 +265,10 @@ impl Simulation {
     /// Hands the changes that controllers have not seen yet to all of them.
     fn deliver(&mut self) {
         loop {
-            let events: Vec<_> = match self.api.store.events_after(self.delivered) {
-                Some(events) => events.cloned().collect(),
-                // The log was cut shorter than one round of work: controllers lost nothing they
-                // need, for their next `act` reads the objects.
-                None => Vec::new(),
-            };
+            let events: Vec<_> =
+                self.api.store.events_after(self.delivered).into_iter().flatten().cloned().collect();
             self.delivered = self.api.store.revision();
+            self.api.store.keep_after(self.delivered);
             let hosts = self.world.take_changed();
             if events.is_empty() && hosts.is_empty() {
                 return;

@@ -151,6 +151,18 @@ fn remove_objects(view: &View<'_>, out: &mut Steps) {
     }
     let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
     // The controller of the ContainerRuntimeConfig cleans up per pool, so the pool goes after it.
+    let counted =
+        pool.and_then(|pool| pool.status.as_ref()).map_or(0, |status| status.machine_count);
+    if let Some(pool) = pool.filter(|_| log_level.is_none() && counted > 0) {
+        // Its node controller has not seen yet that the nodes left, and may be sending one of them to
+        // the pool's configuration, which would go with the pool.
+        let object =
+            ObjectRef::new(Kind::MachineConfigPool, names::POOL, pool.metadata.uid.as_deref());
+        let message =
+            format!("the Machine Config Operator to count no node in the pool {}", names::POOL);
+        out.wait(Waiting::Deletion, object, message);
+        return;
+    }
     if let Some(pool) = pool.filter(|_| log_level.is_none()) {
         remove(
             out,

