@@ -38,15 +38,15 @@ pub(crate) struct ScriptArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct UpArguments {
-    /// The kind of cluster: openshift or kubernetes
-    #[arg(long, default_value = "openshift")]
-    pub(crate) platform: simcluster::world::Platform,
-    /// Number of control-plane nodes
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
-    pub(crate) control_plane: u32,
-    /// Number of workers
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
-    pub(crate) workers: u32,
+    /// The kind of cluster: openshift or kubernetes [default: openshift]
+    #[arg(long)]
+    pub(crate) platform: Option<simcluster::world::Platform>,
+    /// Number of control-plane nodes [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
+    pub(crate) control_plane: Option<u32>,
+    /// Number of workers [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
+    pub(crate) workers: Option<u32>,
     /// No workers: the control-plane nodes run ordinary pods
     #[arg(long, conflicts_with = "workers")]
     pub(crate) compact: bool,
@@ -62,6 +62,9 @@ pub(crate) struct UpArguments {
     /// Serve the cluster only; run `kata-operator run --kubeconfig FILE` yourself
     #[arg(long)]
     pub(crate) no_operator: bool,
+    /// Keep the cluster's state in this directory, and go on from what is there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// How a running simulated cluster is found.

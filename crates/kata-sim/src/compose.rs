@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use simcluster::clock::Clock;
 use simcluster::cluster::Cluster;
+use simcluster::state::{State, StateError};
 use simcluster::topology::{self, Layout};
 use tokio::task::JoinHandle;
 
@@ -46,6 +47,25 @@ pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
     for crd in kata_api::crds() {
         let crd = serde_json::to_value(crd)?;
         simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;
+    }
+    Ok(Cluster::start(simulation, clock))
+}
+
+/// Starts a cluster that goes on from a state, with the CRDs of this version.
+pub(crate) fn resumed(state: State, speed: f64) -> Result<Cluster, StateError> {
+    // The clock of a machine can be set back; that of a cluster never goes back.
+    let clock = Clock::starting_at(Timestamp::now().max(state.now));
+    let mut simulation = state.restore(clock.now())?;
+    simulation.set_speed(speed);
+    let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
+    for crd in kata_api::crds() {
+        let name = crd.metadata.name.clone().unwrap_or_default();
+        let patch = json!({"spec": crd.spec});
+        // One that its user has deleted stays deleted.
+        let crds = &simcluster::resource::CRDS;
+        if let Err(error) = simulation.api.merge(writer, crds, "", &name, &patch) {
+            tracing::warn!(%error, name, "the stored definition stays");
+        }
     }
     Ok(Cluster::start(simulation, clock))
 }

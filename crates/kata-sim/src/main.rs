@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod compose;
 mod control;
+mod data_directory;
 mod idle;
 mod script;
 mod story;

@@ -1,17 +1,20 @@
 //! `kata-sim up`: the simulated cluster over HTTP, for stock kubectl and for operators in other processes.
 //!
-//! It listens on 127.0.0.1 only and writes nothing but the kubeconfig that it was told to write.
+//! It listens on 127.0.0.1 only and writes nothing but the kubeconfig that it was told to write, and
+//! the state, if it was told to keep it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use simcluster::cluster::write_kubeconfig;
+use simcluster::cluster::{Cluster, write_kubeconfig};
 use simcluster::topology::Layout;
 use simcluster::world::Platform;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::UpArguments;
 use crate::compose::{self, Shape};
+use crate::data_directory::DataDirectory;
 use crate::{Failure, Outcome};
 
 /// Serves until SIGINT or SIGTERM.
@@ -20,15 +23,7 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     // Installed first: a signal during the start must not leave a kubeconfig behind.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let layout = Layout {
-        platform: arguments.platform,
-        control_plane: arguments.control_plane,
-        workers: if arguments.compact { 0 } else { arguments.workers },
-        compact: arguments.compact,
-        ..Layout::default()
-    };
-    let shape = Shape { layout: layout.clone(), speed: arguments.speed };
-    let cluster = compose::cluster(&shape, compose::wall_clock())?;
+    let Start { cluster, layout, directory, resumed } = start(&arguments)?;
     let address = cluster.serve(arguments.port).await.map_err(|error| {
         format!(
             "cannot serve on 127.0.0.1:{}: {error}; choose another --port, or 0 for a free one",
@@ -39,16 +34,97 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     write_kubeconfig(&arguments.kubeconfig, address)
         .map_err(|error| format!("cannot write {}: {error}", arguments.kubeconfig.display()))?;
     announce(&arguments, &layout, &address.to_string(), begin.elapsed().as_secs_f64());
+    if let Some(directory) = &directory {
+        announce_state(directory, resumed);
+    }
+    announce_end();
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        () = keep(directory.as_ref(), &cluster, &layout) => {}
     }
     if let Some(operator) = operator {
         operator.abort();
     }
+    let kept = directory.map_or(Ok(()), |directory| directory.save(&cluster, &layout));
     cluster.shut_down();
     remove_own_kubeconfig(&arguments.kubeconfig, &address.to_string());
+    kept?;
     Ok(Outcome::Fine)
+}
+
+/// What is served.
+struct Start {
+    cluster: Cluster,
+    layout: Layout,
+    directory: Option<Arc<DataDirectory>>,
+    /// The revision from which the cluster goes on, if it is not new.
+    resumed: Option<u64>,
+}
+
+/// A new cluster, or the one that the data directory keeps.
+fn start(arguments: &UpArguments) -> Result<Start, Failure> {
+    let (directory, state) = match &arguments.data_dir {
+        Some(path) => {
+            let (directory, state) = DataDirectory::open(path)?;
+            (Some(Arc::new(directory)), state)
+        }
+        None => (None, None),
+    };
+    let (Some(directory), Some(state)) = (&directory, state) else {
+        let layout = wanted(arguments, &Layout::default());
+        let shape = Shape { layout: layout.clone(), speed: arguments.speed };
+        let cluster = compose::cluster(&shape, compose::wall_clock())?;
+        return Ok(Start { cluster, layout, directory, resumed: None });
+    };
+    let layout = state.layout.clone();
+    if wanted(arguments, &layout) != layout {
+        return Err(format!(
+            "the flags contradict {}, which keeps a cluster of {}: leave --platform, \
+             --control-plane, --workers and --compact out, or give another --data-dir",
+            directory.file().display(),
+            describe(&layout),
+        )
+        .into());
+    }
+    let resumed = Some(state.revision);
+    let cluster =
+        compose::resumed(state, arguments.speed).map_err(|error| directory.refuse(error))?;
+    Ok(Start { cluster, layout, directory: Some(Arc::clone(directory)), resumed })
+}
+
+/// What the flags ask for, where they say nothing as in `otherwise`.
+fn wanted(arguments: &UpArguments, otherwise: &Layout) -> Layout {
+    let workers = if arguments.compact { Some(0) } else { arguments.workers };
+    Layout {
+        platform: arguments.platform.unwrap_or(otherwise.platform),
+        control_plane: arguments.control_plane.unwrap_or(otherwise.control_plane),
+        workers: workers.unwrap_or(otherwise.workers),
+        compact: arguments.compact || otherwise.compact,
+        ..otherwise.clone()
+    }
+}
+
+/// A layout in the words of the flags.
+fn describe(layout: &Layout) -> String {
+    let platform = match layout.platform {
+        Platform::OpenShift => "openshift",
+        Platform::Kubernetes => "kubernetes",
+    };
+    let workers = if layout.compact {
+        "--compact".to_owned()
+    } else {
+        format!("--workers {}", layout.workers)
+    };
+    format!("--platform {platform} --control-plane {} {workers}", layout.control_plane)
+}
+
+/// Keeps the state, if there is a directory for it; never ends.
+async fn keep(directory: Option<&Arc<DataDirectory>>, cluster: &Cluster, layout: &Layout) {
+    if let Some(directory) = directory {
+        Arc::clone(directory).keep(cluster, layout).await;
+    }
+    std::future::pending::<()>().await;
 }
 
 /// Takes the kubeconfig away if it is still ours: it points at nothing now.
@@ -81,11 +157,24 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
         "Time        controllers, nodes and reboots are {} times faster than real",
         arguments.speed
     );
-    let node = if arguments.compact { "control-plane-0" } else { "worker-0" };
+    let node = if layout.compact { "control-plane-0" } else { "worker-0" };
     println!(
         "Try:  export KUBECONFIG={file}; kubectl label node {node} kata=true; \
          kubectl apply -f examples/kataconfig.yaml; kubectl get kataconfig -w"
     );
+}
+
+#[expect(clippy::print_stdout, reason = "what the user starts the command for")]
+fn announce_state(directory: &DataDirectory, resumed: Option<u64>) {
+    let file = directory.file().display();
+    match resumed {
+        Some(revision) => println!("State       {file}, gone on from revision {revision}"),
+        None => println!("State       {file}, a new cluster"),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "what the user starts the command for")]
+fn announce_end() {
     println!(
         "SIMULATED: exec, uptime, cmdline and processes are models, not measurements.          Ctrl-C stops"
     );

@@ -37,6 +37,7 @@ pub mod resource;
 mod selector;
 pub mod service;
 pub mod simulation;
+pub mod state;
 pub mod topology;
 pub mod workload;
 pub mod world;

@@ -20,6 +20,8 @@ mod status;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Simulation;
 use crate::api::ApiError;
 
@@ -39,7 +41,7 @@ pub const DRAIN_DELAY: Duration = Duration::from_secs(5);
 pub const DAEMON_POLL: Duration = Duration::from_secs(10);
 
 /// How long things take, in cluster time (before the cluster's speed shortens them).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// See [`RENDER_DELAY`].
     pub render_delay: Duration,

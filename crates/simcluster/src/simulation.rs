@@ -5,13 +5,14 @@
 //! With the same inputs it does the same things in the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::frontend::Frontend;
 use crate::api::server::Writer;
-use crate::api::{ApiServer, Event};
+use crate::api::{ApiServer, Event, EventKind};
 use crate::world::World;
 
 /// A controller inside the cluster.
@@ -184,6 +185,34 @@ impl Simulation {
         }
     }
 
+    /// A cluster that goes on from objects and hosts that were kept; its controllers are new, and
+    /// learn of what there is from [`Simulation::introduce`].
+    pub(crate) fn restored(now: Timestamp, api: ApiServer, world: World) -> Self {
+        let delivered = api.store.revision();
+        Self { api, world, delivered, ..Self::new(now, Vec::new()) }
+    }
+
+    /// Shows all objects and hosts to the controllers as if they were new, as a real controller
+    /// lists everything when it starts.
+    pub(crate) fn introduce(&mut self) {
+        let objects = self.api.store.iter().map(|(resource, namespace, name, object)| Event {
+            revision: self.api.store.revision(),
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            kind: EventKind::Added,
+            previous: None,
+            current: Arc::clone(object),
+        });
+        for event in objects.collect::<Vec<_>>() {
+            self.tell_all(&event);
+        }
+        let hosts: Vec<String> = self.world.hosts.keys().cloned().collect();
+        for host in hosts {
+            self.world.touch(&host);
+        }
+    }
+
     /// Adds a controller; it sees the changes from now on.
     pub fn add_controller(&mut self, controller: Box<dyn Controller>) {
         self.controllers.push(controller);
@@ -279,10 +308,14 @@ impl Simulation {
                 }
             }
             for event in events {
-                for controller in 0..self.controllers.len() {
-                    self.with(controller, |this, cx| this.observe(&event, cx));
-                }
+                self.tell_all(&event);
             }
+        }
+    }
+
+    fn tell_all(&mut self, event: &Event) {
+        for controller in 0..self.controllers.len() {
+            self.with(controller, |this, cx| this.observe(event, cx));
         }
     }
 

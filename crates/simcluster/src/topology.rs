@@ -7,6 +7,7 @@ mod control;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::api::ApiError;
 use crate::api::server::{DeleteOptions, Writer};
@@ -30,7 +31,7 @@ const AGE: Duration = Duration::from_secs(600);
 const RENDERED: Duration = Duration::from_secs(30);
 
 /// What a cluster consists of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The kind of cluster.
     pub platform: Platform,

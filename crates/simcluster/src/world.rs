@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use fault::NodeFault;
 pub use host::{Container, Host, HostSpec, Power, Process};
@@ -20,7 +21,7 @@ pub use sandbox::{Sandbox, VirtualMachine};
 use crate::simulation::Context;
 
 /// The kind of cluster that the hosts make up.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
     /// OpenShift: hosts run RHCOS and CRI-O, and the Machine Config Operator changes them.
     #[default]
@@ -51,6 +52,7 @@ pub struct World {
     /// The cluster's time, for what hosts answer by themselves; the simulation sets it.
     pub now: Timestamp,
     changed: BTreeSet<String>,
+    changes: u64,
 }
 
 impl World {
@@ -62,7 +64,13 @@ impl World {
     /// Tells the controllers that the host changed outside the API; they see it in
     /// [`crate::Controller::host_changed`].
     pub fn touch(&mut self, host: &str) {
+        self.changes += 1;
         self.changed.insert(host.to_owned());
+    }
+
+    /// How many changes [`World::touch`] told of.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The hosts that changed since the last call.

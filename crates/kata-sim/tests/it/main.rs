@@ -12,6 +12,7 @@
 )]
 #![expect(clippy::print_stderr, reason = "a test says loudly what it did not do")]
 
+mod data_directory;
 mod kubectl;
 mod kubectl_library;
 mod kubectl_process;

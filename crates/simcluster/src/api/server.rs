@@ -31,6 +31,7 @@ pub(crate) use call::Call;
 use commit::{served, storage};
 use delete::Deletion;
 pub(crate) use delete::{FOREGROUND, ORPHAN};
+pub use identity::Identity;
 pub use request::{
     DeleteOptions, FieldValidation, PatchType, WriteOptions, WriteRequest, WriteResponse,
     WriteVerb, Writer,
@@ -44,12 +45,22 @@ pub struct ApiServer {
     pub store: Store,
     /// The served resources.
     pub registry: Registry,
-    identity: identity::Identity,
+    identity: Identity,
     /// What a CustomResourceDefinition that is about to be stored defines.
     parsed: Option<ResourceDef>,
 }
 
 impl ApiServer {
+    /// A server that goes on with stored objects; their definitions must be in the registry.
+    pub(crate) fn restored(store: Store, registry: Registry, identity: Identity) -> Self {
+        Self { store, registry, identity, parsed: None }
+    }
+
+    /// What the next uids and generated names follow from.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// The object, if it exists.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.store

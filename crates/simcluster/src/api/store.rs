@@ -75,6 +75,28 @@ impl Default for Store {
 }
 
 impl Store {
+    /// A store that goes on at `revision` with the objects of an earlier one, each with its resource,
+    /// namespace and name; its log is empty.
+    pub(crate) fn restored(
+        revision: u64,
+        objects: impl IntoIterator<Item = (Resource, String, String, Arc<Value>)>,
+    ) -> Self {
+        let mut tables = BTreeMap::<Resource, Table>::new();
+        for (resource, namespace, name, object) in objects {
+            tables.entry(resource).or_default().insert((namespace, name), object);
+        }
+        Self { revision, tables, floor: revision, ..Self::default() }
+    }
+
+    /// All objects with their resources, namespaces and names, in this order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Resource, &str, &str, &Arc<Value>)> {
+        self.tables.iter().flat_map(|(resource, table)| {
+            table.iter().map(move |((namespace, name), object)| {
+                (resource, namespace.as_str(), name.as_str(), object)
+            })
+        })
+    }
+
     /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.revision

@@ -167,8 +167,20 @@ impl DaemonController {
             let retries = self.daemon(name).failures > 0;
             let delay = if retries { std::time::Duration::ZERO } else { self.timing.daemon_step };
             self.enter(name, Phase::Preparing { to: desired.to_owned() }, delay, cx);
-        } else if is_degraded(node) {
+        } else if is_degraded(node) || annotation(node, STATE) == "Working" {
+            // A daemon that works on nothing was started anew when its node was told to stay as it is.
             self.finish(name, current.to_owned(), cx);
+        }
+    }
+
+    /// A daemon that starts on a node which was rebooted into a configuration, and has not said that it
+    /// runs it, first looks at how the boot went.
+    fn start(&mut self, name: &str, node: &Value, cx: &mut Context<'_>) {
+        let Some(host) = cx.world.hosts.get_mut(name) else { return };
+        if annotation(node, CURRENT_CONFIG).is_empty() {
+            host.config_on_disk = None;
+        } else if let Some(to) = host.config_on_disk.clone() {
+            self.enter(name, Phase::Rebooting { to }, self.timing.daemon_step, cx);
         }
     }
 
@@ -230,7 +242,10 @@ impl Controller for DaemonController {
                 cx.cancel(&sync);
                 cx.cancel(&format!("step/{node}"));
             }
-            EventKind::Added => cx.after(sync, self.timing.daemon_step),
+            EventKind::Added => {
+                self.start(node, &event.current, cx);
+                cx.after(sync, self.timing.daemon_step);
+            }
             EventKind::Modified => {
                 let daemon = self.daemon(node);
                 if matches!(daemon.phase, Phase::Rebooting { .. }) {

@@ -166,7 +166,7 @@ impl Kubelets {
             return;
         }
         if self.runs.get(&key).is_none_or(|run| run.uid != uid) {
-            let run = Run {
+            let mut run = Run {
                 uid: uid.to_owned(),
                 node: node.to_owned(),
                 stage: Stage::Accept,
@@ -175,12 +175,68 @@ impl Kubelets {
                 ip: String::new(),
                 pulls: BTreeSet::new(),
             };
+            self.find(&mut run, &key, pod, cx);
             self.runs.insert(key.clone(), run);
             cx.reschedule(key_of("pod", &key), ACCEPT);
         }
         if pod::is_deleting(pod) && !cx.pending(&key_of("kill", &key)) {
             let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(30);
             cx.after(key_of("kill", &key), STOP.min(Duration::from_secs(grace)));
+        }
+    }
+
+    /// What a kubelet that starts finds of a pod that it has not started itself: on the host, and in
+    /// the pod's status.
+    fn find(&mut self, run: &mut Run, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
+        let ran = pod["status"]["podIP"].as_str();
+        let host = cx.world.hosts.get(&run.node);
+        if let Some(ip) = ran {
+            run.ip = ip.to_owned();
+            run.attempt = pod::restarts(pod);
+            run.stage = if host.is_some_and(Host::is_up) { Stage::Sandbox } else { Stage::Running };
+            let present = images(pod).map(|image| (run.node.clone(), image.to_owned()));
+            self.images.extend(present);
+        }
+        if let Some(sandbox) = host.and_then(|host| host.sandboxes.get(&run.uid)) {
+            run.ip.clone_from(&sandbox.ip);
+            run.attempt = sandbox.attempt;
+            // The containers of an older sandbox do not run any more.
+            let runs = |id: &str| {
+                let id = id.strip_prefix("cri-o://").unwrap_or(id);
+                host.is_some_and(|host| host.containers.contains_key(id))
+            };
+            if ran.is_some() && pod::container_ids(pod).any(runs) {
+                run.stage = Stage::Running;
+                self.go_on(key, pod, cx);
+            } else {
+                run.stage = Stage::Images;
+            }
+        }
+        if pod["spec"]["hostNetwork"] != true
+            && let Some(index) = address_index(&run.node, &run.ip, cx)
+        {
+            let last = self.addresses.entry(run.node.clone()).or_insert(1);
+            *last = index.max(*last);
+        }
+    }
+
+    /// Waits again for the ends and the restarts of a pod's containers.
+    fn go_on(&self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
+        let policy = pod["spec"]["restartPolicy"].as_str().unwrap_or("Always");
+        for container in pod::containers(pod) {
+            let name = container["name"].as_str().unwrap_or_default();
+            let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+            let Some(status) = statuses.into_iter().find(|status| status["name"] == name) else {
+                continue;
+            };
+            let code = status["state"]["terminated"]["exitCode"].as_i64();
+            if !status["state"]["running"].is_null() {
+                schedule_exit(cx, key, pod, container);
+            } else if policy == "Always" || (policy == "OnFailure" && code != Some(0)) {
+                let count = status["restartCount"].as_u64().unwrap_or(0);
+                let wait = back_off(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(1));
+                cx.after(format!("{}/{name}", key_of("again", key)), wait);
+            }
         }
     }
 
@@ -553,6 +609,15 @@ fn make_sandbox(
     };
     let host = cx.world.hosts.get_mut(&run.node).ok_or("the host is gone")?;
     host.run_sandbox(&request, now).map(|sandbox| sandbox.vm.is_some())
+}
+
+/// The place of an address among those that [`next_address`] gives the node's pods.
+fn address_index(node: &str, ip: &str, cx: &Context<'_>) -> Option<u32> {
+    let index = cx.world.hosts.get(node)?.spec.as_ref()?.index;
+    let mut parts = ip.split('.').map(|part| part.parse::<u32>().ok());
+    let [_, _, third, fourth] = std::array::from_fn(|_| parts.next().flatten());
+    let host = third?.checked_mul(256)?.checked_add(fourth?)?;
+    host.checked_sub((index % 128) * 512 + 2).filter(|place| *place <= 500)
 }
 
 fn next_address(addresses: &mut BTreeMap<String, u32>, node: &str, cx: &Context<'_>) -> String {

@@ -50,6 +50,7 @@ impl Controller for NodeLifecycle {
         if event.kind == EventKind::Deleted {
             cx.after(format!("collect/{name}"), COLLECT);
         } else if wanted_taints(&event.current, "").is_some()
+            || event.kind == EventKind::Added && drives_away(&event.current)
             || event.previous.as_ref().is_some_and(|old| {
                 condition(old, "Ready") != condition(&event.current, "Ready")
                     || old["spec"]["taints"] != event.current["spec"]["taints"]
@@ -150,6 +151,12 @@ fn wanted_taints(node: &Value, now: &str) -> Option<Vec<Value>> {
         }
     }
     (new != old).then_some(new)
+}
+
+/// Whether the node has taints that pods must leave for.
+fn drives_away(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.into_iter().flatten().any(|taint| taint["effect"] == "NoExecute")
 }
 
 enum Patience {

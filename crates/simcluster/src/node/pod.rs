@@ -19,6 +19,19 @@ pub fn init_containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["initContainers"].as_array().into_iter().flatten()
 }
 
+/// How often the containers of the pod were started again: those that were most often.
+pub fn restarts(pod: &Value) -> u32 {
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let most = statuses.filter_map(|status| status["restartCount"].as_u64()).max().unwrap_or(0);
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
+/// The ids of the pod's containers, as its status has them.
+pub fn container_ids(pod: &Value) -> impl Iterator<Item = &str> {
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    statuses.filter_map(|status| status["containerID"].as_str())
+}
+
 /// Whether nothing of the pod will run again.
 pub fn is_finished(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Host, NodeFault};
 use crate::world::identity;
 
@@ -23,7 +25,7 @@ pub const KATA_DROP_IN: &str = "\
 ";
 
 /// What the runtime knows of a handler.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handler {
     /// The executable that starts containers.
     pub runtime_path: String,

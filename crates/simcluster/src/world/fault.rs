@@ -1,9 +1,11 @@
 //! What can go wrong with a node, by the names that `kata-sim fault` takes.
 
+use serde::{Deserialize, Serialize};
+
 /// Something that goes wrong on a host.
 ///
 /// A fault lasts until it is removed from [`super::Host::faults`].
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeFault {
     /// Pods on the node cannot be evicted, whatever the budgets say.
     FailDrain,

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::crio::{self, Handler};
 use super::fault::NodeFault;
@@ -12,7 +13,7 @@ use super::sandbox::Sandbox;
 use super::{Platform, identity};
 
 /// Whether a host runs.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Power {
     /// It runs.
     #[default]
@@ -27,7 +28,7 @@ pub enum Power {
 }
 
 /// A process of a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its parent.
     pub parent: u32,
@@ -38,7 +39,7 @@ pub struct Process {
 }
 
 /// A running container of a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// The uid of its pod.
     pub pod_uid: String,
@@ -47,7 +48,7 @@ pub struct Container {
 }
 
 /// What a new host is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
     /// Its name, also the node's.
     pub name: String,
@@ -66,7 +67,7 @@ pub struct HostSpec {
 }
 
 /// A host: what a node's operating system has, in memory.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Host {
     /// What it is made of; `None` for a host that only exists in a test.
     pub spec: Option<HostSpec>,
@@ -90,6 +91,9 @@ pub struct Host {
     pub ignition_pool: Option<String>,
     /// The last failure that the machine-config daemon recorded, until it succeeds.
     pub daemon_failure: Option<String>,
+    /// The configuration that the machine-config daemon last rebooted it into, until its node says so:
+    /// what the real daemon writes to the disk before the reboot.
+    pub config_on_disk: Option<String>,
     /// The kernel's version, as `uname -r` shows it.
     pub kernel: String,
     /// The kernel's command line.

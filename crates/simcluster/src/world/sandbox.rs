@@ -3,12 +3,13 @@
 //! It decides nothing: the kubelet asks for a sandbox and takes it away.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::crio::Handler;
 use super::{Host, identity};
 
 /// A pod sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
     /// The id, 64 hexadecimal digits.
     pub id: String,
@@ -30,7 +31,7 @@ pub struct Sandbox {
 }
 
 /// The virtual machine of a sandbox: what the pod sees instead of the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualMachine {
     /// The guest's own boot id.
     pub boot_id: String,

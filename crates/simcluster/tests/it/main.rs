@@ -10,5 +10,6 @@ mod kube_runtime;
 mod managed_fields;
 mod mco;
 mod nodes;
+mod restart;
 mod workload;
 mod write;

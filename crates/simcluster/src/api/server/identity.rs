@@ -1,13 +1,14 @@
 //! Uids and generated names: they look random, and are the same in every run.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// The letters that generated names use: no vowels, no digits that look like letters.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A source of uids and name suffixes.
-#[derive(Debug, Default)]
-pub(super) struct Identity {
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
     counter: u64,
     addresses: u64,
 }

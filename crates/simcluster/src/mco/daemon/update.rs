@@ -146,6 +146,7 @@ impl DaemonController {
         if let Some(host) = cx.world.hosts.get_mut(name(node)) {
             host.stage_extensions(strings(&new["extensions"]).map(str::to_owned).collect());
             write_files(host, &old, &new);
+            host.config_on_disk = Some(to.clone());
         }
         cx.reboot_host(name(node), self.timing.reboot);
         annotate(name(node), &[(POST_CONFIG_ACTION, "Rebooting")], cx);
@@ -194,6 +195,9 @@ impl DaemonController {
             daemon.phase = Phase::Idle;
             daemon.failures = 0;
             daemon.on_disk = None;
+            if let Some(host) = cx.world.hosts.get_mut(name(node)) {
+                host.config_on_disk = None;
+            }
             record_success(name(node), cx);
             annotate(name(node), &[(STATE, "Done"), (CURRENT_CONFIG, &to), (REASON, "")], cx);
             // Whatever changed in the meantime is looked at now.
