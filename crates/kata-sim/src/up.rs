@@ -20,6 +20,11 @@ use crate::{Failure, Outcome};
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     let begin = Instant::now();
+    // What the operator warns of is worth seeing; the rest would bury it.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     // Installed first: a signal during the start must not leave a kubeconfig behind.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
