@@ -294,8 +294,14 @@ impl Simulation {
     /// Hands the changes that controllers have not seen yet to all of them.
     fn deliver(&mut self) {
         loop {
-            let events: Vec<_> =
-                self.api.store.events_after(self.delivered).into_iter().flatten().cloned().collect();
+            let events: Vec<_> = self
+                .api
+                .store
+                .events_after(self.delivered)
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect();
             self.delivered = self.api.store.revision();
             self.api.store.keep_after(self.delivered);
             let hosts = self.world.take_changed();
