@@ -5,6 +5,10 @@
 mod pod;
 mod workload;
 
+pub(crate) use workload::{
+    TEMPLATE_GENERATION, count_template, first_template, uncounted_template,
+};
+
 use serde_json::{Map, Value, json};
 
 use super::registry::ResourceDef;
@@ -13,6 +17,20 @@ use crate::resource::{
     CRDS, CRONJOBS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PERSISTENTVOLUMECLAIMS,
     PODDISRUPTIONBUDGETS, PODS, PRIORITYCLASSES, REPLICASETS, SECRETS, SERVICES, STATEFULSETS,
 };
+
+/// What a node always says of itself, if only as an empty string.
+const NODE_INFO: [&str; 10] = [
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+];
 
 /// Sets `key` if it is absent or null.
 fn set(map: &mut Map<String, Value>, key: &str, value: impl FnOnce() -> Value) {
@@ -77,6 +95,14 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
             if let (Some(capacity), Some(status)) = (capacity, object(root, "status")) {
                 set(status, "allocatable", || capacity);
             }
+            if let Some(status) = object(root, "status") {
+                set(status, "daemonEndpoints", || json!({"kubeletEndpoint": {"Port": 0}}));
+                if let Some(info) = object(status, "nodeInfo") {
+                    for key in NODE_INFO {
+                        set(info, key, || json!(""));
+                    }
+                }
+            }
             object(root, "spec");
         }
         r if *r == PERSISTENTVOLUMECLAIMS => {
@@ -92,6 +118,10 @@ pub(crate) fn apply(resource: &Resource, value: &mut Value) {
             set(root, "reclaimPolicy", || json!("Delete"));
             set(root, "volumeBindingMode", || json!("Immediate"));
         }
+        r if r.group == "rbac.authorization.k8s.io" && r.plural.ends_with("roles") => {
+            // Go writes the list that is not there.
+            root.entry("rules").or_insert(Value::Null);
+        }
         r if r.group == "rbac.authorization.k8s.io" => binding(root),
         _ => {}
     }
@@ -105,13 +135,17 @@ pub(crate) fn times(resource: &Resource, value: &mut Value) {
         }
         r if *r == NODES => &["lastHeartbeatTime", "lastTransitionTime"],
         r if *r == DEPLOYMENTS => &["lastTransitionTime", "lastUpdateTime"],
-        r if [DAEMONSETS, NAMESPACES, REPLICASETS, STATEFULSETS].contains(r) => {
+        r if [DAEMONSETS, NAMESPACES, REPLICASETS, SERVICES, STATEFULSETS].contains(r) => {
             &["lastTransitionTime"]
         }
         _ => return,
     };
     let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) else { return };
     for condition in items(status, "conditions") {
+        if *resource == SERVICES {
+            set(condition, "message", || json!(""));
+            set(condition, "reason", || json!(""));
+        }
         for key in keys {
             condition.entry(*key).or_insert(Value::Null);
         }
@@ -172,6 +206,13 @@ pub(crate) fn with_identity(
             value["spec"]["type"].as_str(),
             Some("ClusterIP" | "NodePort" | "LoadBalancer")
         );
+    if *resource == SERVICES
+        && value["spec"]["type"] != "ExternalName"
+        && let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        set(spec, "ipFamilies", || json!(["IPv4"]));
+        set(spec, "ipFamilyPolicy", || json!("SingleStack"));
+    }
     if wants_address {
         if value["spec"]["clusterIP"].as_str().is_none_or(str::is_empty) {
             value["spec"]["clusterIP"] = json!(address());
@@ -183,10 +224,20 @@ pub(crate) fn with_identity(
 /// Keeps what the server once handed out, where a client that replaces the object left it out.
 pub(crate) fn carry_over(resource: &Resource, old: &Value, new: &mut Value) {
     let kept: &[&str] = match resource {
-        r if *r == SERVICES => {
-            &["/spec/clusterIP", "/spec/clusterIPs", "/spec/healthCheckNodePort"]
+        r if *r == SERVICES => &[
+            "/spec/clusterIP",
+            "/spec/clusterIPs",
+            "/spec/healthCheckNodePort",
+            "/spec/ipFamilies",
+            "/spec/ipFamilyPolicy",
+        ],
+        r if *r == NAMESPACES => {
+            // Only the subresource changes them.
+            if let Some(finalizers) = old.pointer("/spec/finalizers") {
+                new["spec"]["finalizers"] = finalizers.clone();
+            }
+            return;
         }
-        r if *r == JOBS => &["/spec/selector"],
         _ => return,
     };
     for pointer in kept {
@@ -195,13 +246,6 @@ pub(crate) fn carry_over(resource: &Resource, old: &Value, new: &mut Value) {
         if new.pointer(pointer).is_none() && new["spec"].is_object() {
             new["spec"][key] = value.clone();
         }
-    }
-    if *resource == JOBS
-        && let Some(labels) = old.pointer("/spec/template/metadata/labels")
-        && new.pointer("/spec/template/metadata/labels").is_none()
-        && new["spec"]["template"].is_object()
-    {
-        new["spec"]["template"]["metadata"]["labels"] = labels.clone();
     }
 }
 
@@ -213,8 +257,6 @@ fn service(root: &mut Map<String, Value>) {
         return;
     }
     set(spec, "internalTrafficPolicy", || json!("Cluster"));
-    set(spec, "ipFamilies", || json!(["IPv4"]));
-    set(spec, "ipFamilyPolicy", || json!("SingleStack"));
     for port in items(spec, "ports") {
         set(port, "protocol", || json!("TCP"));
         if let Some(number) = port.get("port").cloned() {

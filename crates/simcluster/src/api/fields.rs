@@ -86,6 +86,7 @@ impl FieldWriter<'_> {
             }
         }
         if self.subresource == "status"
+            && self.def.custom.is_some()
             && let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut)
         {
             metadata.retain(|name, _value| compare::NEVER_OWNED.contains(&name.as_str()));

@@ -73,11 +73,12 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
     } else {
         changes_since(store, selection, revision).ok_or_else(|| expired(store, options))?
     };
-    let limit =
-        options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    // A list from whatever state is at hand comes whole.
+    let limit = options.limit.filter(|_limit| options.resource_version != "0");
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut items = Vec::new();
     let mut last = None;
-    let mut rest = 0_usize;
+    let (mut rest, mut more) = (0_usize, false);
     for (key, object) in state_at(store, &selection.resource, undone, after) {
         if !selection.namespace.is_empty() && key.0 != selection.namespace {
             if key.0 > selection.namespace {
@@ -85,6 +86,8 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
             }
             continue;
         }
+        // Whether what follows matches is only known when it is read.
+        more |= items.len() >= limit;
         if !selection.holds(&key.0, &object) {
             continue;
         }
@@ -96,9 +99,7 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
         }
     }
     let mut metadata = json!({"resourceVersion": revision.to_string()});
-    if rest > 0
-        && let Some((namespace, name)) = last
-    {
+    if more && let Some((namespace, name)) = last {
         metadata["continue"] = json!(encode(&Token { rv: revision, namespace, name }));
         if selection.labels.is_empty() && selection.fields.is_empty() {
             metadata["remainingItemCount"] = json!(rest);
@@ -124,7 +125,11 @@ fn start(
             ));
         }
         let token = decode(token).ok_or_else(|| {
-            ApiError::new(400, "BadRequest", "continue key is not valid: encoding is not known")
+            ApiError::new(
+                400,
+                "BadRequest",
+                "invalid continue token: continue key is not valid: encoding is not known",
+            )
         })?;
         let revision = if token.rv == 0 { now } else { token.rv };
         return Ok((revision.min(now), Bound::Excluded((token.namespace, token.name))));
@@ -153,7 +158,14 @@ fn start(
         return Ok((now, beginning));
     }
     let wanted: u64 = wanted.parse().map_err(|_error| {
-        ApiError::new(400, "BadRequest", format!("invalid resource version {wanted:?}"))
+        ApiError::new(
+            400,
+            "BadRequest",
+            format!(
+                "invalid resource version: resourceVersion: Invalid value: {wanted:?}: \
+                 strconv.ParseUint: parsing {wanted:?}: invalid syntax"
+            ),
+        )
     })?;
     let exact = match options.version_match.as_deref() {
         Some(rule) => rule == "Exact",
@@ -164,7 +176,7 @@ fn start(
         return Err(invalid_options(
             "resourceVersionMatch",
             "FieldValueForbidden",
-            "Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+            "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         ));
     }
     if wanted > now {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::defaults::TEMPLATE_GENERATION;
 use super::error::ApiError;
 use super::registry::ResourceDef;
 use super::table;
@@ -157,6 +158,10 @@ impl Shape {
         };
         let mut text = head.to_string().into_bytes();
         text.pop();
+        if self == Self::Metadata && items.is_empty() {
+            text.extend_from_slice(b",\"items\":null}");
+            return text;
+        }
         text.extend_from_slice(format!(",\"{key}\":[").as_bytes());
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
@@ -198,16 +203,23 @@ fn table_version(beta: bool) -> &'static str {
 }
 
 fn partial(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-        "metadata": object["metadata"],
-    })
+    let mut metadata = object["metadata"].clone();
+    // The annotation is made when a whole DaemonSet is shown.
+    if object["kind"] == "DaemonSet"
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(TEMPLATE_GENERATION);
+        if annotations.is_empty() {
+            metadata.as_object_mut().map(|metadata| metadata.remove("annotations"));
+        }
+    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 fn row(def: &ResourceDef, object: &Value, now: Timestamp, include: Include) -> Value {
     let mut row = json!({"cells": table::cells(def, object, now)});
     match include {
-        Include::Nothing => {}
+        Include::Nothing => row["object"] = Value::Null,
         Include::Metadata => row["object"] = partial(object),
         Include::Object => row["object"] = object.clone(),
     }

@@ -188,6 +188,18 @@ impl Query {
     /// # Errors
     /// `400` if it is not a number.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ApiError> {
+        self.parsed(key)
+    }
+
+    /// A parameter that may be a negative number.
+    ///
+    /// # Errors
+    /// `400` if it is not a number.
+    pub fn signed(&self, key: &str) -> Result<Option<i64>, ApiError> {
+        self.parsed(key)
+    }
+
+    fn parsed<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, ApiError> {
         self.get(key)
             .map(|text| {
                 text.parse().map_err(|_error| {
@@ -235,7 +247,10 @@ impl ListOptions {
         Ok(Self {
             label_selector: text("labelSelector"),
             field_selector: text("fieldSelector"),
-            limit: query.number("limit")?.filter(|limit| *limit > 0),
+            limit: query
+                .signed("limit")?
+                .and_then(|limit| u64::try_from(limit).ok())
+                .filter(|limit| *limit > 0),
             continue_token: query.get("continue").map(str::to_owned),
             resource_version: text("resourceVersion"),
             version_match: query.get("resourceVersionMatch").map(str::to_owned),

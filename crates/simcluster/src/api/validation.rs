@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::error::FieldError;
 use super::registry::ResourceDef;
-pub(crate) use kinds::object;
+pub(crate) use kinds::{object, status};
 pub(crate) use update::update;
 
 /// Checks the metadata of an object.

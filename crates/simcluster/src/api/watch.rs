@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::error::ApiError;
+use super::error::{ApiError, FieldError};
 use super::fault::{CallInfo, Faults};
 use super::list::{Selection, invalid_options};
 use super::negotiate::Shape;
@@ -93,20 +93,25 @@ impl Watcher {
         } else {
             options.resource_version.parse().map_err(|_error| {
                 ApiError::new(
-                    400,
-                    "BadRequest",
-                    format!("invalid resource version {:?}", options.resource_version),
+                    500,
+                    "",
+                    format!(
+                        "resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: invalid syntax",
+                        options.resource_version,
+                    ),
                 )
             })?
         };
         match (options.send_initial_events, options.version_match.as_deref()) {
             (Some(_), Some("NotOlderThan")) | (None, None) => {}
-            (Some(_), _) => {
-                return Err(invalid_options(
-                    "resourceVersionMatch",
-                    "FieldValueForbidden",
-                    "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                ));
+            (Some(_), other) => {
+                let field = "resourceVersionMatch";
+                let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                let mut errors = vec![FieldError::forbidden(field, why)];
+                if let Some(other) = other {
+                    errors.push(FieldError::unsupported(field, other, &["NotOlderThan"]));
+                }
+                return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors));
             }
             (None, Some(_)) => {
                 return Err(invalid_options(

@@ -6,7 +6,13 @@ use super::{object, pod, set};
 use crate::Resource;
 use crate::resource::{CRONJOBS, DAEMONSETS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS};
 
+/// Counts the changes of a DaemonSet's template.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 pub(super) fn apply(resource: &Resource, root: &mut Map<String, Value>) {
+    if *resource == JOBS {
+        labels_of_template(root);
+    }
     let Some(spec) = object(root, "spec") else { return };
     if *resource == CRONJOBS {
         cron_job(spec);
@@ -25,6 +31,7 @@ pub(super) fn apply(resource: &Resource, root: &mut Map<String, Value>) {
     } else if *resource == STATEFULSETS {
         set(spec, "replicas", || json!(1));
         set(spec, "revisionHistoryLimit", || json!(10));
+        set(spec, "serviceName", || json!(""));
         set(spec, "podManagementPolicy", || json!("OrderedReady"));
         set(
             spec,
@@ -36,6 +43,41 @@ pub(super) fn apply(resource: &Resource, root: &mut Map<String, Value>) {
         set(spec, "replicas", || json!(1));
     }
     template(spec);
+}
+
+/// A job without labels has those of its template.
+fn labels_of_template(root: &mut Map<String, Value>) {
+    let labels = root
+        .get("spec")
+        .and_then(|spec| spec.pointer("/template/metadata/labels"))
+        .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
+        .cloned();
+    if let (Some(labels), Some(metadata)) = (labels, object(root, "metadata")) {
+        set(metadata, "labels", || labels);
+    }
+}
+
+/// Begins to count the changes of a new DaemonSet's template.
+pub(crate) fn first_template(new: &mut Value) {
+    if new["metadata"].is_object() {
+        new["metadata"]["annotations"][TEMPLATE_GENERATION] = json!("1");
+    }
+}
+
+/// A DaemonSet that comes without the count of template changes counts as one with none.
+pub(crate) fn uncounted_template(new: &mut Value) {
+    if new["metadata"].is_object() && new["metadata"]["annotations"][TEMPLATE_GENERATION].is_null()
+    {
+        new["metadata"]["annotations"][TEMPLATE_GENERATION] = json!("0");
+    }
+}
+
+/// Counts a change of a DaemonSet's template; clients cannot.
+pub(crate) fn count_template(old: &Value, new: &mut Value) {
+    let was = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().unwrap_or_default();
+    let changed = old["spec"]["template"] != new["spec"]["template"];
+    let count = was.parse::<i64>().unwrap_or_default() + i64::from(changed);
+    new["metadata"]["annotations"][TEMPLATE_GENERATION] = json!(count.to_string());
 }
 
 fn template(spec: &mut Map<String, Value>) {
@@ -93,6 +135,10 @@ pub(super) fn job_selector(job: &mut Value) {
     if !job["spec"]["template"].is_object() {
         return;
     }
+    // A generated name is drawn on a copy, which shares nothing.
+    let shared = job["metadata"]["labels"].is_object()
+        && job["metadata"]["generateName"].is_null()
+        && job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"];
     let template = &mut job["spec"]["template"]["metadata"];
     if !template.is_object() {
         *template = json!({});
@@ -108,6 +154,10 @@ pub(super) fn job_selector(job: &mut Value) {
         ("batch.kubernetes.io/job-name", &name),
     ] {
         labels[key] = value.clone();
+    }
+    // The labels that the job took from its template are the template's.
+    if shared {
+        job["metadata"]["labels"] = job["spec"]["template"]["metadata"]["labels"].clone();
     }
     job["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
 }

@@ -132,6 +132,7 @@ static TYPES: &[Type] = &[
     ty("CephFSVolumeSource", &[row("secretRef", "LocalObjectReference")]),
     ty("CinderPersistentVolumeSource", &[row("secretRef", "SecretReference")]),
     ty("CinderVolumeSource", &[row("secretRef", "LocalObjectReference")]),
+    ty("ClusterRole", &[row("rules", "").inline()]),
     ty("ClusterRoleBinding", &[row("roleRef", "RoleRef").inline()]),
     atomic("ConfigMapKeySelector"),
     ty("Container", &[
@@ -291,6 +292,7 @@ static TYPES: &[Type] = &[
         row("resourceClaimStatuses", "").keyed(&["name"]).merge("name"),
     ]),
     ty("PodTemplateSpec", &[row("metadata", "ObjectMeta").inline(), row("spec", "PodSpec").inline()]),
+    ty("PriorityClass", &[row("value", "").inline()]),
     ty("RBDPersistentVolumeSource", &[row("secretRef", "SecretReference")]),
     ty("RBDVolumeSource", &[row("secretRef", "LocalObjectReference")]),
     ty("ReplicaSet", &[row("spec", "ReplicaSetSpec").inline(), row("status", "ReplicaSetStatus").inline()]),
@@ -306,6 +308,7 @@ static TYPES: &[Type] = &[
     ty("ResourceQuota", &[row("spec", "ResourceQuotaSpec").inline()]),
     ty("ResourceQuotaSpec", &[row("scopeSelector", "ScopeSelector")]),
     ty("ResourceRequirements", &[row("claims", "").keyed(&["name"])]),
+    ty("Role", &[row("rules", "").inline()]),
     ty("RoleBinding", &[row("roleRef", "RoleRef").inline()]),
     atomic("RoleRef"),
     ty("RuntimeClass", &[row("scheduling", "Scheduling")]),
@@ -323,6 +326,7 @@ static TYPES: &[Type] = &[
     ty("StatefulSet", &[row("spec", "StatefulSetSpec").inline(), row("status", "StatefulSetStatus").inline()]),
     ty("StatefulSetSpec", &[
         row("selector", "LabelSelector"),
+        row("serviceName", "").inline(),
         row("template", "PodTemplateSpec").inline(),
         row("updateStrategy", "").inline(),
     ]),

@@ -25,6 +25,9 @@ pub(super) const NEVER_OWNED: &[&str] = &[
 
 static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
+static NO_TEXT: LazyLock<Value> = LazyLock::new(|| Value::from(""));
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
+
 /// The difference between two states.
 #[derive(Debug, Default)]
 pub(super) struct Diff {
@@ -110,7 +113,12 @@ fn field(
     let step = topology.field(name);
     let fill = |side: Option<&Value>| step.inline && side.is_none_or(Value::is_null);
     let (filled_old, filled_new) = (other_exists && fill(old), other_exists && fill(new));
-    let empty = || if old.or(new).is_some_and(Value::is_array) { &Value::Null } else { &*EMPTY };
+    let empty = || match old.filter(|old| !old.is_null()).or(new) {
+        Some(Value::Array(_)) => &Value::Null,
+        Some(Value::Number(_)) => &*ZERO,
+        Some(Value::String(_)) => &*NO_TEXT,
+        _ => &*EMPTY,
+    };
     let (old, new) = (
         if filled_old { Some(empty()) } else { old },
         if filled_new { Some(empty()) } else { new },

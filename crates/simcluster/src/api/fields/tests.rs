@@ -433,7 +433,7 @@ fn each_subresource_is_a_manager_of_its_own() {
 }
 
 #[test]
-fn an_apply_of_the_status_ignores_the_rest() {
+fn an_apply_of_the_status_ignores_the_spec() {
     let mut story = Story::new(builtin("", "pods"));
     story.put("k", "", json!({"metadata": {"name": "p"}, "spec": {"nodeName": "a"}}));
     story.second += 1;
@@ -441,10 +441,13 @@ fn an_apply_of_the_status_ignores_the_rest() {
         "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"nodeName": "b"}, "status": {"phase": "Running"}});
     let object = apply(Some(story.object()), &config, story.writer("s", "status"), false).unwrap();
     assert_eq!(object["spec"], json!({"nodeName": "a"}));
-    assert_eq!(object["metadata"].get("labels"), None);
+    assert_eq!(object["metadata"]["labels"], json!({"a": "b"}));
     story.object = Some(object);
     story.check_owners(&[
-        ("s Apply/status", json!({"f:status": {"f:phase": {}}})),
+        (
+            "s Apply/status",
+            json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:phase": {}}}),
+        ),
         ("k Update", json!({"f:spec": {"f:nodeName": {}}})),
     ]);
     let mut main = config.clone();

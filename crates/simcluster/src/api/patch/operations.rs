@@ -13,7 +13,13 @@ pub(super) fn apply(document: &mut Value, operation: &Value) -> Option<()> {
         "add" => add(document, path, operation.get("value")?.clone()),
         "remove" => remove(document, path).map(drop),
         "replace" => {
-            *find_mut(document, path)? = operation.get("value")?.clone();
+            let value = operation.get("value")?.clone();
+            // The real server sets members of maps whether they are there or not.
+            if let Some((Value::Object(map), token)) = parent(document, path) {
+                map.insert(token, value);
+                return Some(());
+            }
+            *find_mut(document, path)? = value;
             Some(())
         }
         "test" => {

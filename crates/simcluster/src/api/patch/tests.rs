@@ -39,8 +39,9 @@ fn json_patch_operations() {
             {"op": "copy", "from": "/m~1n", "path": "/c"},
             {"op": "move", "from": "/c", "path": "/d"},
             {"op": "test", "path": "/d", "value": 2},
+            {"op": "replace", "path": "/new", "value": 3},
         ]),
-        Some(json!({"a": {"b": [9, 2, 3, 4]}, "m/n": 2, "d": 2})),
+        Some(json!({"a": {"b": [9, 2, 3, 4]}, "m/n": 2, "d": 2, "new": 3})),
     );
     check_json(
         object,
@@ -57,7 +58,8 @@ fn json_patch_failures() {
         json!({"op": "test", "path": "/t", "value": "y"}),
         json!({"op": "remove", "path": "/t"}),
         json!({"op": "remove", "path": "/a/1"}),
-        json!({"op": "replace", "path": "/t", "value": 1}),
+        json!({"op": "replace", "path": "/t/u", "value": 1}),
+        json!({"op": "replace", "path": "/a/1", "value": 1}),
         json!({"op": "add", "path": "/t/u", "value": 1}),
         json!({"op": "add", "path": "/a/3", "value": 1}),
         json!({"op": "add", "path": "/s/u", "value": 1}),

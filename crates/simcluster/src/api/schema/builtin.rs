@@ -206,6 +206,21 @@ fn first_mismatch(
     }
 }
 
+/// Optional flags that are not pointers in Go, so that false and absent are the same.
+const LEFT_OUT_WHEN_FALSE: [&str; 11] = [
+    "globalDefault",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "paused",
+    "publishNotReadyAddresses",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "unschedulable",
+];
+
 /// Removes optional lists and maps that are empty, below node `id`.
 pub(super) fn drop_empty(schema: &Structural, value: &mut Value, id: NodeId, depth: usize) {
     let Some(node) = schema.node(id).filter(|_| depth <= MAX_OBJECT_DEPTH) else { return };
@@ -222,6 +237,8 @@ pub(super) fn drop_empty(schema: &Structural, value: &mut Value, id: NodeId, dep
                     matches!(node.additional, Additional::Schema(_)) && node.properties.is_empty()
                 });
                 let empty = match member {
+                    Value::Bool(false) => LEFT_OUT_WHEN_FALSE.contains(&key.as_str()),
+                    Value::String(text) => text.is_empty() && key == "value",
                     Value::Array(items) => items.is_empty(),
                     Value::Object(below) => map && below.is_empty(),
                     _ => false,

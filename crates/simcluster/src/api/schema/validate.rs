@@ -71,6 +71,15 @@ impl Checker<'_> {
         }
         if let Some(wanted) = wrong_type(node, value) {
             errors.push(type_error(path, &wanted, found));
+            if node.kind == Some(Type::Integer) && value.is_number() {
+                errors.push(FieldError {
+                    field: "<nil>".to_owned(),
+                    reason: INVALID,
+                    message: format!(
+                        "Invalid value: \"\": Checked value must be of type integer (default format) in {path}"
+                    ),
+                });
+            }
         }
         let checks = node.checks.as_deref();
         if let Some(checks) = checks {

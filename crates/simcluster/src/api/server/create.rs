@@ -9,7 +9,7 @@ use super::call::Call;
 use super::identity::stamp;
 use crate::api::error::{ApiError, FieldError};
 use crate::api::{admission, defaults, fields, validation};
-use crate::resource::{NAMESPACES, NODES};
+use crate::resource::{DAEMONSETS, NAMESPACES, NODES};
 
 /// How often a generated name is drawn again when it is taken.
 const NAME_DRAWS: usize = 8;
@@ -55,8 +55,25 @@ impl ApiServer {
             metadata.remove(key);
         }
         metadata.remove("creationTimestamp");
+        if call.def.resource == DAEMONSETS {
+            defaults::first_template(&mut object);
+        }
+        // A generated name is not known yet when namespaces are labelled with their names.
+        let label = "kubernetes.io/metadata.name";
+        let late = call.def.resource == NAMESPACES
+            && !object["metadata"]["generateName"].is_null()
+            && metadata_of(&mut object)
+                .get_mut("labels")
+                .and_then(|labels| labels.as_object_mut())
+                .is_some_and(|labels| labels.remove(label).is_some());
+        if late && object["metadata"]["labels"] == json!({}) {
+            metadata_of(&mut object).remove("labels");
+        }
         if !tracked {
             fields::track_update(None, &mut object, call.field_writer());
+        }
+        if late {
+            object["metadata"]["labels"][label] = json!(name);
         }
         self.initialise(call, &mut object);
         admission::admit_create(self, call, &name, &mut object)?;

@@ -13,8 +13,8 @@ use super::request::DeleteOptions;
 use crate::Resource;
 use crate::api::error::{ApiError, FieldError};
 use crate::resource::{
-    NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCEQUOTAS, SERVICEACCOUNTS,
-    SERVICES,
+    JOBS, NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCEQUOTAS,
+    SERVICEACCOUNTS, SERVICES,
 };
 
 /// The finalizer of an object that waits for its dependents.
@@ -48,7 +48,12 @@ impl ApiServer {
         if *call.resource() == NAMESPACES {
             return self.delete_namespace(call, name, &old, options);
         }
-        let finalizers = finalizers_after(&old, options.propagation.as_deref());
+        // Clients that do not say what becomes of a job's pods leave them behind.
+        let propagation = options.propagation.as_deref().or_else(|| {
+            (*call.resource() == JOBS && !call.trusted && !holds_dependents(&old))
+                .then_some("Orphan")
+        });
+        let finalizers = finalizers_after(&old, propagation);
         let marked = !old["metadata"]["deletionTimestamp"].is_null();
         let was = old["metadata"]["deletionGracePeriodSeconds"].as_i64();
         // A second deletion that names no period leaves the first one's.
@@ -125,19 +130,32 @@ impl ApiServer {
                 trusted: call.trusted,
                 warnings: Vec::new(),
             };
+            // The answer shows the objects as they were found.
+            let Some(object) = self.load(&one, name) else { continue };
             match self.delete_object(&one, name, options) {
-                Ok(Deletion::Gone(object) | Deletion::Pending(object)) => {
-                    items.push((*object).clone());
+                Ok(_) => {
+                    let mut item = (*object).clone();
+                    // Lists of built-in kinds say what they are only once.
+                    if call.def.custom.is_none()
+                        && let Some(item) = item.as_object_mut()
+                    {
+                        item.retain(|key, _value| key != "apiVersion" && key != "kind");
+                    }
+                    items.push(item);
                 }
                 // Somebody else was faster.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
         }
+        let mut metadata = json!({"resourceVersion": self.store.revision().to_string()});
+        if call.def.custom.is_some() {
+            metadata["continue"] = json!("");
+        }
         Ok(Arc::new(json!({
             "apiVersion": call.def.api_version(),
             "kind": call.def.list_kind,
-            "metadata": {"resourceVersion": self.store.revision().to_string()},
+            "metadata": metadata,
             "items": items,
         })))
     }
@@ -262,6 +280,11 @@ fn current_finalizers(object: &Value) -> Vec<String> {
         .filter_map(Value::as_str)
         .map(str::to_owned)
         .collect()
+}
+
+/// Whether a finalizer says already what becomes of the object's dependents.
+fn holds_dependents(object: &Value) -> bool {
+    current_finalizers(object).iter().any(|name| name == FOREGROUND || name == ORPHAN)
 }
 
 /// The finalizers that hold the object after a deletion with this propagation.

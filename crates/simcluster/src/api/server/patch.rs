@@ -54,6 +54,10 @@ impl ApiServer {
                     ),
                 ));
             }
+            let mut config = config;
+            if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("resourceVersion");
+            }
             let applied = fields::apply(None, &config, call.field_writer(), call.force)?;
             return Ok((201, self.create_object(call, name, applied, true)?));
         };
@@ -156,6 +160,7 @@ fn configuration(call: &Call<'_>, name: &str, body: &Value) -> Result<Value, Api
         }
     }
     if call.subresource == "status"
+        && call.def.custom.is_some()
         && let Some(Value::Object(metadata)) = config.get_mut("metadata")
     {
         metadata.retain(|key, _value| {

@@ -10,7 +10,9 @@ use super::create::{metadata_of, wrong_name};
 use crate::api::error::{ApiError, FieldError};
 use crate::api::registry::ResourceDef;
 use crate::api::{admission, defaults, fields, validation};
-use crate::resource::{ENDPOINTS, EVENTS, EVENTS_V1, LEASES, SERVICES};
+use crate::resource::{
+    CRDS, DAEMONSETS, DEPLOYMENTS, ENDPOINTS, EVENTS, EVENTS_V1, LEASES, PRIORITYCLASSES, SERVICES,
+};
 
 /// Where the new object of a change comes from.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +59,19 @@ impl ApiServer {
             }
         }
         let Some(old) = self.load(call, name) else {
-            let named = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            if call.subresource.is_empty() && named.is_empty() && creates_on_update(&call.def) {
-                return Ok((201, self.create_object(call, name, object, false)?));
+            if call.subresource.is_empty() && creates_on_update(&call.def) {
+                if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty())
+                {
+                    return Err(other_uid(call, name, uid, ""));
+                }
+                let version = metadata_of(&mut object).remove("resourceVersion");
+                let mut created = self.create_object(call, name, object, false)?;
+                // A dry run shows the version that was sent.
+                if let Some(version) = version.filter(|_version| call.dry_run) {
+                    metadata_of(Arc::make_mut(&mut created))
+                        .insert("resourceVersion".to_owned(), version);
+                }
+                return Ok((201, created));
             }
             return Err(ApiError::not_found(call.resource(), name));
         };
@@ -86,13 +98,16 @@ impl ApiServer {
         defaults::times(&call.def.resource, &mut new);
         let fixed = carry_metadata(old, &mut new);
         if call.subresource == "status" {
-            keep_only_status(old, &mut new);
+            keep_only_status(&call.def, old, &mut new);
         } else {
             if call.def.status {
                 restore(&mut new, old, "status");
             }
             defaults::apply(&call.def.resource, &mut new);
-            defaults::carry_over(&call.def.resource, old, &mut new);
+        }
+        let main = call.subresource.is_empty();
+        if call.def.resource == DAEMONSETS && main {
+            defaults::uncounted_template(&mut new);
         }
         if fixed.is_empty() && same(old, &new, true) {
             return Ok(Arc::clone(old));
@@ -103,17 +118,27 @@ impl ApiServer {
         }
         if !matches!(source, Source::Apply) {
             fields::track_update(Some(old), &mut new, call.field_writer());
+            // What the server puts back has no owner.
+            if main {
+                defaults::carry_over(&call.def.resource, old, &mut new);
+            }
             if fixed.is_empty() && same(old, &new, false) {
                 return Ok(Arc::clone(old));
             }
         }
+        if call.def.resource == DAEMONSETS && main {
+            defaults::count_template(old, &mut new);
+        }
         let mut errors = Vec::new();
-        if call.subresource != "status" {
+        if call.subresource != "status" || !resets_metadata(&call.def) {
             // The rules for all objects and those of the kind both ask what may change.
             errors = fixed;
             errors.extend(validation::metadata_update(old, &new));
             errors.extend(errors.clone());
             errors.extend(validation::metadata(&call.def, &new));
+        }
+        if call.subresource == "status" {
+            errors.extend(validation::status(&call.def, &new));
         }
         if call.subresource.is_empty() {
             errors.extend(validation::object(&call.def, &new));
@@ -173,26 +198,7 @@ fn check_preconditions(
         && was["uid"] != uid
         && matches!(source, Source::Put)
     {
-        let resource = call.resource();
-        let mut place = String::from("/registry/");
-        if call.def.custom.is_some() {
-            place.push_str(&resource.group);
-            place.push('/');
-        }
-        place.push_str(&resource.plural);
-        for part in [call.namespace, name].into_iter().filter(|part| !part.is_empty()) {
-            place.push('/');
-            place.push_str(part);
-        }
-        return Err(ApiError::conflict_on(
-            resource,
-            name,
-            &format!(
-                "StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: \
-                 Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                was["uid"].as_str().unwrap_or_default()
-            ),
-        ));
+        return Err(other_uid(call, name, uid, was["uid"].as_str().unwrap_or_default()));
     }
     match is["resourceVersion"].as_str().unwrap_or_default() {
         "" | "0" => {
@@ -213,6 +219,29 @@ fn check_preconditions(
         version if was["resourceVersion"] == version => Ok(()),
         _ => Err(ApiError::conflict(call.resource(), name)),
     }
+}
+
+/// `409` for an object that is meant to have another uid than the stored one.
+fn other_uid(call: &Call<'_>, name: &str, wanted: &str, stored: &str) -> ApiError {
+    let resource = call.resource();
+    let mut place = String::from("/registry/");
+    if call.def.custom.is_some() {
+        place.push_str(&resource.group);
+        place.push('/');
+    }
+    place.push_str(&resource.plural);
+    for part in [call.namespace, name].into_iter().filter(|part| !part.is_empty()) {
+        place.push('/');
+        place.push_str(part);
+    }
+    ApiError::conflict_on(
+        resource,
+        name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {stored}"
+        ),
+    )
 }
 
 /// Sets the metadata that only the server may change to what is stored; says what the client tried.
@@ -251,7 +280,36 @@ fn carry_metadata(old: &Value, new: &mut Value) -> Vec<FieldError> {
 }
 
 /// Undoes every change but those of the status and the managed fields.
-fn keep_only_status(old: &Value, new: &mut Value) {
+fn keep_only_status(def: &ResourceDef, old: &Value, new: &mut Value) {
+    if resets_metadata(def) {
+        keep_metadata(old, new);
+    } else if def.resource == DEPLOYMENTS {
+        let labels = old["metadata"]["labels"].clone();
+        let metadata = metadata_of(new);
+        metadata.remove("labels");
+        if !labels.is_null() {
+            metadata.insert("labels".to_owned(), labels);
+        }
+    }
+    let keys: Vec<String> = [old, &*new]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(Map::keys)
+        .filter(|key| *key != "metadata" && *key != "status")
+        .cloned()
+        .collect();
+    for key in keys {
+        restore(new, old, &key);
+    }
+}
+
+/// Whether a write of the status leaves the metadata alone; most built-in kinds let it through.
+fn resets_metadata(def: &ResourceDef) -> bool {
+    def.custom.is_some() || def.resource == CRDS
+}
+
+/// Undoes every change of the metadata but that of the managed fields.
+fn keep_metadata(old: &Value, new: &mut Value) {
     let managed = metadata_of(new).remove("managedFields");
     if !same_map(&old["metadata"], &new["metadata"], &["managedFields"]) {
         new["metadata"] = old["metadata"].clone();
@@ -264,16 +322,6 @@ fn keep_only_status(old: &Value, new: &mut Value) {
         None => {
             metadata.remove("managedFields");
         }
-    }
-    let keys: Vec<String> = [old, &*new]
-        .into_iter()
-        .filter_map(Value::as_object)
-        .flat_map(Map::keys)
-        .filter(|key| *key != "metadata" && *key != "status")
-        .cloned()
-        .collect();
-    for key in keys {
-        restore(new, old, &key);
     }
 }
 
@@ -329,6 +377,16 @@ fn same(old: &Value, new: &Value, unsent: bool) -> bool {
 /// Whether anything changed that counts as a new generation.
 fn differs(def: &ResourceDef, old: &Value, new: &Value) -> bool {
     let without: &[&str] = if def.status { &["metadata", "status"] } else { &["metadata"] };
+    // A class's value cannot change, and its other fields do not count.
+    if def.resource == PRIORITYCLASSES {
+        return false;
+    }
+    // Deployments count changed annotations too.
+    if def.resource == DEPLOYMENTS
+        && old["metadata"]["annotations"] != new["metadata"]["annotations"]
+    {
+        return true;
+    }
     !same_map(old, new, without)
 }
 

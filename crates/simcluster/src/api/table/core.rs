@@ -30,10 +30,8 @@ pub(super) const SECRET: Printer = Printer {
     cells: |row| vec![row.name(), json!(row.text("/type")), json!(row.members("/data")), row.age()],
 };
 
-pub(super) const SERVICE_ACCOUNT: Printer = Printer {
-    columns: &[NAME, ("Secrets", "string", 0), AGE],
-    cells: |row| vec![row.name(), json!(row.list("/secrets").len()), row.age()],
-};
+pub(super) const SERVICE_ACCOUNT: Printer =
+    Printer { columns: &[NAME, AGE], cells: |row| vec![row.name(), row.age()] };
 
 pub(super) const RUNTIME_CLASS: Printer = Printer {
     columns: &[NAME, ("Handler", "string", 0), AGE],

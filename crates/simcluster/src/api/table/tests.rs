@@ -358,7 +358,7 @@ fn built_in_kinds_have_the_columns_of_the_api_server() {
         ("", "namespaces", json!({"status": {"phase": "Active"}}), "x Active 5m"),
         ("", "configmaps", json!({"data": {"a": ""}, "binaryData": {"b": ""}}), "x 2 5m"),
         ("", "secrets", json!({"type": "Opaque", "data": {"a": ""}}), "x Opaque 1 5m"),
-        ("", "serviceaccounts", json!({}), "x 0 5m"),
+        ("", "serviceaccounts", json!({}), "x 5m"),
         ("", "endpoints", json!({}), "x 5m"),
         (
             "apps",

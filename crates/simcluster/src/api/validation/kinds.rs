@@ -6,7 +6,8 @@ use super::names;
 use crate::api::error::FieldError;
 use crate::api::registry::ResourceDef;
 use crate::resource::{
-    DAEMONSETS, DEPLOYMENTS, JOBS, PODS, REPLICASETS, RUNTIMECLASSES, SERVICES, STATEFULSETS,
+    DAEMONSETS, DEPLOYMENTS, JOBS, LEASES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS, RUNTIMECLASSES,
+    SERVICES, STATEFULSETS,
 };
 use crate::selector;
 
@@ -21,6 +22,18 @@ pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         r if *r == JOBS => {
             pod_spec(&value["spec"]["template"]["spec"], "spec.template.spec", &mut errors);
         }
+        r if *r == LEASES => {
+            if let Some(seconds) = value["spec"]["leaseDurationSeconds"].as_i64()
+                && seconds <= 0
+            {
+                errors.push(FieldError::invalid(
+                    "spec.leaseDurationSeconds",
+                    &Value::from(seconds),
+                    "must be greater than 0",
+                ));
+            }
+        }
+        r if *r == PODDISRUPTIONBUDGETS => disruption_budget(&value["spec"], &mut errors),
         r if *r == SERVICES => service(&value["spec"], &mut errors),
         r if *r == RUNTIMECLASSES => {
             let handler = &value["handler"];
@@ -34,6 +47,44 @@ pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         _ => {}
     }
     errors
+}
+
+/// Checks the status of an object of a built-in kind.
+pub(crate) fn status(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if def.resource != PODDISRUPTIONBUDGETS {
+        return errors;
+    }
+    let conditions = value["status"]["conditions"].as_array();
+    for (index, condition) in conditions.into_iter().flatten().enumerate() {
+        for key in ["type", "status", "lastTransitionTime", "reason"] {
+            if condition[key].as_str().is_none_or(str::is_empty) {
+                let field = format!("status.conditions[{index}].{key}");
+                errors.push(FieldError::required(field, ""));
+            }
+        }
+    }
+    errors
+}
+
+fn disruption_budget(spec: &Value, errors: &mut Vec<FieldError>) {
+    let (min, max) = (&spec["minAvailable"], &spec["maxUnavailable"]);
+    if !min.is_null() && !max.is_null() {
+        // The real message shows the internal struct.
+        let message = format!(
+            "Invalid value: {{\"MinAvailable\":{min},\"Selector\":{},\"MaxUnavailable\":{max},\
+             \"UnhealthyPodEvictionPolicy\":{}}}: minAvailable and maxUnavailable cannot be both set",
+            spec["selector"], spec["unhealthyPodEvictionPolicy"],
+        );
+        let reason = "FieldValueInvalid";
+        errors.push(FieldError { field: "spec".to_owned(), reason, message });
+    }
+    for (field, number) in [("spec.minAvailable", min), ("spec.maxUnavailable", max)] {
+        if number.as_i64().is_some_and(|number| number < 0) {
+            let why = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(field, number, why));
+        }
+    }
 }
 
 fn workload(value: &Value, errors: &mut Vec<FieldError>) {
@@ -53,6 +104,13 @@ fn workload(value: &Value, errors: &mut Vec<FieldError>) {
             "spec.template.metadata.labels",
             labels,
             "`selector` does not match template `labels`",
+        ));
+    }
+    let strategy = &spec["strategy"];
+    if strategy["type"] == "Recreate" && !strategy["rollingUpdate"].is_null() {
+        errors.push(FieldError::forbidden(
+            "spec.strategy.rollingUpdate",
+            "may not be specified when strategy `type` is 'Recreate'",
         ));
     }
     pod_spec(&spec["template"]["spec"], "spec.template.spec", errors);

@@ -5,9 +5,20 @@ use serde_json::{Value, json};
 use crate::api::error::FieldError;
 use crate::api::server::Call;
 use crate::resource::{
-    CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, JOBS, PODS, REPLICASETS, RUNTIMECLASSES, SECRETS,
-    STATEFULSETS,
+    CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, JOBS, PODS, PRIORITYCLASSES, REPLICASETS, RUNTIMECLASSES,
+    SECRETS, SERVICES, STATEFULSETS,
 };
+
+/// What may change in the spec of a StatefulSet.
+const STATEFUL_SET_OPEN: [&str; 7] = [
+    "minReadySeconds",
+    "ordinals",
+    "persistentVolumeClaimRetentionPolicy",
+    "replicas",
+    "revisionHistoryLimit",
+    "template",
+    "updateStrategy",
+];
 
 /// Checks a change of an object of a built-in kind.
 pub(crate) fn update(call: &Call<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
@@ -22,9 +33,10 @@ pub(crate) fn update(call: &Call<'_>, old: &Value, new: &Value) -> Vec<FieldErro
     };
     match call.resource() {
         r if *r == RUNTIMECLASSES => fixed("/handler"),
-        r if [DEPLOYMENTS, DAEMONSETS, REPLICASETS, STATEFULSETS, JOBS].contains(r) => {
+        r if [DEPLOYMENTS, DAEMONSETS, REPLICASETS, JOBS].contains(r) => {
             fixed("/spec/selector");
             if *r == JOBS {
+                fixed("/spec/completions");
                 fixed("/spec/template");
             }
         }
@@ -38,8 +50,42 @@ pub(crate) fn update(call: &Call<'_>, old: &Value, new: &Value) -> Vec<FieldErro
                 }
             }
         }
+        r if *r == STATEFULSETS => {
+            let fixed = |spec: &Value| {
+                let mut spec = spec.as_object().cloned().unwrap_or_default();
+                spec.retain(|key, _value| !STATEFUL_SET_OPEN.contains(&key.as_str()));
+                spec
+            };
+            if fixed(&old["spec"]) != fixed(&new["spec"]) {
+                errors.push(FieldError::forbidden(
+                    "spec",
+                    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                     'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                     'minReadySeconds' are forbidden",
+                ));
+            }
+        }
+        r if *r == SERVICES => {
+            let address = |object: &Value| {
+                object["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned()
+            };
+            let (was, is) = (address(old), address(new));
+            if !was.is_empty() && was != is && new["spec"]["type"] != "ExternalName" {
+                let shown = json!([is]);
+                let why = "may not change once set";
+                errors.push(FieldError::invalid("spec.clusterIPs[0]", &shown, why));
+            }
+        }
+        r if *r == PRIORITYCLASSES && old["value"] != new["value"] => {
+            errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+        }
         r if r.group == "rbac.authorization.k8s.io" && old["roleRef"] != new["roleRef"] => {
-            errors.push(FieldError::invalid("roleRef", &new["roleRef"], "cannot change roleRef"));
+            // The real message shows the internal struct.
+            let reference = &new["roleRef"];
+            let shown = json!({
+                "APIGroup": reference["apiGroup"], "Kind": reference["kind"], "Name": reference["name"],
+            });
+            errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
         }
         r if *r == PODS && !pod_change_allowed(call, &old["spec"], &new["spec"]) => {
             errors.push(FieldError::forbidden(

@@ -3,6 +3,9 @@
 //! Requests name what only the server knows by placeholders (`$RV:name`, `$UID:name`), which the runner
 //! fills in with what that server answered last.
 
+mod kinds;
+mod reads;
+
 use serde_json::{Value, json};
 
 /// One request.
@@ -12,6 +15,7 @@ pub(crate) struct Request {
     /// Path and query; `$NS` stands for the sequence's namespace, `$ID` for its number.
     pub(crate) path: String,
     pub(crate) content_type: &'static str,
+    pub(crate) accept: &'static str,
     pub(crate) body: Value,
 }
 
@@ -59,29 +63,34 @@ const MANAGERS: [&str; 3] = ["alpha", "beta", "gamma"];
 const NAMES: [&str; 2] = ["one", "two"];
 
 fn request(method: &'static str, path: String, content_type: &'static str, body: Value) -> Request {
-    Request { method, path, content_type, body }
+    Request { method, path, content_type, accept: PLAIN, body }
 }
 
 /// The sequence of a seed: what happens to a few objects of one kind.
 pub(crate) fn sequence(seed: u64) -> Vec<Request> {
     let mut dice = Dice::new(seed);
     let length = 10 + dice.roll(6);
-    let kind = seed % 4;
     (0..length)
-        .map(|step| match kind {
+        .map(|step| match seed % 8 {
             0 => config_map(&mut dice, step),
             1 | 2 => widget(&mut dice, step),
-            _ => pod(&mut dice, step),
+            3 => pod(&mut dice, step),
+            4 | 5 => kinds::step(&mut dice, seed / 8 * 2 + seed % 2, step),
+            6 => reads::step(&mut dice, seed / 8, step),
+            _ => kinds::step(&mut dice, seed / 8 + 7, step),
         })
         .collect()
 }
 
 /// The collection whose events are compared at the end of the sequence.
 pub(crate) fn watched(seed: u64) -> &'static str {
-    match seed % 4 {
+    match seed % 8 {
         0 => CONFIG_MAPS,
         1 | 2 => WIDGETS,
-        _ => PODS,
+        3 => PODS,
+        4 | 5 => kinds::collection(seed / 8 * 2 + seed % 2),
+        6 => reads::collection(seed / 8),
+        _ => kinds::collection(seed / 8 + 7),
     }
 }
 
@@ -155,7 +164,24 @@ fn read(dice: &mut Dice, collection: &str, name: &str) -> Request {
 }
 
 fn json_patch(dice: &mut Dice, value_path: &str, value: &Value) -> Value {
-    match dice.roll(9) {
+    match dice.roll(14) {
+        9 => json!([{"op": "move", "from": value_path, "path": "/metadata/labels/moved"}]),
+        10 => json!([{"op": "copy", "from": "/metadata/name", "path": value_path}]),
+        11 => json!([{"op": "replace", "path": "/metadata/labels/none", "value": "v"}]),
+        12 => dice
+            .pick(&[
+                &json!([]),
+                &json!({}),
+                &json!([{"op": "add", "path": "/none/below", "value": 1}]),
+                &json!([{"op": "sing", "path": "/metadata/labels"}]),
+                &json!([{"op": "add", "path": "metadata", "value": {}}]),
+                &json!([{"op": "add", "path": "/metadata/finalizers/0", "value": "a.example.com/b"}]),
+                &json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "a.example.com/c"}]),
+                &json!([{"op": "remove", "path": "/metadata/finalizers/0"}]),
+                &json!([{"op": "test", "path": "/metadata/labels/l", "value": "x"}]),
+                &json!([{"op": "replace", "path": "", "value": {}}]),
+            ])
+            .clone(),
         0 => {
             json!([{"op": "test", "path": "/metadata/finalizers", "value": null}, {"op": "add", "path": "/metadata/finalizers", "value": ["conformance.example.com/hold"]}])
         }
