@@ -172,7 +172,18 @@ fn remove_objects(view: &View<'_>, out: &mut Steps) {
         );
     }
     let kata_nodes_left = view.snapshot.kata_nodes.known().is_none_or(|list| !list.is_empty());
-    if gone && view.nodes.is_empty() && !kata_nodes_left && !master_targeted(view) {
+    if !gone || !view.nodes.is_empty() || kata_nodes_left {
+        return;
+    }
+    if master_targeted(view) {
+        let pool = ObjectRef::named(Kind::MachineConfigPool, names::MASTER_POOL);
+        let message = format!(
+            "the Machine Config Operator to render the pool {} without {}",
+            names::MASTER_POOL,
+            names::EXTENSION
+        );
+        out.wait(Waiting::Render, pool, message);
+    } else {
         out.steps.push(remove_finalizers(view.config, "nothing is left"));
     }
 }

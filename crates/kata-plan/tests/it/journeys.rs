@@ -500,3 +500,27 @@ fn the_pool_stays_until_its_own_status_counts_no_node() {
     world.settle();
     assert_nothing_left(&world);
 }
+
+#[test]
+fn a_compact_cluster_waits_with_a_reason_until_the_pool_master_is_rendered_without_kata() {
+    let mut world = World::compact(3);
+    world.config(&json!({}));
+    world.settle();
+    let pool = world.get(Kind::MachineConfigPool, "master").unwrap();
+    let stale = pool["spec"]["configuration"].clone();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    while !world.observe().kata_nodes.known().is_none_or(Vec::is_empty) {
+        world.pass();
+        world.tick();
+    }
+    // The nodes are clear; only the pool would still bring Kata back.
+    world.edit(Kind::MachineConfigPool, "master", &json!({"spec": {"configuration": stale}}));
+    let decision = decide(&world.observe());
+    assert!(decision.plan.steps.is_empty(), "{:#?}", decision.plan.steps);
+    let waits: Vec<String> =
+        decision.report.waiting_on.iter().map(|waiting| waiting.message.clone()).collect();
+    assert_eq!(
+        waits,
+        ["the Machine Config Operator to render the pool master without sandboxed-containers"]
+    );
+}
