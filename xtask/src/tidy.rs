@@ -12,12 +12,13 @@ use crate::{codegen, command, output};
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
-const EDGES: [(&str, Option<&[&str]>); 6] = [
+const EDGES: [(&str, Option<&[&str]>); 7] = [
     ("kata-api", Some(&[])),
     ("kata-plan", Some(&["kata-api"])),
     ("kata-operator", Some(&["kata-api", "kata-plan"])),
     ("simcluster", Some(&["kata-api"])),
     ("kata-sim", Some(&["kata-api", "kata-plan", "kata-operator", "simcluster"])),
+    ("kata-assure", Some(&["kata-api", "kata-plan", "kata-operator", "simcluster", "kata-sim"])),
     ("xtask", None),
 ];
 
