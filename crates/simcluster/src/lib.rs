@@ -19,6 +19,7 @@
 //! | [`node`] | kubelets, and the controller that watches over them |
 //! | [`workload`], [`controllers`] | scheduler, workloads, garbage collection, namespaces |
 //! | [`mco`] | the Machine Config Operator |
+//! | [`openshift`] | other kinds of OpenShift, which are stored only |
 //! | [`topology`] | whole clusters, built and changed |
 //! | [`cluster`], [`http`], [`service`], [`clock`] | the shell: sockets, locks and time |
 //!
@@ -31,6 +32,7 @@ pub mod controllers;
 pub mod http;
 pub mod mco;
 pub mod node;
+pub mod openshift;
 pub mod quantity;
 pub mod recorder;
 pub mod resource;

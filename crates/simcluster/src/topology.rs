@@ -14,6 +14,7 @@ use crate::api::server::{DeleteOptions, Writer};
 use crate::mco;
 use crate::node::kubelet::Kubelets;
 use crate::node::lifecycle::NodeLifecycle;
+use crate::openshift;
 use crate::resource::{LEASES, NODES};
 use crate::simulation::Simulation;
 use crate::workload::daemonset::DaemonSets;
@@ -86,6 +87,7 @@ pub fn build(layout: &Layout, now: Timestamp) -> Result<Simulation, ApiError> {
     simulation.world.platform = layout.platform;
     add_controllers(&mut simulation);
     if layout.platform == Platform::OpenShift {
+        openshift::install(&mut simulation)?;
         mco::install(&mut simulation, layout.timing)?;
         // Nodes boot from what their pool has rendered.
         simulation.advance(RENDERED);

@@ -164,7 +164,7 @@ fn object(
     }
     let verb = target.verb(request.method(), query)?;
     let user = User::of(request.headers());
-    authorize(sim, &user, target, verb)?;
+    authorize(sim, &user, target, verb, query)?;
     if let Some(kind) = discovery::review_kind(&target.group, &target.version, &target.plural) {
         return reviews(sim, request, kind, target, &user);
     }
@@ -232,7 +232,26 @@ fn call_info(target: &Target, verb: &'static str, query: &Query, request: &Reque
     }
 }
 
-fn authorize(sim: &Simulation, user: &User, target: &Target, verb: &str) -> Result<(), ApiError> {
+/// The one name that a list or watch selects: rules with `resourceNames` go by it.
+fn selected_name<'a>(query: &'a Query, verb: &str) -> Option<&'a str> {
+    let selector = query.get("fieldSelector")?;
+    let equal = |part: &'a str| part.strip_prefix("metadata.name=");
+    let name = selector.split(',').find_map(equal)?;
+    matches!(verb, "list" | "watch" | "deletecollection").then(|| name.trim_start_matches('='))
+}
+
+fn authorize(
+    sim: &Simulation,
+    user: &User,
+    target: &Target,
+    verb: &str,
+    query: &Query,
+) -> Result<(), ApiError> {
+    let name = if target.name.is_empty() {
+        selected_name(query, verb).unwrap_or_default()
+    } else {
+        &target.name
+    };
     let mut resource = target.plural.clone();
     if !target.subresource.is_empty() {
         resource = format!("{resource}/{}", target.subresource);
@@ -242,7 +261,7 @@ fn authorize(sim: &Simulation, user: &User, target: &Target, verb: &str) -> Resu
         group: target.group.clone(),
         resource,
         namespace: target.namespace.clone(),
-        name: target.name.clone(),
+        name: name.to_owned(),
     };
     // Everybody may ask about themselves.
     let about_self = target.plural.starts_with("selfsubject");
@@ -250,12 +269,12 @@ fn authorize(sim: &Simulation, user: &User, target: &Target, verb: &str) -> Resu
         return Ok(());
     }
     let resource = Resource::dynamic(target.group.clone(), target.plural.clone());
-    let what = if target.name.is_empty() {
+    let what = if name.is_empty() {
         format!("{resource} is forbidden")
     } else {
-        format!("{resource} {:?} is forbidden", target.name)
+        format!("{resource} {name:?} is forbidden")
     };
-    let details = ApiError::object_details(&target.name, &target.group, &target.plural);
+    let details = ApiError::object_details(name, &target.group, &target.plural);
     Err(ApiError::new(403, "Forbidden", format!("{what}: {}", access.refusal(user)))
         .with_details(details))
 }

@@ -227,6 +227,40 @@ fn impersonated_users_need_rules() {
     assert_eq!(server.post(uri, &review("joe")).1["status"]["allowed"], false);
 }
 
+/// A rule that names objects lets its subjects list and watch these objects, by a selector of the name.
+#[test]
+fn a_rule_with_names_covers_lists_of_that_name_only() {
+    let mut server = Server::new();
+    server.config_map("default", "mine");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "one"},
+        "rules": [{
+            "apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"],
+            "resourceNames": ["mine"],
+        }],
+    });
+    assert_eq!(server.post(&format!("{rbac}/roles"), &role).0, 201);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "one"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "one"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    });
+    assert_eq!(server.post(&format!("{rbac}/rolebindings"), &binding).0, 201);
+    let jane = [("impersonate-user", "jane")];
+    let list = "/api/v1/namespaces/default/configmaps";
+    let (code, found) = server.get(&format!("{list}?fieldSelector=metadata.name%3Dmine"), &jane);
+    assert_eq!((code, &found["items"][0]["metadata"]["name"]), (200, &json!("mine")));
+    assert_eq!(server.get(list, &jane).0, 403);
+    let (code, status) = server.get(&format!("{list}?fieldSelector=metadata.name%3Dtheirs"), &jane);
+    assert_eq!(code, 403);
+    let message = status["message"].as_str().unwrap();
+    assert!(message.starts_with("configmaps \"theirs\" is forbidden: "), "{message}");
+    let not_mine = format!("{list}?fieldSelector=metadata.name!%3Dmine");
+    assert_eq!(server.get(&not_mine, &jane).0, 403);
+}
+
 #[test]
 fn tokens_stand_for_their_service_accounts() {
     let mut server = Server::new();

@@ -709,3 +709,33 @@ fn faults_are_named_as_the_command_line_names_them() {
         assert!(text.parse::<NodeFault>().is_err(), "{text}");
     }
 }
+
+/// What OpenShift serves besides the Machine Config Operator's kinds can be stored.
+#[test]
+fn an_openshift_cluster_stores_security_context_constraints() {
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    let build = |platform| {
+        let layout = Layout { platform, control_plane: 1, workers: 0, ..Layout::default() };
+        topology::build(&layout, now).unwrap()
+    };
+    let resource = Resource::new("security.openshift.io", "securitycontextconstraints");
+    assert!(build(Platform::Kubernetes).api.registry.get(&resource).is_none());
+    let mut sim = build(Platform::OpenShift);
+    let writer = Writer { manager: "test", now };
+    let mut constraints = json!({
+        "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
+        "metadata": {"name": "c"},
+        "allowHostDirVolumePlugin": true, "allowHostIPC": false, "allowHostNetwork": false,
+        "allowHostPID": false, "allowHostPorts": false, "allowPrivilegedContainer": false,
+        "allowedCapabilities": null, "defaultAddCapabilities": null, "priority": null,
+        "readOnlyRootFilesystem": false, "requiredDropCapabilities": ["ALL"],
+        "volumes": ["hostPath"], "users": ["system:serviceaccount:ns:a"],
+    });
+    sim.api.create(writer, &resource, "", constraints.clone()).unwrap();
+    let stored = sim.api.get(&resource, "", "c").unwrap();
+    assert_eq!(stored["users"], json!(["system:serviceaccount:ns:a"]));
+    constraints["metadata"]["name"] = json!("d");
+    constraints.as_object_mut().unwrap().remove("volumes");
+    let error = sim.api.create(writer, &resource, "", constraints).unwrap_err();
+    assert!(error.message.contains("volumes: Required value"), "{}", error.message);
+}
