@@ -2,6 +2,7 @@
 //!
 //! No product logic, and no knowledge that the crates do not publish themselves.
 
+mod assure;
 mod ci;
 mod codegen;
 mod tidy;
@@ -21,7 +22,8 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Task {
-    /// Check the house rules: dependency edges, file sizes, module docs, lints, generated files
+    /// Check the house rules: dependency edges, file sizes, module docs, lints, generated files,
+    /// seeded bugs that fit the code
     Tidy,
     /// Write the generated files under deploy/
     Codegen {
@@ -29,6 +31,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Break the operator in every way of the catalogue, and see that a test notices
+    Assure(assure::Options),
     /// Run all that CI runs: format, lints, tidy, tests
     Ci {
         /// Leave the tests out, because they have just run
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let problems = match Args::parse().task {
         Task::Tidy => tidy::check(&root),
         Task::Codegen { check } => codegen::run(&root, check),
+        Task::Assure(options) => assure::run(&root, &options),
         Task::Ci { skip_tests } => ci::run(&root, skip_tests),
     };
     if problems.is_empty() {

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::assure::catalogue;
 use crate::{codegen, command, output};
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
@@ -50,6 +51,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         Err(error) => problems.push(error),
     }
     problems.extend(forbidden(root));
+    problems.extend(catalogue::check(root));
     problems.extend(codegen::run(root, true));
     problems
 }
