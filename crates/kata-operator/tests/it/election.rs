@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kata_operator::lease::Timing;
 use kata_operator::settings::{Election, Platform};
 use kata_operator::{RunError, Settings, run};
@@ -22,13 +23,18 @@ struct Operator {
 }
 
 fn start(cluster: &Cluster, identity: &str, seed: u64) -> Operator {
+    start_at(cluster, identity, seed, lab::epoch())
+}
+
+/// Starts an operator whose clock shows `now`.
+fn start_at(cluster: &Cluster, identity: &str, seed: u64, now: Timestamp) -> Operator {
     let kube = kube::Client::new(cluster.client_service(), "default");
     let settings = Settings {
         namespace: "default".to_owned(),
         platform: Platform::Kubernetes,
         election: Some(Election { identity: identity.to_owned(), timing: Timing::default() }),
         seed,
-        ..Settings::simulated(lab::epoch())
+        ..Settings::simulated(now)
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async move {
@@ -113,4 +119,40 @@ async fn a_leader_that_finds_another_in_the_lease_ends() {
     let ended = first.task.await.unwrap();
     assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
     assert_eq!(holder(&cluster), "thief");
+}
+
+/// The clocks of two machines may be hours apart: whose is right does not matter.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_clock_takes_no_lease_from_anybody() {
+    for hours in [-3, 3] {
+        let cluster = lab::bare();
+        let first = start(&cluster, "one", 1);
+        assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+        let wrong = lab::epoch().checked_add(SignedDuration::from_hours(hours)).unwrap();
+        let second = start_at(&cluster, "two", 2, wrong);
+        for _ in 0..1_000 {
+            lab::pass(Duration::from_secs(1)).await;
+            assert_eq!(holder(&cluster), "one", "{hours} h");
+        }
+        first.task.abort();
+        second.task.abort();
+    }
+}
+
+/// Others count from when they see a renewal, which may be as soon as it is sent.
+#[tokio::test(start_paused = true)]
+async fn a_leader_counts_from_when_it_sent_its_renewal() {
+    let cluster = lab::bare();
+    let slow = Match { verb: "create".to_owned(), ..Match::default() };
+    let rule = Rule::once(slow, Fault::Delay { millis: 8_000 });
+    cluster.with(|sim, _| sim.frontend.faults.add(rule));
+    let begun = Instant::now();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(9), || holder(&cluster) == "one").await);
+    let cut = Rule::once(Match::default(), Fault::Hang { when: When::Before }).times(0);
+    cluster.with(|sim, _| sim.frontend.faults.add(cut));
+    let ended = first.task.await.unwrap();
+    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    let slack = Duration::from_secs(1);
+    assert!(begun.elapsed() <= Timing::default().renew_deadline + slack, "{:?}", begun.elapsed());
 }

@@ -7,4 +7,6 @@ mod election;
 mod lab;
 mod pace;
 mod process;
+mod reads;
 mod rollout;
+mod writes;

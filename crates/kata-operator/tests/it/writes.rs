@@ -1,0 +1,109 @@
+//! What the operator writes and logs: nothing on top of a write that failed, and nobody's data in the log.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::lab::{self, Operator};
+
+const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+const SETTLE: Duration = Duration::from_secs(120);
+
+#[tokio::test(start_paused = true)]
+async fn what_relies_on_a_write_that_failed_is_not_done() {
+    let cluster = lab::openshift(3, 1);
+    let refused = Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+    let matches = Match { resource: "machineconfigs".to_owned(), ..Match::default() };
+    let matches = Match { verb: "write".to_owned(), manager: "kata-operator".to_owned(), ..matches };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, refused).times(0)));
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    lab::pass(SETTLE).await;
+    // Without the MachineConfig the pool would be rendered without Kata, and every node reboot twice.
+    assert!(lab::get(&cluster, &MACHINECONFIGPOOLS, "kata-oc").is_none());
+    let node = lab::get(&cluster, &NODES, &lab::worker(0)).unwrap();
+    assert!(node["metadata"]["labels"].get("node-role.kubernetes.io/kata-oc").is_none());
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// However much is logged: names, states and reasons, and not what is in the objects.
+#[tokio::test(start_paused = true)]
+async fn what_is_in_an_object_is_not_in_the_log() {
+    let canary = "c4n4ry";
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let cluster = lab::openshift(3, 1);
+    let noted = json!({"metadata": {"annotations": {"example.org/token": canary}}});
+    lab::merge(&cluster, &NODES, &lab::worker(0), &noted);
+    let role = "machineconfiguration.openshift.io/role";
+    let pull_secret = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "99-worker-secret", "labels": {role: "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [
+            {"path": "/etc/secret", "contents": {"source": format!("data:,{canary}")}},
+        ]}}},
+    });
+    lab::create(&cluster, &MACHINECONFIGS, "", pull_secret);
+    let mut config = lab::kata_config("example");
+    config["metadata"]["annotations"] = json!({"example.org/token": canary});
+    config["spec"]["runtimes"] = json!([{"name": "kata", "nodeSelector": {"example.org/a": canary}}]);
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", config);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "runtimeClassName": "kata", "nodeName": lab::worker(0),
+            "containers": [{"name": "web", "image": "example.org/web",
+                "env": [{"name": "TOKEN", "value": canary}]}],
+        },
+    });
+    lab::create(&cluster, &PODS, "default", pod);
+    lab::pass(SETTLE).await;
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    lab::pass(SETTLE).await;
+    lab::delete(&cluster, &PODS, "default", "web");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
+
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let ours: Vec<&str> = text.lines().filter(|line| line.contains(" kata_")).collect();
+    assert!(ours.len() > 20, "{text}");
+    let told: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
+    assert!(told.is_empty(), "{told:#?}");
+}
