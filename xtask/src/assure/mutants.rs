@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::catalogue::{Killer, Mutant};
 use super::tree::Tree;
 use crate::say;
 
 /// What became of a seeded bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fate {
     /// All its tests failed, as they must.
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 }
 
 /// A seeded bug and what became of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) id: String,
     pub(crate) class: Vec<String>,
@@ -86,7 +86,7 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
         let (fate, failed) = match tree.apply(&mutant.edits) {
             Ok(changed) => {
                 let tried = try_one(&tree, mutant, survey, &mut run.problems);
-                changed.iter().try_for_each(|file| tree.restore(file))?;
+                tree.undo(changed)?;
                 tried
             }
             Err(error) => {

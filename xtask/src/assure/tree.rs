@@ -26,6 +26,12 @@ pub(crate) struct Tree {
     target: PathBuf,
 }
 
+/// A file that a seeded bug is in, and what it was without it.
+pub(crate) struct Undo {
+    path: PathBuf,
+    before: String,
+}
+
 /// What became of the tests that were run.
 #[derive(Debug, Default)]
 pub(crate) struct Tested {
@@ -85,7 +91,7 @@ impl Tree {
     }
 
     /// Puts the tree's version of a file into the copy; one that is the same is not touched.
-    pub(crate) fn restore(&self, name: &str) -> Result<(), String> {
+    fn restore(&self, name: &str) -> Result<(), String> {
         let (from, to) = (self.root.join(name), self.copy.join(name));
         let Ok(text) = fs::read(&from) else {
             // Deleted and not yet committed.
@@ -100,19 +106,32 @@ impl Tree {
         fs::write(&to, text).map_err(|error| failed("write", &to, &error))
     }
 
-    /// Puts a seeded bug into the copy; returns the files that it changed, for [`Tree::restore`].
-    pub(crate) fn apply(&self, edits: &[Edit]) -> Result<Vec<String>, String> {
+    /// Puts a seeded bug into the copy; returns what to give to [`Tree::undo`].
+    pub(crate) fn apply(&self, edits: &[Edit]) -> Result<Vec<Undo>, String> {
         let mut changed = Vec::new();
         let applied = edits.iter().try_for_each(|edit| {
             let (file, mutated) = edit.find(&self.copy)?;
             let path = self.copy.join(&file);
-            changed.push(file);
-            fs::write(&path, mutated).map_err(|error| failed("write", &path, &error))
+            let before =
+                fs::read_to_string(&path).map_err(|error| failed("read", &path, &error))?;
+            fs::write(&path, mutated).map_err(|error| failed("write", &path, &error))?;
+            changed.push(Undo { path, before });
+            Ok(())
         });
-        if applied.is_err() {
-            changed.iter().try_for_each(|file| self.restore(file))?;
+        match applied {
+            Ok(()) => Ok(changed),
+            Err(error) => {
+                self.undo(changed)?;
+                Err(error)
+            }
         }
-        applied.map(|()| changed)
+    }
+
+    /// Takes a seeded bug out of the copy. Not from the tree, where work may be going on.
+    pub(crate) fn undo(&self, changed: Vec<Undo>) -> Result<(), String> {
+        changed.into_iter().rev().try_for_each(|Undo { path, before }| {
+            fs::write(&path, before).map_err(|error| failed("write", &path, &error))
+        })
     }
 
     /// Builds the tests of a crate, and returns their binary; `Err` is what the compiler says.

@@ -1,0 +1,92 @@
+//! Builds and runs `kata-assure`, and reads what it found. What it runs is its own business.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::{command, output, say};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything, with an optimised binary.
+    Whole,
+    /// A sample that this number chooses, with the binary that the tests were built with.
+    Sample(u64),
+}
+
+/// The binary of `kata-assure`.
+pub(crate) struct Harness {
+    binary: PathBuf,
+    folder: PathBuf,
+    threads: usize,
+    extent: Extent,
+}
+
+impl Harness {
+    /// Builds it.
+    pub(crate) fn build(root: &Path, extent: Extent, threads: usize) -> Result<Self, String> {
+        say("assure: building kata-assure");
+        let mut cargo = command(root, "cargo");
+        cargo.args(["build", "--quiet", "--locked", "--package", "kata-assure"]);
+        cargo.args(["--bin", "kata-assure", "--message-format=json"]);
+        if extent == Extent::Whole {
+            cargo.arg("--release");
+        }
+        let binary = output(cargo)?
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+            .ok_or("cargo names no binary for kata-assure")?;
+        let folder = root.join("target").join("assure");
+        fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(Self { binary, folder, threads, extent })
+    }
+
+    /// Runs episodes under faults.
+    pub(crate) fn episodes(&self) -> Result<Value, String> {
+        let arguments = match self.extent {
+            Extent::Whole => Vec::new(),
+            Extent::Sample(seed) => ["--sample", "1", "--budget", "150", "--seed"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([seed.to_string()])
+                .collect(),
+        };
+        let found = self.run("episodes", &arguments)?;
+        let left_out = found["left_out"].as_u64().unwrap_or_default();
+        if self.extent == Extent::Whole && left_out > 0 {
+            return Err(format!("{left_out} episodes were left out for want of time"));
+        }
+        Ok(found)
+    }
+
+    /// Enumerates the states of the model.
+    pub(crate) fn model(&self) -> Result<Value, String> {
+        let arguments = match self.extent {
+            Extent::Whole => Vec::new(),
+            // Three nodes take an optimised binary.
+            Extent::Sample(_) => vec!["--nodes".to_owned(), "2".to_owned()],
+        };
+        self.run("model", &arguments)
+    }
+
+    /// Runs a part; one that finds failures ends with 1 and writes what it found all the same.
+    fn run(&self, part: &str, arguments: &[String]) -> Result<Value, String> {
+        say(&format!("assure: {part}"));
+        let file = self.folder.join(format!("{part}.json"));
+        if file.exists() {
+            fs::remove_file(&file)
+                .map_err(|error| format!("cannot remove {}: {error}", file.display()))?;
+        }
+        let mut run = command(&self.folder, self.binary.to_str().unwrap_or_default());
+        run.arg(part).args(arguments).args(["--threads", &self.threads.to_string(), "--json"]);
+        run.arg(&file);
+        let status = run.status().map_err(|error| format!("cannot run {part}: {error}"))?;
+        let text = fs::read_to_string(&file)
+            .map_err(|error| format!("{part} ended with {status} and wrote nothing: {error}"))?;
+        serde_json::from_str(&text).map_err(|error| format!("{part} wrote no JSON: {error}"))
+    }
+}

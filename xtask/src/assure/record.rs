@@ -1,0 +1,204 @@
+//! `docs/assurance.json`: what a whole run found, and whether a sample is in keeping with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::mutants::{Fate, Outcome};
+
+/// Where the record is.
+pub(crate) const FILE: &str = "docs/assurance.json";
+
+/// What a whole run found. The counts come first, for people.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The commit that was run.
+    pub(crate) commit: String,
+    /// Always true: no cluster was touched.
+    pub(crate) simulated: bool,
+    /// Episodes with faults at random.
+    pub(crate) seeds: u64,
+    /// Calls at which the operator was killed, before and after counted each.
+    pub(crate) crash_points: u64,
+    /// Episodes in which something else went wrong.
+    pub(crate) fault_plans: u64,
+    /// States of the model.
+    pub(crate) model_states: u64,
+    /// Seeded bugs.
+    pub(crate) mutants: u64,
+    /// Of them, those that the tests notice.
+    pub(crate) mutants_killed: u64,
+    /// Whatever is not as it should be: broken promises and surviving bugs.
+    pub(crate) failures: u64,
+    /// How long it took.
+    pub(crate) wall_seconds: u64,
+    /// Each seeded bug, what became of it, and the tests that noticed.
+    pub(crate) catalogue: Vec<Outcome>,
+    /// Each scope of the model and its properties, as `kata-assure model` says it.
+    pub(crate) model: Value,
+    /// Each workload on each topology, as `kata-assure episodes` says it.
+    pub(crate) episodes: Value,
+}
+
+fn count(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_default()
+}
+
+impl Record {
+    /// The record of a run.
+    pub(crate) fn new(
+        commit: String,
+        episodes: Value,
+        model: Value,
+        catalogue: Vec<Outcome>,
+        wall_seconds: u64,
+    ) -> Self {
+        let number = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let mutants = number(catalogue.len());
+        let killed = catalogue.iter().filter(|outcome| outcome.fate == Fate::Killed).count();
+        let mutants_killed = number(killed);
+        Self {
+            commit,
+            simulated: true,
+            seeds: count(&episodes, "seeds"),
+            crash_points: count(&episodes, "crash_points"),
+            fault_plans: count(&episodes, "fault_plans"),
+            model_states: count(&model, "model_states"),
+            mutants,
+            mutants_killed,
+            failures: count(&episodes, "failures") + count(&model, "failures") + mutants
+                - mutants_killed,
+            wall_seconds,
+            catalogue,
+            model,
+            episodes,
+        }
+    }
+
+    /// Writes the record.
+    pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| format!("cannot express {FILE}: {error}"))?;
+        fs::write(root.join(FILE), text + "\n")
+            .map_err(|error| format!("cannot write {FILE}: {error}"))
+    }
+
+    /// Reads the committed record.
+    pub(crate) fn read(root: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(root.join(FILE))
+            .map_err(|error| format!("cannot read {FILE} ({error}): run `cargo xtask assure`"))?;
+        serde_json::from_str(&text)
+            .map_err(|error| format!("{FILE} is no record of a run: {error}"))
+    }
+
+    /// What has become less since the record, seen from a sample: a seeded bug, a workload, a place for
+    /// a fault, or a property is gone. How much of it a sample runs does not matter.
+    pub(crate) fn fallen(&self, bugs: usize, episodes: &Value, model: &Value) -> Vec<String> {
+        let mut fallen = Vec::new();
+        if self.failures > 0 {
+            fallen.push(format!("{FILE} records {} failures", self.failures));
+        }
+        if u64::try_from(bugs).unwrap_or(u64::MAX) < self.mutants {
+            fallen.push(format!("there were {} seeded bugs, now {bugs}", self.mutants));
+        }
+        let now = places(episodes);
+        for ((workload, topology), before) in places(&self.episodes) {
+            match now.get(&(workload.clone(), topology.clone())) {
+                None => fallen.push(format!("workload {workload} on {topology} is gone")),
+                // The operator may well come to need a few calls less.
+                Some(now) if *now < before - before / 10 => fallen.push(format!(
+                    "workload {workload} on {topology} had {before} calls, now {now}"
+                )),
+                Some(_) => {}
+            }
+        }
+        let now = properties(model);
+        let before = properties(&self.model);
+        fallen.extend(
+            before.difference(&now).map(|property| format!("property {property:?} is gone")),
+        );
+        fallen
+            .into_iter()
+            .map(|fall| {
+                format!("{fall}; if that is right, run `cargo xtask assure` and commit {FILE}")
+            })
+            .collect()
+    }
+}
+
+/// The calls of the operator by workload and topology: the places at which it can be killed.
+fn places(episodes: &Value) -> BTreeMap<(String, String), u64> {
+    let text = |cell: &Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
+    let cells = episodes["workloads"].as_array().into_iter().flatten();
+    cells
+        .map(|cell| ((text(cell, "workload"), text(cell, "topology")), count(cell, "calls")))
+        .collect()
+}
+
+/// The names of the model's properties.
+fn properties(model: &Value) -> BTreeSet<String> {
+    let scopes = model["scopes"].as_array().into_iter().flatten();
+    scopes
+        .flat_map(|scope| scope["properties"].as_array().into_iter().flatten())
+        .filter_map(|property| property["name"].as_str())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn episodes(calls: u64) -> Value {
+        json!({"seeds": 1, "crash_points": 2, "fault_plans": 3, "failures": 0,
+            "workloads": [{"workload": "install", "topology": "three", "calls": calls}]})
+    }
+
+    fn model(property: &str) -> Value {
+        json!({"model_states": 4, "failures": 0, "scopes": [{"properties": [{"name": property}]}]})
+    }
+
+    fn bug(fate: Fate) -> Outcome {
+        let id = "a".to_owned();
+        Outcome { id, class: Vec::new(), breaks: String::new(), fate, killers: Vec::new() }
+    }
+
+    fn record(fate: Fate) -> Record {
+        Record::new("c".to_owned(), episodes(100), model("S1"), vec![bug(fate)], 5)
+    }
+
+    #[test]
+    fn a_bug_that_survives_is_a_failure() {
+        let killed = record(Fate::Killed);
+        assert_eq!((killed.mutants, killed.mutants_killed, killed.failures), (1, 1, 0));
+        let survived = record(Fate::Survived);
+        assert_eq!((survived.mutants, survived.mutants_killed, survived.failures), (1, 0, 1));
+        assert_eq!(survived.fallen(1, &episodes(100), &model("S1")).len(), 1);
+    }
+
+    #[test]
+    fn whatever_becomes_less_is_told() {
+        let record = record(Fate::Killed);
+        assert_eq!(record.fallen(2, &episodes(95), &model("S1")), Vec::<String>::new());
+        for (bugs, episodes, model) in [
+            (0, episodes(100), model("S1")),
+            (1, episodes(80), model("S1")),
+            (1, json!({}), model("S1")),
+            (1, episodes(100), model("S2")),
+        ] {
+            assert_eq!(record.fallen(bugs, &episodes, &model).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = serde_json::to_string(&record(Fate::DoesNotCompile)).unwrap_or_default();
+        let read: Result<Record, _> = serde_json::from_str(&text);
+        assert!(read.is_ok_and(|read| read.failures == 1 && read.crash_points == 2));
+    }
+}
