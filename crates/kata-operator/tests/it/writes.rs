@@ -19,7 +19,8 @@ async fn what_relies_on_a_write_that_failed_is_not_done() {
     let cluster = lab::openshift(3, 1);
     let refused = Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
     let matches = Match { resource: "machineconfigs".to_owned(), ..Match::default() };
-    let matches = Match { verb: "write".to_owned(), manager: "kata-operator".to_owned(), ..matches };
+    let matches =
+        Match { verb: "write".to_owned(), manager: "kata-operator".to_owned(), ..matches };
     cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, refused).times(0)));
     let _operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
@@ -81,7 +82,8 @@ async fn what_is_in_an_object_is_not_in_the_log() {
     lab::create(&cluster, &MACHINECONFIGS, "", pull_secret);
     let mut config = lab::kata_config("example");
     config["metadata"]["annotations"] = json!({"example.org/token": canary});
-    config["spec"]["runtimes"] = json!([{"name": "kata", "nodeSelector": {"example.org/a": canary}}]);
+    config["spec"]["runtimes"] =
+        json!([{"name": "kata", "nodeSelector": {"example.org/a": canary}}]);
     let _operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", config);
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
