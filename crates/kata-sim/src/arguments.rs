@@ -45,7 +45,7 @@ pub(crate) struct UpArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) control_plane: Option<u32>,
     /// Number of workers [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=5000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) workers: Option<u32>,
     /// No workers: the control-plane nodes run ordinary pods
     #[arg(long, conflicts_with = "workers")]

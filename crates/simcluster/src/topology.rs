@@ -48,6 +48,10 @@ pub struct Layout {
     pub memory_kib: u64,
     /// The pace of the Machine Config Operator.
     pub timing: mco::Timing,
+    /// How many images each node reports. The kubelet of a busy node reports fifty, which are three
+    /// quarters of the Node object; none keep a simulated cluster small.
+    #[serde(default)]
+    pub images: u32,
 }
 
 impl Default for Layout {
@@ -61,6 +65,7 @@ impl Default for Layout {
             cpus: 4,
             memory_kib: 16_266_240,
             timing: mco::Timing::default(),
+            images: 0,
         }
     }
 }
@@ -94,10 +99,12 @@ pub fn build(layout: &Layout, now: Timestamp) -> Result<Simulation, ApiError> {
     }
     let role = if layout.compact { Role::Compact } else { Role::ControlPlane };
     for index in 0..layout.control_plane {
-        insert_host(&mut simulation, layout, &format!("control-plane-{index}"), role);
+        let name = format!("control-plane-{index}");
+        insert_host(&mut simulation, layout, (&name, role), index);
     }
     for index in 0..layout.workers {
-        insert_host(&mut simulation, layout, &format!("worker-{index}"), Role::Worker);
+        let place = layout.control_plane.saturating_add(index);
+        insert_host(&mut simulation, layout, (&format!("worker-{index}"), Role::Worker), place);
     }
     simulation.run_due(now);
     simulation.arrive(now);
@@ -122,13 +129,22 @@ pub fn add_controllers(simulation: &mut Simulation) {
     simulation.frontend.logs = Some(crate::node::exec::logs);
 }
 
-fn insert_host(simulation: &mut Simulation, layout: &Layout, name: &str, role: Role) {
+/// The number of the next host: larger than that of any other.
+fn next_index(simulation: &Simulation) -> u32 {
     let taken = simulation.world.hosts.values().filter_map(|host| host.spec.as_ref());
-    let index = if simulation.world.hosts.is_empty() {
+    if simulation.world.hosts.is_empty() {
         0
     } else {
         taken.map(|spec| spec.index).max().unwrap_or(0) + 1
-    };
+    }
+}
+
+fn insert_host(
+    simulation: &mut Simulation,
+    layout: &Layout,
+    (name, role): (&str, Role),
+    index: u32,
+) {
     let spec = HostSpec {
         name: name.to_owned(),
         platform: layout.platform,
@@ -137,6 +153,7 @@ fn insert_host(simulation: &mut Simulation, layout: &Layout, name: &str, role: R
         cpus: layout.cpus,
         memory_kib: layout.memory_kib,
         index,
+        images: layout.images,
     };
     let host = Host::new(spec, simulation.now());
     simulation.world.hosts.insert(name.to_owned(), host);
@@ -165,7 +182,8 @@ pub fn add_node(simulation: &mut Simulation, name: &str, role: Role) -> Result<(
         return Err(ApiError::already_exists(&NODES, name));
     }
     let layout = Layout { platform: simulation.world.platform, ..Layout::default() };
-    insert_host(simulation, &layout, name, role);
+    let index = next_index(simulation);
+    insert_host(simulation, &layout, (name, role), index);
     Ok(())
 }
 

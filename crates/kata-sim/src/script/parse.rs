@@ -317,8 +317,8 @@ fn cluster(options: &[&str]) -> Result<Verb, String> {
             }
         }
     }
-    if !(1..=9).contains(&layout.control_plane) || layout.workers > 5000 {
-        return Err("give 1 to 9 control-plane nodes and at most 5000 workers".to_owned());
+    if !(1..=9).contains(&layout.control_plane) || layout.workers > 10_000 {
+        return Err("give 1 to 9 control-plane nodes and at most 10000 workers".to_owned());
     }
     Ok(Verb::Cluster(Box::new(layout)))
 }

@@ -38,6 +38,11 @@ impl Selection {
             && self.labels.matches(object)
             && self.fields.matches(object)
     }
+
+    /// Whether no selector leaves anything out.
+    fn takes_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
 }
 
 /// One page of a list.
@@ -78,8 +83,9 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let mut items = Vec::new();
     let mut last = None;
-    let (mut rest, mut more) = (0_usize, false);
-    for (key, object) in state_at(store, &selection.resource, undone, after) {
+    let mut rest = 0_usize;
+    let mut more = false;
+    for (key, object) in state_at(store, &selection.resource, &undone, after) {
         if !selection.namespace.is_empty() && key.0 != selection.namespace {
             if key.0 > selection.namespace {
                 break;
@@ -88,11 +94,15 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
         }
         // Whether what follows matches is only known when it is read.
         more |= items.len() >= limit;
-        if !selection.holds(&key.0, &object) {
+        if more && !selection.takes_all() {
+            // What is left is counted for lists without selectors only.
+            break;
+        }
+        if !selection.holds(&key.0, object) {
             continue;
         }
         if items.len() < limit {
-            items.push(object);
+            items.push(Arc::clone(object));
             last = Some(key);
         } else {
             rest += 1;
@@ -100,8 +110,9 @@ pub fn list(store: &Store, selection: &Selection, options: &ListOptions) -> Resu
     }
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if more && let Some((namespace, name)) = last {
+        let (namespace, name) = (namespace.clone(), name.clone());
         metadata["continue"] = json!(encode(&Token { rv: revision, namespace, name }));
-        if selection.labels.is_empty() && selection.fields.is_empty() {
+        if selection.takes_all() {
             metadata["remainingItemCount"] = json!(rest);
         }
     }
@@ -214,18 +225,11 @@ fn changes_since(
 fn state_at<'a>(
     store: &'a Store,
     resource: &'a Resource,
-    undone: BTreeMap<Key, Option<Arc<Value>>>,
+    undone: &'a BTreeMap<Key, Option<Arc<Value>>>,
     after: Bound<Key>,
-) -> impl Iterator<Item = (Key, Arc<Value>)> + 'a {
+) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
     let mut live = store.range(resource, after.clone()).peekable();
-    let mut old = undone
-        .into_iter()
-        .filter(move |(key, _)| match &after {
-            Bound::Included(start) => key >= start,
-            Bound::Excluded(start) => key > start,
-            Bound::Unbounded => true,
-        })
-        .peekable();
+    let mut old = undone.range((after, Bound::Unbounded)).peekable();
     std::iter::from_fn(move || {
         loop {
             let order = match (live.peek(), old.peek()) {
@@ -235,7 +239,7 @@ fn state_at<'a>(
                 (Some((live, _)), Some((old, _))) => (*live).cmp(old),
             };
             if order == Ordering::Less {
-                return live.next().map(|(key, object)| (key.clone(), Arc::clone(object)));
+                return live.next();
             }
             if order == Ordering::Equal {
                 live.next();

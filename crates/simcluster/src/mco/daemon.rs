@@ -6,6 +6,7 @@
 mod update;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use super::names::{
     CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, FIRST_PIVOT_CONFIG, REASON, STATE,
 };
 use super::pool::{Membership, annotation, conflict_message, membership};
-use super::status::{is_degraded, is_ready};
+use super::status::{is_degraded, is_up};
 use super::{Timing, backoff, event};
 use crate::api::{Event, EventKind};
 use crate::recorder::note;
@@ -55,10 +56,17 @@ struct Daemon {
 /// A change of the host that is under way.
 #[derive(Clone, Debug)]
 struct Change {
-    /// The spec of the configuration on the host's disk.
-    old: Value,
-    /// The spec of the wanted one.
-    new: Value,
+    /// The configuration on the host's disk.
+    old: Arc<Value>,
+    /// The wanted one.
+    new: Arc<Value>,
+}
+
+impl Change {
+    /// What both configurations say.
+    fn specs(&self) -> (&Value, &Value) {
+        (&self.old["spec"], &self.new["spec"])
+    }
 }
 
 /// A failure to report.
@@ -299,15 +307,8 @@ impl Controller for DaemonController {
     }
 }
 
-/// Whether the kubelet reports the node ready, cordoned or not.
-fn is_up(node: &Value) -> bool {
-    let mut node = node.clone();
-    node["spec"]["unschedulable"] = Value::Null;
-    is_ready(&node)
-}
-
 /// A MachineConfig that the node needs.
-fn config(name: &str, cx: &Context<'_>) -> Result<std::sync::Arc<Value>, Failure> {
+fn config(name: &str, cx: &Context<'_>) -> Result<Arc<Value>, Failure> {
     cx.api
         .get(&MACHINECONFIGS, "", name)
         .ok_or_else(|| Failure::degraded(crate::api::ApiError::not_found(&SINGULAR, name).message))

@@ -13,6 +13,7 @@ use super::names::{DESIRED_DRAIN, LAST_APPLIED_DRAIN};
 use super::pool::{annotation, name};
 use crate::api::server::{DeleteOptions, WriteOptions, WriteRequest, WriteVerb};
 use crate::api::{Event, EventKind};
+use crate::node::{PodIndex, PodKey};
 use crate::recorder::note;
 use crate::resource::{NODES, PODS};
 use crate::world::NodeFault;
@@ -45,11 +46,12 @@ struct Drain {
 pub(super) struct DrainController {
     timing: Timing,
     drains: BTreeMap<String, Drain>,
+    pods: PodIndex,
 }
 
 impl DrainController {
     pub(super) fn new(timing: Timing) -> Self {
-        Self { timing, drains: BTreeMap::new() }
+        Self { timing, drains: BTreeMap::new(), pods: PodIndex::default() }
     }
 
     fn drain(&mut self, node: &Value, request: &str, cx: &mut Context<'_>) {
@@ -72,7 +74,7 @@ impl DrainController {
         let ends = *drain.attempt_ends.get_or_insert(ends);
         let blocked =
             cx.world.hosts.get(key).is_some_and(|host| host.faults.contains(&NodeFault::FailDrain));
-        if evict_all(key, cx) == 0 && !blocked {
+        if evict_all(&self.pods.on(key), cx) == 0 && !blocked {
             self.drains.remove(key);
             done(key, request, cx);
             return;
@@ -99,6 +101,7 @@ impl Controller for DrainController {
     }
 
     fn observe(&mut self, event: &Event, cx: &mut Context<'_>) {
+        self.pods.observe(event);
         if event.resource != NODES {
             return;
         }
@@ -152,10 +155,11 @@ fn patch(node: &str, patch: &Value, cx: &mut Context<'_>) {
     note("patch a node", cx.api.merge(writer, &NODES, "", node, patch));
 }
 
-/// Evicts the node's pods; how many are still there.
-fn evict_all(node: &str, cx: &mut Context<'_>) -> usize {
-    let mut pods = cx.api.list(&PODS);
-    pods.retain(|pod| pod["spec"]["nodeName"] == node && leaves(pod));
+/// Evicts the pods of a node; how many are still there.
+fn evict_all(bound: &[PodKey], cx: &mut Context<'_>) -> usize {
+    let mut pods: Vec<_> =
+        bound.iter().filter_map(|(namespace, name)| cx.api.get(&PODS, namespace, name)).collect();
+    pods.retain(|pod| leaves(pod));
     for pod in &pods {
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             continue;

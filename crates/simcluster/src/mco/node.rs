@@ -11,7 +11,7 @@ use super::names::{
     CURRENT_CONFIG, DESIRED_CONFIG, FIRST_PIVOT_CONFIG, POOL_LABELS_APPLIED, REASON, STATE,
     TOPOLOGY, UPDATE_TAINT,
 };
-use super::pool::{Membership, annotation, concerned, membership, name, selects};
+use super::pool::{Membership, annotation, concerned, governs, membership, name, selects};
 use super::status::{candidates, compute, condition, max_unavailable, target};
 use super::{Timing, event};
 use crate::api::{Event, EventKind};
@@ -152,7 +152,7 @@ fn is_news(before: &Value, after: &Value) -> bool {
 fn members(pool: &str, cx: &Context<'_>) -> Vec<Arc<Value>> {
     let pools = cx.api.list(&MACHINECONFIGPOOLS);
     let mut nodes = cx.api.list(&NODES);
-    nodes.retain(|node| membership(&pools, node) == Membership::Pool(pool.to_owned()));
+    nodes.retain(|node| governs(&pools, pool, node));
     nodes
 }
 
@@ -192,24 +192,27 @@ fn sync(pool: &Value, cx: &mut Context<'_>) {
 
 /// Marks nodes that wait for their update with a taint, and takes it from the others.
 fn mark(pool: &Value, node: &Value, cx: &mut Context<'_>) {
-    let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let tainted = taints.iter().any(|taint| taint["key"] == UPDATE_TAINT);
+    let known = node["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+    let tainted = known.iter().any(|taint| taint["key"] == UPDATE_TAINT);
     let waiting = annotation(node, DESIRED_CONFIG) != target(pool);
+    if waiting == tainted && !annotation(node, TOPOLOGY).is_empty() {
+        return;
+    }
     let mut patch = json!({});
     if waiting && !tainted {
+        let mut taints = known.to_vec();
         taints.push(json!({"key": UPDATE_TAINT, "effect": "PreferNoSchedule"}));
         patch["spec"]["taints"] = json!(taints);
     } else if tainted && !waiting {
+        let mut taints = known.to_vec();
         taints.retain(|taint| taint["key"] != UPDATE_TAINT);
         patch["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
     }
     if annotation(node, TOPOLOGY).is_empty() {
         patch["metadata"]["annotations"][TOPOLOGY] = json!("HighlyAvailable");
     }
-    if patch != json!({}) {
-        let writer = cx.writer();
-        note("mark a node", cx.api.merge(writer, &NODES, "", name(node), &patch));
-    }
+    let writer = cx.writer();
+    note("mark a node", cx.api.merge(writer, &NODES, "", name(node), &patch));
 }
 
 /// Tells nodes to run the pool's configuration; whether a node's labels changed instead.

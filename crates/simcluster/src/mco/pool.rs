@@ -54,18 +54,30 @@ impl<'a> Matches<'a> {
         }
         matches
     }
+
+    /// The pool that governs the node, or how many custom ones claim it.
+    fn governing(&self) -> Result<Option<&'a str>, usize> {
+        match self.custom.as_slice() {
+            [_, _, ..] => Err(self.custom.len()),
+            _ if self.master => Ok(Some("master")),
+            [custom] => Ok(Some(custom)),
+            [] => Ok(self.worker.then_some("worker")),
+        }
+    }
 }
 
 /// The pool that governs the node.
 pub(super) fn membership(pools: &[Arc<Value>], node: &Value) -> Membership {
-    let matches = Matches::of(pools, node);
-    match matches.custom.as_slice() {
-        [_, _, ..] => Membership::Conflict(matches.custom.len()),
-        _ if matches.master => Membership::Pool("master".to_owned()),
-        [custom] => Membership::Pool((*custom).to_owned()),
-        [] if matches.worker => Membership::Pool("worker".to_owned()),
-        [] => Membership::None,
+    match Matches::of(pools, node).governing() {
+        Err(customs) => Membership::Conflict(customs),
+        Ok(Some(pool)) => Membership::Pool(pool.to_owned()),
+        Ok(None) => Membership::None,
     }
+}
+
+/// Whether the pool of that name governs the node.
+pub(super) fn governs(pools: &[Arc<Value>], pool: &str, node: &Value) -> bool {
+    Matches::of(pools, node).governing() == Ok(Some(pool))
 }
 
 /// The pools that a change of the node may concern: its own, and `worker` behind a custom one.

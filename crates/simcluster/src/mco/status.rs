@@ -48,11 +48,15 @@ pub(super) fn set_condition(
 
 /// Whether the node can run pods.
 pub(super) fn is_ready(node: &Value) -> bool {
+    is_up(node) && node["spec"]["unschedulable"] != true
+}
+
+/// Whether the kubelet reports the node ready, cordoned or not.
+pub(super) fn is_up(node: &Value) -> bool {
     let status = |kind: &str| condition(node, kind).and_then(|known| known["status"].as_str());
     status("Ready") == Some("True")
         && status("DiskPressure").is_none_or(|value| value == "False")
         && status("NetworkUnavailable").is_none_or(|value| value == "False")
-        && node["spec"]["unschedulable"] != true
 }
 
 fn is_done(node: &Value) -> bool {

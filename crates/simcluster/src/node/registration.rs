@@ -69,7 +69,7 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
         Platform::OpenShift => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
         Platform::Kubernetes => "Red Hat Enterprise Linux 9.6 (Plow)",
     };
-    json!({
+    let mut status = json!({
         "capacity": resources(spec.cpus.to_string(), spec.memory_kib),
         "allocatable": resources(cpu, allocatable_kib),
         "conditions": conditions(host, &old["conditions"], now),
@@ -88,6 +88,23 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
         },
         "runtimeHandlers": runtime_handlers(host),
         "features": {"supplementalGroupsPolicy": true},
+    });
+    if spec.images > 0 {
+        status["images"] = (0..spec.images).map(image).collect();
+    }
+    status
+}
+
+/// An image as a kubelet reports it: by digest and by tag. All hosts have the same.
+fn image(number: u32) -> Value {
+    const REPOSITORY: &str = "registry.example.com/simulated/release-of-the-platform";
+    let digest = crate::world::identity::hex_id(&format!("image/{number}"));
+    json!({
+        "names": [
+            format!("{REPOSITORY}@sha256:{digest}"),
+            format!("{REPOSITORY}:component-{number}-{}", &digest[..40]),
+        ],
+        "sizeBytes": 300_000_000 + u64::from(number) * 12_345_678,
     })
 }
 

@@ -64,6 +64,9 @@ pub struct HostSpec {
     pub memory_kib: u64,
     /// A number that no other host of the cluster has; addresses derive from it.
     pub index: u32,
+    /// How many images its kubelet reports.
+    #[serde(default)]
+    pub images: u32,
 }
 
 /// A host: what a node's operating system has, in memory.

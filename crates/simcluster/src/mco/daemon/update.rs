@@ -41,8 +41,8 @@ impl DaemonController {
             .on_disk
             .clone()
             .unwrap_or_else(|| annotation(node, CURRENT_CONFIG).to_owned());
-        let old = config(&from, cx)?["spec"].clone();
-        let new = config(to, cx)?["spec"].clone();
+        let old = config(&from, cx)?;
+        let new = config(to, cx)?;
         let change = Change { old, new };
         self.daemon(name(node)).change = Some(change.clone());
         Ok((from, change))
@@ -50,15 +50,16 @@ impl DaemonController {
 
     /// Decides what the change needs, and asks for a drain if it needs a reboot.
     pub(super) fn prepare(&mut self, node: &Value, to: String, cx: &mut Context<'_>) {
-        let (from, Change { old, new }) = match self.read_change(node, &to, cx) {
+        let (from, change) = match self.read_change(node, &to, cx) {
             Ok(change) => change,
             Err(failure) => return self.fail(node, failure, cx),
         };
+        let (old, new) = change.specs();
         let injected = fault(name(node), cx, |fault| match fault {
             NodeFault::Unreconcilable(reason) => Some(reason.clone()),
             _ => None,
         });
-        let refused = injected.map_or_else(|| reconcile::check(&old, &new), Err);
+        let refused = injected.map_or_else(|| reconcile::check(old, new), Err);
         if let Err(why) = refused {
             let reason = format!(
                 "can't reconcile config {from} with {to}: configs {from}, {to} are not \
@@ -68,7 +69,7 @@ impl DaemonController {
             self.fail(node, Failure { state: "Unreconcilable", ..Failure::degraded(reason) }, cx);
             return;
         }
-        if !reconcile::has_changes(&old, &new) {
+        if !reconcile::has_changes(old, new) {
             let message = "Config changes do not require reboot.";
             event::record(cx, event::DAEMON, node, false, "SkipReboot", message);
             record_success(name(node), cx);
@@ -115,7 +116,8 @@ impl DaemonController {
 
     /// Changes the host, and reboots it.
     pub(super) fn install(&mut self, node: &Value, to: String, cx: &mut Context<'_>) {
-        let Some(Change { old, new }) = self.daemon(name(node)).change.clone() else { return };
+        let Some(change) = self.daemon(name(node)).change.clone() else { return };
+        let (old, new) = change.specs();
         let injected = fault(name(node), cx, |fault| match fault {
             NodeFault::InstallFails(reason) => Some(reason.clone()),
             _ => None,
@@ -135,7 +137,7 @@ impl DaemonController {
             self.enter(name(node), Phase::Installing { to }, HOLD, cx);
             return;
         }
-        let changes = reconcile::describe(&old, &new);
+        let changes = reconcile::describe(old, new);
         if !changes.is_empty() {
             event::record(cx, event::DAEMON, node, false, "OSUpdateStarted", &changes);
             let message = "Changes to OS staged";
@@ -145,7 +147,7 @@ impl DaemonController {
         event::record(cx, event::DAEMON, node, false, "Reboot", &message);
         if let Some(host) = cx.world.hosts.get_mut(name(node)) {
             host.stage_extensions(strings(&new["extensions"]).map(str::to_owned).collect());
-            write_files(host, &old, &new);
+            write_files(host, old, new);
             host.config_on_disk = Some(to.clone());
         }
         cx.reboot_host(name(node), self.timing.reboot);
@@ -246,9 +248,6 @@ fn fault<T>(node: &str, cx: &Context<'_>, pick: impl Fn(&NodeFault) -> Option<T>
 
 /// Replaces the files of `old` by those of `new`.
 fn write_files(host: &mut crate::world::Host, old: &Value, new: &Value) {
-    let files = |spec: &Value| -> Vec<Value> {
-        spec["config"]["storage"]["files"].as_array().cloned().unwrap_or_default()
-    };
     for file in files(old) {
         host.files.remove(file["path"].as_str().unwrap_or_default());
     }
@@ -259,6 +258,10 @@ fn write_files(host: &mut crate::world::Host, old: &Value, new: &Value) {
         let content = decode_data_url(source.as_str().unwrap_or_default());
         host.files.insert(path.to_owned(), content);
     }
+}
+
+fn files(spec: &Value) -> impl Iterator<Item = &Value> {
+    spec["config"]["storage"]["files"].as_array().into_iter().flatten()
 }
 
 /// The content of a `data:` URL; empty for anything else.
