@@ -111,6 +111,20 @@ fn remove_from_nodes(view: &View<'_>, out: &mut Steps, classes: &[&RuntimeClass]
 
 /// Deletes the Machine Config Operator's objects, and the finalizer when they are seen to be gone.
 fn remove_objects(view: &View<'_>, out: &mut Steps) {
+    let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
+    let counted =
+        pool.and_then(|pool| pool.status.as_ref()).map_or(0, |status| status.machine_count);
+    if let Some(pool) = pool.filter(|_| counted > 0) {
+        // Its node controller has not seen yet that the nodes left, and may be sending one of them to
+        // the pool's configuration: one without our MachineConfig, if that is gone, and one that goes
+        // with the pool.
+        let object =
+            ObjectRef::new(Kind::MachineConfigPool, names::POOL, pool.metadata.uid.as_deref());
+        let message =
+            format!("the Machine Config Operator to count no node in the pool {}", names::POOL);
+        out.wait(Waiting::Deletion, object, message);
+        return;
+    }
     let mut gone = true;
     let mut remove = |out: &mut Steps, object: ObjectRef, deleting: bool, why: &str| {
         gone = false;
@@ -149,20 +163,7 @@ fn remove_objects(view: &View<'_>, out: &mut Steps) {
             if view.mode == Mode::Compact { "no sandboxed pod is left" } else { why },
         );
     }
-    let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
     // The controller of the ContainerRuntimeConfig cleans up per pool, so the pool goes after it.
-    let counted =
-        pool.and_then(|pool| pool.status.as_ref()).map_or(0, |status| status.machine_count);
-    if let Some(pool) = pool.filter(|_| log_level.is_none() && counted > 0) {
-        // Its node controller has not seen yet that the nodes left, and may be sending one of them to
-        // the pool's configuration, which would go with the pool.
-        let object =
-            ObjectRef::new(Kind::MachineConfigPool, names::POOL, pool.metadata.uid.as_deref());
-        let message =
-            format!("the Machine Config Operator to count no node in the pool {}", names::POOL);
-        out.wait(Waiting::Deletion, object, message);
-        return;
-    }
     if let Some(pool) = pool.filter(|_| log_level.is_none()) {
         remove(
             out,
