@@ -3,3 +3,5 @@
 //!
 //! It is a tool of the developers and no part of the product. It decides nothing about a cluster, and
 //! neither the operator nor the simulator knows of it.
+
+pub mod model;

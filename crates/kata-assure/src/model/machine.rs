@@ -1,0 +1,587 @@
+//! The states and moves that are enumerated: the cluster, one or two operators in the middle of a pass,
+//! caches that lag behind, and what may still go wrong.
+//!
+//! Nodes are interchangeable, so a state is kept in the order of its nodes' states.
+
+use super::judge::{Distortion, Judge};
+use super::project::Unread;
+use super::world::{Config, KataConfig, MAX_NODES, Node, Phase, Pool, World};
+use super::write::{self, Broken, Planned, Server, Write, carry_out};
+use super::{drain::Drain, events::Events};
+
+/// The kinds whose cache can lag behind on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cache {
+    /// KataConfigs.
+    Config,
+    /// Nodes.
+    Nodes,
+    /// Pools.
+    Pool,
+    /// MachineConfigs and ContainerRuntimeConfigs.
+    Configs,
+    /// RuntimeClasses.
+    Class,
+    /// KataNodes.
+    Records,
+}
+
+impl Cache {
+    const ALL: [Self; 6] =
+        [Self::Config, Self::Nodes, Self::Pool, Self::Configs, Self::Class, Self::Records];
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// What the caches show, where they lag behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lag {
+    /// The caches that lag, as bits.
+    mask: u8,
+    /// What they show.
+    world: World,
+}
+
+impl Lag {
+    fn of(mask: u8, world: &World) -> Self {
+        let empty = World { size: world.size, ..World::default() };
+        let lag = Self { mask, world: *world };
+        Self { mask, world: if mask == 0 { World::default() } else { lag.over(&empty) } }
+    }
+
+    /// The world as these caches show it.
+    fn over(&self, world: &World) -> World {
+        let mut view = *world;
+        let old = &self.world;
+        let lags = |cache: Cache| self.mask & cache.bit() != 0;
+        for (node, before) in view.nodes_mut().iter_mut().zip(old.nodes()) {
+            if lags(Cache::Nodes) {
+                *node = Node { pod: node.pod, record: node.record, seen: node.seen, ..*before };
+            }
+            if lags(Cache::Records) {
+                node.record = before.record;
+            }
+            if lags(Cache::Pool) {
+                node.seen = before.seen;
+            }
+        }
+        if lags(Cache::Config) {
+            view.config = old.config;
+        }
+        if lags(Cache::Pool) {
+            // What was rendered is read by name, past any cache.
+            let Pool { has_with, has_without, .. } = view.pool;
+            view.pool = Pool { has_with, has_without, ..old.pool };
+        }
+        if lags(Cache::Configs) {
+            view.machine_config = old.machine_config;
+            view.log_level = old.log_level;
+        }
+        if lags(Cache::Class) {
+            (view.class, view.class_owner) = (old.class, old.class_owner);
+        }
+        view
+    }
+}
+
+/// A state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    /// The cluster.
+    pub world: World,
+    /// What is left of each operator's plan.
+    pub plans: [Vec<Planned>; 2],
+    /// The caches that lag.
+    pub lag: Lag,
+    /// How many edits of the KataConfig and the selection may still come.
+    pub edits: u8,
+    /// How many faults may still come.
+    pub faults: u8,
+    /// How many times caches may still stop.
+    pub stalls: u8,
+    /// The promises that were broken.
+    pub broken: Broken,
+}
+
+/// How large a model is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// How many workers.
+    pub nodes: u8,
+    /// How many edits by the user.
+    pub edits: u8,
+    /// How many faults.
+    pub faults: u8,
+    /// How many times caches stop following the cluster.
+    pub stalls: u8,
+    /// How many pods run at a time.
+    pub pods: u8,
+    /// How many operators act, where one should.
+    pub operators: u8,
+    /// Whether what is deleted stays for a while.
+    pub lingers: bool,
+    /// Whether the log level is edited.
+    pub log_level: bool,
+}
+
+/// Something that an admin removes by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Damage {
+    /// The pool.
+    Pool,
+    /// The MachineConfig.
+    MachineConfig,
+    /// The RuntimeClass.
+    Class,
+    /// The label of verified nodes.
+    Verified(u8),
+    /// The pool's label.
+    Role(u8),
+    /// The KataNode.
+    Record(u8),
+}
+
+/// A move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// An operator reads and decides; a read may fail.
+    Pass(u8, Option<Unread>),
+    /// An operator's next write.
+    Write(u8),
+    /// An operator's next write is answered with an error; it may have been carried out.
+    WriteFails(u8, bool),
+    /// An operator crashes in the middle of its plan.
+    Crash(u8),
+    /// All caches stop, or one.
+    Stall(Option<Cache>),
+    /// A cache goes on.
+    Resume(Cache),
+    /// The render controller.
+    Render,
+    /// The node controller sees the labels.
+    Count,
+    /// The node controller sends a node to its pool's configuration.
+    Target(u8),
+    /// The next step of a node's daemon.
+    Advance(u8),
+    /// A node's change fails.
+    Fail(u8),
+    /// It works when tried again.
+    Recover(u8),
+    /// The garbage collector.
+    Collect,
+    /// Somebody's finalizers go.
+    Finish,
+    /// The scheduler binds a pod, or somebody does past the scheduler.
+    Pod(u8),
+    /// A pod ends.
+    PodEnds(u8),
+    /// The KataConfig is created.
+    Create,
+    /// The KataConfig is deleted.
+    Delete,
+    /// A node is selected, or not any more.
+    Select(u8),
+    /// The log level is edited.
+    Debug,
+    /// An admin removes something.
+    Remove(Damage),
+    /// An admin cordons a node, or uncordons it.
+    Cordon(u8, bool),
+    /// A node goes away, or comes back.
+    Away(u8, bool),
+    /// An admin pauses the pool, or goes on.
+    Pause(bool),
+}
+
+/// The model.
+#[derive(Debug)]
+pub struct Machine {
+    /// How large it is.
+    pub scope: Scope,
+    /// The decision.
+    pub judge: Judge,
+    /// What comes of states when faults stop.
+    pub drain: Drain,
+    /// What came about.
+    pub events: Events,
+    /// The API server.
+    pub server: Server,
+}
+
+impl Machine {
+    /// A model, possibly of a decision that is broken in one place.
+    pub fn new(scope: Scope, distortion: Distortion) -> Self {
+        Self {
+            scope,
+            judge: Judge::new(distortion),
+            drain: Drain::default(),
+            events: Events::default(),
+            server: Server { lingers: scope.lingers, lawless: false },
+        }
+    }
+
+    /// A cluster with a new KataConfig, and one where it is carried out.
+    pub fn beginnings(&self) -> Vec<State> {
+        let mut world = World { size: self.scope.nodes, ..World::default() };
+        world.config = KataConfig { exists: true, ..KataConfig::default() };
+        for node in world.nodes_mut() {
+            node.wanted = true;
+        }
+        let Scope { edits, faults, stalls, .. } = self.scope;
+        let start = |world| canonical(State { world, edits, faults, stalls, ..State::default() });
+        let mut done = world;
+        done.config = KataConfig { finalizer: true, offered: true, ..done.config };
+        done.machine_config.create();
+        done.pool.object.create();
+        done.render();
+        done.class.create();
+        for node in done.nodes_mut() {
+            *node = Node {
+                role: true,
+                seen: true,
+                verified: true,
+                record: true,
+                current: Config::With,
+                desired: Config::With,
+                ..*node
+            };
+        }
+        vec![start(world), start(done)]
+    }
+
+    /// The moves that can be made.
+    pub fn moves(&self, state: &State, moves: &mut Vec<Action>) {
+        let world = &state.world;
+        let fault = state.faults > 0;
+        for op in 0..self.scope.operators.min(2) {
+            if state.plans.get(usize::from(op)).is_none_or(Vec::is_empty) {
+                moves.push(Action::Pass(op, None));
+                if fault {
+                    moves.extend(Unread::ALL.map(|unread| Action::Pass(op, Some(unread))));
+                }
+            } else {
+                moves.push(Action::Write(op));
+                if fault {
+                    moves.extend([
+                        Action::WriteFails(op, false),
+                        Action::WriteFails(op, true),
+                        Action::Crash(op),
+                    ]);
+                }
+            }
+        }
+        if state.stalls > 0 && state.lag.mask == 0 {
+            moves.push(Action::Stall(None));
+            moves.extend(Cache::ALL.map(|cache| Action::Stall(Some(cache))));
+        }
+        let lagging = Cache::ALL.into_iter().filter(|cache| state.lag.mask & cache.bit() != 0);
+        moves.extend(lagging.map(Action::Resume));
+        moves.extend([Action::Render, Action::Count, Action::Collect, Action::Finish]);
+        for (index, node) in (0u8..).zip(world.nodes()) {
+            self.node_moves(state, index, node, moves);
+        }
+        if state.edits > 0 {
+            moves.push(if world.config.exists { Action::Delete } else { Action::Create });
+            if self.scope.log_level {
+                moves.push(Action::Debug);
+            }
+        }
+        if fault {
+            moves.extend([
+                Action::Remove(Damage::Pool),
+                Action::Remove(Damage::MachineConfig),
+                Action::Remove(Damage::Class),
+                Action::Pause(true),
+            ]);
+        }
+        moves.push(Action::Pause(false));
+    }
+
+    fn node_moves(&self, state: &State, index: u8, node: &Node, moves: &mut Vec<Action>) {
+        moves.extend([Action::Target(index), Action::Advance(index)]);
+        let busy = state.world.nodes().iter().filter(|node| node.pod).count();
+        if node.pod {
+            moves.push(Action::PodEnds(index));
+        } else if busy < usize::from(self.scope.pods) {
+            moves.push(Action::Pod(index));
+        }
+        if state.edits > 0 {
+            moves.push(Action::Select(index));
+        }
+        if state.faults > 0 {
+            moves.extend([
+                Action::Fail(index),
+                Action::Cordon(index, true),
+                Action::Away(index, true),
+                Action::Remove(Damage::Verified(index)),
+                Action::Remove(Damage::Role(index)),
+                Action::Remove(Damage::Record(index)),
+            ]);
+        }
+        match node.phase {
+            Phase::Degraded => moves.push(Action::Recover(index)),
+            _ if node.cordoned => moves.push(Action::Cordon(index, false)),
+            _ if node.away => moves.push(Action::Away(index, false)),
+            _ => {}
+        }
+    }
+
+    /// What comes of a move; `None` if it changes nothing.
+    pub fn after(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.make(&mut next, action)?;
+        self.events.note(state, &next, action);
+        let next = canonical(next);
+        (next != *state).then_some(next)
+    }
+
+    fn make(&self, next: &mut State, action: Action) -> Option<()> {
+        let lingers = self.server.lingers;
+        if is_fault(action) {
+            next.faults = next.faults.checked_sub(1)?;
+        }
+        match action {
+            Action::Pass(op, unread) => self.pass(next, op, unread)?,
+            Action::Write(op) => self.write(next, op, None)?,
+            Action::WriteFails(op, carried_out) => self.write(next, op, Some(carried_out))?,
+            Action::Crash(op) => next.plans.get_mut(usize::from(op))?.clear(),
+            Action::Stall(cache) => {
+                next.stalls = next.stalls.checked_sub(1)?;
+                let mask = cache.map_or_else(
+                    || Cache::ALL.iter().fold(0, |mask, cache| mask | cache.bit()),
+                    Cache::bit,
+                );
+                next.lag = Lag::of(mask, &next.world);
+            }
+            Action::Resume(cache) => {
+                next.lag = Lag::of(next.lag.mask & !cache.bit(), &next.lag.world);
+            }
+            Action::Render => did(next.world.render())?,
+            Action::Count => did(next.world.count())?,
+            Action::Collect => did(next.world.collect())?,
+            Action::Finish => did(write::finish_deletions(&mut next.world))?,
+            Action::Target(index) => {
+                let target = next.world.can_target(usize::from(index))?;
+                let careless = target == Config::Without && !next.world.by_hand;
+                next.broken |= Broken::TWICE.when(careless);
+                node(&mut next.world, index)?.desired = target;
+            }
+            Action::Advance(index) => did(next.world.advance(usize::from(index)))?,
+            Action::Fail(index) => {
+                turn(node(&mut next.world, index)?, Phase::Applying, Phase::Degraded)?;
+            }
+            Action::Recover(index) => {
+                turn(node(&mut next.world, index)?, Phase::Degraded, Phase::Applying)?;
+            }
+            Action::Pod(index) => {
+                let slips = next.plans.iter().all(Vec::is_empty);
+                let world = next.world;
+                let node = node(&mut next.world, index)?;
+                let slips = slips && world.class.exists() && node.role && world.is_usable(node);
+                did(world.can_schedule(node) || slips)?;
+                node.pod = true;
+            }
+            Action::PodEnds(index) => node(&mut next.world, index)?.pod = false,
+            Action::Create | Action::Delete | Action::Select(_) | Action::Debug => {
+                next.edits = next.edits.checked_sub(1)?;
+                edit(&mut next.world, action)?;
+            }
+            Action::Remove(damage) => remove(&mut next.world, damage, lingers)?,
+            Action::Cordon(index, cordoned) => {
+                let node = node(&mut next.world, index)?;
+                did(node.cordoned != cordoned && node.phase == Phase::Done)?;
+                node.cordoned = cordoned;
+            }
+            Action::Away(index, away) => {
+                let node = node(&mut next.world, index)?;
+                did(node.away != away && node.phase == Phase::Done)?;
+                node.away = away;
+            }
+            Action::Pause(paused) => {
+                did(next.world.pool.object.exists() && next.world.pool.paused != paused)?;
+                next.world.pool.paused = paused;
+            }
+        }
+        Some(())
+    }
+
+    fn pass(&self, next: &mut State, op: u8, unread: Option<Unread>) -> Option<()> {
+        let view = next.lag.over(&next.world);
+        let judged = self.judge.pass(&view, &next.world, unread);
+        if judged.quorum && unread.is_none() {
+            // What was read past the caches goes into them.
+            next.lag = Lag::default();
+        }
+        next.broken |= judged.broken;
+        next.plans.get_mut(usize::from(op))?.extend(judged.writes.iter());
+        Some(())
+    }
+
+    /// The next write of a plan; `failed` says that it is answered with an error, and whether it was
+    /// carried out all the same.
+    fn write(&self, next: &mut State, op: u8, failed: Option<bool>) -> Option<()> {
+        let plan = next.plans.get_mut(usize::from(op))?;
+        did(!plan.is_empty())?;
+        let Planned { write, stop } = plan.remove(0);
+        let mut refused = failed.is_some();
+        if failed != Some(false) {
+            let effect = carry_out(&mut next.world, write, self.server);
+            next.broken |= effect.broken;
+            refused |= effect.refused;
+        }
+        if refused && stop {
+            plan.retain(|planned| matches!(planned.write, Write::Status { .. }));
+        }
+        Some(())
+    }
+}
+
+fn did(done: bool) -> Option<()> {
+    done.then_some(())
+}
+
+fn node(world: &mut World, index: u8) -> Option<&mut Node> {
+    world.nodes_mut().get_mut(usize::from(index))
+}
+
+fn turn(node: &mut Node, from: Phase, to: Phase) -> Option<()> {
+    did(node.phase == from)?;
+    node.phase = to;
+    Some(())
+}
+
+fn is_fault(action: Action) -> bool {
+    match action {
+        Action::Pass(_, unread) => unread.is_some(),
+        Action::WriteFails(..) | Action::Crash(_) | Action::Fail(_) | Action::Remove(_) => true,
+        Action::Cordon(_, wrong) | Action::Away(_, wrong) | Action::Pause(wrong) => wrong,
+        _ => false,
+    }
+}
+
+fn edit(world: &mut World, action: Action) -> Option<()> {
+    let config = &mut world.config;
+    match action {
+        Action::Create => {
+            did(!config.exists)?;
+            let uid = (config.uid + 1) % 8;
+            *config = KataConfig { exists: true, uid, ..KataConfig::default() };
+        }
+        Action::Delete => {
+            did(config.exists && !config.deleting)?;
+            config.deleting = true;
+            world.settle_config();
+        }
+        Action::Debug => {
+            did(config.exists)?;
+            config.debug = !config.debug;
+        }
+        Action::Select(index) => {
+            let node = node(world, index)?;
+            node.wanted = !node.wanted;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn remove(world: &mut World, damage: Damage, lingers: bool) -> Option<()> {
+    match damage {
+        Damage::Pool => {
+            did(world.pool.object.exists())?;
+            world.delete_pool(lingers);
+            world.by_hand = true;
+        }
+        Damage::MachineConfig => {
+            did(world.machine_config.exists())?;
+            world.machine_config.delete(lingers);
+            world.by_hand = true;
+        }
+        Damage::Class => {
+            did(world.class.exists())?;
+            world.class.delete(lingers);
+        }
+        Damage::Verified(index) => {
+            let node = node(world, index)?;
+            did(std::mem::take(&mut node.verified))?;
+        }
+        Damage::Role(index) => {
+            let node = node(world, index)?;
+            // Whoever takes the label from under a pod by hand kills the pod; that is not ours.
+            did(!node.pod && std::mem::take(&mut node.role))?;
+        }
+        Damage::Record(index) => {
+            let node = node(world, index)?;
+            did(std::mem::take(&mut node.record))?;
+        }
+    }
+    Some(())
+}
+
+/// The same state with its nodes in order, and with uids that matter to nobody left out.
+pub fn canonical(mut state: State) -> State {
+    let size = usize::from(state.world.size);
+    let mut order: [usize; MAX_NODES] = [0, 1, 2, 3];
+    let key = |index: usize| {
+        let node = state.world.nodes.get(index).copied();
+        let lag = state.lag.world.nodes.get(index).copied();
+        let places = |plan: &Vec<Planned>| {
+            plan.iter().enumerate().fold(0u32, |places, (at, planned)| {
+                let here = concerns(planned.write).is_some_and(|node| usize::from(node) == index);
+                places | u32::from(here) << (at % 32)
+            })
+        };
+        (node, lag, state.plans.each_ref().map(places))
+    };
+    if let Some(order) = order.get_mut(..size) {
+        order.sort_by_cached_key(|index| key(*index));
+    }
+    if order != [0, 1, 2, 3] {
+        let mut place = [0u8; MAX_NODES];
+        for (to, from) in (0u8..).zip(order) {
+            if let Some(place) = place.get_mut(from) {
+                *place = to;
+            }
+        }
+        let arrange = |nodes: [Node; MAX_NODES]| {
+            order.map(|from| nodes.get(from).copied().unwrap_or_default())
+        };
+        state.world.nodes = arrange(state.world.nodes);
+        state.lag.world.nodes = arrange(state.lag.world.nodes);
+        for planned in state.plans.iter_mut().flatten() {
+            let (Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node }) =
+                &mut planned.write
+            else {
+                continue;
+            };
+            *node = place.get(usize::from(*node)).copied().unwrap_or_default();
+        }
+    }
+    if state.lag.mask == 0 && state.plans.iter().all(Vec::is_empty) {
+        let world = &mut state.world;
+        let owned = world.config.exists && world.class_owner == world.config.uid;
+        world.class_owner = u8::from(world.class.exists() && !owned);
+        world.config.uid = 0;
+        for object in [
+            &mut world.machine_config,
+            &mut world.pool.object,
+            &mut world.log_level,
+            &mut world.class,
+        ] {
+            object.uid = 0;
+        }
+    }
+    state
+}
+
+fn concerns(write: Write) -> Option<u8> {
+    match write {
+        Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node } => {
+            Some(node)
+        }
+        _ => None,
+    }
+}

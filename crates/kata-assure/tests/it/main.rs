@@ -1,0 +1,3 @@
+//! The tests of kata-assure.
+
+mod model;
