@@ -47,7 +47,8 @@ fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
     metadata.labels.as_ref().and_then(|labels| labels.get(key))
 }
 
-fn is_managed(metadata: &ObjectMeta) -> bool {
+/// Whether this operator wrote an object.
+pub(crate) fn is_managed(metadata: &ObjectMeta) -> bool {
     label(metadata, names::MANAGED_BY).is_some_and(|value| value == names::PRODUCT)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kata_api::{Code, KataConfig, MachineConfigPool, names};
 
+use crate::bodies;
 use crate::mco;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
@@ -132,7 +133,10 @@ pub(crate) fn mode(
         .map_or(0, |status| status.machine_count);
     let has_workers = nodes.iter().any(|node| is_worker(node) && !is_control_plane(node));
     let schedulable_masters = nodes.iter().any(|node| is_worker(node) && is_control_plane(node));
-    if pools.contains_key(names::POOL) || has_workers || counted > 0 || !schedulable_masters {
+    // A pool that another operator left behind says nothing about this cluster, and neither do others.
+    let begun_on_workers =
+        pools.get(names::POOL).is_some_and(|pool| bodies::is_managed(&pool.metadata));
+    if begun_on_workers || has_workers || counted > 0 || !schedulable_masters {
         Mode::Pool
     } else {
         Mode::Compact

@@ -3,6 +3,7 @@
 
 mod cases;
 mod journeys;
+mod lessons;
 mod random;
 mod render;
 mod world;
