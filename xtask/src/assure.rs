@@ -15,7 +15,7 @@ use crate::{command, output, say};
 pub(crate) mod catalogue;
 mod harness;
 mod mutants;
-mod record;
+pub(crate) mod record;
 mod tree;
 
 use catalogue::Mutant;
@@ -48,6 +48,20 @@ pub(crate) struct Options {
     /// With a seeded bug, run all tests of its killers' crates, and name those that fail
     #[arg(long)]
     survey: bool,
+}
+
+impl Options {
+    /// What CI runs.
+    pub(crate) fn sample() -> Self {
+        Self {
+            sample: true,
+            only: None,
+            threads: 2,
+            allow_dirty: false,
+            mutant: Vec::new(),
+            survey: false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,6 +117,7 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
 
     let mut bugs = Run::default();
     if wanted(Part::Mutants) {
+        problems.extend(catalogue::check(root));
         let chosen = choose(&catalogue, options, extent)?;
         bugs = mutants::run(root, &chosen, options.survey);
         let killed = bugs.outcomes.iter().filter(|bug| bug.fate == Fate::Killed).count();

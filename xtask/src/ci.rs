@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::assure::{self, record};
 use crate::{command, say, tidy};
 
 /// Runs the steps; stops at the first that fails.
@@ -31,5 +32,10 @@ pub(crate) fn run(root: &Path, skip_tests: bool) -> Vec<String> {
             Err(error) => return vec![format!("{name}: cannot run cargo: {error}")],
         }
     }
+    say("xtask: assure");
+    if root.join(record::FILE).exists() {
+        return assure::run(root, &assure::Options::sample());
+    }
+    say(&format!("NOTHING WAS SAMPLED: there is no {} yet", record::FILE));
     Vec::new()
 }

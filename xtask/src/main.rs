@@ -31,9 +31,10 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Break the operator in every way of the catalogue, and see that a test notices
+    /// Show that the operator keeps its promises under faults, and that tests notice seeded bugs;
+    /// write docs/assurance.json
     Assure(assure::Options),
-    /// Run all that CI runs: format, lints, tidy, tests
+    /// Run all that CI runs: format, lints, tidy, tests, a sample of the assurance
     Ci {
         /// Leave the tests out, because they have just run
         #[arg(long)]

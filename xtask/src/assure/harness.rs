@@ -29,14 +29,21 @@ impl Harness {
     pub(crate) fn build(root: &Path, extent: Extent, threads: usize) -> Result<Self, String> {
         say("assure: building kata-assure");
         let mut cargo = command(root, "cargo");
-        cargo.args(["build", "--quiet", "--locked", "--package", "kata-assure"]);
-        cargo.args(["--bin", "kata-assure", "--message-format=json"]);
-        if extent == Extent::Whole {
-            cargo.arg("--release");
-        }
+        match extent {
+            Extent::Whole => cargo.args(["build", "--release", "--package", "kata-assure"]),
+            // Just as the tests are built, so that after them nothing is left to build.
+            Extent::Sample(_) => cargo.args(["test", "--workspace", "--no-run"]),
+        };
+        cargo.args(["--quiet", "--locked", "--message-format=json"]);
         let binary = output(cargo)?
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|message| {
+                let target = &message["target"];
+                target["name"] == "kata-assure"
+                    && target["kind"][0] == "bin"
+                    && message["profile"]["test"] == false
+            })
             .find_map(|message| message["executable"].as_str().map(PathBuf::from))
             .ok_or("cargo names no binary for kata-assure")?;
         let folder = root.join("target").join("assure");

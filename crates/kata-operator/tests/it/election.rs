@@ -116,7 +116,10 @@ async fn a_leader_that_finds_another_in_the_lease_ends() {
         let patch = serde_json::json!({"spec": {"holderIdentity": "thief"}});
         sim.api.merge(writer, &LEASES, "default", "kata-operator", &patch).unwrap();
     });
+    let stolen = Instant::now();
     let ended = first.task.await.unwrap();
+    // At its next look, and not only when its own time has run out.
+    assert!(stolen.elapsed() <= Timing::default().retry, "{:?}", stolen.elapsed());
     assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
     assert_eq!(holder(&cluster), "thief");
 }
