@@ -131,6 +131,10 @@ catalogue! {
         cause: "A RuntimeClass that spec.runtimes does not name any more is still used by pods.",
         fix: "Delete these pods, or name the RuntimeClass in spec.runtimes again."
     }
+    KATA1040 ConstraintsNotServed Info {
+        cause: "The API server does not serve SecurityContextConstraints, so kata-monitor has none of its own.",
+        fix: "Nothing, unless some admission refuses the pods of kata-monitor."
+    }
     KATA2101 NodeInTwoPools Error {
         cause: "The node matches the selectors of two custom MachineConfigPools, so the Machine Config Operator ignores it.",
         fix: "Remove one of the pools' labels from the node."

@@ -63,6 +63,15 @@ pub const RUNTIME_CLASS: &str = "kata";
 pub const OVERHEAD_CPU: &str = "250m";
 /// Default overhead of a sandbox: memory (compatible).
 pub const OVERHEAD_MEMORY: &str = "350Mi";
+/// The DaemonSet of kata-monitor in the operator's namespace, and the value of its label `name`
+/// (compatible).
+pub const MONITOR: &str = "openshift-sandboxed-containers-monitor";
+/// The service account of kata-monitor in the operator's namespace (compatible).
+pub const MONITOR_ACCOUNT: &str = "monitor";
+/// The SecurityContextConstraints of kata-monitor (compatible).
+pub const MONITOR_CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
+/// The Service of kata-monitor in the operator's namespace (compatible).
+pub const MONITOR_SERVICE: &str = "metrics";
 /// The operator's namespace if no other is given (compatible).
 pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 

@@ -120,19 +120,20 @@ async fn send(client: &Client, caches: &Caches, request: &Request) -> Result<(),
     let subresource = |status: bool| status.then_some("status");
     let (kind, answer) = match request {
         Request::Apply { object, status, body } => {
-            let endpoint = Endpoint::of(object.kind);
+            let endpoint = Endpoint::for_object(object);
             let part = subresource(*status);
             (object.kind, client.apply(&endpoint, &object.name, part, body).await?)
         }
         Request::Merge { object, status, body } => {
-            let endpoint = Endpoint::of(object.kind);
+            let endpoint = Endpoint::for_object(object);
             let part = subresource(*status);
             (object.kind, client.merge(&endpoint, &object.name, part, body).await?)
         }
         Request::Delete { object, uid, resource_version } => {
             let preconditions =
                 Preconditions { uid: uid.clone(), resource_version: resource_version.clone() };
-            return client.delete(&Endpoint::of(object.kind), &object.name, preconditions).await;
+            let endpoint = Endpoint::for_object(object);
+            return client.delete(&endpoint, &object.name, preconditions).await;
         }
     };
     if let Ok(text) = std::str::from_utf8(&answer) {

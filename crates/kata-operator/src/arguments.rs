@@ -103,6 +103,9 @@ pub struct RunArguments {
     /// Where to serve /metrics.
     #[arg(long, value_name = "ADDR", default_value_t = METRICS_ADDRESS)]
     pub metrics_addr: SocketAddr,
+    /// Image of upstream's kata-monitor, which then runs on the nodes with Kata; an empty REF runs none [default: RELATED_IMAGE_KATA_MONITOR].
+    #[arg(long, value_name = "REF")]
+    pub monitor_image: Option<String>,
     /// Log what would be done, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -126,6 +129,9 @@ pub struct ManifestsArguments {
     /// The kind of cluster; auto contains the permissions for both.
     #[arg(long, value_enum, default_value_t = Platform::Auto)]
     pub platform: Platform,
+    /// Image of upstream's kata-monitor; brings what it needs, and the operator runs it (OpenShift only).
+    #[arg(long, value_name = "REF")]
+    pub monitor_image: Option<String>,
 }
 
 /// What we use of the environment.
@@ -143,6 +149,8 @@ pub struct EnvVars {
     pub pod_namespace: Option<String>,
     /// `HOSTNAME`.
     pub hostname: Option<String>,
+    /// `RELATED_IMAGE_KATA_MONITOR`.
+    pub monitor_image: Option<String>,
 }
 
 impl EnvVars {
@@ -160,6 +168,7 @@ impl EnvVars {
             pod_name: text("POD_NAME"),
             pod_namespace: text("POD_NAMESPACE"),
             hostname: text("HOSTNAME"),
+            monitor_image: text("RELATED_IMAGE_KATA_MONITOR"),
         }
     }
 }
@@ -224,6 +233,7 @@ pub fn resolve(
         lease_retry_period,
         health_addr,
         metrics_addr,
+        monitor_image,
         dry_run,
         log_format,
         log_filter,
@@ -255,13 +265,19 @@ pub fn resolve(
             retry: Duration::from_secs(retry),
         },
     });
+    let namespace = namespace
+        .as_ref()
+        .or(environment.pod_namespace.as_ref())
+        .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone);
+    let monitor_image = monitor_image
+        .as_ref()
+        .or(environment.monitor_image.as_ref())
+        .map(|image| image.trim().to_owned())
+        .filter(|image| !image.is_empty());
     Ok(Run {
         connection: Connection { source, context: context.clone() },
         settings: Settings {
-            namespace: namespace
-                .as_ref()
-                .or(environment.pod_namespace.as_ref())
-                .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone),
+            namespace: namespace.clone(),
             platform: *platform,
             election,
             health_address: Some(*health_addr),
@@ -270,7 +286,11 @@ pub fn resolve(
             clock: Clock::System,
             seed: process.started ^ u64::from(process.id).rotate_left(32),
             instance,
-            options: kata_plan::Options::default(),
+            options: kata_plan::Options {
+                namespace,
+                monitor_image,
+                ..kata_plan::Options::default()
+            },
         },
         log_format: *log_format,
         log_filter: log_filter
@@ -355,6 +375,19 @@ mod tests {
         let election = run.settings.election.unwrap();
         assert_eq!(election.identity, "pod-1-7-ff");
         assert_eq!(election.timing, Timing::default());
+    }
+
+    #[test]
+    fn the_monitors_image_comes_from_the_flag_or_the_environment() {
+        let image = |line: &[&str], environment: Option<&str>| {
+            let monitor_image = environment.map(str::to_owned);
+            let environment = EnvVars { monitor_image, ..EnvVars::default() };
+            resolve(&parse(line), &environment, PROCESS).unwrap().settings.options.monitor_image
+        };
+        assert_eq!(image(&[], None), None);
+        assert_eq!(image(&[], Some("a")).as_deref(), Some("a"));
+        assert_eq!(image(&["--monitor-image", "b"], Some("a")).as_deref(), Some("b"));
+        assert_eq!(image(&["--monitor-image", ""], Some("a")), None);
     }
 
     #[test]

@@ -105,6 +105,24 @@ impl Endpoint {
         }
     }
 
+    /// The endpoint of a kind of the plan in a namespace.
+    pub fn within(kind: kata_plan::Kind, namespace: &str) -> Self {
+        let Self { kind: name, path } = Self::of(kind);
+        let path = match path.rsplit_once('/') {
+            Some((root, plural)) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => path,
+        };
+        Self { kind: name, path }
+    }
+
+    /// Where an object is written.
+    pub fn for_object(object: &kata_plan::ObjectRef) -> Self {
+        match &object.namespace {
+            Some(namespace) => Self::within(object.kind, namespace),
+            None => Self::of(object.kind),
+        }
+    }
+
     /// The kind, such as `Node`.
     pub fn kind(&self) -> &str {
         &self.kind

@@ -11,6 +11,8 @@ use crate::arguments::ManifestsArguments;
 use crate::lease::LEASE;
 use crate::settings::Platform;
 
+mod monitor;
+
 /// The name of everything that is installed.
 const NAME: &str = "kata-operator";
 
@@ -94,15 +96,27 @@ fn mco_rules() -> Vec<Value> {
     rules
 }
 
+/// What the operator is granted in addition if it runs kata-monitor, as [`granted`] tells it.
+pub fn granted_for_monitor() -> Vec<(String, String, String, String)> {
+    let (at_home, everywhere) = monitor::keep();
+    flat(&[at_home, everywhere])
+}
+
 /// What the operator is granted, as `(API group, resource, verb, name or empty)`. For tests that compare
 /// it with what is used.
 pub fn granted(platform: Platform) -> Vec<(String, String, String, String)> {
     let mut rules = core_rules();
     if platform != Platform::Kubernetes {
         rules.extend(mco_rules());
+        let (at_home, everywhere) = monitor::look();
+        rules.extend([at_home, everywhere]);
     }
     rules.extend(lease_rules());
     rules.extend(event_rules());
+    flat(&rules)
+}
+
+fn flat(rules: &[Value]) -> Vec<(String, String, String, String)> {
     let texts = |value: &Value| -> Vec<String> {
         value
             .as_array()
@@ -113,7 +127,7 @@ pub fn granted(platform: Platform) -> Vec<(String, String, String, String)> {
             .collect()
     };
     let mut granted = Vec::new();
-    for rule in &rules {
+    for rule in rules {
         let mut names = texts(&rule["resourceNames"]);
         if names.is_empty() {
             names.push(String::new());
@@ -181,10 +195,16 @@ fn binding(role_kind: &str, name: &str, namespace: Option<&str>, account_namespa
 }
 
 fn objects(arguments: &ManifestsArguments) -> Vec<Value> {
-    let ManifestsArguments { namespace, image, platform } = arguments;
+    let ManifestsArguments { namespace, image, platform, monitor_image } = arguments;
+    let monitor_image = monitor_image.as_deref().filter(|_| *platform != Platform::Kubernetes);
     let mut home = metadata(namespace, None);
-    home["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    // The sockets that kata-monitor reads are the host's, which no other level lets it mount.
+    let level = if monitor_image.is_some() { "privileged" } else { "restricted" };
+    home["labels"]["pod-security.kubernetes.io/enforce"] = json!(level);
     home["labels"]["pod-security.kubernetes.io/enforce-version"] = json!("latest");
+    if monitor_image.is_some() {
+        home["labels"]["openshift.io/cluster-monitoring"] = json!("true");
+    }
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": home}),
         json!({
@@ -200,6 +220,18 @@ fn objects(arguments: &ManifestsArguments) -> Vec<Value> {
         let name = format!("{NAME}-mco");
         objects.push(role("ClusterRole", &name, None, &mco_rules()));
         objects.push(binding("ClusterRole", &name, None, namespace));
+        let name = format!("{NAME}-monitor");
+        let (at_home, everywhere) =
+            if monitor_image.is_some() { monitor::keep() } else { monitor::look() };
+        objects.extend([
+            role("ClusterRole", &name, None, &[everywhere]),
+            binding("ClusterRole", &name, None, namespace),
+            role("Role", &name, Some(namespace), &[at_home]),
+            binding("Role", &name, Some(namespace), namespace),
+        ]);
+    }
+    if monitor_image.is_some() {
+        objects.extend(monitor::objects(namespace));
     }
     let events = format!("{NAME}-events");
     objects.extend([
@@ -208,12 +240,17 @@ fn objects(arguments: &ManifestsArguments) -> Vec<Value> {
         // Events about objects of cluster scope are in this namespace.
         role("Role", &events, Some("default"), &event_rules()),
         binding("Role", &events, Some("default"), namespace),
-        deployment(namespace, image, *platform),
+        deployment(namespace, image, *platform, monitor_image),
     ]);
     objects
 }
 
-fn deployment(namespace: &str, image: &str, platform: Platform) -> Value {
+fn deployment(
+    namespace: &str,
+    image: &str,
+    platform: Platform,
+    monitor_image: Option<&str>,
+) -> Value {
     let selector =
         json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "operator"});
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
@@ -225,6 +262,13 @@ fn deployment(namespace: &str, image: &str, platform: Platform) -> Value {
             "failureThreshold": 3,
         })
     };
+    let mut env = vec![
+        json!({"name": "POD_NAME", "valueFrom": field("metadata.name")}),
+        json!({"name": "POD_NAMESPACE", "valueFrom": field("metadata.namespace")}),
+    ];
+    env.extend(
+        monitor_image.map(|image| json!({"name": "RELATED_IMAGE_KATA_MONITOR", "value": image})),
+    );
     let container = json!({
         "name": "operator",
         "image": image,
@@ -236,10 +280,7 @@ fn deployment(namespace: &str, image: &str, platform: Platform) -> Value {
             "--health-addr=0.0.0.0:8081",
             "--metrics-addr=0.0.0.0:8080",
         ],
-        "env": [
-            {"name": "POD_NAME", "valueFrom": field("metadata.name")},
-            {"name": "POD_NAMESPACE", "valueFrom": field("metadata.namespace")},
-        ],
+        "env": env,
         "ports": [
             {"name": "health", "containerPort": 8081},
             {"name": "metrics", "containerPort": 8080},

@@ -25,6 +25,10 @@ use crate::jitter::Jitter;
 use crate::metrics::{Check, Metrics};
 use crate::watch::Cache;
 
+mod monitor;
+
+pub use monitor::MonitorCaches;
+
 /// How often [`kata_plan::needs`] may ask in one pass. It asks for own and rendered MachineConfigs,
 /// quorum, pods and drain blockers; more rounds than these mean that it asks for the same again.
 const ROUNDS: usize = 16;
@@ -65,6 +69,8 @@ pub struct Caches {
     pub runtime_classes: Arc<Cache<RuntimeClass>>,
     /// KataNodes.
     pub kata_nodes: Arc<Cache<KataNode>>,
+    /// What kata-monitor has.
+    pub monitor: MonitorCaches,
 }
 
 fn typed<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
@@ -97,7 +103,9 @@ fn node_facts(text: &str) -> Result<NodeFacts, serde_json::Error> {
 
 impl Caches {
     /// Empty caches.
-    pub fn new(poke: &Arc<Notify>) -> Self {
+    pub fn new(poke: &Arc<Notify>, options: &Options) -> Self {
+        let Options { namespace, monitor_image, .. } = options;
+        let monitor = MonitorCaches::new(namespace, monitor_image.is_some(), poke);
         let ours = format!("metadata.name={}", names::MACHINE_CONFIG);
         let poke = || Arc::clone(poke);
         Self {
@@ -138,6 +146,7 @@ impl Caches {
                 without_managed_fields,
                 poke(),
             )),
+            monitor,
         }
     }
 
@@ -169,7 +178,9 @@ impl Caches {
             container_runtime_configs,
             runtime_classes,
             kata_nodes,
+            monitor,
         } = self;
+        monitor.follow(tasks, client, jitter, metrics);
         let with = || (client.clone(), Arc::clone(jitter), metrics.clone());
         macro_rules! follow {
             ($($cache:ident)*) => {$(
@@ -190,6 +201,7 @@ impl Caches {
             Kind::MachineConfigPool => self.pools.absorb(text),
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
             Kind::RuntimeClass => self.runtime_classes.absorb(text),
+            Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
             Kind::Pod | Kind::PodDisruptionBudget => {}
         }
     }
@@ -204,7 +216,10 @@ impl Caches {
             Kind::MachineConfigPool => self.pools.forget(name),
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.forget(name),
             Kind::RuntimeClass => self.runtime_classes.forget(name),
-            Kind::Pod | Kind::PodDisruptionBudget => {}
+            Kind::DaemonSet
+            | Kind::SecurityContextConstraints
+            | Kind::Pod
+            | Kind::PodDisruptionBudget => {}
         }
     }
 
@@ -218,7 +233,8 @@ impl Caches {
                     && self.machine_config.has_answer()
                     && self.container_runtime_configs.has_answer()
                     && self.runtime_classes.has_answer()
-                    && self.kata_nodes.has_answer()))
+                    && self.kata_nodes.has_answer()
+                    && self.monitor.have_answers()))
     }
 
     /// For `/readyz`.
@@ -233,6 +249,7 @@ impl Caches {
                 self.runtime_classes.check(),
                 self.kata_nodes.check(),
             ]);
+            checks.extend(self.monitor.checks());
         }
         checks
     }
@@ -270,6 +287,7 @@ impl Observer {
     /// Lists every watched kind again, past the caches; errors show in the caches.
     pub async fn resync(&self) {
         self.quorum().await;
+        self.caches.monitor.refresh(&self.client).await;
     }
 
     /// A snapshot with all that its decision needs. It begins with quorum reads if `fresh`.
@@ -323,6 +341,7 @@ impl Observer {
             container_runtime_configs: caches.container_runtime_configs.observed(),
             runtime_classes: caches.runtime_classes.observed(),
             kata_nodes: caches.kata_nodes.observed(),
+            monitor: caches.monitor.observed(),
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
         })

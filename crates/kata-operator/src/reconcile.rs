@@ -79,13 +79,12 @@ impl Controller {
         stop: watch::Receiver<bool>,
     ) -> Self {
         let poke = Arc::new(Notify::new());
-        let caches = Arc::new(Caches::new(&poke));
-        let observer = Observer::new(
-            client.clone(),
-            Arc::clone(&caches),
-            settings.clock,
-            settings.options.clone(),
-        );
+        let options = kata_plan::Options {
+            namespace: settings.namespace.clone(),
+            ..settings.options.clone()
+        };
+        let caches = Arc::new(Caches::new(&poke, &options));
+        let observer = Observer::new(client.clone(), Arc::clone(&caches), settings.clock, options);
         let reporter = Reporter::new(
             client.clone(),
             settings.clock,

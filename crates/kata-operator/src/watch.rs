@@ -289,7 +289,7 @@ impl<T: Clone + PartialEq> Cache<T> {
     }
 
     /// Remembers trouble, and logs it once.
-    fn note(&self, error: &CallError) {
+    pub(crate) fn note(&self, error: &CallError) {
         if error.is_expired() {
             return;
         }

@@ -14,6 +14,8 @@ use crate::mco;
 use crate::object::Kind;
 use crate::selection::Mode;
 
+pub(crate) mod monitor;
+
 /// CRI-O's log levels.
 pub(crate) const LOG_LEVELS: &[&str] =
     &["fatal", "panic", "error", "warn", "info", "debug", "trace"];

@@ -190,6 +190,12 @@ impl<'a> Checker<'a> {
         {
             left.push(names::MACHINE_CONFIG.to_owned());
         }
+        if of_monitor(Some(&snapshot.monitor.daemon_set)) {
+            left.push(names::MONITOR.to_owned());
+        }
+        if of_monitor(snapshot.monitor.constraints.as_ref()) {
+            left.push(names::MONITOR_CONSTRAINTS.to_owned());
+        }
         left
     }
 
@@ -249,6 +255,15 @@ impl<'a> Checker<'a> {
                 .flatten()
                 .any(|class| class.metadata.uid == object.uid && managed(class)),
             Kind::KataNode => true,
+            Kind::DaemonSet => {
+                object.name == names::MONITOR
+                    && object.namespace.as_ref() == Some(&self.snapshot.options.namespace)
+                    && of_monitor(Some(&self.snapshot.monitor.daemon_set))
+            }
+            Kind::SecurityContextConstraints => {
+                object.name == names::MONITOR_CONSTRAINTS
+                    && of_monitor(self.snapshot.monitor.constraints.as_ref())
+            }
             Kind::KataConfig | Kind::Node | Kind::Pod | Kind::PodDisruptionBudget => false,
         };
         self.expect(Property::Foreign, expected, || format!("{object} is not ours to delete"));
@@ -306,6 +321,10 @@ impl<'a> Checker<'a> {
                 &["containerRuntimeConfig", "machineConfigPoolSelector"]
             }
             Kind::KataNode => &["kataConfig", "nodeName"],
+            Kind::DaemonSet if object.name == names::MONITOR => {
+                &["selector", "template", "updateStrategy"]
+            }
+            Kind::SecurityContextConstraints if object.name == names::MONITOR_CONSTRAINTS => &[],
             Kind::RuntimeClass => &[],
             _ => {
                 return self
@@ -315,11 +334,9 @@ impl<'a> Checker<'a> {
         let strange: Vec<String> = keys(&body["spec"])
             .into_iter()
             .filter(|key| !spec.contains(&key.as_str()))
-            .chain(
-                keys(&body["metadata"])
-                    .into_iter()
-                    .filter(|key| !["labels", "name", "ownerReferences"].contains(&key.as_str())),
-            )
+            .chain(keys(&body["metadata"]).into_iter().filter(|key| {
+                !["labels", "name", "namespace", "ownerReferences"].contains(&key.as_str())
+            }))
             .collect();
         self.expect(Property::Fields, strange.is_empty(), || {
             format!("{object} is written with the fields {strange:?}")
@@ -396,6 +413,16 @@ fn text(step: Option<&Step>) -> String {
 
 fn role(config: &MachineConfig) -> Option<&str> {
     config.metadata.labels.as_ref()?.get(names::MACHINE_CONFIG_ROLE_LABEL).map(String::as_str)
+}
+
+/// Whether an object of kata-monitor is known to exist and to be ours.
+fn of_monitor(object: Option<&Observed<Option<Value>>>) -> bool {
+    let Some(Observed::Known(Some(object))) = object else { return false };
+    let metadata = &object["metadata"];
+    metadata["labels"][names::MANAGED_BY] == names::PRODUCT
+        || metadata["ownerReferences"]
+            .as_array()
+            .is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "KataConfig"))
 }
 
 fn managed(class: &RuntimeClass) -> bool {

@@ -32,5 +32,6 @@ pub use report::{
     Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, WaitingOn,
 };
 pub use snapshot::{
-    DrainBlocker, Freshness, Need, NodeFacts, Options, PodScope, SandboxedPod, Snapshot,
+    DrainBlocker, Freshness, MonitorObjects, Need, NodeFacts, Options, PodScope, SandboxedPod,
+    Snapshot,
 };

@@ -22,6 +22,10 @@ pub enum Kind {
     ContainerRuntimeConfig,
     /// Of `node.k8s.io`.
     RuntimeClass,
+    /// Of `apps`; that of kata-monitor.
+    DaemonSet,
+    /// Of OpenShift; that of kata-monitor.
+    SecurityContextConstraints,
     /// A pod; only ever named, never written.
     Pod,
     /// A PodDisruptionBudget; only ever named, never written.
@@ -39,6 +43,8 @@ impl Kind {
             Self::MachineConfigPool => "MachineConfigPool",
             Self::ContainerRuntimeConfig => "ContainerRuntimeConfig",
             Self::RuntimeClass => "RuntimeClass",
+            Self::DaemonSet => "DaemonSet",
+            Self::SecurityContextConstraints => "SecurityContextConstraints",
             Self::Pod => "Pod",
             Self::PodDisruptionBudget => "PodDisruptionBudget",
         }
@@ -54,6 +60,8 @@ impl Kind {
                 "machineconfiguration.openshift.io/v1"
             }
             Self::RuntimeClass => "node.k8s.io/v1",
+            Self::DaemonSet => "apps/v1",
+            Self::SecurityContextConstraints => "security.openshift.io/v1",
             Self::PodDisruptionBudget => "policy/v1",
         }
     }
@@ -68,9 +76,16 @@ impl Kind {
             Self::MachineConfigPool => "machineconfigpools",
             Self::ContainerRuntimeConfig => "containerruntimeconfigs",
             Self::RuntimeClass => "runtimeclasses",
+            Self::DaemonSet => "daemonsets",
+            Self::SecurityContextConstraints => "securitycontextconstraints",
             Self::Pod => "pods",
             Self::PodDisruptionBudget => "poddisruptionbudgets",
         }
+    }
+
+    /// Whether an object of this kind keeps no node from having Kata or losing it.
+    pub(crate) fn is_beside(self) -> bool {
+        matches!(self, Self::KataNode | Self::DaemonSet | Self::SecurityContextConstraints)
     }
 }
 
@@ -102,6 +117,14 @@ impl ObjectRef {
     /// An object of cluster scope.
     pub fn new(kind: Kind, name: impl Into<String>, uid: Option<&str>) -> Self {
         Self { kind, namespace: None, name: name.into(), uid: uid.map(ToOwned::to_owned) }
+    }
+}
+
+impl ObjectRef {
+    /// The same object in a namespace.
+    #[must_use]
+    pub fn within(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
     }
 }
 

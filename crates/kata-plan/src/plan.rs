@@ -135,7 +135,7 @@ impl Action {
         }
     }
 
-    /// Whether it can disturb a node, or removes something; such a step needs reads at
+    /// Whether it can disturb a node, or removes what nodes or pods rely on; such a step needs reads at
     /// [`Freshness::Quorum`](crate::Freshness::Quorum).
     pub fn is_disruptive(&self) -> bool {
         match self {
@@ -145,7 +145,7 @@ impl Action {
                 object.kind,
                 Kind::MachineConfig | Kind::MachineConfigPool | Kind::ContainerRuntimeConfig
             ),
-            Self::Delete { object, .. } => object.kind != Kind::KataNode,
+            Self::Delete { object, .. } => !object.kind.is_beside(),
         }
     }
 

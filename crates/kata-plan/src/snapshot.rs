@@ -9,7 +9,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kata_api::{ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool};
+use kata_api::{
+    ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
+};
+use serde_json::Value;
 
 use crate::observed::Observed;
 
@@ -37,10 +40,30 @@ pub struct Snapshot {
     pub runtime_classes: Observed<Vec<RuntimeClass>>,
     /// All KataNodes.
     pub kata_nodes: Observed<Vec<KataNode>>,
+    /// What kata-monitor has in the cluster, from watch caches.
+    pub monitor: MonitorObjects,
     /// Sandboxed pods, by the scope that [`Need::Pods`] asked for. Read past any cache, always.
     pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
     /// What holds up the drain of a node, by node, as [`Need::DrainBlockers`] asked.
     pub drain_blockers: BTreeMap<String, Observed<Vec<DrainBlocker>>>,
+}
+
+/// What kata-monitor has in the cluster: objects of ours by name, trimmed by
+/// [`crate::validate::content`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct MonitorObjects {
+    /// The DaemonSet [`kata_api::names::MONITOR`] in the operator's namespace.
+    pub daemon_set: Observed<Option<Value>>,
+    /// The SecurityContextConstraints [`kata_api::names::MONITOR_CONSTRAINTS`]; `None` if the API
+    /// server does not serve the kind.
+    pub constraints: Option<Observed<Option<Value>>>,
+}
+
+impl MonitorObjects {
+    /// Neither of them exists.
+    pub fn absent() -> Self {
+        Self { daemon_set: Observed::Known(None), constraints: Some(Observed::Known(None)) }
+    }
 }
 
 /// How old the reads of a snapshot may be.
@@ -64,6 +87,10 @@ pub struct Options {
     pub not_ready_grace: Duration,
     /// When to decide again, if something is waited on and nothing is seen to change.
     pub look_again: Duration,
+    /// The operator's namespace, where kata-monitor runs.
+    pub namespace: String,
+    /// The image of kata-monitor; `None` if it shall not run.
+    pub monitor_image: Option<String>,
 }
 
 impl Default for Options {
@@ -73,6 +100,8 @@ impl Default for Options {
             step_slow_after: Duration::from_mins(30),
             not_ready_grace: Duration::from_secs(60),
             look_again: Duration::from_mins(5),
+            namespace: names::NAMESPACE.to_owned(),
+            monitor_image: None,
         }
     }
 }

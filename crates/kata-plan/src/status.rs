@@ -12,7 +12,6 @@ use kata_api::{Code, KataConfig, KataConfigStatus, Severity};
 use serde_json::{Map, Value, json};
 
 use crate::bodies;
-use crate::object::Kind;
 use crate::plan::Step;
 use crate::report::{Finding, Report, StatusReport, StepFailure, Waiting};
 use crate::selection;
@@ -78,7 +77,7 @@ pub(crate) fn active(
     let config = view.config;
     let previous = config.status.as_ref();
     let standing = standing(view, report, planned);
-    let failed = failures.iter().any(|failure| failure.object.kind != Kind::KataNode);
+    let failed = failures.iter().any(|failure| !failure.object.kind.is_beside());
     let acted_on = previous.and_then(|status| status.observed_generation);
     let generation = if failed { acted_on } else { config.metadata.generation };
     let mut wanted = vec![in_progress(view, steps, &standing), ready(view, &standing, report)];
@@ -196,9 +195,8 @@ fn worst(report: &Report) -> Option<&Finding> {
 
 /// Whether a finding can keep selected nodes from being ready, or leaving ones from leaving.
 fn concerns_readiness(finding: &Finding) -> bool {
-    // A KataNode that is out of date keeps no node from anything.
-    let of_kata_node = finding.code == Code::WriteFailed && finding.subject.kind == Kind::KataNode;
-    !of_kata_node
+    // Neither a KataNode that is out of date nor the lack of kata-monitor keeps a node from anything.
+    !finding.subject.kind.is_beside()
         && !matches!(
             finding.code,
             Code::PeerPodsUnsupported
@@ -226,7 +224,7 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
     };
     let pending = view.deleting || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
     let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
-        || planned.iter().any(|step| step.action.object().kind != Kind::KataNode);
+        || planned.iter().any(|step| !step.action.object().kind.is_beside());
     let mut concerning = report.findings.iter().filter(|finding| {
         finding.code.entry().severity >= Severity::Warning && concerns_readiness(finding)
     });

@@ -20,6 +20,7 @@ use crate::snapshot::Need;
 use crate::view::{self, NodeView, View};
 
 mod install;
+mod monitor;
 mod remove;
 mod waiting;
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 
 use crate::snapshot::{DrainBlocker, NodeFacts, Readiness, SandboxedPod};
 
@@ -92,6 +93,19 @@ pub fn sandboxed_pod(pod: &Pod) -> Option<SandboxedPod> {
         finished: is_finished(pod),
         deleting: pod.metadata.deletion_timestamp.is_some(),
     })
+}
+
+/// An object without what is not its author's: its report, its versions and who wrote which field.
+pub fn content(mut object: Value) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        object.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["managedFields", "resourceVersion", "generation"] {
+            metadata.remove(key);
+        }
+    }
+    object
 }
 
 fn is_finished(pod: &Pod) -> bool {

@@ -62,6 +62,9 @@ pub(crate) struct UpArguments {
     /// Serve the cluster only; run `kata-operator run --kubeconfig FILE` yourself
     #[arg(long)]
     pub(crate) no_operator: bool,
+    /// Image of kata-monitor, which the operator then runs on the nodes with Kata (as an object only)
+    #[arg(long, value_name = "REF", conflicts_with = "no_operator")]
+    pub(crate) monitor_image: Option<String>,
     /// Keep the cluster's state in this directory, and go on from what is there
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

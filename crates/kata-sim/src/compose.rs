@@ -77,7 +77,13 @@ pub(crate) fn client(cluster: &Cluster) -> kube::Client {
 
 /// Starts the operator beside the cluster; aborting the task is a crash of the operator.
 pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
-    let settings = kata_operator::Settings::simulated(cluster.now());
+    operator_with(cluster, None)
+}
+
+/// Starts an operator that runs kata-monitor from this image, or none.
+pub(crate) fn operator_with(cluster: &Cluster, monitor_image: Option<String>) -> JoinHandle<()> {
+    let mut settings = kata_operator::Settings::simulated(cluster.now());
+    settings.options.monitor_image = monitor_image;
     let client = client(cluster);
     tokio::spawn(async move {
         let run = kata_operator::run(client, settings, std::future::pending());

@@ -35,7 +35,8 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
             arguments.port
         )
     })?;
-    let operator = (!arguments.no_operator).then(|| compose::operator(&cluster));
+    let operator = (!arguments.no_operator)
+        .then(|| compose::operator_with(&cluster, arguments.monitor_image.clone()));
     write_kubeconfig(&arguments.kubeconfig, address)
         .map_err(|error| format!("cannot write {}: {error}", arguments.kubeconfig.display()))?;
     announce(&arguments, &layout, &address.to_string(), begin.elapsed().as_secs_f64());

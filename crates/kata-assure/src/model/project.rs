@@ -14,7 +14,9 @@ use kata_api::{
     MachineConfigPool, names,
 };
 use kata_plan::snapshot::Readiness;
-use kata_plan::{Freshness, Need, NodeFacts, Observed, Options, PodScope, SandboxedPod, Snapshot};
+use kata_plan::{
+    Freshness, MonitorObjects, Need, NodeFacts, Observed, Options, PodScope, SandboxedPod, Snapshot,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -254,6 +256,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
             class(world).into_iter().collect(),
         ),
         kata_nodes: list(failed(Unread::Records), "KataNodes", records),
+        monitor: MonitorObjects::absent(),
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
     }

@@ -218,6 +218,7 @@ fn timeless(object: &Value) -> Value {
 pub(crate) struct Operator {
     supervisor: JoinHandle<()>,
     log: Arc<Mutex<Vec<String>>>,
+    denied: Arc<Mutex<Vec<String>>>,
 }
 
 impl Operator {
@@ -226,23 +227,52 @@ impl Operator {
         Self::with(cluster, Settings::simulated(epoch()))
     }
 
-    /// Starts an operator with these settings.
+    /// Starts an operator with these settings, who may do everything.
     pub(crate) fn with(cluster: &Cluster, settings: Settings) -> Self {
+        Self::as_user(cluster, settings, None)
+    }
+
+    /// Starts an operator who may do what the service account of its manifests may do.
+    pub(crate) fn as_service_account(
+        cluster: &Cluster,
+        settings: Settings,
+        namespace: &str,
+    ) -> Self {
+        let user = format!("system:serviceaccount:{namespace}:kata-operator");
+        Self::as_user(cluster, settings, Some(user.parse().unwrap()))
+    }
+
+    fn as_user(cluster: &Cluster, settings: Settings, user: Option<http::HeaderValue>) -> Self {
         let cluster = cluster.clone();
+        let denied = Arc::new(Mutex::new(Vec::new()));
+        let refusals = Arc::clone(&denied);
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut crashes = cluster.crashes();
         crashes.mark_unchanged();
         let requests = Arc::clone(&log);
         let supervisor = tokio::spawn(async move {
             loop {
-                let requests = Arc::clone(&requests);
-                let service = cluster.client_service().map_request(
-                    move |request: http::Request<kube::client::Body>| {
+                let (requests, refusals) = (Arc::clone(&requests), Arc::clone(&refusals));
+                let last = Arc::clone(&requests);
+                let user = user.clone();
+                let service = cluster
+                    .client_service()
+                    .map_request(move |mut request: http::Request<kube::client::Body>| {
                         let line = format!("{} {}", request.method(), request.uri());
                         requests.lock().unwrap().push(line);
+                        if let Some(user) = &user {
+                            request.headers_mut().insert("impersonate-user", user.clone());
+                        }
                         request
-                    },
-                );
+                    })
+                    .map_response(move |response: http::Response<_>| {
+                        if response.status() == http::StatusCode::FORBIDDEN {
+                            // Of several requests at a time it may be another; the test fails anyway.
+                            let line = last.lock().unwrap().last().cloned().unwrap_or_default();
+                            refusals.lock().unwrap().push(line);
+                        }
+                        response
+                    });
                 let kube = kube::Client::new(service, "default");
                 let run = kata_operator::run(kube, settings.clone(), std::future::pending());
                 let mut operator = JoinSet::new();
@@ -253,7 +283,12 @@ impl Operator {
                 }
             }
         });
-        Self { supervisor, log }
+        Self { supervisor, log, denied }
+    }
+
+    /// Requests that were refused for want of a permission, as method and path.
+    pub(crate) fn denied(&self) -> Vec<String> {
+        self.denied.lock().unwrap().clone()
     }
 
     /// Whether it still runs, which it does unless it panicked.

@@ -5,6 +5,7 @@ mod calls;
 mod crash;
 mod election;
 mod lab;
+mod monitor;
 mod pace;
 mod process;
 mod reads;

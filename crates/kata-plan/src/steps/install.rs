@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::{Code, names};
 
+use super::monitor;
 use super::waiting::wait_for_nodes;
 use super::{
     Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes, take_label,
@@ -44,6 +45,7 @@ pub(super) fn install(view: &View<'_>, out: &mut Steps) {
         out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
         if !begun {
             kata_nodes(view, out);
+            monitor::install(view, out);
             return;
         }
     } else if !view.nodes.iter().any(|node| node.wanted) {
@@ -55,6 +57,7 @@ pub(super) fn install(view: &View<'_>, out: &mut Steps) {
     runtime_classes(view, out);
     kata_nodes(view, out);
     wait_for_nodes(view, out);
+    monitor::install(view, out);
 }
 
 fn no_nodes_message(view: &View<'_>) -> String {
@@ -155,11 +158,11 @@ fn pool(view: &View<'_>, out: &mut Steps) -> bool {
     true
 }
 
-fn why(exists: bool) -> &'static str {
+pub(super) fn why(exists: bool) -> &'static str {
     if exists { "it differs from what it shall be" } else { "it does not exist" }
 }
 
-fn foreign(out: &mut Steps, object: ObjectRef) {
+pub(super) fn foreign(out: &mut Steps, object: ObjectRef) {
     let message = format!("{object} exists, is not ours, and is left as it is");
     out.find(Code::ForeignObject, object, message);
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::{Code, names};
 
 use super::install::pool_objects;
+use super::monitor;
 use super::waiting::wait_for_nodes;
 use super::{
     Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes,
@@ -33,8 +34,9 @@ pub(super) fn remove(view: &View<'_>, out: &mut Steps) {
         || (view.mode == Mode::Compact && machine_config(view).is_some());
     let clear = !pods_matter || no_pods(view, out);
     keep_pool(view, out);
+    let unmonitored = clear && monitor::remove(view, out);
     if clear && labels_off {
-        remove_from_nodes(view, out, &classes);
+        remove_from_nodes(view, out, &classes, unmonitored);
     } else if clear {
         let config = selection::config_ref(view.config);
         out.wait(Waiting::OwnWrites, config, "the label of verified nodes is taken off");
@@ -88,7 +90,12 @@ fn keep_pool(view: &View<'_>, out: &mut Steps) {
     }
 }
 
-fn remove_from_nodes(view: &View<'_>, out: &mut Steps, classes: &[&RuntimeClass]) {
+fn remove_from_nodes(
+    view: &View<'_>,
+    out: &mut Steps,
+    classes: &[&RuntimeClass],
+    unmonitored: bool,
+) {
     if !classes.is_empty() {
         for class in classes {
             let name = class.metadata.name.clone().unwrap_or_default();
@@ -105,12 +112,12 @@ fn remove_from_nodes(view: &View<'_>, out: &mut Steps, classes: &[&RuntimeClass]
     }
     let on_nodes = view.mode == Mode::Pool && !view.nodes.is_empty();
     if !on_nodes {
-        remove_objects(view, out);
+        remove_objects(view, out, unmonitored);
     }
 }
 
 /// Deletes the Machine Config Operator's objects, and the finalizer when they are seen to be gone.
-fn remove_objects(view: &View<'_>, out: &mut Steps) {
+fn remove_objects(view: &View<'_>, out: &mut Steps, unmonitored: bool) {
     let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
     let counted =
         pool.and_then(|pool| pool.status.as_ref()).map_or(0, |status| status.machine_count);
@@ -125,7 +132,7 @@ fn remove_objects(view: &View<'_>, out: &mut Steps) {
         out.wait(Waiting::Deletion, object, message);
         return;
     }
-    let mut gone = true;
+    let mut gone = unmonitored;
     let mut remove = |out: &mut Steps, object: ObjectRef, deleting: bool, why: &str| {
         gone = false;
         if !deleting {

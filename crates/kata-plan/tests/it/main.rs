@@ -4,6 +4,7 @@
 mod cases;
 mod journeys;
 mod lessons;
+mod monitor;
 mod random;
 mod render;
 mod world;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kata_plan::{
-    Decision, Freshness, Kind, Need, NodeFacts, ObjectRef, Observed, Options, PodScope, Request,
-    Snapshot, decide, needs, validate,
+    Decision, Freshness, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed, Options,
+    PodScope, Request, Snapshot, decide, needs, validate,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,6 +22,9 @@ type Key = (Kind, String);
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) now: Timestamp,
+    pub(crate) options: Options,
+    /// Whether the API server serves SecurityContextConstraints.
+    pub(crate) constraints_served: bool,
     pub(crate) objects: BTreeMap<Key, Value>,
     pub(crate) unreadable: BTreeSet<String>,
     /// Nodes whose drain does not get on.
@@ -38,6 +41,14 @@ fn name_of(object: &Value) -> String {
         Some(namespace) => format!("{namespace}/{}", metadata["name"].as_str().unwrap()),
         None => metadata["name"].as_str().unwrap().to_owned(),
     }
+}
+
+fn key_of(object: &ObjectRef) -> Key {
+    let name = match &object.namespace {
+        Some(namespace) => format!("{namespace}/{}", object.name),
+        None => object.name.clone(),
+    };
+    (object.kind, name)
 }
 
 /// Maps are merged, null removes, everything else is replaced.
@@ -64,6 +75,8 @@ impl World {
     pub(crate) fn new(masters: usize, workers: usize) -> Self {
         let mut world = Self {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            options: Options::default(),
+            constraints_served: true,
             objects: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             undrainable: BTreeSet::new(),
@@ -257,12 +270,16 @@ impl World {
         )
     }
 
+    fn single(&self, kind: Kind) -> Observed<Option<Value>> {
+        self.typed::<Value>(kind).map(|objects| objects.into_iter().next().map(validate::content))
+    }
+
     /// What the operator's shell does before it decides.
     pub(crate) fn observe(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             now: self.now,
             freshness: Freshness::Cached,
-            options: Options::default(),
+            options: self.options.clone(),
             configs: self.typed(Kind::KataConfig).known().unwrap().clone(),
             nodes: self
                 .typed::<Node>(Kind::Node)
@@ -272,6 +289,12 @@ impl World {
             container_runtime_configs: self.typed(Kind::ContainerRuntimeConfig),
             runtime_classes: self.typed(Kind::RuntimeClass),
             kata_nodes: self.typed(Kind::KataNode),
+            monitor: MonitorObjects {
+                daemon_set: self.single(Kind::DaemonSet),
+                constraints: self
+                    .constraints_served
+                    .then(|| self.single(Kind::SecurityContextConstraints)),
+            },
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
         };
@@ -369,8 +392,7 @@ impl World {
         match request {
             Request::Apply { object, body, .. } => self.apply(object, body),
             Request::Merge { object, body, .. } => {
-                let Some(existing) = self.objects.get_mut(&(object.kind, object.name.clone()))
-                else {
+                let Some(existing) = self.objects.get_mut(&key_of(object)) else {
                     return;
                 };
                 assert_eq!(existing["metadata"]["uid"], body["metadata"]["uid"], "precondition");
@@ -379,19 +401,20 @@ impl World {
                 let finished = metadata["deletionTimestamp"].is_string()
                     && metadata["finalizers"].as_array().is_none_or(Vec::is_empty);
                 if finished {
-                    self.delete(object.kind, &object.name);
+                    self.delete(object.kind, &key_of(object).1);
                 }
             }
             Request::Delete { object, uid, .. } => {
-                let Some(existing) = self.get(object.kind, &object.name) else { return };
+                let (kind, name) = key_of(object);
+                let Some(existing) = self.get(kind, &name) else { return };
                 assert_eq!(existing["metadata"]["uid"].as_str(), uid.as_deref(), "precondition");
-                self.delete(object.kind, &object.name);
+                self.delete(kind, &name);
             }
         }
     }
 
     fn apply(&mut self, object: &ObjectRef, body: &Value) {
-        let key = (object.kind, object.name.clone());
+        let key = key_of(object);
         match self.objects.get_mut(&key) {
             // All of a KataNode's status is ours, so what is left out goes.
             Some(existing) if body["status"].is_object() => {
@@ -611,6 +634,8 @@ fn kind_of(kind: &str) -> Kind {
         "MachineConfigPool" => Kind::MachineConfigPool,
         "ContainerRuntimeConfig" => Kind::ContainerRuntimeConfig,
         "RuntimeClass" => Kind::RuntimeClass,
+        "DaemonSet" => Kind::DaemonSet,
+        "SecurityContextConstraints" => Kind::SecurityContextConstraints,
         "Pod" => Kind::Pod,
         "PodDisruptionBudget" => Kind::PodDisruptionBudget,
         other => panic!("no kind {other}"),

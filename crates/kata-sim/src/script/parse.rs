@@ -85,7 +85,10 @@ pub(crate) enum Verb {
     OsImage(String),
     ApiFault(Option<Rule>),
     Crash(Option<(u64, When)>),
-    Restart,
+    /// The operator is started again, with this image of kata-monitor.
+    Restart {
+        monitor_image: Option<String>,
+    },
     Invariants(bool),
 }
 
@@ -220,7 +223,13 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
         ("crash", ["operator", "after", calls, "calls", "answered"]) => {
             Ok(Verb::Crash(Some((number(calls)?, When::After))))
         }
-        ("restart", ["operator"]) => Ok(Verb::Restart),
+        ("restart", ["operator"]) => Ok(Verb::Restart { monitor_image: None }),
+        ("restart", ["operator", option]) => match option.split_once('=') {
+            Some(("monitor-image", image)) if !image.is_empty() => {
+                Ok(Verb::Restart { monitor_image: Some(image.to_owned()) })
+            }
+            _ => Err(format!("unknown option {option:?}: give monitor-image=REF")),
+        },
         ("foreign-write", _) => foreign_write(text),
         ("invariants", ["on"]) => Ok(Verb::Invariants(true)),
         ("invariants", ["off"]) => Ok(Verb::Invariants(false)),
@@ -239,7 +248,7 @@ fn usage(verb: &str) -> &'static str {
         "node" => "write: node add NAME, or node rm NAME",
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",
-        "restart" => "write: restart operator",
+        "restart" => "write: restart operator [monitor-image=REF]",
         "invariants" => "write: invariants on, or invariants off",
         "apply" => "write: apply FILE, or apply <<EOF",
         _ => "see docs/scenarios.md",

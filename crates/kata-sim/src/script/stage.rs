@@ -197,9 +197,9 @@ impl<W: Write> Stage<W> {
                 self.crash_after(calls, Fault::Crash { when });
                 Ok(())
             }
-            Verb::Restart => {
+            Verb::Restart { monitor_image } => {
                 self.operator.abort();
-                self.operator = compose::operator(&self.cluster);
+                self.operator = compose::operator_with(&self.cluster, monitor_image);
                 Ok(())
             }
             verb => {
@@ -365,7 +365,7 @@ fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed> {
         | Verb::Expect(_)
         | Verb::Advance(_)
         | Verb::Crash(_)
-        | Verb::Restart
+        | Verb::Restart { .. }
         | Verb::Invariants(_) => {}
     }
     Ok(String::new())

@@ -1,0 +1,217 @@
+//! kata-monitor by the operator as it is installed: with its permissions, and with no more requests
+//! than it takes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kata_operator::Settings;
+use kata_operator::arguments::ManifestsArguments;
+use kata_operator::settings::Platform;
+use serde_json::{Value, json};
+use simcluster::resource::DAEMONSETS;
+use simcluster::{Cluster, Resource};
+
+use crate::lab::{self, Operator};
+
+const NAME: &str = "openshift-sandboxed-containers-monitor";
+const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+const CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
+/// Far more than an installation takes.
+const LIMIT: Duration = Duration::from_mins(30);
+
+fn scc() -> Resource {
+    Resource::new("security.openshift.io", "securitycontextconstraints")
+}
+
+fn settings(image: Option<&str>) -> Settings {
+    let mut settings = Settings::simulated(lab::epoch());
+    settings.options.monitor_image = image.map(str::to_owned);
+    settings
+}
+
+fn daemon_set(cluster: &Cluster) -> Option<Value> {
+    cluster.with(|sim, _| sim.api.get(&DAEMONSETS, NAMESPACE, NAME)).map(|object| (*object).clone())
+}
+
+fn constraints(cluster: &Cluster) -> Option<Value> {
+    lab::get(cluster, &scc(), CONSTRAINTS)
+}
+
+/// A cluster with one worker, and the operator's namespace.
+fn cluster() -> Cluster {
+    let cluster = lab::openshift(1, 1);
+    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    lab::create(&cluster, &simcluster::resource::NAMESPACES, "", home);
+    cluster
+}
+
+/// Everything that the manifests bring, besides what every lab has.
+fn install(cluster: &Cluster) {
+    let arguments = ManifestsArguments {
+        namespace: NAMESPACE.to_owned(),
+        image: "example.org/operator".to_owned(),
+        platform: Platform::Openshift,
+        monitor_image: Some("example.org/monitor".to_owned()),
+    };
+    let text = kata_operator::manifests::manifests(&arguments).unwrap();
+    for document in text.split("---\n").filter(|document| !document.trim().is_empty()) {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        let kind = object["kind"].as_str().unwrap();
+        if kind == "CustomResourceDefinition" {
+            continue;
+        }
+        let version = object["apiVersion"].as_str().unwrap();
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        cluster.with(|sim, now| {
+            let resource = sim.api.registry.by_kind(group, kind).unwrap().resource.clone();
+            let writer = simcluster::api::server::Writer { manager: "kubectl", now };
+            sim.api.create(writer, &resource, &namespace, object.clone()).unwrap();
+        });
+    }
+}
+
+/// The requests about kata-monitor's objects: verb and kind.
+fn requests(operator: &Operator) -> Vec<String> {
+    operator
+        .requests()
+        .into_iter()
+        .filter_map(|line| {
+            let (method, uri) = line.split_once(' ')?;
+            let kind = ["daemonsets", "securitycontextconstraints"]
+                .into_iter()
+                .find(|kind| uri.contains(kind))?;
+            let verb = match (method, uri.contains("watch=true")) {
+                ("GET", true) => "watch",
+                ("GET", false) => "list",
+                ("PATCH", _) => "patch",
+                ("DELETE", _) => "delete",
+                (other, _) => other,
+            };
+            let named = if method == "GET" {
+                "fieldSelector=metadata.name%3D".to_owned()
+            } else {
+                kind.to_owned()
+            };
+            assert!(uri.contains(&named), "{line}: not by name");
+            Some(format!("{verb} {kind}"))
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_an_image_looks_once_and_leaves_it_at_that() {
+    let cluster = lab::openshift(1, 1);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(None));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(Duration::from_hours(1)).await;
+    let mut requests = requests(&operator);
+    requests.sort();
+    assert_eq!(requests, ["list daemonsets", "list securitycontextconstraints"]);
+}
+
+/// Nothing is denied to the service account that the manifests bring, from installation to removal.
+#[tokio::test(start_paused = true)]
+async fn the_manifests_grant_what_it_takes_and_no_more() {
+    let cluster = lab::openshift(1, 1);
+    install(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let image = settings(Some("example.org/monitor"));
+    let operator = Operator::as_service_account(&cluster, image, NAMESPACE);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
+    assert!(lab::until(Duration::from_secs(5), there).await);
+    cluster.with(|sim, now| {
+        let writer = simcluster::api::server::Writer { manager: "kubectl", now };
+        let options = simcluster::api::server::DeleteOptions::default();
+        sim.api.delete(writer, &DAEMONSETS, NAMESPACE, NAME, &options).unwrap();
+    });
+    assert!(lab::until(Duration::from_secs(2), there).await);
+    let uid =
+        lab::get(&cluster, &lab::kata_configs(), "example").unwrap()["metadata"]["uid"].clone();
+    assert_eq!(daemon_set(&cluster).unwrap()["metadata"]["ownerReferences"][0]["uid"], uid);
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
+    assert!(daemon_set(&cluster).is_none() && constraints(&cluster).is_none());
+
+    assert_eq!(operator.denied(), [""; 0]);
+    let used: BTreeSet<String> = requests(&operator).into_iter().collect();
+    let granted: BTreeSet<String> = kata_operator::manifests::granted_for_monitor()
+        .into_iter()
+        // What a patch that creates its object needs besides `patch`.
+        .filter(|(_, _, verb, _)| verb != "create")
+        .map(|(_, resource, verb, _)| format!("{verb} {resource}"))
+        .collect();
+    assert_eq!(used, granted);
+    assert!(operator.runs());
+}
+
+/// What an earlier operator left goes, although this one was never told to run it.
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
+    let cluster = cluster();
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
+    assert!(lab::until(LIMIT, there).await);
+    drop(operator);
+    let operator = Operator::with(&cluster, settings(None));
+    let gone = || daemon_set(&cluster).is_none() && constraints(&cluster).is_none();
+    assert!(lab::until(Duration::from_secs(10), gone).await);
+    assert!(lab::until(Duration::from_secs(10), || lab::is_ready(&cluster, "example")).await);
+    drop(operator);
+}
+
+/// A cluster that has no SecurityContextConstraints is told of, and monitored all the same.
+#[tokio::test(start_paused = true)]
+async fn where_constraints_are_not_served_it_runs_without() {
+    let cluster = cluster();
+    cluster.with(|sim, now| {
+        let writer = simcluster::api::server::Writer { manager: "kubectl", now };
+        let name = "securitycontextconstraints.security.openshift.io";
+        let options = simcluster::api::server::DeleteOptions::default();
+        sim.api.delete(writer, &simcluster::resource::CRDS, "", name, &options).unwrap();
+    });
+    lab::pass(Duration::from_mins(1)).await;
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    assert!(lab::until(LIMIT, || daemon_set(&cluster).is_some()).await);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
+    let asked = requests(&operator).into_iter().filter(|line| line.contains("security")).count();
+    assert_eq!(asked, 1);
+    assert!(daemon_set(&cluster).is_none());
+}
+
+/// It cannot be read: that is said, and nothing else stops.
+#[tokio::test(start_paused = true)]
+async fn without_permission_to_read_it_the_rest_goes_on() {
+    use simcluster::api::fault::{Fault, Match, Rule, When};
+    let cluster = cluster();
+    cluster.with(|sim, _| {
+        let matches = Match { resource: "daemonsets".to_owned(), ..Match::default() };
+        let fault =
+            Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+        sim.frontend.faults.add(Rule::once(matches, fault).times(0));
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let config = || lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+    let told = || {
+        let conditions = config()["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition["type"] == json!("Ready")
+                && condition["message"].as_str().is_some_and(|text| text.contains("KATA1016"))
+        })
+    };
+    assert!(lab::until(Duration::from_mins(1), told).await, "{}", config());
+    // When it can be read, it runs within the longest wait.
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    assert!(lab::until(Duration::from_mins(2), || daemon_set(&cluster).is_some()).await);
+    assert!(operator.runs());
+}
