@@ -11,6 +11,8 @@ use serde_json::Value;
 use crate::assure::catalogue;
 use crate::{codegen, command, output};
 
+mod comparison;
+
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
 const EDGES: [(&str, Option<&[&str]>); 7] = [
@@ -52,6 +54,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     }
     problems.extend(forbidden(root));
     problems.extend(catalogue::check(root));
+    problems.extend(comparison::check(root));
     problems.extend(codegen::run(root, true));
     problems
 }

@@ -211,7 +211,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Whether a test seems to be there; running it shows whether it is.
-fn exists(root: &Path, killer: &Killer) -> bool {
+pub(crate) fn exists(root: &Path, killer: &Killer) -> bool {
     let mut modules: Vec<&str> = killer.test.split("::").collect();
     let Some(name) = modules.pop() else { return false };
     let base = root.join("crates").join(&killer.package);

@@ -13,7 +13,7 @@ use super::run::{self, Report};
 /// Enumerates the decision on a small model of the cluster.
 #[derive(Debug, Args)]
 pub struct ModelArguments {
-    /// How many workers the largest scope has, from 1 to 4.
+    /// How many workers the largest scope has, from 2 to 4; with --edits also 1.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=4))]
     nodes: u8,
     /// How many threads.

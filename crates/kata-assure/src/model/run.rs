@@ -70,19 +70,26 @@ impl Report {
     }
 }
 
-/// The scopes of a full run with this many nodes.
+/// The scopes of a full run of which the largest has so many nodes.
 pub fn scopes(nodes: u8) -> Vec<Scope> {
-    let scope = Scope {
+    let calm = Scope {
         nodes,
-        edits: 1,
-        faults: 1,
+        edits: 2,
+        faults: 0,
         stalls: 0,
         pods: 1,
         operators: 1,
         lingers: false,
         log_level: false,
     };
-    vec![scope]
+    let one = Scope { nodes: 1, ..calm };
+    vec![
+        Scope { edits: 1, faults: 1, ..calm },
+        calm,
+        // What a cache shows is one world more, so that a state is a pair of worlds.
+        Scope { edits: 1, stalls: 1, ..one },
+        Scope { faults: 1, lingers: true, log_level: true, ..one },
+    ]
 }
 
 /// Enumerates one scope until all is seen, a promise is broken, or `limit` is over.
