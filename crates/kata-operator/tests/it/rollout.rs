@@ -182,6 +182,10 @@ fn permission(line: &str) -> (String, String, String, String) {
         "DELETE" => "delete",
         other => other,
     };
+    // A list or watch that selects one name is authorized for that name.
+    let selected = query.split('&').find_map(|part| part.strip_prefix("fieldSelector="));
+    let selected = selected.and_then(|selector| selector.strip_prefix("metadata.name%3D"));
+    let name = if name.is_empty() { selected.unwrap_or_default().to_owned() } else { name };
     (group, resource, verb.to_owned(), name)
 }
 
