@@ -131,6 +131,14 @@ catalogue! {
         cause: "A RuntimeClass that spec.runtimes does not name any more is still used by pods.",
         fix: "Delete these pods, or name the RuntimeClass in spec.runtimes again."
     }
+    KATA1030 ImageModeIncomplete Error {
+        cause: "Image mode is on, and the ConfigMap layered-image-deploy-cm does not say which image of the operating system brings Kata.",
+        fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."
+    }
+    KATA1031 LogLevelOverridden Warning {
+        cause: "Another ContainerRuntimeConfig sets another log level for the same pool.",
+        fix: "Remove logLevel from that ContainerRuntimeConfig, or set spec.logLevel of the KataConfig to its value."
+    }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so kata-monitor has none of its own.",
         fix: "Nothing, unless some admission refuses the pods of kata-monitor."

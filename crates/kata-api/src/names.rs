@@ -53,10 +53,27 @@ pub const MACHINE_CONFIG_ROLE_LABEL: &str = "machineconfiguration.openshift.io/r
 pub const MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-extension";
 /// The MachineConfig of image mode (compatible).
 pub const IMAGE_MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-image";
+/// Both names of our MachineConfig: how Kata gets onto the nodes decides which of them exists.
+pub const MACHINE_CONFIGS: [&str; 2] = [MACHINE_CONFIG, IMAGE_MACHINE_CONFIG];
+/// Annotation of our MachineConfig: the operating-system images besides its own that bring Kata and that
+/// nodes may still run, separated by spaces.
+pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";
+/// The ConfigMap with feature gates, in the operator's namespace (compatible).
+pub const FEATURE_GATES: &str = "osc-feature-gates";
+/// The feature gate of image mode (compatible).
+pub const IMAGE_MODE_GATE: &str = "layeredImageDeployment";
+/// The ConfigMap with the image of image mode, in the operator's namespace (compatible).
+pub const IMAGE_MODE_CONFIG: &str = "layered-image-deploy-cm";
+/// Key of [`IMAGE_MODE_CONFIG`]: the operating system's image with Kata.
+pub const IMAGE_KEY: &str = "osImageURL";
+/// Key of [`IMAGE_MODE_CONFIG`]: kernel arguments, separated by white space; optional.
+pub const ARGUMENTS_KEY: &str = "kernelArguments";
 /// The RHCOS extension with the Kata runtime.
 pub const EXTENSION: &str = "sandboxed-containers";
 /// The ContainerRuntimeConfig that sets CRI-O's log level (compatible).
 pub const CONTAINER_RUNTIME_CONFIG: &str = "kata-crio-config";
+/// The file in which the Machine Config Operator puts the log level of a ContainerRuntimeConfig.
+pub const LOG_LEVEL_FILE: &str = "/etc/crio/crio.conf.d/01-ctrcfg-logLevel";
 /// The RuntimeClass, and its handler, if the KataConfig names none (compatible).
 pub const RUNTIME_CLASS: &str = "kata";
 /// Default overhead of a sandbox: CPU (compatible).

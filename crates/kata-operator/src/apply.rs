@@ -118,16 +118,16 @@ fn concerns_node(action: &Action) -> bool {
 
 async fn send(client: &Client, caches: &Caches, request: &Request) -> Result<(), CallError> {
     let subresource = |status: bool| status.then_some("status");
-    let (kind, answer) = match request {
+    let (object, answer) = match request {
         Request::Apply { object, status, body } => {
             let endpoint = Endpoint::for_object(object);
             let part = subresource(*status);
-            (object.kind, client.apply(&endpoint, &object.name, part, body).await?)
+            (object, client.apply(&endpoint, &object.name, part, body).await?)
         }
         Request::Merge { object, status, body } => {
             let endpoint = Endpoint::for_object(object);
             let part = subresource(*status);
-            (object.kind, client.merge(&endpoint, &object.name, part, body).await?)
+            (object, client.merge(&endpoint, &object.name, part, body).await?)
         }
         Request::Delete { object, uid, resource_version } => {
             let preconditions =
@@ -137,7 +137,7 @@ async fn send(client: &Client, caches: &Caches, request: &Request) -> Result<(),
         }
     };
     if let Ok(text) = std::str::from_utf8(&answer) {
-        caches.absorb(kind, text);
+        caches.absorb(object.kind, &object.name, text);
     }
     Ok(())
 }

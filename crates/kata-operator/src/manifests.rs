@@ -86,13 +86,14 @@ fn mco_rules() -> Vec<Value> {
     let read = ["list", "watch", "create"];
     let write = ["patch", "delete"];
     let kinds = ["machineconfigs", "machineconfigpools", "containerruntimeconfigs"];
-    let ours = [names::MACHINE_CONFIG, names::POOL, names::CONTAINER_RUNTIME_CONFIG];
+    let ours: [&[&str]; 3] =
+        [&names::MACHINE_CONFIGS, &[names::POOL], &[names::CONTAINER_RUNTIME_CONFIG]];
     let mut rules = vec![
         rule(group, &kinds, &read, &[]),
         // Rendered ones are read by name; their names are hashes.
         rule(group, &["machineconfigs"], &["get"], &[]),
     ];
-    rules.extend(kinds.iter().zip(ours).map(|(kind, ours)| rule(group, &[*kind], &write, &[ours])));
+    rules.extend(kinds.iter().zip(ours).map(|(kind, ours)| rule(group, &[*kind], &write, ours)));
     rules
 }
 
@@ -112,6 +113,9 @@ pub fn granted(platform: Platform) -> Vec<(String, String, String, String)> {
         rules.extend([at_home, everywhere]);
     }
     rules.extend(lease_rules());
+    if platform != Platform::Kubernetes {
+        rules.extend(image_mode_rules());
+    }
     rules.extend(event_rules());
     flat(&rules)
 }
@@ -152,6 +156,12 @@ fn lease_rules() -> Vec<Value> {
         rule(group, &["leases"], &["create"], &[]),
         rule(group, &["leases"], &["get", "patch"], &[LEASE]),
     ]
+}
+
+/// The two ConfigMaps that say how Kata gets onto the nodes, by name, in the operator's own namespace.
+fn image_mode_rules() -> Vec<Value> {
+    let ours = [names::FEATURE_GATES, names::IMAGE_MODE_CONFIG];
+    vec![rule("", &["configmaps"], &["list", "watch"], &ours)]
 }
 
 fn event_rules() -> Vec<Value> {
@@ -233,9 +243,13 @@ fn objects(arguments: &ManifestsArguments) -> Vec<Value> {
     if monitor_image.is_some() {
         objects.extend(monitor::objects(namespace));
     }
+    let mut home_rules = lease_rules();
+    if *platform != Platform::Kubernetes {
+        home_rules.extend(image_mode_rules());
+    }
     let events = format!("{NAME}-events");
     objects.extend([
-        role("Role", NAME, Some(namespace), &lease_rules()),
+        role("Role", NAME, Some(namespace), &home_rules),
         binding("Role", NAME, Some(namespace), namespace),
         // Events about objects of cluster scope are in this namespace.
         role("Role", &events, Some("default"), &event_rules()),

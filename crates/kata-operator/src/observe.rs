@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kata_api::{
@@ -52,6 +52,9 @@ pub enum ObserveError {
     },
 }
 
+/// The data of a ConfigMap.
+type Data = BTreeMap<String, String>;
+
 /// The caches of all watched kinds.
 #[derive(Debug)]
 pub struct Caches {
@@ -61,8 +64,14 @@ pub struct Caches {
     pub nodes: Arc<Cache<NodeFacts>>,
     /// MachineConfigPools.
     pub pools: Arc<Cache<MachineConfigPool>>,
-    /// Our MachineConfig.
+    /// Our MachineConfig with the extension.
     pub machine_config: Arc<Cache<MachineConfig>>,
+    /// Our MachineConfig of image mode.
+    pub image_machine_config: Arc<Cache<MachineConfig>>,
+    /// The data of the ConfigMap with feature gates.
+    pub feature_gates: Arc<Cache<Data>>,
+    /// The data of the ConfigMap of image mode.
+    pub image_mode: Arc<Cache<Data>>,
     /// ContainerRuntimeConfigs.
     pub container_runtime_configs: Arc<Cache<ContainerRuntimeConfig>>,
     /// RuntimeClasses.
@@ -97,6 +106,10 @@ fn with_our_fields<T: DeserializeOwned + kube::Resource>(
     Ok(object)
 }
 
+fn config_map(text: &str) -> Result<Data, serde_json::Error> {
+    serde_json::from_str::<ConfigMap>(text).map(|config_map| config_map.data.unwrap_or_default())
+}
+
 fn node_facts(text: &str) -> Result<NodeFacts, serde_json::Error> {
     serde_json::from_str::<Node>(text).map(|node| NodeFacts::from(&node))
 }
@@ -106,7 +119,8 @@ impl Caches {
     pub fn new(poke: &Arc<Notify>, options: &Options) -> Self {
         let Options { namespace, monitor_image, .. } = options;
         let monitor = MonitorCaches::new(namespace, monitor_image.is_some(), poke);
-        let ours = format!("metadata.name={}", names::MACHINE_CONFIG);
+        let named = |name: &str| Some(format!("metadata.name={name}"));
+        let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
         let poke = || Arc::clone(poke);
         Self {
             configs: Arc::new(Cache::new(
@@ -124,8 +138,26 @@ impl Caches {
             )),
             machine_config: Arc::new(Cache::new(
                 Endpoint::of(Kind::MachineConfig),
-                Some(ours),
+                named(names::MACHINE_CONFIG),
                 without_managed_fields,
+                poke(),
+            )),
+            image_machine_config: Arc::new(Cache::new(
+                Endpoint::of(Kind::MachineConfig),
+                named(names::IMAGE_MACHINE_CONFIG),
+                without_managed_fields,
+                poke(),
+            )),
+            feature_gates: Arc::new(Cache::new(
+                config_maps(),
+                named(names::FEATURE_GATES),
+                config_map,
+                poke(),
+            )),
+            image_mode: Arc::new(Cache::new(
+                config_maps(),
+                named(names::IMAGE_MODE_CONFIG),
+                config_map,
                 poke(),
             )),
             container_runtime_configs: Arc::new(Cache::new(
@@ -175,6 +207,9 @@ impl Caches {
             nodes,
             pools,
             machine_config,
+            image_machine_config,
+            feature_gates,
+            image_mode,
             container_runtime_configs,
             runtime_classes,
             kata_nodes,
@@ -188,12 +223,16 @@ impl Caches {
                 tasks.spawn(Arc::clone($cache).follow(client, jitter, metrics));
             )*};
         }
-        follow!(nodes pools machine_config container_runtime_configs runtime_classes kata_nodes);
+        follow!(nodes pools machine_config image_machine_config feature_gates image_mode);
+        follow!(container_runtime_configs runtime_classes kata_nodes);
     }
 
     /// Takes what a write answered into the cache of its kind.
-    pub fn absorb(&self, kind: Kind, text: &str) {
+    pub fn absorb(&self, kind: Kind, name: &str, text: &str) {
         match kind {
+            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
+                self.image_machine_config.absorb(text);
+            }
             Kind::KataConfig => self.configs.absorb(text),
             Kind::KataNode => self.kata_nodes.absorb(text),
             Kind::Node => self.nodes.absorb(text),
@@ -202,13 +241,16 @@ impl Caches {
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
             Kind::RuntimeClass => self.runtime_classes.absorb(text),
             Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
-            Kind::Pod | Kind::PodDisruptionBudget => {}
+            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
         }
     }
 
     /// Takes note that a write found the object gone.
     pub fn forget(&self, kind: Kind, name: &str) {
         match kind {
+            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
+                self.image_machine_config.forget(name);
+            }
             Kind::KataConfig => self.configs.forget(name),
             Kind::KataNode => self.kata_nodes.forget(name),
             Kind::Node => self.nodes.forget(name),
@@ -218,6 +260,7 @@ impl Caches {
             Kind::RuntimeClass => self.runtime_classes.forget(name),
             Kind::DaemonSet
             | Kind::SecurityContextConstraints
+            | Kind::ConfigMap
             | Kind::Pod
             | Kind::PodDisruptionBudget => {}
         }
@@ -231,6 +274,9 @@ impl Caches {
                 || (self.nodes.has_answer()
                     && self.pools.has_answer()
                     && self.machine_config.has_answer()
+                    && self.image_machine_config.has_answer()
+                    && self.feature_gates.has_answer()
+                    && self.image_mode.has_answer()
                     && self.container_runtime_configs.has_answer()
                     && self.runtime_classes.has_answer()
                     && self.kata_nodes.has_answer()
@@ -245,6 +291,9 @@ impl Caches {
                 self.nodes.check(),
                 self.pools.check(),
                 self.machine_config.check(),
+                self.image_machine_config.check(),
+                self.feature_gates.check(),
+                self.image_mode.check(),
                 self.container_runtime_configs.check(),
                 self.runtime_classes.check(),
                 self.kata_nodes.check(),
@@ -329,7 +378,9 @@ impl Observer {
 
     fn cached_snapshot(&self) -> Result<Snapshot, ObserveError> {
         let caches = &self.caches;
-        let ours = caches.machine_config.observed().map(|found| found.into_iter().next());
+        let only =
+            |cache: &Cache<MachineConfig>| cache.observed().map(|all| all.into_iter().next());
+        let data = |cache: &Cache<Data>| cache.observed().map(|all| all.into_iter().next());
         Ok(Snapshot {
             now: self.clock.now(),
             freshness: Freshness::Cached,
@@ -337,7 +388,12 @@ impl Observer {
             configs: self.configs()?,
             nodes: caches.nodes.observed(),
             pools: caches.pools.observed(),
-            machine_configs: BTreeMap::from([(names::MACHINE_CONFIG.to_owned(), ours)]),
+            machine_configs: BTreeMap::from([
+                (names::MACHINE_CONFIG.to_owned(), only(&caches.machine_config)),
+                (names::IMAGE_MACHINE_CONFIG.to_owned(), only(&caches.image_machine_config)),
+            ]),
+            feature_gates: data(&caches.feature_gates),
+            image_mode: data(&caches.image_mode),
             container_runtime_configs: caches.container_runtime_configs.observed(),
             runtime_classes: caches.runtime_classes.observed(),
             kata_nodes: caches.kata_nodes.observed(),
@@ -354,6 +410,7 @@ impl Observer {
             nodes,
             pools,
             machine_config,
+            image_machine_config,
             container_runtime_configs,
             runtime_classes,
             kata_nodes,
@@ -364,10 +421,12 @@ impl Observer {
         }
         let snapshot = self.cached_snapshot()?;
         let mut machine_configs = snapshot.machine_configs;
-        if let (Err(error), Some(ours)) =
-            (machine_config, machine_configs.get_mut(names::MACHINE_CONFIG))
+        for (name, read) in
+            names::MACHINE_CONFIGS.iter().zip([machine_config, image_machine_config])
         {
-            *ours = Observed::unknown(format!("MachineConfig {}", names::MACHINE_CONFIG), error);
+            if let (Err(error), Some(ours)) = (read, machine_configs.get_mut(*name)) {
+                *ours = Observed::unknown(format!("MachineConfig {name}"), error);
+            }
         }
         Ok(Snapshot {
             freshness: Freshness::Quorum,
@@ -393,11 +452,21 @@ impl Observer {
         let (client, caches) = (&self.client, &self.caches);
         let text =
             |result: Result<String, CallError>| result.map(drop).map_err(|error| chain(&error));
-        let (configs, nodes, pools, machine_config, runtime_configs, classes, kata_nodes) = futures::join!(
+        // The ConfigMaps say what shall be, and are as old as the rest of the spec may be. Without image
+        // mode there is no MachineConfig of it, and its watch tells if somebody makes one.
+        let image_mode = caches.image_machine_config.is_in_use() || caches.image_mode.is_in_use();
+        let image_machine_config = async {
+            if image_mode {
+                return caches.image_machine_config.refresh(client).await;
+            }
+            Ok(String::new())
+        };
+        let (configs, nodes, pools, own, own_image, runtime_configs, classes, kata_nodes) = futures::join!(
             Box::pin(caches.configs.refresh(client)),
             Box::pin(caches.nodes.refresh(client)),
             Box::pin(caches.pools.refresh(client)),
             Box::pin(caches.machine_config.refresh(client)),
+            Box::pin(image_machine_config),
             Box::pin(caches.container_runtime_configs.refresh(client)),
             Box::pin(caches.runtime_classes.refresh(client)),
             Box::pin(caches.kata_nodes.refresh(client)),
@@ -406,7 +475,8 @@ impl Observer {
             configs: text(configs),
             nodes: text(nodes),
             pools: text(pools),
-            machine_config: text(machine_config),
+            machine_config: text(own),
+            image_machine_config: text(own_image),
             container_runtime_configs: text(runtime_configs),
             runtime_classes: text(classes),
             kata_nodes: text(kata_nodes),
@@ -446,8 +516,7 @@ impl Observer {
             Ok(Some(mut config)) => {
                 config.metadata.managed_fields = None;
                 if is_rendered {
-                    // The merged Ignition config is up to a megabyte, and no decision looks at it.
-                    config.spec.config = None;
+                    validate::rendered(&mut config);
                     self.lock_rendered().insert(name.to_owned(), config.clone());
                 }
                 Observed::Known(Some(config))
@@ -540,6 +609,7 @@ struct QuorumRead {
     nodes: Result<(), String>,
     pools: Result<(), String>,
     machine_config: Result<(), String>,
+    image_machine_config: Result<(), String>,
     container_runtime_configs: Result<(), String>,
     runtime_classes: Result<(), String>,
     kata_nodes: Result<(), String>,

@@ -96,7 +96,7 @@ impl Reporter {
                 Ok(answer) => {
                     written += 1;
                     if let Ok(text) = std::str::from_utf8(&answer) {
-                        caches.absorb(Kind::KataConfig, text);
+                        caches.absorb(Kind::KataConfig, name, text);
                     }
                 }
                 // Its last finalizer went in this pass.

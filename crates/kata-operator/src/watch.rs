@@ -161,6 +161,12 @@ impl<T: Clone + PartialEq> Cache<T> {
         state.synced || state.trouble.is_some()
     }
 
+    /// Whether there may be an object: there is one, or it cannot be told.
+    pub fn is_in_use(&self) -> bool {
+        let state = self.lock();
+        self.doubt(&state).is_some() || !state.objects.is_empty()
+    }
+
     /// For `/readyz`.
     pub fn check(&self) -> Check {
         let name = format!("cache of {}", self.kind());

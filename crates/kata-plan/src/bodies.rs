@@ -1,7 +1,7 @@
 //! The objects that we write, as bodies of server-side apply with our fields and no others, whose they
 //! are, and whether an existing one differs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::node::v1::{Overhead, RuntimeClass, Scheduling};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::mco;
 use crate::object::Kind;
+use crate::payload::Payload;
 use crate::selection::Mode;
 
 pub(crate) mod monitor;
@@ -54,7 +55,7 @@ pub(crate) fn is_managed(metadata: &ObjectMeta) -> bool {
     label(metadata, names::MANAGED_BY).is_some_and(|value| value == names::PRODUCT)
 }
 
-/// Whether the MachineConfig of our name is ours, or the OpenShift operator's.
+/// Whether the MachineConfig of one of our names is ours, or the OpenShift operator's.
 pub(crate) fn is_our_machine_config(config: &MachineConfig) -> bool {
     is_managed(&config.metadata)
         || label(&config.metadata, names::APP_LABEL).is_some()
@@ -62,10 +63,14 @@ pub(crate) fn is_our_machine_config(config: &MachineConfig) -> bool {
 }
 
 /// Our MachineConfig, if the existing one differs. What another version of ours wrote as Ignition
-/// version is kept, so that adoption renders nothing anew.
+/// version is kept, so that adoption renders nothing anew. `images` are those besides the wanted one that
+/// bring Kata and that nodes still run: the MachineConfig remembers them, so that these nodes count as
+/// having Kata until they are on the new one.
 pub(crate) fn machine_config(
     config: &KataConfig,
     mode: Mode,
+    payload: &Payload,
+    images: &BTreeSet<&str>,
     existing: Option<&MachineConfig>,
 ) -> Option<Value> {
     let mut labels = own_labels(config);
@@ -77,17 +82,41 @@ pub(crate) fn machine_config(
         .filter(|version| !version.is_empty());
     if let Some(existing) = existing
         && version.is_some()
-        && existing.spec.extensions == [names::EXTENSION]
+        && has_payload(existing, payload)
         && has_labels(&existing.metadata, &labels)
+        && images.iter().all(|image| recorded(existing).any(|known| known == *image))
     {
         return None;
     }
-    let mut body = body(Kind::MachineConfig, names::MACHINE_CONFIG, &labels);
-    body["spec"] = json!({
-        "extensions": [names::EXTENSION],
-        "config": {"ignition": {"version": version.unwrap_or(IGNITION_VERSION)}},
-    });
+    let mut body = body(Kind::MachineConfig, payload.machine_config(), &labels);
+    if !images.is_empty() {
+        let list: Vec<&str> = images.iter().copied().collect();
+        body["metadata"]["annotations"] = json!({names::IMAGES_ANNOTATION: list.join(" ")});
+    }
+    let ignition = json!({"ignition": {"version": version.unwrap_or(IGNITION_VERSION)}});
+    body["spec"] = match payload {
+        Payload::Extension => json!({"extensions": [names::EXTENSION], "config": ignition}),
+        Payload::Image { image, arguments } => {
+            json!({"osImageURL": image, "kernelArguments": arguments, "config": ignition})
+        }
+    };
     Some(body)
+}
+
+fn has_payload(config: &MachineConfig, payload: &Payload) -> bool {
+    match payload {
+        Payload::Extension => config.spec.extensions == [names::EXTENSION],
+        Payload::Image { image, arguments } => {
+            config.spec.os_image_url == *image && config.spec.kernel_arguments == *arguments
+        }
+    }
+}
+
+/// The images that a MachineConfig of ours remembers.
+pub(crate) fn recorded(config: &MachineConfig) -> impl Iterator<Item = &str> {
+    let annotations = config.metadata.annotations.as_ref();
+    let list = annotations.and_then(|annotations| annotations.get(names::IMAGES_ANNOTATION));
+    list.into_iter().flat_map(|list| list.split_whitespace())
 }
 
 /// Whether the pool of our name is ours, or the OpenShift operator's.

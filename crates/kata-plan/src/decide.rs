@@ -104,7 +104,7 @@ pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
     wanted
 }
 
-/// Our MachineConfig and the rendered ones that pools and nodes name, as far as nobody read them yet.
+/// Our MachineConfigs and the rendered ones that pools and nodes name, as far as nobody read them yet.
 fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
     let nodes = snapshot.nodes.known().into_iter().flatten();
     let pools = snapshot.pools.known().into_iter().flatten().filter(|pool| {
@@ -113,7 +113,7 @@ fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
     let mut wanted: Vec<&str> = nodes
         .flat_map(|node| [node.current_config(), node.desired_config()])
         .chain(pools.map(|pool| pool.spec.configuration.name.as_str()))
-        .chain([names::MACHINE_CONFIG])
+        .chain(names::MACHINE_CONFIGS)
         .filter(|name| !name.is_empty() && !snapshot.machine_configs.contains_key(*name))
         .collect();
     wanted.sort_unstable();

@@ -68,7 +68,7 @@ pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
                 let keys: BTreeSet<&str> = set.keys().chain(remove).map(String::as_str).collect();
                 checker.labels(node, &keys, set.contains_key(names::RUNTIME_LABEL));
             }
-            Action::Delete { object, .. } => checker.deletion(object),
+            Action::Delete { object, .. } => checker.deletion(object, decision),
             Action::Apply { object, body } | Action::ApplyStatus { object, body } => {
                 checker.body(object, body);
             }
@@ -184,11 +184,12 @@ impl<'a> Checker<'a> {
                 .filter(|class| managed(class))
                 .filter_map(|class| class.metadata.name.clone()),
         );
-        if let Some(Observed::Known(Some(config))) =
-            snapshot.machine_configs.get(names::MACHINE_CONFIG)
-            && config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
-        {
-            left.push(names::MACHINE_CONFIG.to_owned());
+        for name in names::MACHINE_CONFIGS {
+            if let Some(Observed::Known(Some(config))) = snapshot.machine_configs.get(name)
+                && self.brings_kata(config)
+            {
+                left.push(name.to_owned());
+            }
         }
         if of_monitor(Some(&snapshot.monitor.daemon_set)) {
             left.push(names::MONITOR.to_owned());
@@ -197,6 +198,42 @@ impl<'a> Checker<'a> {
             left.push(names::MONITOR_CONSTRAINTS.to_owned());
         }
         left
+    }
+
+    /// Whether the other MachineConfig that brings Kata is there when this one is deleted, and stays.
+    fn is_replaced(&self, object: &ObjectRef, decision: &Decision) -> bool {
+        let steps = &decision.plan.steps;
+        let deletes = |step: &Step, name: &str| {
+            matches!(&step.action, Action::Delete { object, .. }
+                if object.kind == Kind::MachineConfig && object.name == name)
+        };
+        names::MACHINE_CONFIGS.iter().filter(|name| **name != object.name).any(|other| {
+            let made = steps.iter().take_while(|step| !deletes(step, &object.name)).any(|step| {
+                step.on_failure == OnFailure::Stop
+                    && matches!(&step.action, Action::Apply { object, .. }
+                        if object.kind == Kind::MachineConfig && object.name == *other)
+            });
+            let exists = matches!(self.snapshot.machine_configs.get(*other),
+                Some(Observed::Known(Some(config)))
+                    if config.metadata.deletion_timestamp.is_none() && self.brings_kata(config));
+            (made || exists) && !steps.iter().any(|step| deletes(step, other))
+        })
+    }
+
+    /// Whether a MachineConfig has the extension, or an image of the operating system that one of ours has.
+    fn brings_kata(&self, config: &MachineConfig) -> bool {
+        let has = |config: &MachineConfig, image: &str| {
+            let annotations = config.metadata.annotations.as_ref();
+            let list = annotations.and_then(|all| all.get(names::IMAGES_ANNOTATION));
+            config.spec.os_image_url == image
+                || list.is_some_and(|list| list.split(' ').any(|known| known == image))
+        };
+        let image = config.spec.os_image_url.as_str();
+        config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
+            || names::MACHINE_CONFIGS.iter().any(|name| {
+                matches!(self.snapshot.machine_configs.get(*name), Some(Observed::Known(Some(ours)))
+                    if !image.is_empty() && has(ours, image))
+            })
     }
 
     fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
@@ -213,9 +250,7 @@ impl<'a> Checker<'a> {
         if marks {
             let current = facts.current_config();
             let runs = match self.snapshot.machine_configs.get(current) {
-                Some(Observed::Known(Some(config))) => {
-                    config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
-                }
+                Some(Observed::Known(Some(config))) => self.brings_kata(config),
                 _ => false,
             };
             let usable = runs && facts.ready.status == Some(true) && !facts.unschedulable;
@@ -239,12 +274,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn deletion(&mut self, object: &ObjectRef) {
+    fn deletion(&mut self, object: &ObjectRef, decision: &Decision) {
         self.expect(Property::Foreign, object.uid.is_some(), || {
             format!("{object} is deleted by name only")
         });
         let expected = match object.kind {
-            Kind::MachineConfig => object.name == names::MACHINE_CONFIG,
+            Kind::MachineConfig => names::MACHINE_CONFIGS.contains(&object.name.as_str()),
             Kind::MachineConfigPool => object.name == names::POOL,
             Kind::ContainerRuntimeConfig => object.name == names::CONTAINER_RUNTIME_CONFIG,
             Kind::RuntimeClass => self
@@ -264,7 +299,11 @@ impl<'a> Checker<'a> {
                 object.name == names::MONITOR_CONSTRAINTS
                     && of_monitor(self.snapshot.monitor.constraints.as_ref())
             }
-            Kind::KataConfig | Kind::Node | Kind::Pod | Kind::PodDisruptionBudget => false,
+            Kind::KataConfig
+            | Kind::Node
+            | Kind::ConfigMap
+            | Kind::Pod
+            | Kind::PodDisruptionBudget => false,
         };
         self.expect(Property::Foreign, expected, || format!("{object} is not ours to delete"));
         match object.kind {
@@ -277,6 +316,7 @@ impl<'a> Checker<'a> {
                     format!("{object} is deleted with pods {pods:?}")
                 });
             }
+            Kind::MachineConfig if self.is_replaced(object, decision) => {}
             Kind::MachineConfig | Kind::MachineConfigPool => {
                 let on_it: Vec<&str> = self
                     .nodes()
@@ -290,7 +330,7 @@ impl<'a> Checker<'a> {
                 self.expect(Property::Stranded, on_it.is_empty(), || {
                     format!("{object} is deleted under the nodes {on_it:?}")
                 });
-                let for_masters = match self.snapshot.machine_configs.get(names::MACHINE_CONFIG) {
+                let for_masters = match self.snapshot.machine_configs.get(&object.name) {
                     Some(Observed::Known(Some(config))) => role(config) == Some(names::MASTER_POOL),
                     _ => false,
                 };
@@ -314,6 +354,9 @@ impl<'a> Checker<'a> {
             Kind::MachineConfig if object.name == names::MACHINE_CONFIG => {
                 &["config", "extensions"]
             }
+            Kind::MachineConfig if object.name == names::IMAGE_MACHINE_CONFIG => {
+                &["config", "kernelArguments", "osImageURL"]
+            }
             Kind::MachineConfigPool if object.name == names::POOL => {
                 &["machineConfigSelector", "maxUnavailable", "nodeSelector", "paused"]
             }
@@ -331,12 +374,16 @@ impl<'a> Checker<'a> {
                     .expect(Property::Fields, false, || format!("{object} is not ours to write"));
             }
         };
+        let metadata: &[&str] = match object.kind {
+            Kind::MachineConfig => &["annotations", "labels", "name"],
+            _ => &["labels", "name", "namespace", "ownerReferences"],
+        };
         let strange: Vec<String> = keys(&body["spec"])
             .into_iter()
             .filter(|key| !spec.contains(&key.as_str()))
-            .chain(keys(&body["metadata"]).into_iter().filter(|key| {
-                !["labels", "name", "namespace", "ownerReferences"].contains(&key.as_str())
-            }))
+            .chain(
+                keys(&body["metadata"]).into_iter().filter(|key| !metadata.contains(&key.as_str())),
+            )
             .collect();
         self.expect(Property::Fields, strange.is_empty(), || {
             format!("{object} is written with the fields {strange:?}")

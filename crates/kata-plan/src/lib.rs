@@ -13,6 +13,7 @@ mod kata_nodes;
 mod mco;
 pub mod object;
 pub mod observed;
+mod payload;
 pub mod plan;
 pub mod report;
 mod selection;

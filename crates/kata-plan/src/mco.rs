@@ -4,16 +4,21 @@
 //! is stale for seconds after every change. Whether a node has Kata is what the rendered MachineConfig
 //! that it runs contains.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_node::NodeStep;
 use kata_api::machine_config::McoCondition;
 use kata_api::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool, names};
+use serde_json::Value;
 
+use crate::bodies;
 use crate::observed::Observed;
+use crate::payload;
 use crate::selector;
 use crate::snapshot::{NodeFacts, Snapshot};
 
-/// Whether a rendered MachineConfig contains our extension.
+/// Whether a rendered MachineConfig brings Kata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// It does.
@@ -24,7 +29,7 @@ pub(crate) enum Content {
     Unknown,
 }
 
-/// Whether a node runs a configuration with our extension.
+/// Whether a node runs a configuration that brings Kata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runs {
     /// It does, whatever else is being changed.
@@ -42,7 +47,12 @@ pub(crate) enum Runs {
 /// What a rendered MachineConfig contains.
 pub(crate) fn content(snapshot: &Snapshot, rendered: &str) -> Content {
     match snapshot.machine_configs.get(rendered) {
-        Some(Observed::Known(Some(config))) if has_extension(config) => Content::Has,
+        Some(Observed::Known(Some(config)))
+            if has_extension(config)
+                || payload::images(snapshot).contains(config.spec.os_image_url.as_str()) =>
+        {
+            Content::Has
+        }
         Some(Observed::Known(Some(_))) => Content::Lacks,
         Some(Observed::Known(None) | Observed::Unknown { .. }) | None => Content::Unknown,
     }
@@ -51,6 +61,26 @@ pub(crate) fn content(snapshot: &Snapshot, rendered: &str) -> Content {
 /// Whether a MachineConfig asks for our extension.
 pub(crate) fn has_extension(config: &MachineConfig) -> bool {
     config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
+}
+
+/// CRI-O's log level under a rendered MachineConfig; `None` if its file cannot be understood.
+pub(crate) fn log_level(rendered: &MachineConfig) -> Option<String> {
+    let files = rendered.spec.config.as_ref().and_then(|config| config.pointer("/storage/files"));
+    let file = files
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .find(|file| file.get("path").and_then(Value::as_str) == Some(names::LOG_LEVEL_FILE));
+    let Some(file) = file else { return Some(bodies::DEFAULT_LOG_LEVEL.to_owned()) };
+    let source = file.pointer("/contents/source").and_then(Value::as_str)?;
+    let bytes = BASE64.decode(source.strip_prefix("data:")?.split_once(";base64,")?.1).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "log_level").then(|| value.trim().trim_matches('"').to_owned())
+    });
+    // A file without a level, as for a ContainerRuntimeConfig with other settings, leaves the default.
+    Some(value.unwrap_or_else(|| bodies::DEFAULT_LOG_LEVEL.to_owned()))
 }
 
 impl NodeFacts {
@@ -112,7 +142,7 @@ impl NodeFacts {
                 || !self.is_settled())
     }
 
-    /// Whether the node runs a configuration with our extension.
+    /// Whether the node runs a configuration that brings Kata.
     pub(crate) fn runs(&self, snapshot: &Snapshot) -> Runs {
         if !self.is_managed() {
             return Runs::Unknown;
@@ -183,19 +213,32 @@ fn is_empty(selector: &LabelSelector) -> bool {
 /// Whether the pool's nodes are to get a configuration that contains our MachineConfig.
 pub(crate) fn targets(snapshot: &Snapshot, pool: &MachineConfigPool, role: &str) -> bool {
     let configuration = &pool.spec.configuration;
-    let Some(Observed::Known(Some(ours))) = snapshot.machine_configs.get(names::MACHINE_CONFIG)
-    else {
-        return false;
-    };
-    let for_role = ours.metadata.labels.as_ref().is_some_and(|labels| {
-        labels.get(names::MACHINE_CONFIG_ROLE_LABEL).is_some_and(|value| value == role)
+    let merged = payload::machine_configs(snapshot).any(|(name, ours)| {
+        let for_role = ours.metadata.labels.as_ref().is_some_and(|labels| {
+            labels.get(names::MACHINE_CONFIG_ROLE_LABEL).is_some_and(|value| value == role)
+        });
+        for_role
+            && ours.metadata.deletion_timestamp.is_none()
+            && configuration.source.iter().any(|source| source.name == name)
     });
-    for_role
-        && ours.metadata.deletion_timestamp.is_none()
+    merged
         && pool.metadata.deletion_timestamp.is_none()
-        && configuration.source.iter().any(|source| source.name == names::MACHINE_CONFIG)
         && content(snapshot, &configuration.name) == Content::Has
         && !is_render_degraded(pool)
+}
+
+/// Whether a MachineConfig of ours is among those that were merged into the pool's configuration.
+pub(crate) fn merges_ours(pool: &MachineConfigPool) -> bool {
+    let sources = &pool.spec.configuration.source;
+    sources.iter().any(|source| names::MACHINE_CONFIGS.contains(&source.name.as_str()))
+}
+
+/// The operating system's image of a rendered MachineConfig; `None` if it cannot be told.
+pub(crate) fn image<'a>(snapshot: &'a Snapshot, rendered: &str) -> Option<&'a str> {
+    match snapshot.machine_configs.get(rendered) {
+        Some(Observed::Known(Some(config))) => Some(&config.spec.os_image_url),
+        _ => None,
+    }
 }
 
 /// Whether the pool's MachineConfigs could not be merged.
@@ -223,7 +266,12 @@ pub(crate) fn selects_pool(config: &ContainerRuntimeConfig, pool: &MachineConfig
         .is_some_and(|selector| selector::matches(selector, &labels) == Ok(true))
 }
 
-/// The failure of a ContainerRuntimeConfig, which freezes the rendering of the pools that it selects.
+/// The failure of a ContainerRuntimeConfig, which freezes the rendering of the pools that it selects. What
+/// was said of an older generation says nothing.
 pub(crate) fn failure(config: &ContainerRuntimeConfig) -> Option<&McoCondition> {
-    config.status.as_ref()?.conditions.last().filter(|condition| condition.type_ == "Failure")
+    let status = config.status.as_ref()?;
+    let current = status.observed_generation.is_none()
+        || config.metadata.generation.is_none()
+        || status.observed_generation >= config.metadata.generation;
+    status.conditions.last().filter(|condition| current && condition.type_ == "Failure")
 }

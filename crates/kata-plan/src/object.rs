@@ -26,6 +26,8 @@ pub enum Kind {
     DaemonSet,
     /// Of OpenShift; that of kata-monitor.
     SecurityContextConstraints,
+    /// A ConfigMap; only ever read.
+    ConfigMap,
     /// A pod; only ever named, never written.
     Pod,
     /// A PodDisruptionBudget; only ever named, never written.
@@ -45,6 +47,7 @@ impl Kind {
             Self::RuntimeClass => "RuntimeClass",
             Self::DaemonSet => "DaemonSet",
             Self::SecurityContextConstraints => "SecurityContextConstraints",
+            Self::ConfigMap => "ConfigMap",
             Self::Pod => "Pod",
             Self::PodDisruptionBudget => "PodDisruptionBudget",
         }
@@ -55,7 +58,7 @@ impl Kind {
         match self {
             Self::KataConfig => "kataconfiguration.openshift.io/v1",
             Self::KataNode => "kata-operator.dev/v1alpha1",
-            Self::Node | Self::Pod => "v1",
+            Self::Node | Self::ConfigMap | Self::Pod => "v1",
             Self::MachineConfig | Self::MachineConfigPool | Self::ContainerRuntimeConfig => {
                 "machineconfiguration.openshift.io/v1"
             }
@@ -78,6 +81,7 @@ impl Kind {
             Self::RuntimeClass => "runtimeclasses",
             Self::DaemonSet => "daemonsets",
             Self::SecurityContextConstraints => "securitycontextconstraints",
+            Self::ConfigMap => "configmaps",
             Self::Pod => "pods",
             Self::PodDisruptionBudget => "poddisruptionbudgets",
         }

@@ -7,7 +7,7 @@ use kata_api::{Code, KataConfig, MachineConfigPool, names};
 use crate::bodies;
 use crate::mco;
 use crate::object::{Kind, ObjectRef};
-use crate::observed::Observed;
+use crate::payload;
 use crate::report::Finding;
 use crate::selector;
 use crate::snapshot::{NodeFacts, Snapshot};
@@ -105,8 +105,7 @@ pub(crate) fn mode(
     nodes: &[&NodeFacts],
     pools: &BTreeMap<&str, &MachineConfigPool>,
 ) -> Mode {
-    if let Some(Observed::Known(Some(config))) = snapshot.machine_configs.get(names::MACHINE_CONFIG)
-    {
+    for (_, config) in payload::machine_configs(snapshot) {
         let role = config
             .metadata
             .labels

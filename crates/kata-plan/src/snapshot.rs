@@ -34,6 +34,10 @@ pub struct Snapshot {
     /// MachineConfigs by name, as [`crate::needs`] asks for them: our own, and rendered ones.
     /// `Known(None)` is one that does not exist. Rendered ones never change, so they may be kept.
     pub machine_configs: BTreeMap<String, Observed<Option<MachineConfig>>>,
+    /// The data of the ConfigMap [`kata_api::names::FEATURE_GATES`]; `Known(None)` if there is none.
+    pub feature_gates: Observed<Option<BTreeMap<String, String>>>,
+    /// The data of the ConfigMap [`kata_api::names::IMAGE_MODE_CONFIG`]; `Known(None)` if there is none.
+    pub image_mode: Observed<Option<BTreeMap<String, String>>>,
     /// All ContainerRuntimeConfigs.
     pub container_runtime_configs: Observed<Vec<ContainerRuntimeConfig>>,
     /// All RuntimeClasses.
@@ -87,7 +91,7 @@ pub struct Options {
     pub not_ready_grace: Duration,
     /// When to decide again, if something is waited on and nothing is seen to change.
     pub look_again: Duration,
-    /// The operator's namespace, where kata-monitor runs.
+    /// The operator's namespace, where its ConfigMaps are and kata-monitor runs.
     pub namespace: String,
     /// The image of kata-monitor; `None` if it shall not run.
     pub monitor_image: Option<String>,

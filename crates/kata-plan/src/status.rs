@@ -216,13 +216,15 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
     let classes_exist = view.runtimes.iter().all(|runtime| existing.contains(&runtime.name));
     // With a selector that cannot be evaluated the spec is not acted on, whatever the nodes are.
     let understood = report.findings.iter().all(|finding| finding.code != Code::InvalidSelector);
-    let ready = !view.deleting && all_ready && classes_exist && understood;
+    let behind = view.nodes.iter().any(|node| node.behind);
+    let ready = !view.deleting && all_ready && classes_exist && understood && !behind;
     let ours = |node: &NodeView<'_>| {
         !node.wanted
             || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
             || (node.phase == Phase::Ready && !node.verified && node.joins())
     };
-    let pending = view.deleting || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
+    let pending =
+        view.deleting || behind || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
     let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
         || planned.iter().any(|step| !step.action.object().kind.is_beside());
     let mut concerning = report.findings.iter().filter(|finding| {
@@ -267,7 +269,7 @@ fn is_ready(node: &NodeView<'_>) -> bool {
 /// `1 of 3 nodes ready; worker-1 draining (2/6), worker-2 waiting`.
 fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> String {
     let mut others: Vec<&NodeView<'_>> =
-        view.nodes.iter().filter(|node| !node.wanted || !is_ready(node)).collect();
+        view.nodes.iter().filter(|node| !node.wanted || !is_ready(node) || node.behind).collect();
     // Those that need help first, then those that move.
     others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
     let briefs: Vec<String> = others

@@ -94,9 +94,9 @@ fn remove_finalizers(config: &KataConfig, why: &str) -> Step {
     }
 }
 
-/// Our MachineConfig, if it exists.
-fn machine_config<'a>(view: &View<'a>) -> Option<&'a MachineConfig> {
-    match view.snapshot.machine_configs.get(names::MACHINE_CONFIG) {
+/// The MachineConfig of a name, if it exists.
+fn machine_config<'a>(view: &View<'a>, name: &str) -> Option<&'a MachineConfig> {
+    match view.snapshot.machine_configs.get(name) {
         Some(Observed::Known(Some(config))) => Some(config),
         _ => None,
     }

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use kata_api::{MachineConfig, names};
+use serde_json::{Value, json};
 
 use crate::snapshot::{DrainBlocker, NodeFacts, Readiness, SandboxedPod};
 
@@ -72,6 +73,20 @@ fn readiness(node: &Node) -> Readiness {
         message: ready.message.clone().unwrap_or_default(),
         since: ready.last_transition_time.as_ref().map(|time| time.0),
     }
+}
+
+/// Trims a rendered MachineConfig: its Ignition config is up to a megabyte, and one file of it matters.
+pub fn rendered(config: &mut MachineConfig) {
+    config.metadata.managed_fields = None;
+    let files = config.spec.config.as_ref().and_then(|config| config.pointer("/storage/files"));
+    let kept: Vec<Value> = files
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|file| file.get("path").and_then(Value::as_str) == Some(names::LOG_LEVEL_FILE))
+        .cloned()
+        .collect();
+    config.spec.config = (!kept.is_empty()).then(|| json!({"storage": {"files": kept}}));
 }
 
 /// The facts of a pod; `None` if it names no RuntimeClass.

@@ -12,6 +12,7 @@ use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, names};
 use crate::mco::{self, Runs};
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
+use crate::payload::{self, Wanted};
 use crate::report::Finding;
 use crate::selection::{self, Mode, Selected};
 use crate::snapshot::{NodeFacts, PodScope, SandboxedPod, Snapshot};
@@ -38,6 +39,10 @@ pub(crate) struct View<'a> {
     pub(crate) runtimes: Vec<RuntimeSpec>,
     /// The RuntimeClasses whose pods our runtime runs, ours or not.
     pub(crate) classes: BTreeSet<String>,
+    /// What the nodes' configuration shall contain.
+    pub(crate) wanted: Wanted,
+    /// The rendered MachineConfigs that bring Kata and are not as they shall be.
+    behind: BTreeSet<&'a str>,
     /// Whether the pool is to get a configuration with our MachineConfig.
     pub(crate) targeted: bool,
     pub(crate) findings: Vec<Finding>,
@@ -57,6 +62,9 @@ pub(crate) struct NodeView<'a> {
     /// Whether it shall carry the label of verified nodes; `None` leaves the label as it is.
     pub(crate) verdict: Option<bool>,
     pub(crate) runs: Runs,
+    /// Whether it has Kata and its configuration is not as it shall be: with another log level, or with
+    /// Kata from elsewhere. It can run sandboxed pods meanwhile.
+    pub(crate) behind: bool,
     pub(crate) phase: Phase,
     pub(crate) step: Option<NodeStep>,
     pub(crate) since: Timestamp,
@@ -91,6 +99,7 @@ impl NodeView<'_> {
         let state = match (self.phase, self.step) {
             (Phase::Unknown, _) => "in an unknown state",
             (Phase::Failed, _) => "failed",
+            (Phase::Ready, _) if self.verified && self.behind => "ready and to be updated",
             (Phase::Ready, _) if self.verified => "ready",
             (Phase::Ready, _) => "being labelled",
             (Phase::NotReady, _) if held_by == Some(Code::HandlerMissing) => {
@@ -144,6 +153,16 @@ pub(crate) fn view<'a>(
     let deleting = config.metadata.deletion_timestamp.is_some();
     let mode = selection::mode(snapshot, &facts, &pools);
     let runtimes = config.spec.effective_runtimes();
+    let mut findings = config_findings(config, mode);
+    let mut ignored = Vec::new();
+    let wanted = payload::wanted(
+        snapshot,
+        config,
+        mode,
+        // While it is removed it does not matter how it would get there.
+        if deleting { &mut ignored } else { &mut findings },
+    );
+    let behind = behind(snapshot, &wanted);
     let mut view = View {
         snapshot,
         now: to_the_second(snapshot.now),
@@ -157,7 +176,9 @@ pub(crate) fn view<'a>(
         targeted: pools
             .get(mode.pool())
             .is_some_and(|pool| mco::targets(snapshot, pool, mode.pool())),
-        findings: config_findings(config, mode),
+        wanted,
+        behind,
+        findings,
         pools,
     };
     let kata_nodes: BTreeMap<&str, &KataNode> = snapshot
@@ -209,9 +230,9 @@ fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Un
         error_of(&snapshot.kata_nodes),
         error_of(&snapshot.runtime_classes),
         error_of(&snapshot.container_runtime_configs),
-        snapshot.machine_configs.get(names::MACHINE_CONFIG).and_then(error_of),
     ]
     .into_iter()
+    .chain(names::MACHINE_CONFIGS.map(|name| snapshot.machine_configs.get(name).and_then(error_of)))
     .flatten()
     {
         failed(what, error);
@@ -252,6 +273,21 @@ fn error_of<T>(observed: &Observed<T>) -> Option<(&str, &str)> {
         Observed::Known(_) => None,
         Observed::Unknown { what, error } => Some((what, error)),
     }
+}
+
+/// The rendered MachineConfigs that bring Kata and are not as they shall be.
+fn behind<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> BTreeSet<&'a str> {
+    snapshot
+        .machine_configs
+        .iter()
+        .filter(|(name, config)| {
+            name.starts_with(names::mco::RENDERED_PREFIX)
+                && mco::content(snapshot, name) == mco::Content::Has
+                && matches!(config, Observed::Known(Some(config))
+                    if wanted.is_behind(snapshot, config))
+        })
+        .map(|(name, _)| name.as_str())
+        .collect()
 }
 
 /// Every RuntimeClass whose pods our runtime runs: those that we offer or offered, and those of other
@@ -318,6 +354,11 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
 }
 
 impl<'a> View<'a> {
+    /// Whether a rendered MachineConfig brings Kata and is not as it shall be.
+    pub(crate) fn is_behind(&self, rendered: &str) -> bool {
+        self.behind.contains(rendered)
+    }
+
     /// The unfinished pods of our classes on a node, or in the whole cluster; `Err` if that has not
     /// been read, with why if it was tried.
     pub(crate) fn running(

@@ -245,6 +245,8 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
             WORKER_POOL.clone().into_iter().chain(pool(world)).collect(),
         ),
         machine_configs: BTreeMap::from([(names::MACHINE_CONFIG.to_owned(), machine_config)]),
+        feature_gates: Observed::Known(None),
+        image_mode: Observed::Known(None),
         container_runtime_configs: list(
             failed(Unread::LogLevel),
             "ContainerRuntimeConfigs",
@@ -471,5 +473,9 @@ fn rendered(config: Config) -> MachineConfig {
     if config != Config::With {
         object.spec.extensions.clear();
     }
+    // The model does not follow which node has which log level: of a file that cannot be understood the
+    // decision says nothing either.
+    let file = serde_json::json!({"path": names::LOG_LEVEL_FILE});
+    object.spec.config = Some(serde_json::json!({"storage": {"files": [file]}}));
     object
 }

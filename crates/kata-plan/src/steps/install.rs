@@ -15,6 +15,7 @@ use super::{
 };
 use crate::bodies;
 use crate::object::{Kind, ObjectRef};
+use crate::payload;
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
@@ -40,7 +41,7 @@ pub(super) fn install(view: &View<'_>, out: &mut Steps) {
         );
     }
     verified_labels(view, out);
-    let begun = machine_config(view).is_some();
+    let begun = names::MACHINE_CONFIGS.into_iter().any(|name| machine_config(view, name).is_some());
     if view.nodes.is_empty() {
         out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
         if !begun {
@@ -125,20 +126,41 @@ pub(super) fn pool_objects(view: &View<'_>, out: &mut Steps) -> bool {
         // Before the pool's first rendering, so that it takes no second reboot.
         out.push(Action::Apply { object, body }, OnFailure::Continue, why(existing.is_some()));
     }
-    let existing = machine_config(view);
-    let object = ObjectRef::named(Kind::MachineConfig, names::MACHINE_CONFIG);
+    machine_configs(view, out) && (view.mode == Mode::Compact || pool(view, out))
+}
+
+/// The MachineConfig that brings Kata, in place of the one that brought it otherwise. Says whether there is
+/// one.
+fn machine_configs(view: &View<'_>, out: &mut Steps) -> bool {
+    let Some(payload) = &view.wanted.payload else { return false };
+    let name = payload.machine_config();
+    let existing = machine_config(view, name);
+    let object = ObjectRef::named(Kind::MachineConfig, name);
     if existing.is_some_and(|existing| !bodies::is_our_machine_config(existing)) {
         foreign(out, object);
         return false;
     }
     if existing.is_some_and(|existing| existing.metadata.deletion_timestamp.is_some()) {
-        out.wait(Waiting::Deletion, object, "the old MachineConfig to be gone");
+        out.wait(Waiting::Deletion, object, format!("the old MachineConfig {name} to be gone"));
         return false;
     }
-    if let Some(body) = bodies::machine_config(config, view.mode, existing) {
+    let images = payload::images_in_use(view.snapshot, payload);
+    let body = bodies::machine_config(view.config, view.mode, payload, &images, existing);
+    if let Some(body) = body {
         out.push(Action::Apply { object, body }, OnFailure::Stop, why(existing.is_some()));
     }
-    view.mode == Mode::Compact || pool(view, out)
+    // In the same pass, so that the pool is never rendered with neither of them, and hardly ever with both.
+    for (other, config) in payload::machine_configs(view.snapshot) {
+        if other != name && config.metadata.deletion_timestamp.is_none() {
+            let uid = config.metadata.uid.as_deref();
+            out.push(
+                delete(ObjectRef::new(Kind::MachineConfig, other, uid)),
+                OnFailure::Continue,
+                format!("MachineConfig {name} takes its place"),
+            );
+        }
+    }
+    true
 }
 
 fn pool(view: &View<'_>, out: &mut Steps) -> bool {

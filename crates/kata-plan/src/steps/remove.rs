@@ -9,12 +9,13 @@ use super::install::pool_objects;
 use super::monitor;
 use super::waiting::wait_for_nodes;
 use super::{
-    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes,
-    remove_finalizers, take_label, verified_labels,
+    Steps, container_runtime_config, delete, kata_nodes, our_classes, remove_finalizers,
+    take_label, verified_labels,
 };
 use crate::bodies;
 use crate::mco;
 use crate::object::{Kind, ObjectRef};
+use crate::payload;
 use crate::plan::OnFailure;
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
@@ -31,7 +32,7 @@ pub(super) fn remove(view: &View<'_>, out: &mut Steps) {
     let pods_matter = !labels_off
         || !classes.is_empty()
         || labelled
-        || (view.mode == Mode::Compact && machine_config(view).is_some());
+        || (view.mode == Mode::Compact && payload::machine_configs(view.snapshot).next().is_some());
     let clear = !pods_matter || no_pods(view, out);
     keep_pool(view, out);
     let unmonitored = clear && monitor::remove(view, out);
@@ -156,16 +157,10 @@ fn remove_objects(view: &View<'_>, out: &mut Steps, unmonitored: bool) {
             why,
         );
     }
-    if let Some(config) =
-        machine_config(view).filter(|config| bodies::is_our_machine_config(config))
-    {
+    for (name, config) in payload::machine_configs(view.snapshot) {
         remove(
             out,
-            ObjectRef::new(
-                Kind::MachineConfig,
-                names::MACHINE_CONFIG,
-                config.metadata.uid.as_deref(),
-            ),
+            ObjectRef::new(Kind::MachineConfig, name, config.metadata.uid.as_deref()),
             config.metadata.deletion_timestamp.is_some(),
             if view.mode == Mode::Compact { "no sandboxed pod is left" } else { why },
         );
@@ -186,9 +181,8 @@ fn remove_objects(view: &View<'_>, out: &mut Steps, unmonitored: bool) {
     if master_targeted(view) {
         let pool = ObjectRef::named(Kind::MachineConfigPool, names::MASTER_POOL);
         let message = format!(
-            "the Machine Config Operator to render the pool {} without {}",
-            names::MASTER_POOL,
-            names::EXTENSION
+            "the Machine Config Operator to render the pool {} without Kata",
+            names::MASTER_POOL
         );
         out.wait(Waiting::Render, pool, message);
     } else {
@@ -196,10 +190,11 @@ fn remove_objects(view: &View<'_>, out: &mut Steps, unmonitored: bool) {
     }
 }
 
-/// Whether the control plane's pool still has our extension in its configuration.
+/// Whether the control plane's pool still has Kata in its configuration.
 fn master_targeted(view: &View<'_>) -> bool {
     view.mode == Mode::Compact
         && view.pools.get(names::MASTER_POOL).is_none_or(|pool| {
-            mco::content(view.snapshot, &pool.spec.configuration.name) != mco::Content::Lacks
+            mco::merges_ours(pool)
+                || mco::content(view.snapshot, &pool.spec.configuration.name) != mco::Content::Lacks
         })
 }

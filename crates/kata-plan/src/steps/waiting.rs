@@ -8,6 +8,7 @@ use kata_api::{Code, ContainerRuntimeConfig, names};
 use super::Steps;
 use crate::mco::{self, Runs};
 use crate::object::{Kind, ObjectRef};
+use crate::payload;
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
 use crate::snapshot::NodeFacts;
@@ -17,8 +18,14 @@ use crate::view::View;
 /// What the nodes wait for.
 pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
     let pool = ObjectRef::named(Kind::MachineConfigPool, view.mode.pool());
-    let unrendered = view.nodes.iter().any(|node| node.wanted && node.runs != Runs::Yes);
-    if !view.deleting && unrendered && !view.targeted {
+    let unrendered = view.wanted.payload.is_some()
+        && view.nodes.iter().any(|node| node.wanted && node.runs != Runs::Yes);
+    let outdated = view.nodes.iter().any(|node| node.behind)
+        && view
+            .pools
+            .get(view.mode.pool())
+            .is_some_and(|pool| view.is_behind(&pool.spec.configuration.name));
+    if !view.deleting && ((unrendered && !view.targeted) || outdated) {
         let message =
             format!("the Machine Config Operator to render the pool {}", view.mode.pool());
         out.wait(Waiting::Render, pool.clone(), message);
@@ -27,7 +34,7 @@ pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
     for node in &view.nodes {
         if node.in_flight() {
             out.wait(Waiting::Node, node.object(), node.brief());
-        } else if node.phase != Phase::Ready {
+        } else if node.phase != Phase::Ready || node.behind {
             queued.push(&node.facts.name);
         }
     }
@@ -46,11 +53,16 @@ pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
 pub(super) fn pool_findings(view: &View<'_>, out: &mut Steps) {
     let waits = |wanted: bool| {
         view.nodes.iter().any(|node| {
-            node.wanted == wanted && !matches!(node.phase, Phase::Ready) && !node.in_flight()
+            node.wanted == wanted
+                && (node.phase != Phase::Ready || node.behind)
+                && !node.in_flight()
         })
     };
     if waits(true) || (view.deleting && view.mode == Mode::Compact && waits(false)) {
         pool_finding(view, view.mode.pool(), out);
+    }
+    if view.nodes.iter().any(|node| node.behind) {
+        out.findings.extend(payload::level_findings(view.snapshot, view.config, view.mode));
     }
     let leaving = view.mode == Mode::Pool
         && view.nodes.iter().any(|node| !node.wanted && !node.labelled && !node.in_flight());

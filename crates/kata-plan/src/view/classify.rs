@@ -32,7 +32,7 @@ pub(super) fn node_view<'a>(
         || (view.mode == Mode::Compact
             && view.deleting
             && selection::is_control_plane(facts)
-            && runs != Runs::No);
+            && (runs != Runs::No || (previous.is_some() && is_left_on_image(view, facts))));
     if !wanted && !has_traces {
         return None;
     }
@@ -44,6 +44,7 @@ pub(super) fn node_view<'a>(
         verified,
         verdict: None,
         runs,
+        behind: wanted && runs == Runs::Yes && view.is_behind(facts.current_config()),
         phase: Phase::Unknown,
         step: None,
         since: view.now,
@@ -61,6 +62,18 @@ pub(super) fn node_view<'a>(
     slow_finding(view, &mut node);
     pods_finding(view, &mut node);
     Some(node)
+}
+
+/// Whether a node of the control plane may still run the image that brought Kata, although nothing says any
+/// more which image that was: the pool goes back to another one.
+fn is_left_on_image(view: &View<'_>, facts: &NodeFacts) -> bool {
+    view.pools.get(names::MASTER_POOL).is_none_or(|pool| {
+        let target = mco::image(view.snapshot, &pool.spec.configuration.name);
+        mco::merges_ours(pool)
+            || [facts.current_config(), facts.desired_config()]
+                .iter()
+                .any(|config| mco::image(view.snapshot, config) != target)
+    })
 }
 
 /// A step as in the status of a KataNode.
@@ -206,6 +219,12 @@ fn classify(view: &View<'_>, node: &mut NodeView<'_>, missing: &[&str]) {
             Code::HandlerMissing,
             format!("node {name} does not advertise the handler {}", missing.join(", ")),
         ),
+        // From a configuration that is not as it shall be to one that is: our own work.
+        Phase::Updating
+            if held_up.is_none() && node.behind && !view.is_behind(facts.desired_config()) =>
+        {
+            None
+        }
         Phase::Updating if held_up.is_none() => finding(
             Code::OtherRollout,
             format!("node {name} is being changed for a reason that is not ours"),

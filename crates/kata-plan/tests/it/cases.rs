@@ -102,6 +102,7 @@ fn kind(name: &str) -> Kind {
         Kind::MachineConfigPool,
         Kind::ContainerRuntimeConfig,
         Kind::RuntimeClass,
+        Kind::ConfigMap,
         Kind::Pod,
     ]
     .into_iter()
@@ -307,6 +308,112 @@ cases! {
         installed: true
         then:
         - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: info}}}
+        "
+    log_level_changed: "
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        "
+    log_level_on_its_way: "
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        - rounds: 6
+        "
+    log_level_with_a_paused_pool: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {spec: {paused: true}}}
+        - rounds: 6
+        "
+    log_level_refused: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        - pass: true
+        - edit: {kind: ContainerRuntimeConfig, name: kata-crio-config, with: {metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Success, status: 'True', message: Success}, {type: Failure, status: 'True', message: 'Error: could not find any MachineConfigPool set for ContainerRuntimeConfig kata-crio-config'}]}}}
+        "
+    log_level_of_somebody_else: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: theirs}, spec: {machineConfigPoolSelector: {matchLabels: {pools.operator.machineconfiguration.openshift.io/worker: ''}}, containerRuntimeConfig: {logLevel: warn}}}
+        - rounds: 5
+        "
+    log_level_overridden_by_somebody_else: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: theirs}, spec: {machineConfigPoolSelector: {matchLabels: {pools.operator.machineconfiguration.openshift.io/kata-oc: ''}}, containerRuntimeConfig: {logLevel: warn}}}
+        - settle: true
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        - settle: true
+        "
+    image_mode_first_pass: "
+        workers: 1
+        before:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: layered-image-deploy-cm}, data: {osImageURL: kata1, kernelArguments: ' a=1  b '}}
+        spec: {}
+        "
+    image_mode_without_its_config_map: "
+        workers: 1
+        before:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        spec: {}
+        "
+    image_mode_loses_its_image_after_the_installation: "
+        workers: 1
+        before:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: layered-image-deploy-cm}, data: {osImageURL: kata1}}
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: ConfigMap, name: openshift-sandboxed-containers-operator/layered-image-deploy-cm, with: {data: {osImageURL: null}}}
+        "
+    image_mode_is_kept_when_its_gate_is_gone: "
+        workers: 1
+        before:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: layered-image-deploy-cm}, data: {osImageURL: kata1}}
+        spec: {}
+        installed: true
+        then:
+        - delete: {kind: ConfigMap, name: openshift-sandboxed-containers-operator/osc-feature-gates}
+        - delete: {kind: ConfigMap, name: openshift-sandboxed-containers-operator/layered-image-deploy-cm}
+        "
+    feature_gates_unreadable_before_the_installation: "{workers: 1, before: [{unreadable: osc-feature-gates}], spec: {}}"
+    feature_gates_unreadable_after_the_installation: "{workers: 1, spec: {}, installed: true, then: [{unreadable: osc-feature-gates}]}"
+    image_changed: "
+        workers: 2
+        before:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: layered-image-deploy-cm}, data: {osImageURL: kata1}}
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: ConfigMap, name: openshift-sandboxed-containers-operator/layered-image-deploy-cm, with: {data: {osImageURL: kata2}}}
+        - rounds: 6
+        "
+    image_mode_switched_on_after_the_installation: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: osc-feature-gates}, data: {layeredImageDeployment: 'true'}}
+        - create: {kind: ConfigMap, metadata: {namespace: openshift-sandboxed-containers-operator, name: layered-image-deploy-cm}, data: {osImageURL: kata1}}
         "
     scale_in_with_a_running_pod: "
         workers: 2

@@ -9,7 +9,7 @@ fn selected() -> serde_json::Value {
     json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}})
 }
 
-fn condition(world: &World, type_: &str) -> (String, String) {
+pub(crate) fn condition(world: &World, type_: &str) -> (String, String) {
     let config = world.get(Kind::KataConfig, "cluster-kataconfig").unwrap();
     let conditions = config["status"]["conditions"].as_array().unwrap();
     let condition = conditions.iter().find(|condition| condition["type"] == type_);
@@ -19,7 +19,7 @@ fn condition(world: &World, type_: &str) -> (String, String) {
     })
 }
 
-fn is(status: &str, reason: &str) -> (String, String) {
+pub(crate) fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
 
@@ -512,8 +512,5 @@ fn a_compact_cluster_waits_with_a_reason_until_the_pool_master_is_rendered_witho
     assert!(decision.plan.steps.is_empty(), "{:#?}", decision.plan.steps);
     let waits: Vec<String> =
         decision.report.waiting_on.iter().map(|waiting| waiting.message.clone()).collect();
-    assert_eq!(
-        waits,
-        ["the Machine Config Operator to render the pool master without sandboxed-containers"]
-    );
+    assert_eq!(waits, ["the Machine Config Operator to render the pool master without Kata"]);
 }

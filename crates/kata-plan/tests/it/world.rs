@@ -286,6 +286,8 @@ impl World {
                 .map(|nodes| nodes.iter().map(NodeFacts::from).collect()),
             pools: self.typed(Kind::MachineConfigPool),
             machine_configs: BTreeMap::new(),
+            feature_gates: self.config_map("osc-feature-gates"),
+            image_mode: self.config_map("layered-image-deploy-cm"),
             container_runtime_configs: self.typed(Kind::ContainerRuntimeConfig),
             runtime_classes: self.typed(Kind::RuntimeClass),
             kata_nodes: self.typed(Kind::KataNode),
@@ -309,6 +311,18 @@ impl World {
             }
         }
         snapshot
+    }
+
+    /// The data of a ConfigMap in the operator's namespace.
+    fn config_map(&self, name: &str) -> Observed<Option<BTreeMap<String, String>>> {
+        if self.unreadable.contains(name) {
+            return Observed::unknown(name, "the server is currently unable");
+        }
+        let name = format!("openshift-sandboxed-containers-operator/{name}");
+        Observed::Known(
+            self.get(Kind::ConfigMap, &name)
+                .map(|object| serde_json::from_value(object["data"].clone()).unwrap()),
+        )
     }
 
     fn read(&self, need: Need, snapshot: &mut Snapshot) {
@@ -428,6 +442,46 @@ impl World {
         }
     }
 
+    /// The ContainerRuntimeConfig controller: a file in a MachineConfig for each pool.
+    pub(crate) fn container_runtime(&mut self) {
+        for name in self.names(Kind::ContainerRuntimeConfig) {
+            let config = self.get(Kind::ContainerRuntimeConfig, &name).unwrap().clone();
+            let selector = &config["spec"]["machineConfigPoolSelector"]["matchLabels"];
+            let Some(level) = config["spec"]["containerRuntimeConfig"]["logLevel"].as_str() else {
+                continue;
+            };
+            for pool in self.names(Kind::MachineConfigPool) {
+                let key = format!("pools.operator.machineconfiguration.openshift.io/{pool}");
+                let generated = format!("99-{pool}-generated-containerruntime");
+                let has_label = self.pool(&pool)["metadata"]["labels"][&key].is_string();
+                if selector[&key].is_null() || !has_label {
+                    continue;
+                }
+                let toml = format!("[crio.runtime]\n    log_level = \"{level}\"\n");
+                let toml = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, toml);
+                let source = format!("data:text/plain;charset=utf-8;base64,{toml}");
+                let spec = json!({"config": {"storage": {"files": [{
+                    "path": "/etc/crio/crio.conf.d/01-ctrcfg-logLevel",
+                    "contents": {"source": source},
+                }]}}});
+                if self.get(Kind::MachineConfig, &generated).is_some() {
+                    self.edit(Kind::MachineConfig, &generated, &json!({"spec": spec}));
+                } else {
+                    // The owner is the garbage collector's business here, and a finalizer's there.
+                    self.create(json!({
+                        "kind": "MachineConfig",
+                        "metadata": {
+                            "name": generated,
+                            "labels": {format!("{PREFIX}role"): pool},
+                            "ownerReferences": [{"uid": config["metadata"]["uid"]}],
+                        },
+                        "spec": spec,
+                    }));
+                }
+            }
+        }
+    }
+
     /// The render controller.
     pub(crate) fn render(&mut self) {
         for pool in self.names(Kind::MachineConfigPool) {
@@ -440,6 +494,7 @@ impl World {
             };
             let mut sources = Vec::new();
             let mut extensions = Vec::new();
+            let (mut image, mut arguments, mut files) = (json!("rhcos"), Vec::new(), json!([]));
             for ((kind, name), config) in &self.objects {
                 let role = config["metadata"]["labels"][&role_key].as_str().unwrap_or_default();
                 if *kind == Kind::MachineConfig
@@ -447,19 +502,35 @@ impl World {
                     && roles.iter().any(|wanted| wanted == role)
                 {
                     sources.push(json!({"name": name}));
-                    extensions.extend(
-                        config["spec"]["extensions"].as_array().into_iter().flatten().cloned(),
-                    );
+                    let spec = &config["spec"];
+                    extensions.extend(spec["extensions"].as_array().into_iter().flatten().cloned());
+                    let more = spec["kernelArguments"].as_array().into_iter().flatten();
+                    arguments.extend(more.cloned());
+                    if spec["osImageURL"].is_string() {
+                        image = spec["osImageURL"].clone();
+                    }
+                    if spec["config"]["storage"]["files"].is_array() {
+                        files = spec["config"]["storage"]["files"].clone();
+                    }
                 }
             }
             let base = self.objects.keys().filter(|(kind, name)| {
                 *kind == Kind::MachineConfig && !name.starts_with("rendered-")
             });
-            let bases = base.filter(|(_, name)| name.starts_with("9")).count();
-            let name = format!("rendered-{pool}-{}x{bases}", extensions.len());
+            let generated = |name: &str| name.contains("-generated-");
+            let bases = base.filter(|(_, name)| name.starts_with('9') && !generated(name)).count();
+            let mut name = format!("rendered-{pool}-{}x{bases}", extensions.len());
+            if image != "rhcos" || !arguments.is_empty() {
+                name.push_str(&format!("{}{}", image.as_str().unwrap(), arguments.len()));
+            }
+            if files != json!([]) {
+                let sum: u64 = files.to_string().bytes().map(u64::from).sum();
+                name.push_str(&format!("x{sum}"));
+            }
             if self.get(Kind::MachineConfig, &name).is_none() {
                 self.create(json!({"kind": "MachineConfig", "metadata": {"name": name},
-                    "spec": {"extensions": extensions}}));
+                    "spec": {"extensions": extensions, "osImageURL": image, "kernelArguments": arguments,
+                        "config": {"storage": {"files": files}}}}));
             }
             let patch = json!({"spec": {"configuration": {"name": name, "source": sources}}});
             self.edit(Kind::MachineConfigPool, &pool, &patch);
@@ -540,7 +611,9 @@ impl World {
             return;
         }
         let config = self.get(Kind::MachineConfig, &desired).unwrap().clone();
-        let has_kata = config["spec"]["extensions"].as_array().is_some_and(|list| !list.is_empty());
+        let spec = &config["spec"];
+        let has_kata = spec["extensions"].as_array().is_some_and(|list| !list.is_empty())
+            || spec["osImageURL"].as_str().is_some_and(|image| image.contains("kata"));
         let (drain, uncordon) = (format!("drain-{desired}"), format!("uncordon-{desired}"));
         if get("state") == "Done" || (get("state") == "Degraded" && !self.failing.contains(node)) {
             self.annotate(node, "state", "Working");
@@ -585,6 +658,7 @@ impl World {
     /// Everything besides the operator moves by one step.
     pub(crate) fn tick(&mut self) {
         self.now = self.now.checked_add(jiff::SignedDuration::from_secs(5)).unwrap();
+        self.container_runtime();
         self.render();
         self.target();
         for node in self.names(Kind::Node) {
@@ -636,6 +710,7 @@ fn kind_of(kind: &str) -> Kind {
         "RuntimeClass" => Kind::RuntimeClass,
         "DaemonSet" => Kind::DaemonSet,
         "SecurityContextConstraints" => Kind::SecurityContextConstraints,
+        "ConfigMap" => Kind::ConfigMap,
         "Pod" => Kind::Pod,
         "PodDisruptionBudget" => Kind::PodDisruptionBudget,
         other => panic!("no kind {other}"),

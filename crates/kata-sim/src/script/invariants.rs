@@ -119,7 +119,12 @@ fn of_change(sim: &Simulation, event: &Event) -> Option<String> {
     }
     if deleted
         && ((event.resource == MACHINECONFIGPOOLS && name == names::POOL)
-            || (event.resource == MACHINECONFIGS && name == names::MACHINE_CONFIG))
+            || (event.resource == MACHINECONFIGS
+                && names::MACHINE_CONFIGS.contains(&name)
+                // Unless the other one took its place.
+                && names::MACHINE_CONFIGS
+                    .iter()
+                    .all(|name| sim.api.get(&MACHINECONFIGS, "", name).is_none())))
     {
         return on_pool(sim)
             .map(|node| format!("{} {name} was deleted under node {node}", event.resource));

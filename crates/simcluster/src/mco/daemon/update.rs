@@ -25,6 +25,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 pub(super) const UNCORDON_LIMIT: Duration = Duration::from_secs(600);
 /// What a daemon's look at its node takes.
 pub(super) const LATENCY: Duration = Duration::from_millis(50);
+/// The extension with the Kata runtime.
+const KATA_EXTENSION: &str = "sandboxed-containers";
 /// How often a daemon that is held before its reboot looks again.
 const HOLD: Duration = Duration::from_secs(1);
 
@@ -146,7 +148,7 @@ impl DaemonController {
         let message = format!("Node will reboot into config {to}");
         event::record(cx, event::DAEMON, node, false, "Reboot", &message);
         if let Some(host) = cx.world.hosts.get_mut(name(node)) {
-            host.stage_extensions(strings(&new["extensions"]).map(str::to_owned).collect());
+            host.stage_extensions(brought(new));
             write_files(host, old, new);
             host.config_on_disk = Some(to.clone());
         }
@@ -218,12 +220,20 @@ impl DaemonController {
     }
 }
 
+/// What a configuration brings onto a host besides files: its extensions, and Kata if the name of its
+/// image of the operating system has `kata` in it.
+fn brought(spec: &Value) -> BTreeSet<String> {
+    let image = spec["osImageURL"].as_str().unwrap_or_default();
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let with_image = name.contains("kata").then_some(KATA_EXTENSION);
+    strings(&spec["extensions"]).chain(with_image).map(str::to_owned).collect()
+}
+
 /// Makes the host what its first configuration says.
 pub(super) fn provision(node: &str, spec: &Value, cx: &mut Context<'_>) {
     if let Some(host) = cx.world.hosts.get_mut(node) {
         write_files(host, &Value::Null, spec);
-        let extensions: BTreeSet<String> =
-            strings(&spec["extensions"]).map(str::to_owned).collect();
+        let extensions = brought(spec);
         if host.extensions != extensions {
             // The first boot ends with the configuration in place.
             host.stage_extensions(extensions);
@@ -288,7 +298,23 @@ fn decode_data_url(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::decode_data_url;
+    use serde_json::json;
+
+    use super::{brought, decode_data_url};
+
+    #[test]
+    fn kata_comes_as_an_extension_or_with_an_image_that_is_named_after_it() {
+        for (spec, expected) in [
+            (
+                json!({"extensions": ["usbguard"], "osImageURL": "registry.example/kata/rhcos:1"}),
+                "usbguard",
+            ),
+            (json!({"extensions": ["sandboxed-containers"]}), "sandboxed-containers"),
+            (json!({"osImageURL": "registry.example/rhcos-kata@sha256:1"}), "sandboxed-containers"),
+        ] {
+            assert_eq!(brought(&spec).into_iter().collect::<Vec<_>>(), [expected], "{spec}");
+        }
+    }
 
     #[test]
     fn data_urls_are_decoded() {

@@ -1,0 +1,247 @@
+//! What the nodes' configuration shall contain: how Kata gets onto them (as an extension of the operating
+//! system, or with another image of it), and CRI-O's log level.
+//!
+//! The two ConfigMaps are those of the OpenShift sandboxed containers operator 1.7 and later. Where they
+//! say nothing, or cannot be read, what is installed stays: a switch reboots every node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::{Code, ContainerRuntimeConfig, KataConfig, MachineConfig, names};
+
+use crate::bodies;
+use crate::mco;
+use crate::object::{Kind, ObjectRef};
+use crate::observed::Observed;
+use crate::report::Finding;
+use crate::selection::{self, Mode};
+use crate::snapshot::Snapshot;
+
+/// How Kata gets onto a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// As an extension of the operating system's image.
+    Extension,
+    /// With another image of the operating system.
+    Image {
+        /// The image.
+        image: String,
+        /// Kernel arguments that it needs.
+        arguments: Vec<String>,
+    },
+}
+
+impl Payload {
+    /// The name of the MachineConfig.
+    pub(crate) fn machine_config(&self) -> &'static str {
+        match self {
+            Self::Extension => names::MACHINE_CONFIG,
+            Self::Image { .. } => names::IMAGE_MACHINE_CONFIG,
+        }
+    }
+}
+
+/// What the nodes' configuration shall contain.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// How Kata gets onto the nodes; `None` if that cannot be told, and nothing is installed either.
+    pub(crate) payload: Option<Payload>,
+    /// CRI-O's log level; `None` if any will do.
+    level: Option<String>,
+}
+
+impl Wanted {
+    /// Whether a rendered MachineConfig that brings Kata is not, or not yet, as it shall be.
+    pub(crate) fn is_behind(&self, snapshot: &Snapshot, rendered: &MachineConfig) -> bool {
+        let payload = match &self.payload {
+            None => false,
+            Some(Payload::Extension) => {
+                !mco::has_extension(rendered)
+                    || images(snapshot).contains(rendered.spec.os_image_url.as_str())
+            }
+            Some(Payload::Image { image, arguments }) => {
+                rendered.spec.os_image_url != *image
+                    || mco::has_extension(rendered)
+                    || !arguments.iter().all(|argument| {
+                        rendered.spec.kernel_arguments.iter().any(|has| has == argument)
+                    })
+            }
+        };
+        payload
+            || self.level.as_ref().is_some_and(|level| {
+                mco::log_level(rendered).is_some_and(|rendered| rendered != *level)
+            })
+    }
+}
+
+/// Our MachineConfigs that exist, by name: one, or both in the middle of a switch.
+pub(crate) fn machine_configs(
+    snapshot: &Snapshot,
+) -> impl Iterator<Item = (&'static str, &MachineConfig)> {
+    names::MACHINE_CONFIGS.into_iter().filter_map(|name| match snapshot.machine_configs.get(name) {
+        Some(Observed::Known(Some(config))) if bodies::is_our_machine_config(config) => {
+            Some((name, config))
+        }
+        _ => None,
+    })
+}
+
+/// The images of the operating system that bring Kata, as far as a node may run them.
+pub(crate) fn images(snapshot: &Snapshot) -> BTreeSet<&str> {
+    machine_configs(snapshot)
+        .flat_map(|(_, config)| bodies::recorded(config).chain([config.spec.os_image_url.as_str()]))
+        .filter(|image| !image.is_empty())
+        .collect()
+}
+
+/// Those of [`images`] besides the wanted one that a node still runs or shall run.
+pub(crate) fn images_in_use<'a>(snapshot: &'a Snapshot, payload: &Payload) -> BTreeSet<&'a str> {
+    let mut images = images(snapshot);
+    let rendered = |image: &str| {
+        snapshot.machine_configs.iter().any(|(name, config)| {
+            name.starts_with(names::mco::RENDERED_PREFIX)
+                && matches!(config, Observed::Known(Some(config)) if config.spec.os_image_url == image)
+        })
+    };
+    images.retain(|image| {
+        !matches!(payload, Payload::Image { image: wanted, .. } if wanted == image)
+            && rendered(image)
+    });
+    images
+}
+
+/// What shall be on the nodes, and what is wrong with what the ConfigMaps say.
+pub(crate) fn wanted(
+    snapshot: &Snapshot,
+    config: &KataConfig,
+    mode: Mode,
+    findings: &mut Vec<Finding>,
+) -> Wanted {
+    Wanted { payload: payload(snapshot, findings), level: level(snapshot, config, mode) }
+}
+
+fn payload(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> Option<Payload> {
+    let installed = machine_configs(snapshot)
+        .find(|(_, config)| config.metadata.deletion_timestamp.is_none())
+        .map(|(name, config)| match name {
+            names::MACHINE_CONFIG => Payload::Extension,
+            _ => Payload::Image {
+                image: config.spec.os_image_url.clone(),
+                arguments: config.spec.kernel_arguments.clone(),
+            },
+        });
+    let stays =
+        if installed.is_some() { "what is installed stays" } else { "nothing is installed" };
+    let object = |name: &str| ObjectRef {
+        namespace: Some(snapshot.options.namespace.clone()),
+        ..ObjectRef::named(Kind::ConfigMap, name)
+    };
+    let mut unreadable = |name: &str, error: &str| {
+        let object = object(name);
+        let message = format!("cannot read {object}: {error}; {stays} meanwhile");
+        findings.push(Finding::new(Code::ReadFailed, object, message));
+    };
+    let gate = match &snapshot.feature_gates {
+        Observed::Known(gates) => {
+            gates.as_ref().and_then(|gates| gates.get(names::IMAGE_MODE_GATE))
+        }
+        Observed::Unknown { error, .. } => {
+            unreadable(names::FEATURE_GATES, error);
+            return installed;
+        }
+    };
+    match gate.map(|gate| gate.trim().to_ascii_lowercase()).as_deref() {
+        Some("true" | "t" | "1") => {}
+        Some("false" | "f" | "0") => return Some(Payload::Extension),
+        _ => return Some(installed.unwrap_or(Payload::Extension)),
+    }
+    let data = match &snapshot.image_mode {
+        Observed::Known(data) => data,
+        Observed::Unknown { error, .. } => {
+            unreadable(names::IMAGE_MODE_CONFIG, error);
+            return installed;
+        }
+    };
+    let text =
+        |key: &str| data.as_ref().and_then(|data| data.get(key)).map_or("", |text| text.trim());
+    let image = text(names::IMAGE_KEY);
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        let object = object(names::IMAGE_MODE_CONFIG);
+        let what = match data {
+            None => "does not exist",
+            Some(_) if image.is_empty() => "has no osImageURL",
+            Some(_) => "has an osImageURL with white space in it",
+        };
+        let message = format!("image mode is on, and {object} {what}; {stays} meanwhile");
+        findings.push(Finding::new(Code::ImageModeIncomplete, object, message));
+        return installed;
+    }
+    let arguments = text(names::ARGUMENTS_KEY).split_whitespace().map(str::to_owned).collect();
+    Some(Payload::Image { image: image.to_owned(), arguments })
+}
+
+/// The log level that the nodes shall have. The default needs no ContainerRuntimeConfig of ours, so with
+/// one of somebody else that level is his business.
+fn level(snapshot: &Snapshot, config: &KataConfig, mode: Mode) -> Option<String> {
+    let level = config.spec.log_level.as_str();
+    if !bodies::LOG_LEVELS.contains(&level)
+        || (level == bodies::DEFAULT_LOG_LEVEL && others_set_level(snapshot, mode).next().is_some())
+    {
+        return None;
+    }
+    Some(level.to_owned())
+}
+
+/// ContainerRuntimeConfigs of other people that set a log level for the nodes of our pool.
+fn others_set_level(
+    snapshot: &Snapshot,
+    mode: Mode,
+) -> impl Iterator<Item = &ContainerRuntimeConfig> {
+    let inherited = (mode == Mode::Pool).then_some(names::WORKER_POOL);
+    let pools: Vec<_> = snapshot
+        .pools
+        .known()
+        .into_iter()
+        .flatten()
+        .filter(|pool| {
+            let name = mco::pool_name(pool);
+            name == mode.pool() || Some(name) == inherited
+        })
+        .collect();
+    snapshot.container_runtime_configs.known().into_iter().flatten().filter(move |config| {
+        let ours = config.metadata.name.as_deref() == Some(names::CONTAINER_RUNTIME_CONFIG)
+            && bodies::is_our_container_runtime_config(config);
+        !ours
+            && config.spec.container_runtime_config.log_level.is_some()
+            && pools.iter().any(|pool| mco::selects_pool(config, pool))
+    })
+}
+
+/// What keeps the log level from being the wanted one although our ContainerRuntimeConfig is in force.
+pub(crate) fn level_findings(snapshot: &Snapshot, config: &KataConfig, mode: Mode) -> Vec<Finding> {
+    let wanted = config.spec.log_level.as_str();
+    let mut others: BTreeMap<&str, (&str, Option<&str>)> = BTreeMap::new();
+    if wanted != bodies::DEFAULT_LOG_LEVEL {
+        for other in others_set_level(snapshot, mode) {
+            let level =
+                other.spec.container_runtime_config.log_level.as_deref().unwrap_or_default();
+            let name = other.metadata.name.as_deref().unwrap_or_default();
+            if level != wanted {
+                others.insert(name, (level, other.metadata.uid.as_deref()));
+            }
+        }
+    }
+    others
+        .into_iter()
+        .map(|(name, (level, uid))| {
+            Finding::new(
+                Code::LogLevelOverridden,
+                ObjectRef::new(Kind::ContainerRuntimeConfig, name, uid),
+                format!(
+                    "ContainerRuntimeConfig {name} sets the log level {level} for the nodes on which {} \
+                     wants {wanted}",
+                    selection::config_ref(config)
+                ),
+            )
+        })
+        .collect()
+}
