@@ -74,8 +74,8 @@ impl Harness {
     pub(crate) fn model(&self) -> Result<Value, String> {
         let arguments = match self.extent {
             Extent::Whole => Vec::new(),
-            // Three nodes take an optimised binary.
-            Extent::Sample(_) => vec!["--nodes".to_owned(), "2".to_owned()],
+            // More nodes take an optimised binary.
+            Extent::Sample(_) => vec!["--nodes".to_owned(), "1".to_owned()],
         };
         self.run("model", &arguments)
     }
