@@ -65,6 +65,10 @@ pub(crate) struct UpArguments {
     /// Image of kata-monitor, which the operator then runs on the nodes with Kata (as an object only)
     #[arg(long, value_name = "REF", conflicts_with = "no_operator")]
     pub(crate) monitor_image: Option<String>,
+    /// Check tokens, and allow who shows one only what RBAC grants; who shows none is the
+    /// administrator. With --no-operator, bring the CRDs and roles: `kata-operator manifests`
+    #[arg(long)]
+    pub(crate) rbac: bool,
     /// Keep the cluster's state in this directory, and go on from what is there
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,

@@ -2,8 +2,12 @@
 //!
 //! The operator gets a `kube::Client` and nothing else of the simulator.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use jiff::Timestamp;
 use serde_json::json;
+use simcluster::api::authentication::{Signer, Strangers};
+use simcluster::api::rbac::bootstrap;
 use simcluster::clock::Clock;
 use simcluster::cluster::Cluster;
 use simcluster::state::{State, StateError};
@@ -34,6 +38,26 @@ pub(crate) fn virtual_clock() -> Clock {
 /// The clock of a cluster that people look at: ages are true.
 pub(crate) fn wall_clock() -> Clock {
     Clock::starting_at(Timestamp::now())
+}
+
+/// Starts a settled cluster that has nothing of ours.
+pub(crate) fn bare_cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
+    let mut simulation = topology::build(&shape.layout, clock.now())?;
+    simulation.set_speed(shape.speed);
+    Ok(Cluster::start(simulation, clock))
+}
+
+/// Allows whoever shows a token only what RBAC grants; with a key of before, the tokens of before are
+/// valid. Over plain HTTP kubectl shows no token, and is the administrator.
+pub(crate) fn guard(cluster: &Cluster, known: Option<Signer>) -> Result<(), Failure> {
+    // Each of the standard library's hashers has a random key of its own.
+    let random = || RandomState::new().hash_one(Timestamp::now());
+    let signer = known.unwrap_or_else(|| Signer::new([random(), random()]));
+    cluster.with(|simulation, _| {
+        simulation.frontend.strangers = Strangers::Admin;
+        bootstrap::enforce(simulation, signer)
+    })?;
+    Ok(())
 }
 
 /// Starts a settled cluster in which the operator's CRDs and namespace exist.

@@ -80,7 +80,16 @@ fn start(arguments: &UpArguments) -> Result<Start, Failure> {
     let (Some(directory), Some(state)) = (&directory, state) else {
         let layout = wanted(arguments, &Layout::default());
         let shape = Shape { layout: layout.clone(), speed: arguments.speed };
-        let cluster = compose::cluster(&shape, compose::wall_clock())?;
+        let clock = compose::wall_clock();
+        // `kata-operator manifests` brings the CRDs and the namespace too.
+        let cluster = if arguments.rbac && arguments.no_operator {
+            compose::bare_cluster(&shape, clock)?
+        } else {
+            compose::cluster(&shape, clock)?
+        };
+        if arguments.rbac {
+            compose::guard(&cluster, None)?;
+        }
         return Ok(Start { cluster, layout, directory, resumed: None });
     };
     let layout = state.layout.clone();
@@ -93,9 +102,12 @@ fn start(arguments: &UpArguments) -> Result<Start, Failure> {
         )
         .into());
     }
-    let resumed = Some(state.revision);
+    let (resumed, signer) = (Some(state.revision), state.signer.clone());
     let cluster =
         compose::resumed(state, arguments.speed).map_err(|error| directory.refuse(error))?;
+    if arguments.rbac {
+        compose::guard(&cluster, signer)?;
+    }
     Ok(Start { cluster, layout, directory: Some(Arc::clone(directory)), resumed })
 }
 
@@ -153,7 +165,14 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
         "Nodes       {} control plane, {} workers (simulated, no VMs, no root, nothing downloaded)",
         layout.control_plane, layout.workers
     );
-    if arguments.no_operator {
+    if arguments.rbac {
+        println!(
+            "Access      who shows a token may do what RBAC grants, who shows none is the admin"
+        );
+    }
+    if arguments.no_operator && arguments.rbac {
+        println!("Operator    none, nor CRDs; run: kata-operator manifests | kubectl apply -f -");
+    } else if arguments.no_operator {
         println!("Operator    none; run: kata-operator run --kubeconfig {file}");
     } else {
         println!("Operator    running in this process, KataConfig CRD served");

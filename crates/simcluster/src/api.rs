@@ -3,6 +3,7 @@
 //! It has no clock, no sockets and no threads: time is an argument, and HTTP is a face elsewhere.
 
 mod admission;
+pub mod authentication;
 pub mod body;
 mod defaults;
 pub mod discovery;

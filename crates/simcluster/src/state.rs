@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::api::ApiServer;
+use crate::api::authentication::Signer;
 use crate::api::registry::{self, Registry};
 use crate::api::server::Identity;
 use crate::api::store::Store;
@@ -58,6 +59,9 @@ pub struct State {
     identity: Identity,
     objects: Vec<Stored>,
     hosts: BTreeMap<String, Host>,
+    /// The key of the API server's tokens, if it checks them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<Signer>,
 }
 
 /// Why a state cannot be read or gone on from.
@@ -97,6 +101,7 @@ impl State {
             identity: simulation.api.identity(),
             objects: objects.collect(),
             hosts: simulation.world.hosts.clone(),
+            signer: simulation.frontend.signer.clone(),
         }
     }
 

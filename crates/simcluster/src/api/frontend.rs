@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::authentication::{Signer, Strangers};
 use super::error::ApiError;
 use super::fault::{CallInfo, Faults, Rule};
 use super::openapi;
@@ -17,6 +18,9 @@ use super::request::Query;
 use super::server::ApiServer;
 use crate::Simulation;
 use crate::world::World;
+
+/// How many different refusals are remembered.
+const DENIALS: usize = 1000;
 
 /// A request to `/sim/v1/NAME/PATH`.
 #[derive(Clone, Debug)]
@@ -94,6 +98,12 @@ pub struct Frontend {
     pub exec: Option<ExecHook>,
     /// Gives containers' logs; without it, logs are empty.
     pub logs: Option<LogHook>,
+    /// The key of the tokens, if clients must show them; then RBAC is enforced.
+    pub signer: Option<Signer>,
+    /// Who somebody is that shows no token, if RBAC is enforced.
+    pub strangers: Strangers,
+    /// What was refused because it is not allowed, and how often.
+    denied: BTreeMap<String, u64>,
     controls: BTreeMap<&'static str, Control>,
     requests: BTreeMap<(String, &'static str), u64>,
     documents: BTreeMap<(String, String), Document>,
@@ -125,6 +135,21 @@ impl Frontend {
     /// Sets all counters of requests to zero.
     pub fn reset_requests(&mut self) {
         self.requests.clear();
+        self.denied.clear();
+    }
+
+    /// Remembers a refusal.
+    pub fn deny(&mut self, message: &str) {
+        if let Some(count) = self.denied.get_mut(message) {
+            *count += 1;
+        } else if self.denied.len() < DENIALS {
+            self.denied.insert(message.to_owned(), 1);
+        }
+    }
+
+    /// What was refused since the last reset because it is not allowed, and how often.
+    pub fn denied(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.denied.iter().map(|(message, count)| (message.as_str(), *count))
     }
 
     /// The OpenAPI document of a group and version as JSON text.
@@ -216,7 +241,13 @@ fn requests(frontend: &Frontend) -> Value {
         .map(|(resource, verb, count)| json!({"resource": resource, "verb": verb, "count": count}))
         .collect();
     let total: u64 = frontend.requests().map(|(.., count)| count).sum();
-    json!({"total": total, "requests": entries})
+    let mut counters = json!({"total": total, "requests": entries});
+    if frontend.signer.is_some() {
+        let denied = frontend.denied();
+        let denied = denied.map(|(message, count)| json!({"message": message, "count": count}));
+        counters["denied"] = denied.collect();
+    }
+    counters
 }
 
 fn faults(faults: &Faults) -> Value {

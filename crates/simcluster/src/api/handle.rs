@@ -3,6 +3,7 @@
 //! Pure but for the simulation that it changes: no clock, no waiting. What lasts (watches, commands)
 //! is handed to the faces as a value.
 
+mod access;
 mod answer;
 mod objects;
 
@@ -11,14 +12,15 @@ use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::authentication;
 use super::error::ApiError;
 use super::fault::{CallInfo, Plan};
 use super::frontend::{self, ControlRequest, ExecRequest};
 use super::negotiate::Shape;
-use super::rbac::{self, Access, User};
 use super::request::{Query, Request, Route, Target, header_text, user_agent};
+use super::review::{self, Asker};
 use super::watch::Watcher;
-use super::{body, discovery, openapi, review};
+use super::{body, discovery, openapi};
 use crate::resource::{EVENTS, PODS};
 use crate::{Resource, Simulation};
 pub use answer::{failure, garbage};
@@ -58,7 +60,7 @@ pub fn handle(sim: &mut Simulation, now: Timestamp, request: &Request) -> Respon
     let answer = match Route::parse(request.uri().path()) {
         Route::Object(target) => object(sim, now, request, &target, &query),
         Route::Control(path) => control(sim, request, &path, query),
-        route => meta(sim, request, &route),
+        route => access::path(sim, request, now).and_then(|()| meta(sim, request, &route)),
     };
     answer.unwrap_or_else(|error| Response::Full(failure(&error)))
 }
@@ -159,14 +161,16 @@ fn object(
     target: &Target,
     query: &Query,
 ) -> Result<Response, ApiError> {
+    let verb = target.verb(request.method(), query)?;
+    let user = access::identify(sim, request.headers(), now)?;
+    access::target(sim, &user, target, verb, query)?;
     if !discovery::has_group(&sim.api.registry, &target.group) {
         return Ok(page_not_found());
     }
-    let verb = target.verb(request.method(), query)?;
-    let user = User::of(request.headers());
-    authorize(sim, &user, target, verb, query)?;
     if let Some(kind) = discovery::review_kind(&target.group, &target.version, &target.plural) {
-        return reviews(sim, request, kind, target, &user);
+        let signer = sim.frontend.signer.as_ref();
+        let asker = Asker { user: &user, signer, namespace: &target.namespace, now };
+        return reviews(sim, request, kind, target, asker);
     }
     let resource = Resource::dynamic(target.group.clone(), target.plural.clone());
     let def = sim
@@ -202,12 +206,10 @@ fn object(
             return call.pod_stream(sim);
         }
         "token" if target.plural == "serviceaccounts" && verb == "create" => {
-            let (namespace, name) = (&target.namespace, &target.name);
-            if sim.api.get(&call.resource, namespace, name).is_none() {
-                return Err(ApiError::not_found(&call.resource, name));
-            }
-            let body = body::object(request)?;
-            return Ok(json_answer(201, &review::token(namespace, name, &body, now)));
+            let account = (target.namespace.as_str(), target.name.as_str());
+            let (signer, body) = (sim.frontend.signer.as_ref(), body::object(request)?);
+            let token = authentication::token(&sim.api, signer, account, &body, now)?;
+            return Ok(json_answer(201, &token));
         }
         _ => return Err(ApiError::unknown_resource()),
     }
@@ -215,7 +217,7 @@ fn object(
         "get" => call.get(sim),
         "list" => call.list(sim),
         "watch" => call.watch(sim),
-        _ => call.write(sim),
+        _ => call.write(sim, &user),
     }
 }
 
@@ -232,59 +234,12 @@ fn call_info(target: &Target, verb: &'static str, query: &Query, request: &Reque
     }
 }
 
-/// The one name that a list or watch selects: rules with `resourceNames` go by it.
-fn selected_name<'a>(query: &'a Query, verb: &str) -> Option<&'a str> {
-    let selector = query.get("fieldSelector")?;
-    let equal = |part: &'a str| part.strip_prefix("metadata.name=");
-    let name = selector.split(',').find_map(equal)?;
-    matches!(verb, "list" | "watch" | "deletecollection").then(|| name.trim_start_matches('='))
-}
-
-fn authorize(
-    sim: &Simulation,
-    user: &User,
-    target: &Target,
-    verb: &str,
-    query: &Query,
-) -> Result<(), ApiError> {
-    let name = if target.name.is_empty() {
-        selected_name(query, verb).unwrap_or_default()
-    } else {
-        &target.name
-    };
-    let mut resource = target.plural.clone();
-    if !target.subresource.is_empty() {
-        resource = format!("{resource}/{}", target.subresource);
-    }
-    let access = Access {
-        verb: verb.to_owned(),
-        group: target.group.clone(),
-        resource,
-        namespace: target.namespace.clone(),
-        name: name.to_owned(),
-    };
-    // Everybody may ask about themselves.
-    let about_self = target.plural.starts_with("selfsubject");
-    if about_self || rbac::allows(&sim.api, user, &access) {
-        return Ok(());
-    }
-    let resource = Resource::dynamic(target.group.clone(), target.plural.clone());
-    let what = if name.is_empty() {
-        format!("{resource} is forbidden")
-    } else {
-        format!("{resource} {name:?} is forbidden")
-    };
-    let details = ApiError::object_details(name, &target.group, &target.plural);
-    Err(ApiError::new(403, "Forbidden", format!("{what}: {}", access.refusal(user)))
-        .with_details(details))
-}
-
 fn reviews(
     sim: &Simulation,
     request: &Request,
     kind: &str,
     target: &Target,
-    user: &User,
+    asker: Asker<'_>,
 ) -> Result<Response, ApiError> {
     if *request.method() != Method::POST {
         return Err(ApiError::new(
@@ -294,5 +249,6 @@ fn reviews(
         ));
     }
     let body = body::object(request)?;
-    Ok(json_answer(201, &review::answer(&sim.api, kind, &target.group, &body, user)))
+    let answer = review::answer(&sim.api, kind, &target.group, &body, asker)?;
+    Ok(json_answer(201, &answer))
 }

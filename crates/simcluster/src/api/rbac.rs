@@ -1,102 +1,23 @@
-//! RBAC: which rules of Roles and ClusterRoles a user has.
+//! RBAC: which rules of Roles and ClusterRoles a user has, and what they allow.
 //!
-//! It only reads. Who neither impersonates somebody nor shows a service account's token is an
-//! administrator.
+//! It only reads. Members of `system:masters` may do everything.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
+pub mod bootstrap;
+pub mod escalation;
+
 use serde_json::{Value, json};
 
+use super::authentication::User;
+use super::error::ApiError;
 use super::server::ApiServer;
 use crate::Resource;
 
-const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "roles");
-const ROLEBINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "rolebindings");
-const CLUSTERROLES: Resource = Resource::new("rbac.authorization.k8s.io", "clusterroles");
-const CLUSTERROLEBINDINGS: Resource =
-    Resource::new("rbac.authorization.k8s.io", "clusterrolebindings");
-
-/// Who sends a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    /// The name, such as `system:serviceaccount:NAMESPACE:NAME`.
-    pub name: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// Whether everything is allowed without a look at any rule.
-    pub admin: bool,
-}
-
-impl User {
-    /// The user of a request: the one that it impersonates, or the administrator.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let token = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
-            .and_then(Self::of_token);
-        match (headers.get("impersonate-user"), token) {
-            (None, Some(user)) => user,
-            (None, None) => Self {
-                name: "kubernetes-admin".to_owned(),
-                groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()],
-                admin: true,
-            },
-            (Some(name), _) => Self::named(
-                text(name),
-                headers.get_all("impersonate-group").iter().map(text).collect(),
-            ),
-        }
-    }
-
-    /// The service account of a token that this server gave out; none for any other token.
-    pub fn of_token(token: &str) -> Option<Self> {
-        let claims = token.strip_suffix(".simulated")?.split('.').nth(1)?;
-        let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-        Some(Self::named(claims["sub"].as_str()?.to_owned(), Vec::new()))
-    }
-
-    /// The user that a SubjectAccessReview asks about.
-    pub fn from_review(spec: &Value) -> Self {
-        let groups = spec["groups"].as_array().into_iter().flatten();
-        Self::named(
-            spec["user"].as_str().unwrap_or_default().to_owned(),
-            groups.filter_map(|group| group.as_str().map(str::to_owned)).collect(),
-        )
-    }
-
-    fn named(name: String, mut groups: Vec<String>) -> Self {
-        if let Some((namespace, _)) =
-            name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
-        {
-            groups.push("system:serviceaccounts".to_owned());
-            groups.push(format!("system:serviceaccounts:{namespace}"));
-        }
-        groups.push("system:authenticated".to_owned());
-        let admin = groups.iter().any(|group| group == "system:masters");
-        Self { name, groups, admin }
-    }
-
-    /// `userInfo` of reviews.
-    pub fn to_info(&self) -> Value {
-        json!({"username": self.name, "groups": self.groups})
-    }
-
-    fn is_subject(&self, subject: &Value, binding_namespace: &str) -> bool {
-        let name = subject["name"].as_str().unwrap_or_default();
-        match subject["kind"].as_str() {
-            Some("User") => name == self.name,
-            Some("Group") => self.groups.iter().any(|group| group == name),
-            Some("ServiceAccount") => {
-                let namespace = subject["namespace"].as_str().unwrap_or(binding_namespace);
-                self.name == format!("system:serviceaccount:{namespace}:{name}")
-            }
-            _ => false,
-        }
-    }
-}
+/// The API group.
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+const ROLES: Resource = Resource::new(GROUP, "roles");
+const ROLEBINDINGS: Resource = Resource::new(GROUP, "rolebindings");
+const CLUSTERROLES: Resource = Resource::new(GROUP, "clusterroles");
+const CLUSTERROLEBINDINGS: Resource = Resource::new(GROUP, "clusterrolebindings");
 
 /// What a user wants to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,11 +32,22 @@ pub struct Access {
     pub namespace: String,
     /// The object's name; empty for none in particular.
     pub name: String,
+    /// The path, if it is not about objects; nothing else but the verb counts then.
+    pub path: String,
 }
 
 impl Access {
+    /// A request for a path that is not about objects; its verb is the method.
+    pub fn to_path(method: &str, path: &str) -> Self {
+        Self { verb: method.to_ascii_lowercase(), path: path.to_owned(), ..Self::default() }
+    }
+
     /// What a SubjectAccessReview asks for.
     pub fn from_review(spec: &Value) -> Self {
+        let path = &spec["nonResourceAttributes"];
+        if let Some(at) = path["path"].as_str() {
+            return Self::to_path(path["verb"].as_str().unwrap_or_default(), at);
+        }
         let attributes = &spec["resourceAttributes"];
         let text = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
         let mut resource = text("resource");
@@ -129,63 +61,128 @@ impl Access {
             resource,
             namespace: text("namespace"),
             name: text("name"),
+            path: String::new(),
         }
     }
 
-    /// The message of `403 Forbidden`, after the name of what is forbidden.
-    pub fn refusal(&self, user: &User) -> String {
-        let place = if self.namespace.is_empty() {
-            "at the cluster scope".to_owned()
+    /// The `403 Forbidden` for a user who may not do it.
+    pub fn refusal(&self, user: &User, reason: &str) -> ApiError {
+        let user = &user.name;
+        let mut message = if self.path.is_empty() {
+            let place = if self.namespace.is_empty() {
+                "at the cluster scope".to_owned()
+            } else {
+                format!("in the namespace {:?}", self.namespace)
+            };
+            format!(
+                "User {user:?} cannot {} resource {:?} in API group {:?} {place}",
+                self.verb, self.resource, self.group
+            )
         } else {
-            format!("in the namespace {:?}", self.namespace)
+            format!("User {user:?} cannot {} path {:?}", self.verb, self.path)
         };
-        format!(
-            "User {:?} cannot {} resource {:?} in API group {:?} {place}",
-            user.name, self.verb, self.resource, self.group
-        )
+        if !reason.is_empty() {
+            message = format!("{message}: {reason}");
+        }
+        let plural = self.resource.split('/').next().unwrap_or_default();
+        let resource = Resource::dynamic(self.group.clone(), plural);
+        let what = match (plural.is_empty(), self.name.is_empty()) {
+            (true, _) => "forbidden".to_owned(),
+            (false, true) => format!("{resource} is forbidden"),
+            (false, false) => format!("{resource} {:?} is forbidden", self.name),
+        };
+        ApiError::new(403, "Forbidden", format!("{what}: {message}"))
+            .with_details(ApiError::object_details(&self.name, &self.group, plural))
     }
 }
 
+/// What a question of [`judge`] comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the user may do it.
+    pub allowed: bool,
+    /// Which binding allows it, or which role was not found; may be empty.
+    pub reason: String,
+}
+
 /// Whether `user` may do it.
-pub fn allows(api: &ApiServer, user: &User, access: &Access) -> bool {
-    user.admin || granted(api, user, &access.namespace).iter().any(|rule| rule_allows(rule, access))
+pub fn judge(api: &ApiServer, user: &User, access: &Access) -> Verdict {
+    if user.is_admin() {
+        return Verdict { allowed: true, reason: String::new() };
+    }
+    let (grants, missing) = granted(api, user, &access.namespace);
+    if let Some(grant) = grants.iter().find(|grant| rule_allows(&grant.rule, access)) {
+        let reason = format!("RBAC: allowed by {}", grant.source);
+        return Verdict { allowed: true, reason };
+    }
+    let reason = unresolved(&missing).map_or_else(String::new, |roles| format!("RBAC: {roles}"));
+    Verdict { allowed: false, reason }
+}
+
+/// The words for roles that are bound but do not exist.
+fn unresolved(missing: &[Value]) -> Option<String> {
+    let words = |reference: &Value| {
+        let kind = reference["kind"].as_str().unwrap_or_default().to_ascii_lowercase();
+        format!("{kind}.{GROUP} {} not found", reference["name"])
+    };
+    match missing {
+        [] => None,
+        [only] => Some(words(only)),
+        several => Some(format!("[{}]", several.iter().map(words).collect::<Vec<_>>().join(", "))),
+    }
 }
 
 /// The status of a SelfSubjectRulesReview.
 pub fn rules(api: &ApiServer, user: &User, namespace: &str) -> Value {
-    let rules = if user.admin {
-        vec![
-            json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
-            json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
-        ]
+    let (rules, missing) = if user.is_admin() {
+        (everything(), Vec::new())
     } else {
-        granted(api, user, namespace)
+        let (grants, missing) = granted(api, user, namespace);
+        (grants.into_iter().map(|grant| grant.rule).collect(), missing)
     };
     let (paths, resources): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| rule["nonResourceURLs"].is_array());
-    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
+    let mut status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if let Some(roles) = unresolved(&missing) {
+        status["evaluationError"] = json!(roles);
+    }
+    status
 }
 
-/// The rules that hold for `user` in `namespace`; empty means at the cluster scope.
-fn granted(api: &ApiServer, user: &User, namespace: &str) -> Vec<Value> {
-    let mut rules = Vec::new();
-    let mut add = |binding: &Value, binding_namespace: &str| {
+/// The rules of somebody who may do everything.
+fn everything() -> Vec<Value> {
+    vec![
+        json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}),
+        json!({"verbs": ["*"], "nonResourceURLs": ["*"]}),
+    ]
+}
+
+/// A rule that a user has.
+#[derive(Clone, Debug)]
+struct Grant {
+    rule: Value,
+    /// The binding, in the words of the real server.
+    source: String,
+}
+
+/// The rules that hold for `user` in `namespace` (empty means at the cluster scope), and references to
+/// roles that do not exist.
+fn granted(api: &ApiServer, user: &User, namespace: &str) -> (Vec<Grant>, Vec<Value>) {
+    let (mut grants, mut missing) = (Vec::new(), Vec::new());
+    let mut add = |binding: &Value, namespace: &str| {
         let subjects = binding["subjects"].as_array().into_iter().flatten();
-        if !subjects.into_iter().any(|subject| user.is_subject(subject, binding_namespace)) {
+        let Some(subject) = subjects.into_iter().find(|one| is_subject(user, one, namespace))
+        else {
             return;
-        }
-        let name = binding["roleRef"]["name"].as_str().unwrap_or_default();
-        if name == "cluster-admin" && binding["roleRef"]["kind"] == "ClusterRole" {
-            // Every cluster has this role; here it is not stored.
-            rules.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        }
-        let role = if binding["roleRef"]["kind"] == "Role" {
-            api.get(&ROLES, binding_namespace, name)
-        } else {
-            api.get(&CLUSTERROLES, "", name)
         };
-        if let Some(role) = role {
-            rules.extend(role["rules"].as_array().into_iter().flatten().cloned());
+        let found = role_rules(api, &binding["roleRef"], namespace);
+        let source = describe(binding, subject, namespace);
+        match found {
+            Some(rules) => {
+                grants.extend(rules.into_iter().map(|rule| Grant { rule, source: source.clone() }));
+            }
+            None => missing.push(binding["roleRef"].clone()),
         }
     };
     for binding in api.list(&CLUSTERROLEBINDINGS) {
@@ -198,19 +195,76 @@ fn granted(api: &ApiServer, user: &User, namespace: &str) -> Vec<Value> {
             }
         }
     }
-    rules
+    (grants, missing)
+}
+
+/// The rules of the role that a binding in `namespace` refers to; none if there is no such role.
+fn role_rules(api: &ApiServer, reference: &Value, namespace: &str) -> Option<Vec<Value>> {
+    let name = reference["name"].as_str().unwrap_or_default();
+    let role = if reference["kind"] == "Role" {
+        api.get(&ROLES, namespace, name)
+    } else {
+        api.get(&CLUSTERROLES, "", name)
+    };
+    match role {
+        Some(role) => Some(role["rules"].as_array().cloned().unwrap_or_default()),
+        // Every cluster has this role; where RBAC is not enforced it is not stored.
+        None if name == "cluster-admin" && reference["kind"] == "ClusterRole" => Some(everything()),
+        None => None,
+    }
+}
+
+fn is_subject(user: &User, subject: &Value, binding_namespace: &str) -> bool {
+    let name = subject["name"].as_str().unwrap_or_default();
+    match subject["kind"].as_str() {
+        Some("User") => name == user.name,
+        Some("Group") => user.is_in(name),
+        Some("ServiceAccount") => {
+            let namespace = subject["namespace"].as_str().unwrap_or(binding_namespace);
+            user.service_account_name() == Some((namespace, name))
+        }
+        _ => false,
+    }
+}
+
+fn describe(binding: &Value, subject: &Value, namespace: &str) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (role, name) = (&binding["roleRef"], text(&binding["metadata"]["name"]));
+    let binding = if namespace.is_empty() {
+        format!("ClusterRoleBinding {name:?}")
+    } else {
+        format!("RoleBinding {:?}", format!("{name}/{namespace}"))
+    };
+    let kind = text(&subject["kind"]);
+    let mut who = text(&subject["name"]);
+    if kind == "ServiceAccount" {
+        who = format!("{who}/{}", subject["namespace"].as_str().unwrap_or(namespace));
+    }
+    format!("{binding} of {} {} to {kind} {who:?}", text(&role["kind"]), role["name"])
 }
 
 fn rule_allows(rule: &Value, access: &Access) -> bool {
     let has = |key: &str, wanted: &str| {
         rule[key].as_array().into_iter().flatten().any(|item| item == "*" || item == wanted)
     };
+    if !has("verbs", &access.verb) {
+        return false;
+    }
+    if !access.path.is_empty() {
+        let paths = rule["nonResourceURLs"].as_array().into_iter().flatten();
+        return paths.filter_map(Value::as_str).any(|path| path_covers(path, &access.path));
+    }
     let any_parent = access.resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
     let resource = has("resources", &access.resource)
         || any_parent.is_some_and(|resource| has("resources", &resource));
     let names = rule["resourceNames"].as_array().filter(|names| !names.is_empty());
     let name = names.is_none_or(|names| names.iter().any(|name| name == &*access.name));
-    has("verbs", &access.verb) && has("apiGroups", &access.group) && resource && name
+    has("apiGroups", &access.group) && resource && name
+}
+
+/// Whether the path of a rule, which may end with `*`, covers another path.
+fn path_covers(rule: &str, path: &str) -> bool {
+    rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start))
 }
 
 #[cfg(test)]
@@ -242,14 +296,38 @@ mod tests {
         });
         assert!(rule_allows(&rule, &access("delete", "x", "y", "a")));
         assert!(!rule_allows(&rule, &access("delete", "x", "y", "b")));
+        assert!(!rule_allows(&rule, &access("create", "x", "y", "")));
+    }
+
+    #[test]
+    fn rules_name_paths_and_what_follows_a_star() {
+        let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/apis/*"]});
+        let path = |method: &str, path: &str| Access::to_path(method, path);
+        assert!(rule_allows(&rule, &path("GET", "/healthz")));
+        assert!(rule_allows(&rule, &path("GET", "/apis/apps/v1")));
+        assert!(!rule_allows(&rule, &path("GET", "/healthz/ping")));
+        assert!(!rule_allows(&rule, &path("POST", "/healthz")));
+        assert!(!rule_allows(&everything()[0], &path("GET", "/healthz")));
+        assert!(rule_allows(&everything()[1], &path("GET", "/healthz")));
     }
 
     #[test]
     fn refusals_read_as_the_real_ones_do() {
-        let user = User::named("x".to_owned(), Vec::new());
+        let user = User { name: "x".to_owned(), ..User::default() };
+        let message = |access: Access| access.refusal(&user, "").message;
         assert_eq!(
-            access("list", "", "pods", "").refusal(&user),
-            "User \"x\" cannot list resource \"pods\" in API group \"\" at the cluster scope"
+            message(access("list", "", "pods", "")),
+            "pods is forbidden: User \"x\" cannot list resource \"pods\" in API group \"\" at the cluster scope"
+        );
+        let status =
+            Access { namespace: "n".to_owned(), ..access("get", "apps", "daemonsets/status", "d") };
+        assert_eq!(
+            message(status),
+            "daemonsets.apps \"d\" is forbidden: User \"x\" cannot get resource \"daemonsets/status\" in API group \"apps\" in the namespace \"n\""
+        );
+        assert_eq!(
+            message(Access::to_path("GET", "/metrics")),
+            "forbidden: User \"x\" cannot get path \"/metrics\""
         );
     }
 }

@@ -1,68 +1,88 @@
-//! Reviews and tokens: who am I, may I, and a token for a service account.
+//! Reviews: who am I, and may somebody do something.
 //!
-//! The simulated API server lets everybody in; only impersonated users are held against RBAC.
+//! They read; what a review says holds for requests too.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::rbac::{Access, User};
+use super::authentication::{self, AUDIENCE, Signer, User};
+use super::error::{ApiError, FieldError};
+use super::rbac::{self, Access};
 use super::server::ApiServer;
 
+/// Who asks for a review, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// The user.
+    pub user: &'a User,
+    /// The key of the tokens, if tokens are checked.
+    pub signer: Option<&'a Signer>,
+    /// The namespace in the path; empty if there is none.
+    pub namespace: &'a str,
+    /// When.
+    pub now: Timestamp,
+}
+
 /// Answers a review; `body` is the review as the client sent it, or null.
-pub fn answer(api: &ApiServer, kind: &str, group: &str, body: &Value, user: &User) -> Value {
+///
+/// # Errors
+/// `422` for a question about nothing, about two things, or locally about another namespace.
+pub fn answer(
+    api: &ApiServer,
+    kind: &str,
+    group: &str,
+    body: &Value,
+    asker: Asker<'_>,
+) -> Result<Value, ApiError> {
+    let Asker { user, signer, namespace, now } = asker;
     let mut review = json!({
         "kind": kind, "apiVersion": format!("{group}/v1"),
         "metadata": {"creationTimestamp": null}, "spec": body["spec"],
     });
     let spec = &body["spec"];
+    check(kind, spec, namespace).map_err(|error| ApiError::invalid(group, "", "", vec![error]))?;
     review["status"] = match kind {
         "SelfSubjectReview" => json!({"userInfo": user.to_info()}),
-        "TokenReview" => match User::of_token(spec["token"].as_str().unwrap_or_default()) {
-            Some(user) => json!({"authenticated": true, "user": user.to_info()}),
-            None => {
-                json!({"user": {}, "error": "the simulated API server did not give out this token"})
+        "TokenReview" => {
+            let token = spec["token"].as_str().unwrap_or_default();
+            match authentication::of_token(api, signer, token, now) {
+                Some(user) => json!({
+                    "authenticated": true, "user": user.to_info(), "audiences": [AUDIENCE],
+                }),
+                None => json!({"user": {}, "error": "invalid bearer token"}),
             }
-        },
+        }
         "SelfSubjectRulesReview" => {
-            super::rbac::rules(api, user, spec["namespace"].as_str().unwrap_or_default())
+            rbac::rules(api, user, spec["namespace"].as_str().unwrap_or_default())
         }
         "SelfSubjectAccessReview" => decision(api, user, spec),
         _ => decision(api, &User::from_review(spec), spec),
     };
-    review
+    Ok(review)
+}
+
+fn check(kind: &str, spec: &Value, namespace: &str) -> Result<(), FieldError> {
+    if !kind.ends_with("AccessReview") {
+        return Ok(());
+    }
+    let object = &spec["resourceAttributes"];
+    if object.is_null() == spec["nonResourceAttributes"].is_null() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        return Err(FieldError::invalid("spec.resourceAttributes", object, why));
+    }
+    let about = &object["namespace"];
+    if kind == "LocalSubjectAccessReview" && about.as_str() != Some(namespace) {
+        let field = "spec.resourceAttributes.namespace";
+        return Err(FieldError::invalid(field, about, "must match metadata.namespace"));
+    }
+    Ok(())
 }
 
 fn decision(api: &ApiServer, user: &User, spec: &Value) -> Value {
-    let allowed = super::rbac::allows(api, user, &Access::from_review(spec));
-    if allowed {
-        json!({"allowed": true, "reason": "simulated"})
-    } else {
-        json!({"allowed": false})
+    let verdict = rbac::judge(api, user, &Access::from_review(spec));
+    let mut status = json!({"allowed": verdict.allowed});
+    if !verdict.reason.is_empty() {
+        status["reason"] = json!(verdict.reason);
     }
-}
-
-/// Answers a TokenRequest with a token that looks like a JWT and names the service account, unsigned.
-pub fn token(namespace: &str, name: &str, body: &Value, now: Timestamp) -> Value {
-    let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
-    let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","typ":"JWT"}"#);
-    let claims = json!({
-        "iss": "simulated", "sub": format!("system:serviceaccount:{namespace}:{name}"),
-        "exp": expires.as_second(), "iat": now.as_second(),
-    });
-    let claims = URL_SAFE_NO_PAD.encode(claims.to_string());
-    json!({
-        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": null},
-        "spec": {
-            "audiences": body["spec"]["audiences"].as_array().cloned().unwrap_or_default(),
-            "expirationSeconds": seconds, "boundObjectRef": null,
-        },
-        "status": {
-            "token": format!("{header}.{claims}.simulated"),
-            "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        },
-    })
+    status
 }

@@ -204,6 +204,15 @@ impl FieldSelector {
         }])
     }
 
+    /// The one name that a selector in a request's query asks for, if it does.
+    pub fn exact_name(text: &str) -> Option<String> {
+        split_unescaped(text).into_iter().find_map(|part| {
+            let value = part.strip_prefix("metadata.name=")?;
+            let value = unescape(value.strip_prefix('=').unwrap_or(value));
+            Some(value).filter(|name| !name.is_empty())
+        })
+    }
+
     /// This selector and another.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {

@@ -37,6 +37,7 @@ pub use request::{
     WriteVerb, Writer,
 };
 pub use scale::scale_of;
+pub(crate) use update::creates_on_update;
 
 /// The API server.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ mod kube_runtime;
 mod managed_fields;
 mod mco;
 mod nodes;
+mod rbac;
 mod restart;
 mod workload;
 mod write;

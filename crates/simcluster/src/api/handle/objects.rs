@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::answer::{json_answer, text_answer, with_type};
-use super::{Response, call_info};
+use super::{Response, access, call_info};
+use crate::api::authentication::User;
 use crate::api::error::ApiError;
 use crate::api::frontend::{ExecRequest, LogRequest};
 use crate::api::list::{self, Selection};
@@ -15,9 +16,9 @@ use crate::api::negotiate::Shape;
 use crate::api::registry::ResourceDef;
 use crate::api::request::{ListOptions, Query, Request, Target};
 use crate::api::selector::{FieldSelector, LabelSelector};
-use crate::api::server::{WriteRequest, WriteVerb, scale_of};
+use crate::api::server::{WriteOptions, WriteRequest, WriteVerb, scale_of};
 use crate::api::watch::Watcher;
-use crate::api::{body, events};
+use crate::api::{body, events, rbac};
 use crate::resource::PODS;
 use crate::{Resource, Simulation};
 
@@ -115,7 +116,7 @@ impl Call<'_> {
         )))
     }
 
-    pub(super) fn write(&self, sim: &mut Simulation) -> Result<Response, ApiError> {
+    pub(super) fn write(&self, sim: &mut Simulation, user: &User) -> Result<Response, ApiError> {
         let mut patch_type = None;
         let mut delete_dry_run = false;
         let (verb, mut body) = match self.verb {
@@ -150,6 +151,13 @@ impl Call<'_> {
             body,
             options,
         };
+        access::creation(sim, user, self, patch_type)?;
+        let grants = self.resource.group == rbac::GROUP;
+        if grants && matches!(self.verb, "create" | "update" | "patch") && !user.is_admin() {
+            let options = WriteOptions { dry_run: true, ..write.options.clone() };
+            let trial = sim.api.write(self.now, &WriteRequest { options, ..write.clone() })?;
+            access::escalation(sim, user, self, &trial.object)?;
+        }
         let written = sim.api.write(self.now, &write)?;
         let object = &written.object;
         let mut answer = if object["kind"] == *self.def.kind {

@@ -161,7 +161,7 @@ impl ApiServer {
 }
 
 /// Whether PUT of an object that does not exist creates it.
-fn creates_on_update(def: &ResourceDef) -> bool {
+pub(crate) fn creates_on_update(def: &ResourceDef) -> bool {
     [ENDPOINTS, EVENTS, EVENTS_V1, LEASES, SERVICES].contains(&def.resource)
         || def.resource.group == "rbac.authorization.k8s.io"
 }
