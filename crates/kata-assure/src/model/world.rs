@@ -269,7 +269,8 @@ impl World {
         match target {
             Config::With => {
                 pool.has_with = true;
-                self.by_hand = false;
+                // One that is on its way out is not there for good.
+                self.by_hand &= self.machine_config.life != Life::Live;
             }
             Config::Without | Config::Worker => pool.has_without = true,
         }
