@@ -215,6 +215,8 @@ impl Cluster {
         match failure {
             Failure::Status(error) => Ok(Answer::Http(handle::failure(&error).map(full))),
             Failure::Garbage => Ok(Answer::Http(handle::garbage().map(full))),
+            Failure::Html => Ok(Answer::Http(handle::html().map(full))),
+            Failure::WrongCode => Ok(Answer::Http(handle::wrong_code().map(full))),
             Failure::Reset => Err(ConnectionBroken),
             Failure::Hang => std::future::pending().await,
             Failure::Crash => {

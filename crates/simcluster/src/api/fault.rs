@@ -89,6 +89,18 @@ pub enum Fault {
         #[serde(default)]
         when: When,
     },
+    /// A proxy answers, with success and a page for people.
+    Html {
+        /// Before or after the request took effect.
+        #[serde(default)]
+        when: When,
+    },
+    /// An error's Status object comes with the code 200.
+    WrongCode {
+        /// Before or after the request took effect.
+        #[serde(default)]
+        when: When,
+    },
     /// A watch event is left out.
     DropEvent,
     /// A watch event is sent twice.
@@ -133,9 +145,12 @@ pub struct Rule {
     /// How often it strikes; 0 for ever.
     #[serde(default = "one")]
     pub times: u64,
-    /// Strike only at the request with this number, counted from 1 over all requests.
+    /// Do not strike before the request with this number, counted from 1 over all requests.
     #[serde(default)]
     pub call: Option<u64>,
+    /// Do not strike before the watch event with this number, counted from 1 over all watches.
+    #[serde(default)]
+    pub event: Option<u64>,
     /// What goes wrong.
     pub fault: Fault,
 }
@@ -147,7 +162,7 @@ fn one() -> u64 {
 impl Rule {
     /// A rule that strikes once, at the first match.
     pub fn once(matches: Match, fault: Fault) -> Self {
-        Self { matches, nth: 1, times: 1, call: None, fault }
+        Self { matches, nth: 1, times: 1, call: None, event: None, fault }
     }
 
     /// The same rule, beginning with the nth match.
@@ -220,6 +235,10 @@ pub enum Failure {
     Reset,
     /// With an answer that nobody can read.
     Garbage,
+    /// With a page for people.
+    Html,
+    /// With a Status of failure that is said to be a success.
+    WrongCode,
 }
 
 /// What happens to one request.
@@ -258,14 +277,14 @@ struct Active {
 }
 
 impl Active {
-    fn strikes(&mut self, call: &CallInfo, index: u64) -> bool {
-        if !self.rule.matches.holds(call) {
+    /// Whether it strikes the request or event with this number; `first` is where the rule begins.
+    fn strikes(&mut self, call: &CallInfo, index: u64, first: Option<u64>) -> bool {
+        if first.is_some_and(|first| index < first) || !self.rule.matches.holds(call) {
             return false;
         }
         self.seen += 1;
-        let strikes = self.seen >= self.rule.nth
-            && (self.rule.times == 0 || self.struck < self.rule.times)
-            && self.rule.call.is_none_or(|wanted| wanted == index);
+        let strikes =
+            self.seen >= self.rule.nth && (self.rule.times == 0 || self.struck < self.rule.times);
         self.struck += u64::from(strikes);
         strikes
     }
@@ -276,12 +295,13 @@ impl Active {
 pub struct Faults {
     rules: Vec<Active>,
     calls: u64,
+    events: u64,
     crashes: watch::Sender<u64>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { rules: Vec::new(), calls: 0, crashes: watch::Sender::new(0) }
+        Self { rules: Vec::new(), calls: 0, events: 0, crashes: watch::Sender::new(0) }
     }
 }
 
@@ -306,6 +326,11 @@ impl Faults {
         self.calls
     }
 
+    /// How many watch events there have been, as the watches of all clients see them.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
     /// Counts the crashes that were signalled; changes when a client has to be ended.
     pub fn crashes(&self) -> watch::Receiver<u64> {
         self.crashes.subscribe()
@@ -322,7 +347,7 @@ impl Faults {
         let index = self.calls;
         let mut plan = Plan::default();
         for active in self.rules.iter_mut().filter(|active| !active.rule.fault.concerns_events()) {
-            if !active.strikes(call, index) {
+            if !active.strikes(call, index, active.rule.call) {
                 continue;
             }
             let (failure, when) = match &active.rule.fault {
@@ -337,6 +362,8 @@ impl Faults {
                 Fault::Hang { when } => (Failure::Hang, *when),
                 Fault::Reset { when } => (Failure::Reset, *when),
                 Fault::Garbage { when } => (Failure::Garbage, *when),
+                Fault::Html { when } => (Failure::Html, *when),
+                Fault::WrongCode { when } => (Failure::WrongCode, *when),
                 Fault::Crash { when } => (Failure::Crash, *when),
                 _ => continue,
             };
@@ -348,11 +375,13 @@ impl Faults {
         plan
     }
 
-    /// Says what happens to a watch event; `call` describes the watch, with the event's object.
+    /// Counts a watch event and says what happens to it; `call` describes the watch, with the event's object.
     pub fn on_event(&mut self, call: &CallInfo) -> EventPlan {
+        self.events += 1;
+        let index = self.events;
         let mut plan = EventPlan::default();
         for active in self.rules.iter_mut().filter(|active| active.rule.fault.concerns_events()) {
-            if !active.strikes(call, 0) {
+            if !active.strikes(call, index, active.rule.event) {
                 continue;
             }
             match active.rule.fault {
@@ -450,5 +479,17 @@ mod tests {
         assert_eq!(faults.on_request(&call("get", "a")), Plan::default());
         assert_eq!(faults.on_request(&call("get", "a")).before, Some(Failure::Crash));
         assert_eq!(faults.on_request(&call("get", "a")), Plan::default());
+    }
+
+    #[test]
+    fn a_watch_event_can_be_named_by_its_number() {
+        let mut faults = Faults::default();
+        let mut rule = Rule::once(Match::default(), Fault::DropEvent);
+        rule.event = Some(2);
+        faults.add(rule);
+        let dropped: Vec<bool> =
+            (0..3).map(|_| faults.on_event(&call("watch", "a")).drop).collect();
+        assert_eq!(dropped, [false, true, false]);
+        assert_eq!((faults.events(), faults.calls()), (3, 0));
     }
 }

@@ -23,7 +23,7 @@ use super::watch::Watcher;
 use super::{body, discovery, openapi};
 use crate::resource::{EVENTS, PODS};
 use crate::{Resource, Simulation};
-pub use answer::{failure, garbage};
+pub use answer::{failure, garbage, html, wrong_code};
 use answer::{json_answer, page_not_found, text_answer, with_type};
 use objects::Call;
 
@@ -40,7 +40,20 @@ pub enum Response {
 
 /// Counts a request and says which faults strike it; to be called before [`handle`].
 pub fn intercept(sim: &mut Simulation, request: &Request) -> Plan {
-    let Route::Object(target) = Route::parse(request.uri().path()) else { return Plan::default() };
+    let target = match Route::parse(request.uri().path()) {
+        Route::Object(target) => target,
+        // The simulator's own endpoints are how faults are set and cleared.
+        Route::Control(_) => return Plan::default(),
+        _ => {
+            let call = CallInfo {
+                verb: "get",
+                resource: request.uri().path().trim_matches('/').to_owned(),
+                agent: user_agent(request.headers()).to_owned(),
+                ..CallInfo::default()
+            };
+            return sim.frontend.faults.on_request(&call);
+        }
+    };
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let Ok(verb) = target.verb(request.method(), &query) else { return Plan::default() };
     let mut call = call_info(&target, verb, &query, request);

@@ -23,6 +23,17 @@ pub fn garbage() -> http::Response<Bytes> {
     with_type(200, Bytes::from_static(b"{\"kind\":"), "application/json")
 }
 
+/// What a proxy says instead of the API server.
+pub fn html() -> http::Response<Bytes> {
+    with_type(200, Bytes::from_static(b"<html><body>Please log in.</body></html>\n"), "text/html")
+}
+
+/// A Status of failure under the code of success.
+pub fn wrong_code() -> http::Response<Bytes> {
+    let error = ApiError::new(500, "InternalError", "simulated fault: an error with the code 200");
+    json_response(200, &error.to_status())
+}
+
 pub(super) fn page_not_found() -> Response {
     Response::Full(with_type(404, Bytes::from_static(b"404 page not found\n"), "text/plain"))
 }
