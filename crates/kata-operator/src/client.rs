@@ -132,6 +132,7 @@ impl Endpoint {
 /// One page of a list; every item is read by itself, so that an invalid one harms no other.
 #[derive(Deserialize)]
 struct Page {
+    kind: String,
     #[serde(default)]
     metadata: PageMetadata,
     #[serde(default)]
@@ -151,6 +152,9 @@ struct PageMetadata {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct StatusBody {
+    kind: Option<String>,
+    status: Option<String>,
+    code: Option<u16>,
     reason: Option<String>,
     message: Option<String>,
     details: Option<StatusDetails>,
@@ -235,6 +239,11 @@ impl Client {
             };
             let body = self.read(&call, "list", &endpoint.kind, request).await?;
             let page: Page = parse(&call, &body)?;
+            // What is no list has no items, which must not pass for a list without any.
+            if !page.kind.ends_with("List") {
+                let source = serde::de::Error::custom(format!("a {} is not a list", page.kind));
+                return Err(CallError::Unreadable { call, source });
+            }
             for item in page.items.unwrap_or_default() {
                 each(item.get());
             }
@@ -429,10 +438,12 @@ impl Client {
         self.metrics.request(verb, kind);
         let answer = async {
             let response = self.send(call, request).await?;
-            response.into_body().collect_bytes().await.map_err(|source| CallError::Unreachable {
+            let body = response.into_body().collect_bytes().await;
+            let body = body.map_err(|source| CallError::Unreachable {
                 call: call.to_owned(),
                 source: Box::new(source),
-            })
+            })?;
+            disguised(call, &body).map_or(Ok(body), Err)
         };
         let result = tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or_else(|_| {
             Err(CallError::Timeout { call: call.to_owned(), after: CALL_TIMEOUT })
@@ -491,6 +502,27 @@ fn unbuildable(call: &str, source: impl std::error::Error + Send + Sync + 'stati
 fn parse<T: DeserializeOwned>(call: &str, body: &[u8]) -> Result<T, CallError> {
     serde_json::from_slice(body)
         .map_err(|source| CallError::Unreadable { call: call.to_owned(), source })
+}
+
+/// The failure that an answer says under a code of success, as proxies may send it on.
+fn disguised(call: &str, body: &[u8]) -> Option<CallError> {
+    /// Longer answers are objects or lists.
+    const STATUS_BYTES: usize = 16 << 10;
+    if body.len() > STATUS_BYTES {
+        return None;
+    }
+    let StatusBody { kind, status, code, reason, message, details: _ } =
+        serde_json::from_slice(body).ok()?;
+    if kind.as_deref() != Some("Status") || status.as_deref() != Some("Failure") {
+        return None;
+    }
+    Some(CallError::Refused {
+        call: call.to_owned(),
+        code: code.unwrap_or(500),
+        reason: reason.unwrap_or_else(|| "Unknown".to_owned()),
+        message: message.unwrap_or_default(),
+        retry_after: None,
+    })
 }
 
 /// The beginning of an answer that is not a Status object.

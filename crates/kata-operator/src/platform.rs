@@ -32,7 +32,7 @@ impl Detected {
 
 #[derive(Deserialize)]
 struct GroupList {
-    #[serde(default)]
+    // Not optional: an answer without groups is none.
     groups: Vec<Group>,
 }
 

@@ -238,6 +238,9 @@ impl<T: Clone + PartialEq> Cache<T> {
         let named: Named = serde_json::from_str(text)
             .map_err(|error| ("without a name".to_owned(), error.to_string()))?;
         let NamedMetadata { name, resource_version } = named.metadata;
+        if name.is_empty() {
+            return Err((name, "it has no name".to_owned()));
+        }
         match (self.ingest)(text) {
             Ok(value) => Ok((name, number(&resource_version), value)),
             Err(error) => Err((name, error.to_string())),

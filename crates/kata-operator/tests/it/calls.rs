@@ -144,3 +144,22 @@ async fn a_list_comes_in_pages_and_is_whole() {
     assert_eq!((names[0].as_str(), names[1_202].as_str()), ("c0000", "c1202"));
     assert_eq!(lab::requests(&cluster, &["list"]), 3);
 }
+
+/// A proxy may put a code of success on anything; none of it is an object or an empty list.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_is_not_an_empty_one() {
+    let cluster = lab::bare();
+    let client = lab::calls(&cluster, WritePermit::Always);
+    let nodes = Endpoint::of(Kind::Node);
+    let when = When::Before;
+    for fault in [Fault::WrongCode { when }, Fault::Html { when }, Fault::Garbage { when }] {
+        cluster.with(|sim, _| sim.frontend.faults.clear());
+        fail(&cluster, "read", fault.clone(), 0);
+        let mut items = 0;
+        client.list(&nodes, None, |_| items += 1).await.unwrap_err();
+        client.get::<Node>(&nodes, "a").await.unwrap_err();
+        let platform = kata_operator::settings::Platform::Auto;
+        kata_operator::platform::detect(&client, platform).await.unwrap_err();
+        assert_eq!(items, 0, "{fault:?}");
+    }
+}
