@@ -1,0 +1,155 @@
+//! The clusters on which episodes run, before the operator is started on them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kata_api::names;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use simcluster::Simulation;
+use simcluster::api::ApiError;
+use simcluster::api::server::Writer;
+use simcluster::mco::Timing;
+use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, NAMESPACES, NODES, RUNTIMECLASSES};
+use simcluster::topology::{self, Layout};
+
+/// When simulated clusters begin.
+pub const EPOCH: &str = "2026-01-01T00:00:00Z";
+
+/// The shape of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// One node for everything.
+    Single,
+    /// Three nodes of the control plane that also run workloads.
+    Compact,
+    /// Three and three.
+    Three,
+    /// Three and five, of which two belong to another custom pool.
+    TwoPools,
+    /// Three and fifty.
+    Fifty,
+}
+
+impl Topology {
+    /// All of them, small ones first.
+    pub const ALL: [Self; 5] =
+        [Self::Single, Self::Compact, Self::Three, Self::TwoPools, Self::Fifty];
+
+    /// The name as in plans.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Compact => "compact",
+            Self::Three => "three",
+            Self::TwoPools => "two-pools",
+            Self::Fifty => "fifty",
+        }
+    }
+
+    /// Whether Kata goes to the pool of the control plane.
+    pub fn is_converged(self) -> bool {
+        matches!(self, Self::Single | Self::Compact)
+    }
+
+    /// The workers that the selector of the episodes' KataConfig selects, by default.
+    pub fn selected(self) -> u32 {
+        match self {
+            Self::Single | Self::Compact => 0,
+            Self::Three => 2,
+            Self::TwoPools => 2,
+            Self::Fifty => 20,
+        }
+    }
+
+    /// What the cluster is made of.
+    pub fn layout(self) -> Layout {
+        // Short installs and reboots: what takes long is waited for in the same way, only longer.
+        let timing = Timing {
+            install: Duration::from_secs(10),
+            reboot: Duration::from_secs(20),
+            ..Timing::default()
+        };
+        let layout = Layout { timing, ..Layout::default() };
+        match self {
+            Self::Single => Layout { control_plane: 1, workers: 0, compact: true, ..layout },
+            Self::Compact => Layout { control_plane: 3, workers: 0, compact: true, ..layout },
+            Self::Three => Layout { control_plane: 3, workers: 3, ..layout },
+            Self::TwoPools => Layout { control_plane: 3, workers: 5, ..layout },
+            Self::Fifty => Layout { control_plane: 3, workers: 50, ..layout },
+        }
+    }
+
+    /// A settled cluster with the operator's CRDs and namespace, things of other people, and no
+    /// KataConfig.
+    ///
+    /// # Errors
+    /// If the API server refuses an object.
+    pub fn build(self) -> Result<Simulation, ApiError> {
+        let epoch: Timestamp = EPOCH.parse().unwrap_or_default();
+        let mut sim = topology::build(&self.layout(), epoch)?;
+        let writer = Writer { manager: "installer", now: sim.now() };
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::NAMESPACE},
+        });
+        sim.api.create(writer, &NAMESPACES, "", namespace)?;
+        for crd in kata_api::crds() {
+            let crd = serde_json::to_value(crd).unwrap_or_default();
+            sim.api.create(writer, &CRDS, "", crd)?;
+        }
+        let admin = Writer { manager: "kubectl", now: sim.now() };
+        let foreign = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+            "metadata": {"name": "gvisor"}, "handler": "runsc",
+        });
+        sim.api.create(admin, &RUNTIMECLASSES, "", foreign)?;
+        for index in 0..self.selected() {
+            label(&mut sim, &worker(index), "kata", Some("true"))?;
+        }
+        if self == Self::TwoPools {
+            sim.api.create(admin, &MACHINECONFIGPOOLS, "", infra_pool())?;
+            for index in [3, 4] {
+                label(&mut sim, &worker(index), "node-role.kubernetes.io/infra", Some(""))?;
+            }
+            // One of them is also selected by the KataConfig, and must be left alone.
+            label(&mut sim, &worker(4), "kata", Some("true"))?;
+            sim.advance(Duration::from_secs(600));
+        }
+        Ok(sim)
+    }
+}
+
+fn infra_pool() -> Value {
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "infra"},
+        "spec": {
+            "machineConfigSelector": {"matchExpressions": [{
+                "key": names::MACHINE_CONFIG_ROLE_LABEL, "operator": "In",
+                "values": ["worker", "infra"],
+            }]},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/infra": ""}},
+        },
+    })
+}
+
+/// The name of a worker.
+pub fn worker(index: u32) -> String {
+    format!("worker-{index}")
+}
+
+/// Labels a node as an admin does.
+///
+/// # Errors
+/// If there is no such node.
+pub fn label(
+    sim: &mut Simulation,
+    node: &str,
+    key: &str,
+    value: Option<&str>,
+) -> Result<(), ApiError> {
+    let writer = Writer { manager: "kubectl", now: sim.now() };
+    let patch = json!({"metadata": {"labels": {key: value}}});
+    sim.api.merge(writer, &NODES, "", node, &patch).map(drop)
+}

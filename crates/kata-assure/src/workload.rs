@@ -1,0 +1,337 @@
+//! What is done to a cluster in an episode, phase by phase, and when each phase has reached its goal.
+
+use std::time::Duration;
+
+use kata_api::names;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use simcluster::Simulation;
+use simcluster::api::ApiError;
+use simcluster::resource::{KATACONFIGS, NODES};
+
+use crate::deeds;
+use crate::plan::Deed;
+use crate::shape::{Topology, label, worker};
+use crate::world;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// A KataConfig is created.
+    Install,
+    /// One that selects only nodes that Node Feature Discovery found fit.
+    InstallEligible,
+    /// One more node is selected.
+    ScaleOut,
+    /// One node is selected no more.
+    ScaleIn,
+    /// The selector changes, so that one node leaves and another one comes.
+    SelectorEdit,
+    /// CRI-O's log level changes.
+    LogLevel,
+    /// And is set back.
+    LogLevelBack,
+    /// The cluster gets another operating system.
+    OsUpgrade,
+    /// The KataConfig is deleted.
+    Uninstall,
+    /// It is deleted while the first node is being changed.
+    UninstallWhileInstalling,
+    /// It is deleted while a sandboxed pod runs, which ends later.
+    UninstallWithPod,
+    /// The same, and another pod comes in between.
+    SlipIn,
+    /// It is deleted and created again.
+    Recreate,
+    /// The operator takes over what the Go operator left, and removes it in the end.
+    Adoption,
+}
+
+/// The cluster on which a workload begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Base {
+    /// Without a KataConfig.
+    Clean,
+    /// With everything installed.
+    Installed,
+    /// With everything installed, and a sandboxed pod.
+    InstalledWithPod,
+    /// With everything installed, at the log level `debug`.
+    InstalledWithDebug,
+    /// As the Go operator leaves it.
+    GoOperator,
+}
+
+/// What begins a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// The user creates the KataConfig.
+    Create(Value),
+    /// Somebody does something.
+    Deed(Deed),
+    /// The KataConfig is there already when the operator comes.
+    Nothing,
+}
+
+/// What ends a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The cluster is as the KataConfig wants it, and stays so for a while.
+    Settled,
+    /// The KataConfig is gone.
+    Gone,
+    /// The KataConfig says that this pod blocks its deletion.
+    Blocked(&'static str),
+    /// A node is being changed.
+    Begun,
+}
+
+/// One phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    /// What begins it.
+    pub act: Act,
+    /// What ends it.
+    pub goal: Goal,
+}
+
+/// How soon what blocks a deletion is named when nothing goes wrong.
+pub const NAMED: Duration = Duration::from_secs(60);
+
+const POD: &str = "sandboxed";
+const LATECOMER: &str = "latecomer";
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Install,
+        Self::InstallEligible,
+        Self::ScaleOut,
+        Self::ScaleIn,
+        Self::SelectorEdit,
+        Self::LogLevel,
+        Self::LogLevelBack,
+        Self::OsUpgrade,
+        Self::Uninstall,
+        Self::UninstallWhileInstalling,
+        Self::UninstallWithPod,
+        Self::SlipIn,
+        Self::Recreate,
+        Self::Adoption,
+    ];
+
+    /// The name as in plans.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::InstallEligible => "install-eligible",
+            Self::ScaleOut => "scale-out",
+            Self::ScaleIn => "scale-in",
+            Self::SelectorEdit => "selector-edit",
+            Self::LogLevel => "log-level",
+            Self::LogLevelBack => "log-level-back",
+            Self::OsUpgrade => "os-upgrade",
+            Self::Uninstall => "uninstall",
+            Self::UninstallWhileInstalling => "uninstall-while-installing",
+            Self::UninstallWithPod => "uninstall-with-pod",
+            Self::SlipIn => "slip-in",
+            Self::Recreate => "recreate",
+            Self::Adoption => "adoption",
+        }
+    }
+
+    /// Whether it is run on a topology: converged clusters have no selection, and the largest cluster
+    /// is for a few.
+    pub fn fits(self, topology: Topology) -> bool {
+        let selects = matches!(
+            self,
+            Self::InstallEligible | Self::ScaleOut | Self::ScaleIn | Self::SelectorEdit
+        );
+        let brief = matches!(self, Self::Install | Self::ScaleOut | Self::Uninstall);
+        !(selects && topology.is_converged()) && (brief || topology != Topology::Fifty)
+    }
+
+    /// The cluster on which it begins.
+    pub fn base(self) -> Base {
+        match self {
+            Self::Install | Self::InstallEligible | Self::UninstallWhileInstalling => Base::Clean,
+            Self::UninstallWithPod | Self::SlipIn => Base::InstalledWithPod,
+            Self::LogLevelBack => Base::InstalledWithDebug,
+            Self::Adoption => Base::GoOperator,
+            Self::ScaleOut
+            | Self::ScaleIn
+            | Self::SelectorEdit
+            | Self::LogLevel
+            | Self::OsUpgrade
+            | Self::Uninstall
+            | Self::Recreate => Base::Installed,
+        }
+    }
+
+    /// Changes the cluster before the operator starts.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub fn prepare(self, sim: &mut Simulation) -> Result<(), ApiError> {
+        match self {
+            Self::InstallEligible => label(sim, &worker(0), names::NFD_LABEL, Some("true")),
+            Self::SelectorEdit => {
+                label(sim, &worker(1), "sandbox", Some("yes"))?;
+                label(sim, &worker(2), "sandbox", Some("yes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Its phases on a topology.
+    pub fn phases(self, topology: Topology) -> Vec<Phase> {
+        let phase = |act, goal| Phase { act, goal };
+        let deed = |deed, goal| Phase { act: Act::Deed(deed), goal };
+        let relabel = |node: u32, value: Option<&str>| Deed::Label {
+            node: worker(node),
+            key: "kata".to_owned(),
+            value: value.map(str::to_owned),
+        };
+        let level = |level: &str| Deed::EditConfig { patch: json!({"spec": {"logLevel": level}}) };
+        let end = |name: &str| Deed::EndPod { name: name.to_owned() };
+        match self {
+            Self::Install => vec![phase(Act::Create(spec()), Goal::Settled)],
+            Self::InstallEligible => {
+                let mut spec = spec();
+                spec["checkNodeEligibility"] = json!(true);
+                vec![phase(Act::Create(spec), Goal::Settled)]
+            }
+            Self::ScaleOut => {
+                vec![deed(relabel(topology.selected(), Some("true")), Goal::Settled)]
+            }
+            Self::ScaleIn => vec![deed(relabel(0, None), Goal::Settled)],
+            Self::SelectorEdit => {
+                let labels = json!({"kata": null, "sandbox": "yes"});
+                let patch = json!({"spec": {"kataConfigPoolSelector": {"matchLabels": labels}}});
+                vec![deed(Deed::EditConfig { patch }, Goal::Settled)]
+            }
+            Self::LogLevel => vec![deed(level("debug"), Goal::Settled)],
+            Self::LogLevelBack => vec![deed(level("info"), Goal::Settled)],
+            Self::OsUpgrade => vec![deed(Deed::OsImage, Goal::Settled)],
+            Self::Uninstall => vec![deed(Deed::DeleteConfig, Goal::Gone)],
+            Self::UninstallWhileInstalling => {
+                vec![phase(Act::Create(spec()), Goal::Begun), deed(Deed::DeleteConfig, Goal::Gone)]
+            }
+            Self::UninstallWithPod => {
+                vec![deed(Deed::DeleteConfig, Goal::Blocked(POD)), deed(end(POD), Goal::Gone)]
+            }
+            Self::SlipIn => vec![
+                deed(Deed::DeleteConfig, Goal::Blocked(POD)),
+                deed(Deed::Pod { name: LATECOMER.to_owned() }, Goal::Blocked(LATECOMER)),
+                deed(end(POD), Goal::Blocked(LATECOMER)),
+                deed(end(LATECOMER), Goal::Gone),
+            ],
+            Self::Recreate => vec![
+                deed(Deed::DeleteConfig, Goal::Gone),
+                phase(Act::Create(spec()), Goal::Settled),
+            ],
+            Self::Adoption => {
+                vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
+            }
+        }
+    }
+}
+
+impl Workload {
+    /// What would lead to the same end from a cluster without a KataConfig, in one phase: what is done
+    /// before, and the KataConfig as it is in the end, or none.
+    pub fn straight(self, topology: Topology) -> (Vec<Deed>, Option<Value>) {
+        let mut before = Vec::new();
+        let mut config = (self.base() != Base::Clean).then(spec);
+        for phase in self.phases(topology) {
+            match phase.act {
+                Act::Create(spec) => config = Some(spec),
+                Act::Deed(Deed::DeleteConfig) => config = None,
+                Act::Deed(Deed::EditConfig { patch }) => {
+                    if let Some(config) = &mut config {
+                        merge(config, &patch["spec"]);
+                    }
+                }
+                Act::Deed(deed @ (Deed::Label { .. } | Deed::OsImage)) => before.push(deed),
+                Act::Deed(_) | Act::Nothing => {}
+            }
+        }
+        (before, config)
+    }
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            if let Some(target) = target.as_object_mut() {
+                target.remove(key);
+            }
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}
+
+/// The spec of the episodes' KataConfig.
+pub fn spec() -> Value {
+    json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}})
+}
+
+impl Act {
+    /// Does it.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub fn perform(&self, sim: &mut Simulation) -> Result<(), ApiError> {
+        match self {
+            Self::Create(spec) => deeds::create_config(sim, spec),
+            Self::Deed(deed) => deeds::change(sim, deed),
+            Self::Nothing => Ok(()),
+        }
+    }
+}
+
+impl Goal {
+    /// What is missing; `None` if the goal is reached.
+    pub fn missing(self, sim: &Simulation, converged: bool) -> Option<String> {
+        match self {
+            Self::Settled => world::missing(sim, converged),
+            Self::Gone => sim
+                .api
+                .get(&KATACONFIGS, "", world::CONFIG)
+                .map(|config| {
+                    let told = world::condition(&config, "Ready").cloned().unwrap_or_default();
+                    format!("the KataConfig is still there: {told}")
+                })
+                .or_else(|| world::missing(sim, converged)),
+            Self::Blocked(pod) => {
+                let config = world::config(sim).unwrap_or_default();
+                let blocked = world::condition(&config, "DeletionBlocked");
+                let named = blocked.is_some_and(|condition| {
+                    condition["status"] == "True"
+                        && world::word(condition, "/message").contains(pod)
+                });
+                (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
+            }
+            Self::Begun => {
+                let nodes = sim.api.list(&NODES);
+                let begun = nodes.iter().any(|node| !world::is_at_rest(node));
+                (!begun).then(|| "no node is being changed".to_owned())
+            }
+        }
+    }
+
+    /// Whether it has to hold for a while.
+    pub fn lasts(self) -> bool {
+        matches!(self, Self::Settled | Self::Gone)
+    }
+}

@@ -1,0 +1,292 @@
+//! Each promise is noticed when it is broken: what the operator never does is done here in its name.
+
+use std::time::Duration;
+
+use kata_api::names;
+use kata_assure::ledger::{Actor, Ledger};
+use kata_assure::promises::Promises;
+use kata_assure::shape::{self, Topology, worker};
+use kata_assure::world::KATANODES;
+use serde_json::{Value, json};
+use simcluster::api::server::{
+    DeleteOptions, FieldValidation, PatchType, WriteOptions, WriteRequest, WriteVerb, Writer,
+};
+use simcluster::resource::{
+    KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES,
+};
+use simcluster::{Resource, Simulation};
+
+/// A cluster with a checker.
+struct Lab {
+    sim: Simulation,
+    ledger: Ledger,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let mut sim = Topology::Three.build().unwrap();
+        let ledger = Ledger::new(false);
+        sim.add_controller(Box::new(Promises::new(ledger.clone(), false)));
+        let mut lab = Self { sim, ledger };
+        lab.settle();
+        lab
+    }
+
+    fn settle(&mut self) {
+        self.sim.advance(Duration::from_secs(60));
+    }
+
+    /// Does something as somebody, and lets the cluster see it.
+    fn act<T>(&mut self, actor: Actor, work: impl FnOnce(&mut Simulation) -> T) -> T {
+        let Self { sim, ledger } = self;
+        ledger.acting(actor, || {
+            let result = work(sim);
+            let now = sim.now();
+            sim.run_due(now);
+            result
+        })
+    }
+
+    fn apply(&mut self, resource: &Resource, name: &str, body: Value) {
+        let (group, plural) = (resource.group.to_string(), resource.plural.to_string());
+        let request = WriteRequest {
+            verb: WriteVerb::Patch(PatchType::Apply),
+            resource: Resource::dynamic(group, plural),
+            namespace: String::new(),
+            name: name.to_owned(),
+            subresource: String::new(),
+            body,
+            options: WriteOptions {
+                field_manager: names::FIELD_MANAGER.to_owned(),
+                field_validation: FieldValidation::Strict,
+                force: true,
+                ..WriteOptions::default()
+            },
+        };
+        self.act(Actor::Operator, |sim| {
+            let now = sim.now();
+            sim.api.write(now, &request).unwrap();
+        });
+    }
+
+    fn merge(&mut self, resource: &Resource, name: &str, patch: &Value) {
+        self.act(Actor::Operator, |sim| {
+            let writer = Writer { manager: names::FIELD_MANAGER, now: sim.now() };
+            if patch.get("status").is_some() {
+                sim.api.merge_status(writer, resource, "", name, patch).unwrap();
+            } else {
+                sim.api.merge(writer, resource, "", name, patch).unwrap();
+            }
+        });
+    }
+
+    fn delete(&mut self, resource: &Resource, name: &str) {
+        self.act(Actor::Operator, |sim| {
+            let writer = Writer { manager: names::FIELD_MANAGER, now: sim.now() };
+            sim.api.delete(writer, resource, "", name, &DeleteOptions::default()).unwrap();
+        });
+    }
+
+    fn label(&mut self, key: &str, value: &Value) {
+        let patch = json!({"metadata": {"labels": {key: value}}});
+        self.merge(&NODES, &worker(0), &patch);
+    }
+
+    /// A KataConfig with our finalizer.
+    fn config(&mut self) {
+        self.act(Actor::Episode, |sim| {
+            let writer = Writer { manager: "kubectl", now: sim.now() };
+            let config = json!({
+                "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+                "metadata": {"name": "example", "finalizers": [names::FINALIZER]}, "spec": {},
+            });
+            sim.api.create(writer, &KATACONFIGS, "", config).unwrap();
+        });
+    }
+
+    fn class(&mut self, selector: &Value) {
+        let class = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "kata",
+            "metadata": {"name": "kata", "labels": {names::MANAGED_BY: names::PRODUCT}},
+            "scheduling": {"nodeSelector": selector},
+        });
+        self.apply(&RUNTIMECLASSES, "kata", class);
+    }
+
+    fn pool(&mut self) {
+        let pool = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": names::POOL, "labels": {names::MANAGED_BY: names::PRODUCT}},
+            "spec": {
+                "machineConfigSelector": {"matchExpressions": [{
+                    "key": names::MACHINE_CONFIG_ROLE_LABEL, "operator": "In",
+                    "values": [names::POOL, names::WORKER_POOL],
+                }]},
+                "nodeSelector": {"matchLabels": {names::KATA_ROLE_LABEL: ""}},
+            },
+        });
+        self.apply(&MACHINECONFIGPOOLS, names::POOL, pool);
+    }
+
+    /// A sandboxed pod that names its node.
+    fn pod(&mut self) {
+        self.act(Actor::Episode, |sim| {
+            let writer = Writer { manager: "kubectl", now: sim.now() };
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sandboxed"},
+                "spec": {
+                    "runtimeClassName": "kata", "nodeName": worker(0),
+                    "containers": [{"name": "main", "image": "registry.example/app:1"}],
+                },
+            });
+            sim.api.create(writer, &PODS, "default", pod).unwrap();
+        });
+    }
+
+    /// Asserts that a promise was found broken.
+    fn broken(&self, promise: &str) {
+        let page = self.ledger.open();
+        let found = page.broken.iter().any(|text| text.starts_with(promise));
+        assert!(found, "{promise} is not in {:#?}", page.broken);
+    }
+}
+
+#[test]
+fn a_node_that_leaves_the_pool_under_a_pod_breaks_s1_and_s2() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.class(&json!({names::RUNTIME_LABEL: "true"}));
+    lab.label(names::KATA_ROLE_LABEL, &json!(""));
+    lab.label(names::RUNTIME_LABEL, &json!("true"));
+    lab.pod();
+    lab.label(names::KATA_ROLE_LABEL, &Value::Null);
+    lab.broken("S1: node worker-0 left the pool under pod sandboxed");
+    lab.broken("S2: node worker-0 left the pool while pods could still come");
+}
+
+#[test]
+fn a_class_that_goes_under_a_pod_breaks_s1() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.class(&json!({names::RUNTIME_LABEL: "true"}));
+    lab.pod();
+    lab.delete(&RUNTIMECLASSES, "kata");
+    lab.broken("S1: RuntimeClass kata was deleted under pod sandboxed");
+}
+
+#[test]
+fn a_mark_without_the_runtime_and_a_class_without_the_mark_break_s3() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.label(names::RUNTIME_LABEL, &json!("true"));
+    lab.broken("S3: node worker-0 was marked");
+    lab.class(&json!({names::KATA_ROLE_LABEL: ""}));
+    lab.broken("S3: RuntimeClass kata matches unverified nodes");
+}
+
+#[test]
+fn more_nodes_out_than_the_pool_allows_break_s4() {
+    let mut lab = Lab::new();
+    for index in 0..3 {
+        lab.act(Actor::Cluster, |sim| {
+            let writer = Writer { manager: "machine-config-controller", now: sim.now() };
+            let patch = json!({
+                "spec": {"unschedulable": true},
+                "metadata": {"annotations": {names::mco::DESIRED_CONFIG: "rendered-worker-x"}},
+            });
+            sim.api.merge(writer, &NODES, "", &worker(index), &patch).unwrap();
+        });
+    }
+    lab.broken("S4: 3 nodes of pool worker are out");
+}
+
+#[test]
+fn a_pool_that_goes_under_its_nodes_breaks_s7() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.pool();
+    lab.label(names::KATA_ROLE_LABEL, &json!(""));
+    lab.settle();
+    lab.delete(&MACHINECONFIGPOOLS, names::POOL);
+    lab.broken("S7: machineconfigpools.machineconfiguration.openshift.io kata-oc was deleted");
+}
+
+#[test]
+fn deleting_what_is_not_ours_breaks_s8() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.delete(&RUNTIMECLASSES, "gvisor");
+    lab.broken("S8: runtimeclasses.node.k8s.io gvisor was deleted");
+}
+
+#[test]
+fn writing_what_is_not_ours_breaks_s9() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.merge(&KATACONFIGS, "example", &json!({"spec": {"logLevel": "debug"}}));
+    lab.broken("S9: /spec/logLevel of kataconfigs");
+    lab.label("theirs", &json!("x"));
+    lab.broken("S9: /metadata/labels/theirs of nodes worker-0");
+    lab.merge(&MACHINECONFIGS, "99-worker-ssh", &json!({"spec": {"extensions": ["usbguard"]}}));
+    lab.broken("S9: machineconfigs.machineconfiguration.openshift.io 99-worker-ssh is not ours");
+}
+
+#[test]
+fn an_effect_without_finalizer_and_a_finalizer_that_goes_too_early_break_s10() {
+    let mut lab = Lab::new();
+    lab.class(&json!({names::RUNTIME_LABEL: "true"}));
+    lab.broken("S10: runtimeclasses.node.k8s.io kata written without a finalizer");
+    lab.config();
+    lab.act(Actor::Episode, |sim| {
+        let writer = Writer { manager: "kubectl", now: sim.now() };
+        let options = DeleteOptions::default();
+        sim.api.delete(writer, &KATACONFIGS, "", "example", &options).unwrap();
+    });
+    lab.merge(&KATACONFIGS, "example", &json!({"metadata": {"finalizers": []}}));
+    lab.broken("S10: the finalizer went while there was still RuntimeClass kata");
+}
+
+#[test]
+fn an_observed_generation_that_goes_back_breaks_s11() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.merge(&KATACONFIGS, "example", &json!({"status": {"observedGeneration": 7}}));
+    lab.broken("S11: example: generation 7 observed, 1 exists");
+    lab.merge(&KATACONFIGS, "example", &json!({"status": {"observedGeneration": 1}}));
+    lab.broken("S11: example: observedGeneration went from 7 to 1");
+}
+
+#[test]
+fn a_malformed_status_breaks_o_status() {
+    let mut lab = Lab::new();
+    lab.config();
+    let condition = |type_: &str, reason: &str, time: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": "",
+            "lastTransitionTime": time,
+        })
+    };
+    let (one, two) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    let write = |lab: &mut Lab, conditions: Value| {
+        lab.merge(&KATACONFIGS, "example", &json!({"status": {"conditions": conditions}}));
+    };
+    write(&mut lab, json!([condition("Ready", "Not-a-reason", one)]));
+    lab.broken("O-status: example: malformed condition");
+    write(&mut lab, json!([condition("Ready", "A", two)]));
+    lab.broken("O-status: example: the time of \"Ready\" changed");
+    write(&mut lab, json!([condition("Reconciling", "A", one), condition("Stalled", "A", one)]));
+    lab.broken("O-status: example is Reconciling and Stalled");
+}
+
+#[test]
+fn what_the_operator_may_do_breaks_nothing() {
+    let mut lab = Lab::new();
+    lab.config();
+    lab.pool();
+    lab.class(&json!({names::RUNTIME_LABEL: "true"}));
+    lab.label(names::KATA_ROLE_LABEL, &json!(""));
+    lab.label(names::KATA_ROLE_LABEL, &Value::Null);
+    assert!(lab.ledger.open().broken.is_empty(), "{:#?}", lab.ledger.open().broken);
+    assert!(lab.sim.api.list(&KATANODES).is_empty());
+    assert!(shape::worker(0) == "worker-0");
+}
