@@ -68,6 +68,19 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every phase.
+    pub const ALL: &[Self] = &[
+        Self::Unknown,
+        Self::Waiting,
+        Self::Installing,
+        Self::Ready,
+        Self::NotReady,
+        Self::Updating,
+        Self::WaitingToRemove,
+        Self::Removing,
+        Self::Failed,
+    ];
+
     /// The name as in the API.
     pub fn as_str(self) -> &'static str {
         match self {

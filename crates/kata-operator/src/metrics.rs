@@ -1,5 +1,6 @@
 //! What Prometheus can scrape, and the heartbeat of the loop. Counting only; nothing is decided here.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,17 +10,38 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use kata_plan::{NodeReport, StatusReport};
+use kata_api::kata_node::Phase;
+use kata_api::{Code, Severity, conditions};
+use kata_plan::{Finding, NodeReport, StatusReport};
+
+use phases::Phases;
+
+mod phases;
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// A check of `/readyz`: what, and what is wrong with it.
 pub type Check = (String, Result<(), String>);
+
+/// Bounds of the time that a node is in a phase, in seconds: a label takes one, a change of the
+/// operating system minutes, what somebody has to look after an hour or two.
+const PHASE_SECONDS: [f64; 12] =
+    [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0];
+/// The conditions that are ours.
+const CONDITIONS: [&str; 6] = [
+    conditions::IN_PROGRESS,
+    conditions::READY,
+    conditions::RECONCILING,
+    conditions::STALLED,
+    conditions::DEGRADED,
+    conditions::DELETION_BLOCKED,
+];
 
 /// The controller's name in metrics and logs.
 pub const CONTROLLER: &str = "kataconfig";
@@ -34,9 +56,12 @@ struct Inner {
     requests: Counters,
     request_errors: Counters,
     reconciles: Counters,
-    reconcile_seconds: Histogram,
-    nodes: Gauges,
-    conditions: Gauges,
+    reconcile_seconds: Histograms,
+    nodes: Shown,
+    phases: Mutex<Phases>,
+    phase_seconds: Histograms,
+    conditions: Shown,
+    findings: Shown,
     watch_restarts: Counters,
     leader: Gauge<i64, AtomicI64>,
     started: Instant,
@@ -45,6 +70,26 @@ struct Inner {
     ready: AtomicBool,
     standby: AtomicBool,
     checks: Mutex<Vec<Check>>,
+}
+
+/// Gauges that show the values of one moment. Whoever scrapes between two moments sees no gap.
+#[derive(Debug, Default)]
+struct Shown {
+    gauges: Gauges,
+    known: Mutex<BTreeSet<Labels>>,
+}
+
+impl Shown {
+    fn show(&self, values: &BTreeMap<Labels, i64>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (labels, value) in values {
+            self.gauges.get_or_create(labels).set(*value);
+        }
+        for gone in known.iter().filter(|labels| !values.contains_key(*labels)) {
+            self.gauges.remove(gone);
+        }
+        *known = values.keys().cloned().collect();
+    }
 }
 
 impl Default for Metrics {
@@ -59,13 +104,22 @@ impl Metrics {
         let mut registry = Registry::with_prefix("kata_operator");
         let (requests, request_errors, reconciles) =
             (Counters::default(), Counters::default(), Counters::default());
-        let (nodes, conditions) = (Gauges::default(), Gauges::default());
+        let (nodes, conditions, findings) = (Shown::default(), Shown::default(), Shown::default());
         let watch_restarts = Counters::default();
         let leader = Gauge::<i64, AtomicI64>::default();
-        let reconcile_seconds = Histogram::new(exponential_buckets(0.001, 4.0, 9));
+        let reconcile_seconds: Histograms =
+            Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9)));
+        let phase_seconds: Histograms =
+            Family::new_with_constructor(|| Histogram::new(PHASE_SECONDS));
         let build = Gauges::default();
-        build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
-        registry.register("build_info", "The operator's version", build);
+        let revision = option_env!("KATA_OPERATOR_REVISION").unwrap_or("unknown");
+        build
+            .get_or_create(&vec![
+                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("revision", revision.to_owned()),
+            ])
+            .set(1);
+        registry.register("build_info", "The operator's version and what it was built from", build);
         registry.register("api_requests", "Calls to the API server", requests.clone());
         registry.register(
             "api_request_errors",
@@ -73,16 +127,32 @@ impl Metrics {
             request_errors.clone(),
         );
         registry.register("reconciles", "Passes of the loop, by result", reconciles.clone());
-        registry.register(
-            "reconcile_duration_seconds",
+        registry.register_with_unit(
+            "reconcile_duration",
             "How long a pass of the loop takes",
+            Unit::Seconds,
             reconcile_seconds.clone(),
         );
-        registry.register("nodes", "Nodes that have, get or lose Kata, by phase", nodes.clone());
+        registry.register(
+            "nodes",
+            "Nodes that have, get or lose Kata, by phase",
+            nodes.gauges.clone(),
+        );
+        registry.register_with_unit(
+            "node_phase_duration",
+            "How long nodes were in a phase that they left",
+            Unit::Seconds,
+            phase_seconds.clone(),
+        );
         registry.register(
             "config_condition",
             "Conditions of KataConfigs: 1 for the status that holds",
-            conditions.clone(),
+            conditions.gauges.clone(),
+        );
+        registry.register(
+            "findings",
+            "What is not as it should be or worth knowing, by code",
+            findings.gauges.clone(),
         );
         registry.register(
             "watch_restarts",
@@ -97,7 +167,10 @@ impl Metrics {
             reconciles,
             reconcile_seconds,
             nodes,
+            phases: Mutex::default(),
+            phase_seconds,
             conditions,
+            findings,
             watch_restarts,
             leader,
             started: Instant::now(),
@@ -148,7 +221,7 @@ impl Metrics {
     pub fn reconcile(&self, result: &'static str, took: Duration) {
         let labels = vec![("controller", CONTROLLER.to_owned()), ("result", result.to_owned())];
         self.0.reconciles.get_or_create(&labels).inc();
-        self.0.reconcile_seconds.observe(took.as_secs_f64());
+        self.0.reconcile_seconds.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// Whether this process does the work.
@@ -159,25 +232,56 @@ impl Metrics {
 
     /// How far the nodes are.
     pub fn nodes(&self, nodes: &[NodeReport]) {
-        self.0.nodes.clear();
+        let labels = |phase: Phase| vec![("phase", phase.as_str().to_owned())];
+        let mut counts: BTreeMap<Labels, i64> =
+            Phase::ALL.iter().map(|phase| (labels(*phase), 0)).collect();
         for node in nodes {
-            self.0.nodes.get_or_create(&vec![("phase", node.phase.as_str().to_owned())]).inc();
+            *counts.entry(labels(node.phase)).or_default() += 1;
         }
+        self.0.nodes.show(&counts);
+        let mut phases = self.0.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        for (phase, lasted) in phases.take(nodes, Instant::now()) {
+            self.0.phase_seconds.get_or_create(&labels(phase)).observe(lasted.as_secs_f64());
+        }
+    }
+
+    /// What is found wrong or noteworthy.
+    pub fn findings(&self, findings: &[Finding]) {
+        let labels = |code: Code| {
+            let entry = code.entry();
+            let severity = match entry.severity {
+                Severity::Info => "info",
+                Severity::Warning => "warning",
+                Severity::Error => "error",
+            };
+            vec![("code", entry.code.to_owned()), ("severity", severity.to_owned())]
+        };
+        let mut counts: BTreeMap<Labels, i64> =
+            Code::ALL.iter().map(|code| (labels(*code), 0)).collect();
+        for finding in findings {
+            *counts.entry(labels(finding.code)).or_default() += 1;
+        }
+        self.0.findings.show(&counts);
     }
 
     /// The conditions of all KataConfigs.
     pub fn conditions<'a>(&self, statuses: impl Iterator<Item = &'a StatusReport>) {
-        self.0.conditions.clear();
+        let mut values = BTreeMap::new();
         for report in statuses {
-            for condition in &report.status.conditions {
-                let labels = vec![
-                    ("name", report.config.name.clone()),
-                    ("type", condition.type_.clone()),
-                    ("status", condition.status.clone()),
-                ];
-                self.0.conditions.get_or_create(&labels).set(1);
+            let conditions = report.status.conditions.iter();
+            // What others write there is theirs to tell.
+            for condition in conditions.filter(|own| CONDITIONS.contains(&own.type_.as_str())) {
+                for status in ["True", "False", "Unknown"] {
+                    let labels = vec![
+                        ("name", report.config.name.clone()),
+                        ("type", condition.type_.clone()),
+                        ("status", status.to_owned()),
+                    ];
+                    values.insert(labels, i64::from(condition.status == status));
+                }
             }
         }
+        self.0.conditions.show(&values);
     }
 
     /// A sign of life of the loop.

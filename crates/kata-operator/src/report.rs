@@ -114,7 +114,10 @@ impl Reporter {
     /// Updates the metrics, and logs what is new.
     pub fn tell(&mut self, report: &Report) {
         let Report { findings, waiting_on, nodes, status, other_configs, events: _ } = report;
-        self.metrics.nodes(nodes);
+        if report.knows_nodes() {
+            self.metrics.nodes(nodes);
+        }
+        self.metrics.findings(findings);
         self.metrics.conditions(status.iter().chain(other_configs));
         let mut text = String::new();
         for finding in findings {

@@ -43,6 +43,17 @@ pub struct Report {
     pub events: Vec<EventToSend>,
 }
 
+impl Report {
+    /// Whether `nodes` are all there are: after a read that failed none is told, and none is known to
+    /// be gone.
+    pub fn knows_nodes(&self) -> bool {
+        let unread = |finding: &Finding| {
+            matches!(finding.code, Code::ReadFailed | Code::MachineConfigOperatorNotReady)
+        };
+        !self.nodes.is_empty() || !self.findings.iter().any(unread)
+    }
+}
+
 /// Something that is not as it should be, or that somebody may wonder about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -5,6 +5,7 @@ mod calls;
 mod crash;
 mod election;
 mod lab;
+mod metrics;
 mod monitor;
 mod pace;
 mod process;
