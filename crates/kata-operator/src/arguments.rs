@@ -124,14 +124,29 @@ pub struct ManifestsArguments {
     #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
     pub namespace: String,
     /// The operator's image.
-    #[arg(long, value_name = "REF", default_value = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION")))]
+    #[arg(long, value_name = "REF", default_value = IMAGE)]
     pub image: String,
-    /// The kind of cluster; auto contains the permissions for both.
-    #[arg(long, value_enum, default_value_t = Platform::Auto)]
+    /// The kind of cluster; openshift brings what Prometheus needs, auto leaves it out.
+    #[arg(long, value_enum, default_value_t = Platform::Openshift)]
     pub platform: Platform,
     /// Image of upstream's kata-monitor; brings what it needs, and the operator runs it (OpenShift only).
     #[arg(long, value_name = "REF")]
     pub monitor_image: Option<String>,
+}
+
+/// The image of this version.
+const IMAGE: &str = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
+
+impl Default for ManifestsArguments {
+    /// What no arguments mean.
+    fn default() -> Self {
+        Self {
+            namespace: kata_api::names::NAMESPACE.to_owned(),
+            image: IMAGE.to_owned(),
+            platform: Platform::Openshift,
+            monitor_image: None,
+        }
+    }
 }
 
 /// What we use of the environment.

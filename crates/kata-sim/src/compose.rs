@@ -4,15 +4,21 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
 use jiff::Timestamp;
+use kata_operator::arguments::ManifestsArguments;
+use kube::client::Body;
 use serde_json::json;
-use simcluster::api::authentication::{Signer, Strangers};
+use simcluster::Simulation;
+use simcluster::api::authentication::{self, Signer, Strangers};
 use simcluster::api::rbac::bootstrap;
 use simcluster::clock::Clock;
 use simcluster::cluster::Cluster;
 use simcluster::state::{State, StateError};
 use simcluster::topology::{self, Layout};
 use tokio::task::JoinHandle;
+use tower::ServiceExt as _;
 
 use crate::Failure;
 
@@ -40,11 +46,29 @@ pub(crate) fn wall_clock() -> Clock {
     Clock::starting_at(Timestamp::now())
 }
 
+/// Starts a settled cluster in which the operator's CRDs and namespace exist.
+pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
+    let mut simulation = empty(shape, &clock)?;
+    let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
+    // The CRDs and the namespace are what `kata-operator manifests` would have brought.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE}});
+    simulation.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace)?;
+    for crd in kata_api::crds() {
+        let crd = serde_json::to_value(crd)?;
+        simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;
+    }
+    Ok(Cluster::start(simulation, clock))
+}
+
 /// Starts a settled cluster that has nothing of ours.
 pub(crate) fn bare_cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
+    Ok(Cluster::start(empty(shape, &clock)?, clock))
+}
+
+fn empty(shape: &Shape, clock: &Clock) -> Result<Simulation, Failure> {
     let mut simulation = topology::build(&shape.layout, clock.now())?;
     simulation.set_speed(shape.speed);
-    Ok(Cluster::start(simulation, clock))
+    Ok(simulation)
 }
 
 /// Allows whoever shows a token only what RBAC grants; with a key of before, the tokens of before are
@@ -58,21 +82,6 @@ pub(crate) fn guard(cluster: &Cluster, known: Option<Signer>) -> Result<(), Fail
         bootstrap::enforce(simulation, signer)
     })?;
     Ok(())
-}
-
-/// Starts a settled cluster in which the operator's CRDs and namespace exist.
-pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
-    let mut simulation = topology::build(&shape.layout, clock.now())?;
-    simulation.set_speed(shape.speed);
-    let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
-    // The CRDs and the namespace are what `kata-operator manifests` would have brought.
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE}});
-    simulation.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace)?;
-    for crd in kata_api::crds() {
-        let crd = serde_json::to_value(crd)?;
-        simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;
-    }
-    Ok(Cluster::start(simulation, clock))
 }
 
 /// Starts a cluster that goes on from a state, with the CRDs of this version.
@@ -99,6 +108,49 @@ pub(crate) fn client(cluster: &Cluster) -> kube::Client {
     kube::Client::new(cluster.client_service(), "default")
 }
 
+/// Brings what `kata-operator manifests` prints, but for the Deployment: the operator runs beside the
+/// cluster. Objects that exist stay as they are. Returns a token of the operator's service account.
+pub(crate) fn install(
+    cluster: &Cluster,
+    layout: &Layout,
+    monitor_image: Option<String>,
+) -> Result<String, Failure> {
+    let platform = match layout.platform {
+        simcluster::world::Platform::OpenShift => kata_operator::settings::Platform::Openshift,
+        simcluster::world::Platform::Kubernetes => kata_operator::settings::Platform::Kubernetes,
+    };
+    let arguments = ManifestsArguments { platform, monitor_image, ..ManifestsArguments::default() };
+    let account = (arguments.namespace.as_str(), kata_operator::manifests::NAME);
+    let objects = kata_operator::manifests::objects(&arguments)?;
+    cluster.with(|simulation, now| {
+        let writer = simcluster::api::server::Writer { manager: "kata-sim", now };
+        for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let kind = text(&object["kind"]);
+            let version = text(&object["apiVersion"]);
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let namespace = text(&object["metadata"]["namespace"]);
+            let resource = simulation
+                .api
+                .registry
+                .by_kind(group, &kind)
+                .map(|def| def.resource.clone())
+                .ok_or_else(|| format!("the simulated cluster serves no {kind} of {version}"))?;
+            let name = text(&object["metadata"]["name"]);
+            if simulation.api.get(&resource, &namespace, &name).is_none() {
+                simulation.api.create(writer, &resource, &namespace, object.clone())?;
+            }
+        }
+        let request = json!({"spec": {"expirationSeconds": TOKEN_SECONDS}});
+        let signer = simulation.frontend.signer.as_ref();
+        let answer = authentication::token(&simulation.api, signer, account, &request, now)?;
+        Ok(answer["status"]["token"].as_str().unwrap_or_default().to_owned())
+    })
+}
+
+/// How long the token of an operator in this process is valid: longer than the process lives.
+const TOKEN_SECONDS: u64 = 10 * 365 * 24 * 3600;
+
 /// Starts the operator beside the cluster; aborting the task is a crash of the operator.
 pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
     operator_with(cluster, None)
@@ -106,9 +158,26 @@ pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
 
 /// Starts an operator that runs kata-monitor from this image, or none.
 pub(crate) fn operator_with(cluster: &Cluster, monitor_image: Option<String>) -> JoinHandle<()> {
-    let mut settings = kata_operator::Settings::simulated(cluster.now());
+    spawn(client(cluster), cluster.now(), monitor_image)
+}
+
+/// The same beside a cluster that wants tokens.
+pub(crate) fn operator_with_token(
+    cluster: &Cluster,
+    monitor_image: Option<String>,
+    token: &str,
+) -> Result<JoinHandle<()>, Failure> {
+    let bearer = HeaderValue::try_from(format!("Bearer {token}"))?;
+    let service = cluster.client_service().map_request(move |mut request: http::Request<Body>| {
+        request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+        request
+    });
+    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), monitor_image))
+}
+
+fn spawn(client: kube::Client, now: Timestamp, monitor_image: Option<String>) -> JoinHandle<()> {
+    let mut settings = kata_operator::Settings::simulated(now);
     settings.options.monitor_image = monitor_image;
-    let client = client(cluster);
     tokio::spawn(async move {
         let run = kata_operator::run(client, settings, std::future::pending());
         if let Err(error) = run.await {

@@ -35,8 +35,15 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
             arguments.port
         )
     })?;
-    let operator = (!arguments.no_operator)
-        .then(|| compose::operator_with(&cluster, arguments.monitor_image.clone()));
+    let operator = match (arguments.no_operator, arguments.rbac) {
+        (true, _) => None,
+        (false, false) => Some(compose::operator_with(&cluster, arguments.monitor_image.clone())),
+        (false, true) => {
+            let image = arguments.monitor_image.clone();
+            let token = compose::install(&cluster, &layout, image.clone())?;
+            Some(compose::operator_with_token(&cluster, image, &token)?)
+        }
+    };
     write_kubeconfig(&arguments.kubeconfig, address)
         .map_err(|error| format!("cannot write {}: {error}", arguments.kubeconfig.display()))?;
     announce(&arguments, &layout, &address.to_string(), begin.elapsed().as_secs_f64());
@@ -81,8 +88,7 @@ fn start(arguments: &UpArguments) -> Result<Start, Failure> {
         let layout = wanted(arguments, &Layout::default());
         let shape = Shape { layout: layout.clone(), speed: arguments.speed };
         let clock = compose::wall_clock();
-        // `kata-operator manifests` brings the CRDs and the namespace too.
-        let cluster = if arguments.rbac && arguments.no_operator {
+        let cluster = if arguments.rbac {
             compose::bare_cluster(&shape, clock)?
         } else {
             compose::cluster(&shape, clock)?

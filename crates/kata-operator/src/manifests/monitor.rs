@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use kata_api::names;
 
-use super::{metadata, rule};
+use super::access::rule;
+use super::metadata;
 
 /// The service account that can create what scrapes, where the platform's Prometheus is.
 const PROMETHEUS: &str = "prometheus-k8s";

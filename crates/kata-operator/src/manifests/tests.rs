@@ -1,8 +1,12 @@
-//! What is granted, and what Pod Security asks for.
-
-use std::collections::BTreeSet;
+//! What is granted, what hardening guides ask for, and that the text is what it says.
 
 use super::*;
+
+mod hardening;
+
+const PLATFORMS: [Platform; 3] = [Platform::Auto, Platform::Openshift, Platform::Kubernetes];
+
+const MONITOR_IMAGE: &str = "example.org/monitor@sha256:0";
 
 fn arguments(platform: Platform) -> ManifestsArguments {
     ManifestsArguments {
@@ -13,10 +17,81 @@ fn arguments(platform: Platform) -> ManifestsArguments {
     }
 }
 
+fn with_monitor(platform: Platform) -> ManifestsArguments {
+    ManifestsArguments { monitor_image: Some(MONITOR_IMAGE.to_owned()), ..arguments(platform) }
+}
+
+/// Everything that can be asked for.
+fn all() -> impl Iterator<Item = ManifestsArguments> {
+    PLATFORMS.into_iter().flat_map(|platform| [arguments(platform), with_monitor(platform)])
+}
+
+/// The rendered text, read again.
+fn rendered(arguments: &ManifestsArguments) -> Vec<Value> {
+    let text = manifests(arguments).unwrap();
+    let documents = text.split("---\n").filter(|document| !document.trim().is_empty());
+    documents.map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// Every rule that is bound to the operator's service account, with where it holds, from the rendered
+/// text: `(namespace or empty, group, resource, verb, name or empty)`.
+fn bound(objects: &[Value]) -> Vec<[String; 5]> {
+    let mut bound = Vec::new();
+    for binding in objects {
+        let ours = binding["subjects"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|subject| subject["kind"] == "ServiceAccount" && subject["name"] == NAME);
+        if !ours {
+            continue;
+        }
+        let role = objects
+            .iter()
+            .find(|role| {
+                role["kind"] == binding["roleRef"]["kind"]
+                    && role["metadata"]["name"] == binding["roleRef"]["name"]
+                    && role["metadata"]["namespace"] == binding["metadata"]["namespace"]
+            })
+            .unwrap();
+        let texts = |value: &Value| -> Vec<String> {
+            let values = value.as_array().into_iter().flatten();
+            values.map(|value| value.as_str().unwrap().to_owned()).collect()
+        };
+        let namespace = binding["metadata"]["namespace"].as_str().unwrap_or_default();
+        for rule in role["rules"].as_array().unwrap() {
+            let mut names = texts(&rule["resourceNames"]);
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        for name in &names {
+                            bound.push([
+                                namespace.to_owned(),
+                                group.clone(),
+                                resource.clone(),
+                                verb.clone(),
+                                name.clone(),
+                            ]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    bound
+}
+
 /// Each permission is a decision; a new one changes this list.
 #[test]
 fn what_is_granted() {
-    let lines: Vec<String> = granted(Platform::Auto)
+    let lines: Vec<String> = granted(Platform::Auto, false)
         .into_iter()
         .map(|(group, resource, verb, name)| {
             let group = if group.is_empty() { "core" } else { &group };
@@ -27,104 +102,138 @@ fn what_is_granted() {
 }
 
 #[test]
-fn no_permission_is_a_wildcard_or_touches_secrets() {
-    for (group, resource, verb, name) in granted(Platform::Auto) {
-        for part in [&group, &resource, &verb] {
-            assert!(!part.contains('*'), "{group} {resource} {verb}");
-        }
-        assert!(resource != "secrets");
-        // Only kata-monitor's, and without it only to see that there is none.
-        let harmless = verb == "list" && name == names::MONITOR_CONSTRAINTS;
-        assert!(resource != "securitycontextconstraints" || harmless, "{verb} {name}");
-        let by_name = !name.is_empty() && ["list", "watch"].contains(&verb.as_str());
-        assert!(resource != "configmaps" || by_name, "{verb} {resource} {name}");
+fn what_is_said_to_be_granted_is_what_the_text_grants() {
+    for arguments in all() {
+        let mut in_text: Vec<_> = bound(&rendered(&arguments))
+            .into_iter()
+            .map(|[_, group, resource, verb, name]| (group, resource, verb, name))
+            .collect();
+        in_text.sort();
+        let monitor = arguments.monitor_image.is_some();
+        assert_eq!(in_text, granted(arguments.platform, monitor), "{arguments:?}");
     }
 }
 
 #[test]
 fn without_the_mco_nothing_of_it_is_granted() {
-    let groups = granted(Platform::Kubernetes).into_iter().map(|(group, ..)| group);
-    assert!(groups.into_iter().all(|group| group != "machineconfiguration.openshift.io"));
-}
-
-/// The rules of the restricted Pod Security Standard that apply to this pod.
-#[test]
-fn the_restricted_standard_admits_the_pod() {
-    let deployment = objects(&arguments(Platform::Auto)).pop().unwrap();
-    let pod = &deployment["spec"]["template"]["spec"];
-    for key in ["hostNetwork", "hostPID", "hostIPC", "volumes"] {
-        assert!(pod[key].is_null(), "{key}");
-    }
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
-    let container = &pod["containers"][0];
-    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
-    assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
-    assert!(container["resources"]["limits"].is_null());
-    assert!(container["resources"]["requests"]["memory"].is_string());
-    for probe in ["livenessProbe", "readinessProbe"] {
-        assert_eq!(container[probe]["httpGet"]["port"], "health");
+    for monitor in [false, true] {
+        let mut groups =
+            granted(Platform::Kubernetes, monitor).into_iter().map(|(group, ..)| group);
+        assert!(groups.all(|group| !group.ends_with("openshift.io") || group.starts_with("kata")));
     }
 }
 
 #[test]
-fn the_text_is_valid_yaml_with_every_object_and_the_given_names() {
-    let text = manifests(&arguments(Platform::Openshift)).unwrap();
-    let kinds: Vec<String> = text
-        .split("---\n")
-        .filter(|document| !document.trim().is_empty())
-        .map(|document| {
-            let object: Value = serde_saphyr::from_str(document).unwrap();
+fn the_text_has_every_object_and_the_given_names() {
+    let kinds = |arguments: ManifestsArguments| -> Vec<String> {
+        let objects = rendered(&arguments);
+        for object in &objects {
             if let Some(namespace) = object["metadata"]["namespace"].as_str() {
                 assert!(["ns", "default"].contains(&namespace), "{namespace}");
             }
-            object["kind"].as_str().unwrap().to_owned()
-        })
-        .collect();
+        }
+        objects.iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let everywhere = [
+        "CustomResourceDefinition",
+        "CustomResourceDefinition",
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "Role",
+        "RoleBinding",
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRole",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
+    let workload = ["NetworkPolicy", "Service", "Deployment"];
+    let prometheus = ["Role", "RoleBinding", "ServiceMonitor", "PrometheusRule"];
+    let monitor = ["ServiceAccount", "Service", "ServiceMonitor", "Role", "RoleBinding"];
+    assert_eq!(kinds(arguments(Platform::Auto)), [&everywhere[..], &workload].concat());
     assert_eq!(
-        kinds,
-        [
-            "CustomResourceDefinition",
-            "CustomResourceDefinition",
-            "Namespace",
-            "ServiceAccount",
-            "ClusterRole",
-            "ClusterRoleBinding",
-            "ClusterRole",
-            "ClusterRoleBinding",
-            "ClusterRole",
-            "ClusterRoleBinding",
-            "Role",
-            "RoleBinding",
-            "Role",
-            "RoleBinding",
-            "Role",
-            "RoleBinding",
-            "Deployment",
-        ]
+        kinds(arguments(Platform::Openshift)),
+        [&everywhere[..], &workload, &prometheus].concat()
     );
+    assert_eq!(
+        kinds(with_monitor(Platform::Openshift)),
+        [&everywhere[..], &monitor, &workload, &prometheus].concat()
+    );
+    let text = manifests(&arguments(Platform::Auto)).unwrap();
     assert!(text.contains("image: example.org/op@sha256:0"));
+}
+
+#[test]
+fn objects_and_text_are_the_same() {
+    for arguments in all() {
+        assert_eq!(objects(&arguments).unwrap(), rendered(&arguments));
+    }
 }
 
 /// Whoever may write constraints of any name may let any pod do anything.
 #[test]
 fn what_the_monitor_needs_is_granted_by_name_and_only_with_it() {
-    let text = |monitor_image: Option<&str>| {
-        let monitor_image = monitor_image.map(str::to_owned);
-        manifests(&ManifestsArguments { monitor_image, ..arguments(Platform::Openshift) }).unwrap()
-    };
-    let (without, with) = (text(None), text(Some("example.org/monitor@sha256:0")));
-    for part in ["kind: ServiceMonitor", "RELATED_IMAGE_KATA_MONITOR", "name: monitor\n"] {
+    let without = manifests(&arguments(Platform::Openshift)).unwrap();
+    let with = manifests(&with_monitor(Platform::Openshift)).unwrap();
+    for part in ["name: monitor\n", "RELATED_IMAGE_KATA_MONITOR", MONITOR_IMAGE] {
         assert!(!without.contains(part) && with.contains(part), "{part}");
     }
-    assert!(without.contains("pod-security.kubernetes.io/enforce: restricted"));
     for (_, resource, verb, name) in granted_for_monitor() {
         assert!(!name.is_empty(), "{verb} {resource}");
     }
-    let tuples: BTreeSet<_> = granted(Platform::Openshift)
-        .into_iter()
-        .chain(granted_for_monitor())
-        .map(|(group, resource, verb, _)| (group, resource, verb))
-        .collect();
-    assert!(tuples.len() <= 50, "{}", tuples.len());
+    // Without it the operator only looks whether there is one to take away.
+    for (_, resource, verb, name) in granted(Platform::Openshift, false) {
+        if ["daemonsets", "securitycontextconstraints"].contains(&resource.as_str()) {
+            assert!(verb == "list" && !name.is_empty(), "{verb} {resource} {name}");
+        }
+    }
+}
+
+/// ConfigMaps often hold what is none of our business.
+#[test]
+fn config_maps_are_read_by_name() {
+    for (_, resource, verb, name) in granted(Platform::Openshift, true) {
+        let by_name = !name.is_empty() && ["list", "watch"].contains(&verb.as_str());
+        assert!(resource != "configmaps" || by_name, "{verb} {resource} {name}");
+    }
+}
+
+/// An alert without an explanation wakes somebody up for nothing.
+#[test]
+fn every_alert_is_explained() {
+    let explained = include_str!("../../../../docs/alerts.md");
+    // A family without a sample is not in the text that is scraped.
+    let metrics = include_str!("../metrics.rs");
+    let objects = rendered(&arguments(Platform::Openshift));
+    let rules = of_kind(&objects, "PrometheusRule")[0]["spec"]["groups"][0]["rules"].clone();
+    let rules = rules.as_array().unwrap();
+    assert!(rules.len() >= 6);
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(name.starts_with("Kata"), "{name}");
+        assert!(explained.contains(&format!("\n## {name}\n")), "docs/alerts.md lacks {name}");
+        let annotations = &rule["annotations"];
+        for key in ["summary", "description"] {
+            assert!(annotations[key].as_str().unwrap().ends_with('.'), "{name} {key}");
+        }
+        let runbook = annotations["runbook_url"].as_str().unwrap();
+        assert!(runbook.ends_with(&format!("#{}", name.to_lowercase())), "{runbook}");
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
+        let expression = rule["expr"].as_str().unwrap();
+        let start = expression.find("kata_operator_").unwrap();
+        let metric = &expression[start..];
+        let metric = &metric[..metric.find('{').unwrap()];
+        let family = metric.trim_start_matches("kata_operator_").trim_end_matches("_total");
+        assert!(metrics.contains(&format!("\"{family}\"")), "{name}: no metric {metric}");
+    }
 }

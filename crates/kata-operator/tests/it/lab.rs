@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kata_operator::Settings;
+use kata_operator::arguments::ManifestsArguments;
 use kata_operator::client::{Client, WritePermit};
 use kata_operator::jitter::Jitter;
+use kata_operator::manifests::{self, NAME};
 use kata_operator::metrics::Metrics;
 use serde_json::{Value, json};
+use simcluster::api::authentication::{self, Signer};
+use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
 use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, RUNTIMECLASSES};
@@ -218,7 +222,6 @@ fn timeless(object: &Value) -> Value {
 pub(crate) struct Operator {
     supervisor: JoinHandle<()>,
     log: Arc<Mutex<Vec<String>>>,
-    denied: Arc<Mutex<Vec<String>>>,
 }
 
 impl Operator {
@@ -229,50 +232,31 @@ impl Operator {
 
     /// Starts an operator with these settings, who may do everything.
     pub(crate) fn with(cluster: &Cluster, settings: Settings) -> Self {
-        Self::as_user(cluster, settings, None)
+        Self::with_token(cluster, settings, None)
     }
 
-    /// Starts an operator who may do what the service account of its manifests may do.
-    pub(crate) fn as_service_account(
-        cluster: &Cluster,
-        settings: Settings,
-        namespace: &str,
-    ) -> Self {
-        let user = format!("system:serviceaccount:{namespace}:kata-operator");
-        Self::as_user(cluster, settings, Some(user.parse().unwrap()))
-    }
-
-    fn as_user(cluster: &Cluster, settings: Settings, user: Option<http::HeaderValue>) -> Self {
+    /// Starts an operator that shows a token.
+    pub(crate) fn with_token(cluster: &Cluster, settings: Settings, token: Option<&str>) -> Self {
+        let bearer = token.map(|token| format!("Bearer {token}").parse().unwrap());
         let cluster = cluster.clone();
-        let denied = Arc::new(Mutex::new(Vec::new()));
-        let refusals = Arc::clone(&denied);
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut crashes = cluster.crashes();
         crashes.mark_unchanged();
         let requests = Arc::clone(&log);
         let supervisor = tokio::spawn(async move {
             loop {
-                let (requests, refusals) = (Arc::clone(&requests), Arc::clone(&refusals));
-                let last = Arc::clone(&requests);
-                let user = user.clone();
-                let service = cluster
-                    .client_service()
-                    .map_request(move |mut request: http::Request<kube::client::Body>| {
+                let requests = Arc::clone(&requests);
+                let bearer: Option<http::HeaderValue> = bearer.clone();
+                let service = cluster.client_service().map_request(
+                    move |mut request: http::Request<kube::client::Body>| {
                         let line = format!("{} {}", request.method(), request.uri());
                         requests.lock().unwrap().push(line);
-                        if let Some(user) = &user {
-                            request.headers_mut().insert("impersonate-user", user.clone());
+                        if let Some(bearer) = &bearer {
+                            request.headers_mut().insert("authorization", bearer.clone());
                         }
                         request
-                    })
-                    .map_response(move |response: http::Response<_>| {
-                        if response.status() == http::StatusCode::FORBIDDEN {
-                            // Of several requests at a time it may be another; the test fails anyway.
-                            let line = last.lock().unwrap().last().cloned().unwrap_or_default();
-                            refusals.lock().unwrap().push(line);
-                        }
-                        response
-                    });
+                    },
+                );
                 let kube = kube::Client::new(service, "default");
                 let run = kata_operator::run(kube, settings.clone(), std::future::pending());
                 let mut operator = JoinSet::new();
@@ -283,12 +267,7 @@ impl Operator {
                 }
             }
         });
-        Self { supervisor, log, denied }
-    }
-
-    /// Requests that were refused for want of a permission, as method and path.
-    pub(crate) fn denied(&self) -> Vec<String> {
-        self.denied.lock().unwrap().clone()
+        Self { supervisor, log }
     }
 
     /// Whether it still runs, which it does unless it panicked.
@@ -320,6 +299,46 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.supervisor.abort();
     }
+}
+
+/// Enforces RBAC, brings what `kata-operator manifests` prints, and gives a token of the operator.
+pub(crate) fn guard(cluster: &Cluster, arguments: &ManifestsArguments) -> String {
+    let objects = manifests::objects(arguments).unwrap();
+    cluster.with(|sim, now| {
+        bootstrap::enforce(sim, Signer::new([1, 2])).unwrap();
+        for object in objects {
+            store(sim, now, object);
+        }
+        let account = (arguments.namespace.as_str(), NAME);
+        let request = json!({"spec": {"expirationSeconds": 1_000_000}});
+        let signer = sim.frontend.signer.as_ref();
+        let answer = authentication::token(&sim.api, signer, account, &request, now).unwrap();
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    })
+}
+
+/// Creates the object, unless there is one already.
+fn store(sim: &mut Simulation, now: Timestamp, object: Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, version) = (text(&object["kind"]), text(&object["apiVersion"]));
+    // Its pods would only be simulated ones.
+    if kind == "Deployment" {
+        return;
+    }
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let def = sim.api.registry.by_kind(group, &kind).unwrap();
+    let resource = def.resource.clone();
+    let namespace = text(&object["metadata"]["namespace"]);
+    let name = text(&object["metadata"]["name"]);
+    let writer = Writer { manager: "kubectl", now };
+    if sim.api.get(&resource, &namespace, &name).is_none() {
+        sim.api.create(writer, &resource, &namespace, object).unwrap();
+    }
+}
+
+/// What was refused for want of a permission.
+pub(crate) fn denied(cluster: &Cluster) -> Vec<String> {
+    cluster.with(|sim, _| sim.frontend.denied().map(|(message, _)| message.to_owned()).collect())
 }
 
 /// A cluster with so many workers of which the first few have the label `kata=true`, and our CRDs.

@@ -8,6 +8,7 @@ mod lab;
 mod metrics;
 mod monitor;
 mod pace;
+mod privilege;
 mod process;
 mod reads;
 mod rollout;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use kata_operator::Settings;
 use kata_operator::arguments::ManifestsArguments;
-use kata_operator::settings::Platform;
 use serde_json::{Value, json};
 use simcluster::resource::DAEMONSETS;
 use simcluster::{Cluster, Resource};
@@ -43,32 +42,6 @@ fn cluster() -> Cluster {
     let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     lab::create(&cluster, &simcluster::resource::NAMESPACES, "", home);
     cluster
-}
-
-/// Everything that the manifests bring, besides what every lab has.
-fn install(cluster: &Cluster) {
-    let arguments = ManifestsArguments {
-        namespace: NAMESPACE.to_owned(),
-        image: "example.org/operator".to_owned(),
-        platform: Platform::Openshift,
-        monitor_image: Some("example.org/monitor".to_owned()),
-    };
-    let text = kata_operator::manifests::manifests(&arguments).unwrap();
-    for document in text.split("---\n").filter(|document| !document.trim().is_empty()) {
-        let object: Value = serde_saphyr::from_str(document).unwrap();
-        let kind = object["kind"].as_str().unwrap();
-        if kind == "CustomResourceDefinition" {
-            continue;
-        }
-        let version = object["apiVersion"].as_str().unwrap();
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-        cluster.with(|sim, now| {
-            let resource = sim.api.registry.by_kind(group, kind).unwrap().resource.clone();
-            let writer = simcluster::api::server::Writer { manager: "kubectl", now };
-            sim.api.create(writer, &resource, &namespace, object.clone()).unwrap();
-        });
-    }
 }
 
 /// The requests about kata-monitor's objects: verb and kind.
@@ -115,10 +88,14 @@ async fn an_operator_without_an_image_looks_once_and_leaves_it_at_that() {
 #[tokio::test(start_paused = true)]
 async fn the_manifests_grant_what_it_takes_and_no_more() {
     let cluster = lab::openshift(1, 1);
-    install(&cluster);
+    let arguments = ManifestsArguments {
+        monitor_image: Some("example.org/monitor".to_owned()),
+        ..ManifestsArguments::default()
+    };
+    let token = lab::guard(&cluster, &arguments);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     let image = settings(Some("example.org/monitor"));
-    let operator = Operator::as_service_account(&cluster, image, NAMESPACE);
+    let operator = Operator::with_token(&cluster, image, Some(&token));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
     assert!(lab::until(Duration::from_secs(5), there).await);
@@ -136,7 +113,7 @@ async fn the_manifests_grant_what_it_takes_and_no_more() {
     assert!(lab::until(LIMIT, gone).await);
     assert!(daemon_set(&cluster).is_none() && constraints(&cluster).is_none());
 
-    assert_eq!(operator.denied(), [""; 0]);
+    assert_eq!(lab::denied(&cluster), [""; 0]);
     let used: BTreeSet<String> = requests(&operator).into_iter().collect();
     let granted: BTreeSet<String> = kata_operator::manifests::granted_for_monitor()
         .into_iter()

@@ -1,0 +1,143 @@
+//! What Prometheus scrapes and when it alerts. The kinds belong to the Prometheus operator, which every
+//! OpenShift cluster has.
+//!
+//! Alerts use only metrics that the operator has; `docs/alerts.md` has a section for each.
+
+use serde_json::{Value, json};
+
+use super::{NAME, metadata, selector};
+
+/// Where each alert is explained.
+const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/alerts.md");
+
+/// ServiceMonitor, PrometheusRule, and the permission of the platform's Prometheus to find the pods.
+pub(super) fn objects(namespace: &str) -> Vec<Value> {
+    let finder = "prometheus-k8s";
+    vec![
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": metadata(finder, Some(namespace)),
+            "rules": [{
+                "apiGroups": [""],
+                "resources": ["services", "endpoints", "pods"],
+                "verbs": ["get", "list", "watch"],
+            }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata(finder, Some(namespace)),
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": finder,
+            },
+            "subjects": [{
+                "kind": "ServiceAccount", "name": finder, "namespace": "openshift-monitoring",
+            }],
+        }),
+        json!({
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "ServiceMonitor",
+            "metadata": metadata(NAME, Some(namespace)),
+            "spec": {
+                "selector": {"matchLabels": selector()},
+                "endpoints": [{"port": "metrics", "path": "/metrics", "interval": "30s"}],
+            },
+        }),
+        json!({
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": metadata(NAME, Some(namespace)),
+            "spec": {"groups": [{"name": NAME, "rules": alerts(namespace)}]},
+        }),
+    ]
+}
+
+/// An alert: its name, severity, how long it holds before it is told, expression, summary, description.
+type Alert = (&'static str, &'static str, &'static str, String, &'static str, &'static str);
+
+fn alerts(namespace: &str) -> Vec<Value> {
+    let condition = |name: &str| {
+        format!(
+            "max by (name) (kata_operator_config_condition\
+             {{namespace=\"{namespace}\",type=\"{name}\",status=\"True\"}}) == 1"
+        )
+    };
+    let alerts: [Alert; 6] = [
+        (
+            "KataOperatorDown",
+            "warning",
+            "15m",
+            format!("absent(kata_operator_leader{{namespace=\"{namespace}\"}} == 1)"),
+            "No kata-operator is at work.",
+            "No kata-operator has held the lease for 15 minutes: KataConfigs are not acted upon. \
+             Running pods are not affected.",
+        ),
+        (
+            "KataOperatorForbidden",
+            "warning",
+            "15m",
+            format!(
+                "sum by (verb, kind) (increase(kata_operator_api_request_errors_total\
+                 {{namespace=\"{namespace}\",category=\"forbidden\"}}[15m])) > 0"
+            ),
+            "kata-operator lacks a permission.",
+            "The API server refuses to {{ $labels.verb }} {{ $labels.kind }}. \
+             The log and the conditions of the KataConfig name the permission.",
+        ),
+        (
+            "KataRolloutStalled",
+            "warning",
+            "60m",
+            condition("Stalled"),
+            "KataConfig {{ $labels.name }} waits for somebody.",
+            "KataConfig {{ $labels.name }} has been Stalled for an hour: without a change by an \
+             administrator it will not become Ready. Its conditions say what is wrong.",
+        ),
+        (
+            "KataConfigDegraded",
+            "warning",
+            "30m",
+            condition("Degraded"),
+            "KataConfig {{ $labels.name }} is degraded.",
+            "Something of KataConfig {{ $labels.name }} has failed for 30 minutes. \
+             Its conditions name the object and the fix.",
+        ),
+        (
+            "KataNodeDegraded",
+            "warning",
+            "30m",
+            format!(
+                "sum by (phase) (kata_operator_nodes{{namespace=\"{namespace}\",phase=\"Failed\"}}) > 0"
+            ),
+            "{{ $value }} nodes fail to install or remove Kata Containers.",
+            "{{ $value }} nodes have been Failed for 30 minutes. `kubectl get katanodes` names them \
+             and the reason.",
+        ),
+        (
+            "KataDeletionBlocked",
+            "info",
+            "60m",
+            condition("DeletionBlocked"),
+            "The deletion of KataConfig {{ $labels.name }} waits for pods.",
+            "Pods that use Kata Containers have held up the deletion of KataConfig \
+             {{ $labels.name }} for an hour. Its condition DeletionBlocked names them.",
+        ),
+    ];
+    alerts
+        .into_iter()
+        .map(|(name, severity, lasts, expression, summary, description)| {
+            json!({
+                "alert": name,
+                "expr": expression,
+                "for": lasts,
+                "labels": {"severity": severity, "namespace": namespace},
+                "annotations": {
+                    "summary": summary,
+                    "description": description,
+                    "runbook_url": format!("{RUNBOOKS}#{}", name.to_ascii_lowercase()),
+                },
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,81 @@
+//! What RBAC cannot say: of a Node the operator may change its own labels, and nothing else.
+//!
+//! RBAC grants `patch` on whole Nodes, with which whoever holds the operator's token could taint or
+//! relabel every node of the cluster. An admission policy that only looks at this one user costs nobody
+//! else anything.
+
+use serde_json::{Value, json};
+
+use kata_api::names;
+
+use super::{NAME, metadata};
+
+/// The policy and its binding.
+pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
+    let name = format!("{NAME}-nodes");
+    let metadata = metadata(&name, None);
+    let map = |object: &str, field: &str| {
+        format!("has({object}.metadata.{field}) ? {object}.metadata.{field} : {{}}")
+    };
+    let ours = format!("['{}', '{}']", names::KATA_ROLE_LABEL, names::RUNTIME_LABEL);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"],
+                "operations": ["UPDATE"],
+            }]},
+            "matchConditions": [{
+                "name": "by-the-operator",
+                "expression": format!(
+                    "request.userInfo.username == 'system:serviceaccount:{namespace}:{NAME}'"
+                ),
+            }],
+            "variables": [
+                {"name": "ours", "expression": ours},
+                {"name": "labels", "expression": map("object", "labels")},
+                {"name": "oldLabels", "expression": map("oldObject", "labels")},
+            ],
+            "validations": [
+                {
+                    "expression": "variables.labels.all(key, key in variables.ours || \
+                                   (key in variables.oldLabels && \
+                                   variables.oldLabels[key] == variables.labels[key]))",
+                    "message": "kata-operator may set no other labels of a node than its own",
+                },
+                {
+                    "expression": "variables.oldLabels.all(key, \
+                                   key in variables.ours || key in variables.labels)",
+                    "message": "kata-operator may remove no other labels of a node than its own",
+                },
+                {
+                    "expression": "object.spec == oldObject.spec",
+                    "message": "kata-operator may not taint, cordon or otherwise change a node",
+                },
+                {
+                    "expression": format!(
+                        "({}) == ({})", map("object", "annotations"), map("oldObject", "annotations")
+                    ),
+                    "message": "kata-operator may not annotate a node",
+                },
+                {
+                    "expression": "has(object.metadata.finalizers) == \
+                                   has(oldObject.metadata.finalizers) && \
+                                   (!has(object.metadata.finalizers) || \
+                                   object.metadata.finalizers == oldObject.metadata.finalizers)",
+                    "message": "kata-operator may not hold up the deletion of a node",
+                },
+            ],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    [policy, binding]
+}

@@ -1,0 +1,173 @@
+//! The Deployment, and who can reach its pods.
+
+use serde_json::{Value, json};
+
+use super::{NAME, labels, metadata, selector};
+use crate::settings::Platform;
+
+const HEALTH_PORT: u16 = 8081;
+const METRICS_PORT: u16 = 8080;
+
+/// Two pods, one of which stands by, if possible on two nodes.
+///
+/// The nodes that the operator disturbs are workers, so it would rather run on the control plane; but
+/// there are clusters whose control plane is elsewhere, and clusters of one node.
+pub(super) fn deployment(
+    namespace: &str,
+    image: &str,
+    platform: Platform,
+    monitor_image: Option<&str>,
+) -> Value {
+    // A permission for the other platform does no harm; a guess that was wrong would.
+    let platform = match platform {
+        Platform::Kubernetes => Platform::Kubernetes,
+        Platform::Auto | Platform::Openshift => Platform::Auto,
+    };
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(NAME, Some(namespace)),
+        "spec": {
+            "replicas": 2,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": selector()},
+            // The new pod stands by until the old one has released the lease.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {
+                "metadata": {
+                    "labels": labels(),
+                    // Means nothing outside OpenShift.
+                    "annotations": {"openshift.io/required-scc": "restricted-v2"},
+                },
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "automountServiceAccountToken": true,
+                    "enableServiceLinks": false,
+                    "priorityClassName": "system-cluster-critical",
+                    "terminationGracePeriodSeconds": 15,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "affinity": affinity(),
+                    "tolerations": tolerations(),
+                    "containers": [container(image, platform, monitor_image)],
+                },
+            },
+        },
+    })
+}
+
+fn tolerations() -> Value {
+    let tolerated = ["control-plane", "master"].map(|role| {
+        let key = format!("node-role.kubernetes.io/{role}");
+        json!({"key": key, "operator": "Exists", "effect": "NoSchedule"})
+    });
+    json!(tolerated)
+}
+
+fn affinity() -> Value {
+    json!({
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 1,
+            "preference": {"matchExpressions": [
+                {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+            ]},
+        }]},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": {"matchLabels": selector()},
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }]},
+    })
+}
+
+fn container(image: &str, platform: Platform, monitor_image: Option<&str>) -> Value {
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let probe = |path: &str| {
+        json!({
+            "httpGet": {"path": path, "port": "health"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 3,
+            "failureThreshold": 3,
+        })
+    };
+    let mut env = vec![
+        json!({"name": "POD_NAME", "valueFrom": field("metadata.name")}),
+        json!({"name": "POD_NAMESPACE", "valueFrom": field("metadata.namespace")}),
+    ];
+    env.extend(
+        monitor_image.map(|image| json!({"name": "RELATED_IMAGE_KATA_MONITOR", "value": image})),
+    );
+    json!({
+        "name": "operator",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [
+            "run",
+            "--leader-elect",
+            format!("--platform={}", platform.as_str()),
+            // The kubelet and Prometheus come from outside the pod.
+            format!("--health-addr=0.0.0.0:{HEALTH_PORT}"),
+            format!("--metrics-addr=0.0.0.0:{METRICS_PORT}"),
+        ],
+        "env": env,
+        "ports": [
+            {"name": "health", "containerPort": HEALTH_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "livenessProbe": probe("/livez"),
+        "readinessProbe": probe("/readyz"),
+        // No limits: a throttled operator loses its lease, a killed one starts over.
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "privileged": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    })
+}
+
+/// Where Prometheus finds the pods.
+pub(super) fn service(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(NAME, Some(namespace)),
+        "spec": {
+            "selector": selector(),
+            "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
+        },
+    })
+}
+
+/// Whatever is not named here cannot reach the pods, nor be reached by them. The kubelet of a pod's own
+/// node always can.
+pub(super) fn network_policy(namespace: &str, platform: Platform) -> Value {
+    let tcp = |port: u16| json!({"protocol": "TCP", "port": port});
+    let from = if platform == Platform::Openshift {
+        json!([{"namespaceSelector": {"matchLabels": {
+            "kubernetes.io/metadata.name": "openshift-monitoring",
+        }}}])
+    } else {
+        // Where Prometheus runs is not known.
+        json!([{"namespaceSelector": {}}])
+    };
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(NAME, Some(namespace)),
+        "spec": {
+            "podSelector": {"matchLabels": selector()},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": from, "ports": [tcp(METRICS_PORT)]}],
+            // The API server, at its Service's port and at its own; its address is not known, and is
+            // not looked up in DNS.
+            "egress": [{"ports": [tcp(443), tcp(6443)]}],
+        },
+    })
+}

@@ -1,0 +1,221 @@
+//! What the operator may do, on an API server that enforces it: nothing more is needed, and nothing is
+//! granted in vain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kata_operator::Settings;
+use kata_operator::arguments::ManifestsArguments;
+use kata_operator::manifests::{self, Permission};
+use kata_operator::settings::{Election, Platform};
+use serde_json::{Value, json};
+use simcluster::Cluster;
+use simcluster::api::server::{DeleteOptions, Writer};
+use simcluster::resource::{CONFIGMAPS, MACHINECONFIGS, NODES, PODDISRUPTIONBUDGETS, PODS};
+
+use crate::lab::{self, Operator};
+
+/// Far above what a stage takes.
+const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+/// After this nothing is on its way any more.
+const SETTLE: Duration = Duration::from_secs(120);
+/// Longer than the operator takes to complain.
+const PATIENCE: Duration = Duration::from_mins(15);
+const MONITOR_IMAGE: &str = "registry.example/monitor:1";
+
+fn settings() -> Settings {
+    let timing = kata_operator::lease::Timing::default();
+    let mut settings = Settings {
+        election: Some(Election { identity: "one".to_owned(), timing }),
+        ..Settings::simulated(lab::epoch())
+    };
+    settings.options.monitor_image = Some(MONITOR_IMAGE.to_owned());
+    settings
+}
+
+/// A life of a KataConfig that needs every permission once.
+struct Story<'a> {
+    cluster: &'a Cluster,
+}
+
+impl Story<'_> {
+    /// Waits for the end of a stage.
+    async fn until(&self, what: &str, done: impl Fn(&Cluster) -> bool) {
+        let ended = lab::until(LIMIT, || done(self.cluster)).await;
+        assert!(ended, "{what}: {:?} {:#?}", lab::denied(self.cluster), self.found());
+    }
+
+    /// What an unhappy developer wants to see.
+    fn found(&self) -> (Vec<Value>, BTreeMap<String, Value>) {
+        let pods = self.cluster.with(|sim, _| sim.api.list(&PODS));
+        let pods = pods.iter().map(|pod| json!([pod["metadata"]["name"], pod["status"]]));
+        (pods.collect(), lab::end_state(self.cluster))
+    }
+
+    fn spec(&self, patch: &Value) {
+        lab::merge(self.cluster, &lab::kata_configs(), "example", &json!({"spec": patch}));
+    }
+
+    fn remove(&self, resource: &simcluster::Resource, name: &str) {
+        self.cluster.with(|sim, now| {
+            let writer = Writer { manager: "kubectl", now };
+            sim.api.delete(writer, resource, "default", name, &DeleteOptions::default()).unwrap();
+        });
+    }
+
+    /// From the extension to an image of the operating system that brings Kata.
+    async fn switch_to_image_mode(&self) {
+        let home = &ManifestsArguments::default().namespace;
+        let url = "registry.example/rhcos-kata@sha256:1";
+        let data = [
+            ("osc-feature-gates", json!({"layeredImageDeployment": "true"})),
+            ("layered-image-deploy-cm", json!({"osImageURL": url})),
+        ];
+        for (name, data) in data {
+            let metadata = json!({"name": name});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+            lab::create(self.cluster, &CONFIGMAPS, home, object);
+        }
+        let there = |cluster: &Cluster, name| lab::get(cluster, &MACHINECONFIGS, name).is_some();
+        let switched = |cluster: &Cluster| {
+            lab::is_ready(cluster, "example")
+                && there(cluster, "50-enable-sandboxed-containers-image")
+                && !there(cluster, "50-enable-sandboxed-containers-extension")
+        };
+        self.until("installed by an image", switched).await;
+    }
+
+    async fn tell(&self) {
+        let cluster = self.cluster;
+        let ready = |cluster: &Cluster| lab::is_ready(cluster, "example");
+        // A pod that cannot be evicted holds up the first drain.
+        let labels = json!({"app": "web"});
+        let budget = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+        });
+        lab::create(cluster, &PODDISRUPTIONBUDGETS, "default", budget);
+        let container = json!({"name": "main", "image": "registry.example/web:1"});
+        let web = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": labels},
+            "spec": {"nodeSelector": {"kata": "true"}, "containers": [container]},
+        });
+        lab::create(cluster, &PODS, "default", web);
+        lab::pass(Duration::from_secs(30)).await;
+
+        let mut config = lab::kata_config("example");
+        config["spec"]["logLevel"] = json!("debug");
+        lab::create(cluster, &lab::kata_configs(), "", config);
+        let held_up = |cluster: &Cluster| {
+            let node = lab::get(cluster, &NODES, &lab::worker(0)).unwrap_or_default();
+            node["spec"]["unschedulable"] == true
+        };
+        self.until("the node is drained", held_up).await;
+        // Long enough for a drain to count as blocked.
+        lab::pass(PATIENCE).await;
+        self.remove(&PODDISRUPTIONBUDGETS, "web");
+        self.until("installed with a log level", ready).await;
+        self.spec(&json!({"logLevel": "info"}));
+        let plain = |cluster: &Cluster| {
+            let configs = simcluster::resource::CONTAINERRUNTIMECONFIGS;
+            lab::is_ready(cluster, "example")
+                && lab::get(cluster, &configs, "kata-crio-config").is_none()
+        };
+        self.until("the log level is back", plain).await;
+        self.switch_to_image_mode().await;
+
+        let guest = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"},
+            "spec": {
+                "runtimeClassName": "kata", "containers": [{"name": "main", "image": "x.example/x:1"}],
+            },
+        });
+        lab::create(cluster, &PODS, "default", guest);
+        let runs = |cluster: &Cluster| {
+            let pod = cluster.with(|sim, _| sim.api.get(&PODS, "default", "guest")).unwrap();
+            pod["status"]["phase"] == "Running"
+        };
+        self.until("a pod runs", runs).await;
+        lab::delete(cluster, &lab::kata_configs(), "", "example");
+        let blocked =
+            |cluster: &Cluster| lab::condition(cluster, "example", "DeletionBlocked").0 == "True";
+        self.until("a pod is in the way", blocked).await;
+        self.remove(&PODS, "guest");
+        let gone = |cluster: &Cluster| lab::get(cluster, &lab::kata_configs(), "example").is_none();
+        self.until("removed", gone).await;
+        lab::pass(SETTLE).await;
+    }
+}
+
+/// A request as RBAC sees it: API group, resource, verb, and the name where there is one.
+fn permission(line: &str) -> Permission {
+    let (method, url) = line.split_once(' ').unwrap();
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut parts = path.trim_start_matches('/').split('/').peekable();
+    let group = match parts.next() {
+        Some("api") => String::new(),
+        _ => parts.next().unwrap_or_default().to_owned(),
+    };
+    parts.next();
+    if parts.peek() == Some(&"namespaces") {
+        parts.next();
+        parts.next();
+    }
+    let resource = parts.next().unwrap_or_default().to_owned();
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    let verb = match method {
+        "GET" if query.contains("watch=") => "watch",
+        "GET" if name.is_empty() => "list",
+        "GET" => "get",
+        "POST" => "create",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        other => other,
+    };
+    let selected =
+        query.split('&').find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
+    if let Some(selected) = selected {
+        selected.clone_into(&mut name);
+    }
+    let resource = match parts.next() {
+        Some(part) => format!("{resource}/{part}"),
+        None => resource,
+    };
+    (group, resource, verb.to_owned(), name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted_is_what_is_used() {
+    let cluster = lab::openshift(1, 1);
+    let arguments = ManifestsArguments {
+        monitor_image: Some(MONITOR_IMAGE.to_owned()),
+        ..ManifestsArguments::default()
+    };
+    let token = lab::guard(&cluster, &arguments);
+    let before = lab::end_state(&cluster);
+    let operator = Operator::with_token(&cluster, settings(), Some(&token));
+    Story { cluster: &cluster }.tell().await;
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+    lab::assert_same(&lab::end_state(&cluster), &before, "");
+
+    let granted = manifests::granted(Platform::Openshift, true);
+    let mut unused = granted.clone();
+    for line in operator.requests().iter().filter(|line| !line.ends_with(" /apis")) {
+        let (group, resource, verb, name) = permission(line);
+        let covers = |rule: &Permission| {
+            rule.0 == group
+                && rule.1 == resource
+                && rule.2 == verb
+                && (rule.3.is_empty() || rule.3 == name)
+        };
+        assert!(granted.iter().any(covers), "not granted: {line}");
+        // An apply creates what does not exist, for which RBAC wants both verbs.
+        unused.retain(|rule| {
+            let also_creates = verb == "patch" && rule.2 == "create";
+            let same =
+                rule.0 == group && rule.1 == resource && (rule.3.is_empty() || rule.3 == name);
+            !(covers(rule) || (also_creates && same))
+        });
+    }
+    assert!(unused.is_empty(), "granted in vain: {unused:#?}");
+}
