@@ -242,3 +242,19 @@ proptest! {
         run(&acts, selective);
     }
 }
+
+/// The pool is deleted under a node that is on its way, and comes back with another configuration.
+#[test]
+fn a_pool_that_comes_back_changed_takes_its_nodes_along() {
+    run(
+        &[
+            Act::Config,
+            Act::Select(0, true),
+            Act::Pass,
+            Act::Tick,
+            Act::DropPool,
+            Act::LogLevel(true),
+        ],
+        false,
+    );
+}

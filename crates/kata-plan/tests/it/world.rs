@@ -572,15 +572,21 @@ impl World {
                     .cloned()
                     .unwrap_or_default()
             };
-            let available = |world: &Self, node: &str| {
+            // A Ready node whose daemon gave up is not unavailable: it can be sent elsewhere. Only one
+            // that fails on the target itself counts against the others.
+            let holds_up = |world: &Self, node: &str| {
                 let facts = world.node(node);
-                facts.ready.status == Some(true)
-                    && !facts.unschedulable
-                    && annotation(world, node, "currentConfig")
-                        == annotation(world, node, "desiredConfig")
-                    && annotation(world, node, "state") == "Done"
+                let desired = annotation(world, node, "desiredConfig");
+                facts.ready.status != Some(true)
+                    || facts.unschedulable
+                    || match annotation(world, node, "state").as_str() {
+                        "Degraded" => desired == target,
+                        state => {
+                            state != "Done" || annotation(world, node, "currentConfig") != desired
+                        }
+                    }
             };
-            if !members.iter().all(|node| available(self, node)) {
+            if members.iter().any(|node| holds_up(self, node)) {
                 continue;
             }
             let next =
