@@ -16,10 +16,25 @@ pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
 pub use kata_node::{KataNode, KataNodeSpec, KataNodeStatus};
 pub use machine_config::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON,
+};
 use kube::CustomResourceExt;
 
 /// The CustomResourceDefinitions that the operator owns, in the order in which to apply them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![KataConfig::crd(), KataNode::crd()]
+    let mut configs = KataConfig::crd();
+    for version in &mut configs.spec.versions {
+        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+        let Some(schema) = schema else { continue };
+        // One without a spec, as in the OpenShift operator's sample, means the defaults.
+        if let Some(required) = &mut schema.required {
+            required.retain(|field| field != "spec");
+        }
+        schema.required = schema.required.take().filter(|required| !required.is_empty());
+        if let Some(spec) = schema.properties.as_mut().and_then(|all| all.get_mut("spec")) {
+            spec.default = Some(JSON(serde_json::json!({})));
+        }
+    }
+    vec![configs, KataNode::crd()]
 }
