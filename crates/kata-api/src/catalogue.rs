@@ -113,7 +113,7 @@ catalogue! {
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
-        fix: "See the message; often a permission is missing, or another field manager owns the field."
+        fix: "Grant the permission that the message names (`kata-operator manifests` prints all that are needed), or remove what refuses the object; the operator tries again by itself."
     }
     KATA1018 PlatformUnsupported Error {
         cause: "The API server does not serve machineconfiguration.openshift.io, and this version installs Kata only where the Machine Config Operator changes the nodes.",
@@ -138,6 +138,14 @@ catalogue! {
     KATA1031 LogLevelOverridden Warning {
         cause: "Another ContainerRuntimeConfig sets another log level for the same pool.",
         fix: "Remove logLevel from that ContainerRuntimeConfig, or set spec.logLevel of the KataConfig to its value."
+    }
+    KATA1032 RolloutNotHonoured Warning {
+        cause: "spec.rollout cannot be carried to the pool master, which is the control plane's own.",
+        fix: "Set maxUnavailable or paused of the MachineConfigPool master, and remove spec.rollout."
+    }
+    KATA1033 AdoptedOverhead Info {
+        cause: "The RuntimeClass had another overhead when it was adopted, and keeps it.",
+        fix: "Nothing; set spec.runtimes[].overhead of the KataConfig to say which overhead it shall have."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so kata-monitor has none of its own.",
@@ -190,6 +198,10 @@ catalogue! {
     KATA2112 PodsOnLeavingNode Warning {
         cause: "Sandboxed pods still run on a node that is to lose Kata.",
         fix: "Delete or move these pods."
+    }
+    KATA2113 ForeignRuntimeLabel Info {
+        cause: "Nodes on which this operator did not install Kata carry katacontainers.io/kata-runtime=true.",
+        fix: "Nothing, if something else installs Kata there; else remove the label from these nodes."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step};
+use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFailure};
 use kube::api::Preconditions;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
@@ -14,7 +15,7 @@ use crate::observe::Caches;
 #[derive(Debug)]
 pub struct Failure {
     /// What was to be done.
-    pub action: String,
+    pub action: Action,
     /// The object that was to be written.
     pub object: ObjectRef,
     /// Why it failed.
@@ -30,12 +31,58 @@ pub struct Applied {
     pub skipped: usize,
     /// What failed.
     pub failures: Vec<Failure>,
+    /// What was not sent again, since it was refused for good a short time ago.
+    pub held: Vec<StepFailure>,
+}
+
+/// Writes that were refused for good: the same write is not sent again for a while, and holds up nothing
+/// that does not depend on it.
+#[derive(Debug, Default)]
+pub struct Refused {
+    writes: Vec<RefusedWrite>,
+}
+
+#[derive(Debug)]
+struct RefusedWrite {
+    action: Action,
+    cause: String,
+    until: Instant,
+}
+
+impl Refused {
+    /// Forgets what may be sent again.
+    pub fn expire(&mut self, now: Instant) {
+        self.writes.retain(|write| now < write.until);
+    }
+
+    /// When the first of them may be sent again.
+    pub fn next(&self) -> Option<Instant> {
+        self.writes.iter().map(|write| write.until).min()
+    }
+
+    /// Remembers a write until it may be sent again.
+    pub fn remember(&mut self, action: &Action, cause: String, until: Instant) {
+        self.writes.push(RefusedWrite { action: action.clone(), cause, until });
+    }
+
+    /// Whether a write is not sent again yet.
+    pub fn holds(&self, action: &Action) -> bool {
+        self.cause(action).is_some()
+    }
+
+    fn cause(&self, action: &Action) -> Option<&str> {
+        let write = self.writes.iter().find(|write| write.action == *action)?;
+        Some(&write.cause)
+    }
 }
 
 impl Applied {
-    /// When to try again: the most patient of the failures' wishes; `None` if nothing failed.
+    /// When to try again: the most patient of the failures' wishes; `None` if nothing failed besides what is
+    /// refused for good, which [`Refused`] paces.
     pub fn retry(&self) -> Option<Retry> {
-        self.failures.iter().map(|failure| failure.error.retry()).max_by_key(|retry| match retry {
+        let retries = self.failures.iter().map(|failure| failure.error.retry());
+        let soon = retries.filter(|retry| *retry != Retry::AfterChange);
+        soon.max_by_key(|retry| match retry {
             Retry::Reread => (0, Duration::ZERO),
             Retry::Backoff => (1, Duration::ZERO),
             Retry::After(wait) => (2, *wait),
@@ -51,6 +98,7 @@ pub async fn apply(
     client: &Client,
     caches: &Caches,
     plan: &Plan,
+    refused: &Refused,
     stop: &watch::Receiver<bool>,
 ) -> Applied {
     let mut applied = Applied::default();
@@ -59,6 +107,15 @@ pub async fn apply(
         if *stop.borrow() {
             applied.skipped = plan.steps.len() - index;
             break;
+        }
+        if let Some(cause) = refused.cause(action) {
+            let object = action.object().clone();
+            applied.held.push(StepFailure { object, error: cause.to_owned() });
+            if *on_failure == OnFailure::Stop {
+                applied.skipped = plan.steps.len() - index - 1;
+                break;
+            }
+            continue;
         }
         match send(client, caches, &action.request()).await {
             Ok(()) => {
@@ -91,7 +148,7 @@ pub async fn apply(
                         | CallError::NotLeader { .. }
                 );
                 applied.failures.push(Failure {
-                    action: action.to_string(),
+                    action: action.clone(),
                     object: action.object().clone(),
                     error,
                 });

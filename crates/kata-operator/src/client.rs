@@ -347,6 +347,34 @@ impl Client {
         self.patch("patch", endpoint, name, subresource, &params, &Patch::Merge(object)).await
     }
 
+    /// Replaces an object's status, if the object still has this uid; returns the object as it is then.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses (422 if it is another object), or the lease is lost.
+    pub async fn replace_status(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        uid: &str,
+        status: &impl Serialize,
+    ) -> Result<Bytes, CallError> {
+        // A merge patch of the uid would be ignored: the API server takes no metadata with a status.
+        let operations = serde_json::json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        let call = format!("patch {}/status {name}", endpoint.kind);
+        let body = serde_json::to_vec(&operations).map_err(|source| unbuildable(&call, source))?;
+        let manager = kata_api::names::FIELD_MANAGER;
+        let request =
+            http::Request::patch(format!("{}/{name}/status?fieldManager={manager}", endpoint.path))
+                .header(http::header::ACCEPT, "application/json")
+                .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+                .body(body)
+                .map_err(|source| unbuildable(&call, source))?;
+        self.write(&call, "patch", &endpoint.kind, request).await
+    }
+
     /// Deletes the object with this uid and resourceVersion, if given; one that is gone already is a
     /// success. Its dependents follow in the background.
     ///

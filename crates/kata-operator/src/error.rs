@@ -106,7 +106,11 @@ impl CallError {
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
             Self::Refused { code: 404 | 409 | 410, .. } => Retry::Reread,
             // How a patch with the uid of an object's predecessor is refused.
-            Self::Refused { code: 422, message, .. } if message.contains("metadata.uid") => {
+            Self::Refused { code: 422, message, .. }
+                if message.contains("metadata.uid")
+                    || message.contains("/metadata/uid")
+                    || message.contains("due to an error in our request") =>
+            {
                 Retry::Reread
             }
             Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
@@ -114,6 +118,29 @@ impl CallError {
                 Retry::AfterChange
             }
             Self::NotLeader { .. } => Retry::Never,
+        }
+    }
+
+    /// Why a write of an object failed, for a sentence that names the object already: without the call, and
+    /// without the API server's own naming of the object.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Refused { code, reason, message, .. } => {
+                let bare = ["is forbidden: ", "is invalid: ", "could not be patched: "]
+                    .iter()
+                    .find_map(|part| message.split_once(part))
+                    .map_or(message.as_str(), |(_, rest)| rest);
+                format!("{code} {reason}: {bare}")
+            }
+            Self::Timeout { after, .. } => format!("no answer within {} s", after.as_secs()),
+            Self::Unreachable { source, .. } => {
+                format!("cannot reach the API server: {}", chain(source.as_ref()))
+            }
+            Self::Unreadable { source, .. } => format!("cannot read the answer: {source}"),
+            Self::Unbuildable { source, .. } => {
+                format!("cannot build the request: {}", chain(source.as_ref()))
+            }
+            Self::NotLeader { .. } => "this process does not hold the lease".to_owned(),
         }
     }
 
@@ -205,6 +232,24 @@ mod tests {
             retry_after: None,
         };
         assert_eq!(error.retry(), Retry::Reread);
+    }
+
+    #[test]
+    fn the_cause_names_neither_the_object_nor_the_call() {
+        let error = CallError::Refused {
+            call: "apply RuntimeClass kata".to_owned(),
+            code: 403,
+            reason: "Forbidden".to_owned(),
+            message: "runtimeclasses.node.k8s.io \"kata\" is forbidden: User \"a\" cannot patch \
+                      resource \"runtimeclasses\" in API group \"node.k8s.io\" at the cluster scope"
+                .to_owned(),
+            retry_after: None,
+        };
+        assert_eq!(
+            error.cause(),
+            "403 Forbidden: User \"a\" cannot patch resource \"runtimeclasses\" in API group \
+             \"node.k8s.io\" at the cluster scope"
+        );
     }
 
     #[test]

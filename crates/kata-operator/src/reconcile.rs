@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apply::{Applied, apply};
+use crate::apply::{Applied, Refused, apply};
 use crate::client::Client;
 use crate::error::{CallError, Retry, chain};
 use crate::jitter::Jitter;
@@ -54,6 +54,8 @@ pub struct Controller {
     /// What was written lately, without statuses. Where the same comes again and again, somebody
     /// undoes it, or the API server does not do as it says. Only the pace depends on it.
     written: VecDeque<(Instant, Vec<Step>)>,
+    /// What was refused for good, and is sent again after a while.
+    refused: Refused,
     /// What a dry run said last.
     planned: String,
 }
@@ -104,6 +106,7 @@ impl Controller {
             stop,
             attempt: 0,
             written: VecDeque::new(),
+            refused: Refused::default(),
             planned: String::new(),
         }
     }
@@ -253,7 +256,9 @@ impl Controller {
             return self.refuse(&snapshot, &decision, &broken).await;
         }
         self.reporter.events(&report.events).await;
-        let applied = apply(&self.client, &self.caches, plan, &self.stop).await;
+        self.refused.expire(Instant::now());
+        let applied = apply(&self.client, &self.caches, plan, &self.refused, &self.stop).await;
+        self.remember_refusals(&applied);
         if applied.done > 0 {
             // What was written is in the caches already, so that no watch event will tell of it; what
             // follows from it is for the next pass.
@@ -273,6 +278,7 @@ impl Controller {
         let steps = plan.steps.iter();
         let steps: Vec<Step> = steps
             .filter(|step| !matches!(step.action, Action::ApplyStatus { .. }))
+            .filter(|step| !self.refused.holds(&step.action))
             .cloned()
             .collect();
         self.written.retain(|(at, _)| now - *at < LATELY);
@@ -321,6 +327,16 @@ impl Controller {
         Outcome { look_again, pace: Duration::ZERO, failed: Some(("refused", Retry::AfterChange)) }
     }
 
+    /// Remembers what was refused for good.
+    fn remember_refusals(&mut self, applied: &Applied) {
+        for failure in &applied.failures {
+            if failure.error.retry() == Retry::AfterChange {
+                let until = Instant::now() + self.jitter.spread(BACKOFF_CAP);
+                self.refused.remember(&failure.action, failure.error.cause(), until);
+            }
+        }
+    }
+
     /// The failures that do not pass by themselves in a moment, which the status shall tell.
     fn worth_telling(&self, applied: &Applied) -> Vec<StepFailure> {
         applied
@@ -331,8 +347,9 @@ impl Controller {
             })
             .map(|failure| StepFailure {
                 object: failure.object.clone(),
-                error: chain(&failure.error),
+                error: failure.error.cause(),
             })
+            .chain(applied.held.iter().cloned())
             .collect()
     }
 
@@ -358,7 +375,13 @@ impl Controller {
     ) -> Outcome {
         let written = self.reporter.statuses(&self.caches, report).await;
         self.reporter.tell(report);
-        let failed = match (applied.failures.first(), written) {
+        // What was refused for good has a pace of its own, and slows down nothing else.
+        let now = Instant::now();
+        let again = self.refused.next().map(|next| next.saturating_duration_since(now));
+        let look_again = look_again.into_iter().chain(again).min();
+        let failure =
+            applied.failures.iter().find(|failure| failure.error.retry() != Retry::AfterChange);
+        let failed = match (failure, written) {
             (Some(failure), _) => {
                 let retry = applied.retry().unwrap_or(Retry::Backoff);
                 Some((failure.error.category(), retry))

@@ -90,9 +90,12 @@ impl Reporter {
     pub async fn statuses(&self, caches: &Caches, report: &Report) -> Result<usize, CallError> {
         let (mut written, mut failed) = (0, None);
         for status in report.status.iter().chain(&report.other_configs) {
-            let Some(patch) = &status.patch else { continue };
+            if status.patch.is_none() {
+                continue;
+            }
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
-            match self.client.merge(&endpoint, name, Some("status"), patch).await {
+            let uid = status.config.uid.as_deref().unwrap_or_default();
+            match self.client.replace_status(&endpoint, name, uid, &status.status).await {
                 Ok(answer) => {
                     written += 1;
                     if let Ok(text) = std::str::from_utf8(&answer) {

@@ -47,6 +47,25 @@ async fn a_read_is_repeated_twice_within_two_seconds() {
     assert!(lab::requests(&cluster, &["get"]) >= before);
 }
 
+/// A KataConfig that was deleted and made anew between read and write is another one.
+#[tokio::test(start_paused = true)]
+async fn a_status_is_not_written_to_an_object_of_the_same_name() {
+    let cluster = lab::openshift(1, 1);
+    let client = lab::calls(&cluster, WritePermit::Always);
+    let endpoint = Endpoint::of(Kind::KataConfig);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let status = |generation: i64| json!({"observedGeneration": generation, "kataNodes": {}});
+    let error =
+        client.replace_status(&endpoint, "example", "another", &status(1)).await.unwrap_err();
+    assert_eq!((error.category(), error.retry()), ("invalid", Retry::Reread), "{error}");
+    let object = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+    assert!(object["status"].is_null());
+    let uid = object["metadata"]["uid"].as_str().unwrap();
+    client.replace_status(&endpoint, "example", uid, &status(2)).await.unwrap();
+    let object = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+    assert_eq!(object["status"]["observedGeneration"], 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_ends_after_ten_seconds() {
     let cluster = lab::bare();

@@ -133,6 +133,33 @@ async fn a_refused_write_shows_in_the_status_and_is_forgotten_when_it_succeeds()
     assert_ne!(degraded().0, "True");
 }
 
+/// What is refused for good is tried again at its own pace, and nothing else waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_slows_down_nothing_else() {
+    let cluster = lab::openshift(3, 1);
+    let forbidden =
+        Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+    let matches = Match {
+        verb: "patch".to_owned(),
+        resource: "runtimeclasses".to_owned(),
+        ..Match::default()
+    };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, forbidden).times(0)));
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let refused = || {
+        let (status, reason) = lab::condition(&cluster, "example", "Degraded");
+        status == "True" && reason == "WriteFailed"
+    };
+    assert!(lab::until(LIMIT, refused).await);
+    lab::pass(SETTLE).await;
+    let label = json!({"metadata": {"labels": {"kata": "true"}}});
+    lab::merge(&cluster, &NODES, &lab::worker(1), &label);
+    lab::pass(Duration::from_secs(2)).await;
+    let node = lab::get(&cluster, &NODES, &lab::worker(1)).unwrap();
+    assert!(node["metadata"]["labels"].get("node-role.kubernetes.io/kata-oc").is_some());
+}
+
 /// Without the Machine Config Operator this version says what it cannot do, once, and does nothing.
 #[tokio::test(start_paused = true)]
 async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
