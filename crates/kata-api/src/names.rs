@@ -58,6 +58,9 @@ pub const MACHINE_CONFIGS: [&str; 2] = [MACHINE_CONFIG, IMAGE_MACHINE_CONFIG];
 /// Annotation of our MachineConfig: the operating-system images besides its own that bring Kata and that
 /// nodes may still run, separated by spaces.
 pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";
+/// Annotation of a RuntimeClass that was adopted with another overhead than ours: `CPU/MEMORY`, which hold
+/// until spec.runtimes says something else.
+pub const OVERHEAD_ANNOTATION: &str = "kata-operator.dev/adopted-overhead";
 /// The ConfigMap with feature gates, in the operator's namespace (compatible).
 pub const FEATURE_GATES: &str = "osc-feature-gates";
 /// The feature gate of image mode (compatible).

@@ -123,13 +123,13 @@ impl Caches {
         let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
         let poke = || Arc::clone(poke);
         Self {
-            configs: Arc::new(Cache::new(
-                Endpoint::of(Kind::KataConfig),
-                None,
-                without_managed_fields,
-                poke(),
-            )),
-            nodes: Arc::new(Cache::new(Endpoint::of(Kind::Node), None, node_facts, poke())),
+            configs: Arc::new(
+                Cache::new(Endpoint::of(Kind::KataConfig), None, without_managed_fields, poke())
+                    .each_by_itself(),
+            ),
+            nodes: Arc::new(
+                Cache::new(Endpoint::of(Kind::Node), None, node_facts, poke()).each_by_itself(),
+            ),
             pools: Arc::new(Cache::new(
                 Endpoint::of(Kind::MachineConfigPool),
                 None,
@@ -386,6 +386,11 @@ impl Observer {
             freshness: Freshness::Cached,
             options: self.options.clone(),
             configs: self.configs()?,
+            unreadable: [
+                caches.configs.unreadable(Kind::KataConfig),
+                caches.nodes.unreadable(Kind::Node),
+            ]
+            .concat(),
             nodes: caches.nodes.observed(),
             pools: caches.pools.observed(),
             machine_configs: BTreeMap::from([

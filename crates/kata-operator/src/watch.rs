@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kata_plan::Observed;
+use jiff::Timestamp;
+use kata_plan::{Kind, ObjectRef, Observed, UnreadableObject};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
@@ -41,6 +42,8 @@ pub struct Cache<T> {
     endpoint: Endpoint,
     field_selector: Option<String>,
     ingest: Ingest<T>,
+    /// Whether the rest is of use while one object cannot be understood.
+    each_by_itself: bool,
     state: Mutex<State<T>>,
     poke: Arc<Notify>,
 }
@@ -49,8 +52,8 @@ pub struct Cache<T> {
 struct State<T> {
     synced: bool,
     objects: BTreeMap<String, Entry<T>>,
-    /// Objects that cannot be read, with the reason.
-    invalid: BTreeMap<String, String>,
+    /// Objects that cannot be understood, with the reason.
+    invalid: BTreeMap<String, Invalid>,
     /// Since when the API server does not answer us, and what it says instead.
     trouble: Option<Trouble>,
 }
@@ -59,6 +62,14 @@ struct State<T> {
 struct Entry<T> {
     version: u128,
     value: T,
+}
+
+/// An object that cannot be understood.
+#[derive(Debug, PartialEq)]
+struct Invalid {
+    uid: Option<String>,
+    created: Option<Timestamp>,
+    error: String,
 }
 
 #[derive(Debug)]
@@ -81,6 +92,10 @@ struct NamedMetadata {
     name: String,
     #[serde(default)]
     resource_version: String,
+    #[serde(default)]
+    uid: Option<String>,
+    #[serde(default)]
+    creation_timestamp: Option<String>,
 }
 
 /// One line of a watch.
@@ -116,7 +131,35 @@ impl<T: Clone + PartialEq> Cache<T> {
             invalid: BTreeMap::new(),
             trouble: None,
         };
-        Self { endpoint, field_selector, ingest, state: Mutex::new(state), poke }
+        Self {
+            endpoint,
+            field_selector,
+            ingest,
+            each_by_itself: false,
+            state: Mutex::new(state),
+            poke,
+        }
+    }
+
+    /// The same, and one object that cannot be understood spoils no other: see [`Cache::unreadable`].
+    pub fn each_by_itself(self) -> Self {
+        Self { each_by_itself: true, ..self }
+    }
+
+    /// The objects that cannot be understood, if the others are of use all the same.
+    pub fn unreadable(&self, kind: Kind) -> Vec<UnreadableObject> {
+        if !self.each_by_itself {
+            return Vec::new();
+        }
+        let state = self.lock();
+        let invalid = state.invalid.iter();
+        invalid
+            .map(|(name, invalid)| UnreadableObject {
+                object: ObjectRef::new(kind, name, invalid.uid.as_deref()),
+                created: invalid.created,
+                error: invalid.error.clone(),
+            })
+            .collect()
     }
 
     /// The kind.
@@ -151,8 +194,11 @@ impl<T: Clone + PartialEq> Cache<T> {
         if !state.synced {
             return Some((kind.to_owned(), "not read yet"));
         }
-        let (name, error) = state.invalid.first_key_value()?;
-        Some((format!("{kind} {name}"), error))
+        if self.each_by_itself {
+            return None;
+        }
+        let (name, invalid) = state.invalid.first_key_value()?;
+        Some((format!("{kind} {name}"), &invalid.error))
     }
 
     /// Whether a first answer is there, be it an error.
@@ -195,6 +241,16 @@ impl<T: Clone + PartialEq> Cache<T> {
         let listed_at = number(&version);
         let mut state = self.lock();
         let mut changed = !state.synced || state.invalid != invalid;
+        for (name, found) in &invalid {
+            if state.invalid.get(name) != Some(found) {
+                tracing::warn!(
+                    object.kind = self.kind(),
+                    object.name = name,
+                    error = found.error,
+                    "cannot read an object"
+                );
+            }
+        }
         let known = std::mem::take(&mut state.objects);
         let mut objects: BTreeMap<String, Entry<T>> = items.into_iter().collect();
         changed |= objects.keys().any(|name| !known.contains_key(name));
@@ -234,16 +290,21 @@ impl<T: Clone + PartialEq> Cache<T> {
         self.lock().objects.remove(name);
     }
 
-    fn read(&self, text: &str) -> Result<(String, u128, T), (String, String)> {
-        let named: Named = serde_json::from_str(text)
-            .map_err(|error| ("without a name".to_owned(), error.to_string()))?;
-        let NamedMetadata { name, resource_version } = named.metadata;
+    fn read(&self, text: &str) -> Result<(String, u128, T), (String, Invalid)> {
+        let named: Named = serde_json::from_str(text).map_err(|error| {
+            let invalid = Invalid { uid: None, created: None, error: error.to_string() };
+            ("without a name".to_owned(), invalid)
+        })?;
+        let NamedMetadata { name, resource_version, uid, creation_timestamp } = named.metadata;
         if name.is_empty() {
-            return Err((name, "it has no name".to_owned()));
+            return Err((name, Invalid { uid, created: None, error: "it has no name".to_owned() }));
         }
         match (self.ingest)(text) {
             Ok(value) => Ok((name, number(&resource_version), value)),
-            Err(error) => Err((name, error.to_string())),
+            Err(error) => {
+                let created = creation_timestamp.and_then(|time| time.parse().ok());
+                Err((name, Invalid { uid, created, error: error.to_string() }))
+            }
         }
     }
 
@@ -415,16 +476,16 @@ impl<T: Clone + PartialEq> Cache<T> {
             },
             _ => match self.read(text) {
                 Ok((name, version, value)) => self.put(name, version, value),
-                Err((name, error)) => {
+                Err((name, invalid)) => {
                     tracing::warn!(
                         object.kind = self.kind(),
                         object.name = name,
-                        error,
+                        error = invalid.error,
                         "cannot read an object"
                     );
                     let mut state = self.lock();
                     state.objects.remove(&name);
-                    state.invalid.insert(name, error);
+                    state.invalid.insert(name, invalid);
                     true
                 }
             },

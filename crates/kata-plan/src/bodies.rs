@@ -74,7 +74,12 @@ pub(crate) fn machine_config(
     existing: Option<&MachineConfig>,
 ) -> Option<Value> {
     let mut labels = own_labels(config);
-    labels.insert(names::MACHINE_CONFIG_ROLE_LABEL.to_owned(), mode.pool().to_owned());
+    // Early versions gave it the role worker, which the pool inherits; to change that would reboot workers.
+    let role = existing
+        .and_then(|existing| label(&existing.metadata, names::MACHINE_CONFIG_ROLE_LABEL))
+        .filter(|role| mode == Mode::Pool && *role == names::WORKER_POOL)
+        .map_or_else(|| mode.pool().to_owned(), Clone::clone);
+    labels.insert(names::MACHINE_CONFIG_ROLE_LABEL.to_owned(), role);
     let version = existing
         .and_then(|existing| existing.spec.config.as_ref())
         .and_then(|config| config.pointer("/ignition/version"))
@@ -257,7 +262,9 @@ pub(crate) fn runtime_class(
     existing: Option<&RuntimeClass>,
 ) -> Option<Value> {
     let labels = own_labels(config);
-    let (cpu, memory) = runtime.effective_overhead();
+    let adopted = existing.and_then(|existing| adopted_overhead(existing, runtime));
+    let (cpu, memory) = adopted.clone().unwrap_or_else(|| runtime.effective_overhead());
+    let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
     let mut node_selector = runtime.node_selector.clone();
     // Ours win: a class that matched nodes without the runtime would strand its pods.
     node_selector.insert(mode.node_label().to_owned(), String::new());
@@ -271,6 +278,7 @@ pub(crate) fn runtime_class(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let same = existing.is_some_and(|existing| {
         has_labels(&existing.metadata, &labels)
+            && annotation(&existing.metadata, names::OVERHEAD_ANNOTATION) == recorded.as_ref()
             && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
             && existing.scheduling.as_ref().is_some_and(|existing| {
                 existing.node_selector == scheduling.node_selector
@@ -289,10 +297,43 @@ pub(crate) fn runtime_class(
         "name": config.metadata.name,
         "uid": uid,
     }]);
+    if let Some(recorded) = recorded {
+        body["metadata"]["annotations"] = json!({names::OVERHEAD_ANNOTATION: recorded});
+    }
     body["handler"] = json!(runtime.effective_handler());
     body["overhead"] = json!({"podFixed": {"cpu": cpu, "memory": memory}});
     body["scheduling"] = json!(scheduling);
     Some(body)
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
+    metadata.annotations.as_ref().and_then(|annotations| annotations.get(key))
+}
+
+/// The overhead that a class had when it was adopted from the OpenShift operator, which never wrote it
+/// again, so that an admin could change it by hand. It holds as long as the KataConfig names none.
+pub(crate) fn adopted_overhead(
+    existing: &RuntimeClass,
+    runtime: &RuntimeSpec,
+) -> Option<(Quantity, Quantity)> {
+    if runtime.overhead.is_some() {
+        return None;
+    }
+    if is_managed(&existing.metadata) {
+        let recorded = annotation(&existing.metadata, names::OVERHEAD_ANNOTATION)?;
+        let (cpu, memory) = recorded.split_once('/')?;
+        return (nano(cpu).is_some() && nano(memory).is_some())
+            .then(|| (Quantity(cpu.to_owned()), Quantity(memory.to_owned())));
+    }
+    let (cpu, memory) = runtime.effective_overhead();
+    if same_overhead(existing.overhead.as_ref(), &cpu, &memory) {
+        return None;
+    }
+    let fixed = existing.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref())?;
+    let get = |key: &str, default: Quantity| {
+        fixed.get(key).filter(|quantity| nano(&quantity.0).is_some()).cloned().unwrap_or(default)
+    };
+    Some((get("cpu", cpu), get("memory", memory)))
 }
 
 fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity) -> bool {

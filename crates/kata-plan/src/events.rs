@@ -220,14 +220,15 @@ fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend
 
 /// Nodes that have nothing to do with Kata any more, told once: while their KataNode is still there.
 fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
-    let mut gone: Vec<&KataNode> = view
-        .snapshot
+    let snapshot = view.snapshot;
+    let mut gone: Vec<&KataNode> = snapshot
         .kata_nodes
         .known()
         .into_iter()
         .flatten()
         .filter(|kata_node| {
             kata_node.metadata.deletion_timestamp.is_none()
+                && !snapshot.is_unreadable_node(&kata_node.spec.node_name)
                 && view.nodes.iter().all(|node| node.facts.name != kata_node.spec.node_name)
         })
         .collect();

@@ -336,7 +336,21 @@ impl<'a> Checker<'a> {
                 };
                 if object.kind == Kind::MachineConfig && for_masters {
                     let pods = self.pods(&PodScope::Cluster);
-                    let free = pods.as_ref().is_some_and(Vec::is_empty);
+                    // Pods of other people's classes elsewhere have nothing to do with us.
+                    let elsewhere = |pod: &&SandboxedPod| {
+                        let node = pod.node.as_deref().and_then(|node| self.node(node));
+                        let theirs = self.snapshot.runtime_classes.known().is_some_and(|classes| {
+                            classes.iter().any(|class| {
+                                class.metadata.name.as_deref() == Some(&pod.runtime_class)
+                                    && !managed(class)
+                            })
+                        });
+                        theirs
+                            && !node.is_some_and(|node| {
+                                node.labels.contains_key(names::MASTER_ROLE_LABEL)
+                            })
+                    };
+                    let free = pods.as_ref().is_some_and(|pods| pods.iter().all(elsewhere));
                     self.expect(Property::RunningPods, free, || {
                         format!("{object} is deleted with pods {pods:?}")
                     });
@@ -376,6 +390,7 @@ impl<'a> Checker<'a> {
         };
         let metadata: &[&str] = match object.kind {
             Kind::MachineConfig => &["annotations", "labels", "name"],
+            Kind::RuntimeClass => &["annotations", "labels", "name", "ownerReferences"],
             _ => &["labels", "name", "namespace", "ownerReferences"],
         };
         let strange: Vec<String> = keys(&body["spec"])

@@ -34,5 +34,5 @@ pub use report::{
 };
 pub use snapshot::{
     DrainBlocker, Freshness, MonitorObjects, Need, NodeFacts, Options, PodScope, SandboxedPod,
-    Snapshot,
+    Snapshot, UnreadableObject,
 };

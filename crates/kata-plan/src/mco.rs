@@ -215,7 +215,9 @@ pub(crate) fn targets(snapshot: &Snapshot, pool: &MachineConfigPool, role: &str)
     let configuration = &pool.spec.configuration;
     let merged = payload::machine_configs(snapshot).any(|(name, ours)| {
         let for_role = ours.metadata.labels.as_ref().is_some_and(|labels| {
-            labels.get(names::MACHINE_CONFIG_ROLE_LABEL).is_some_and(|value| value == role)
+            labels.get(names::MACHINE_CONFIG_ROLE_LABEL).is_some_and(|value| {
+                value == role || (role == names::POOL && value == names::WORKER_POOL)
+            })
         });
         for_role
             && ours.metadata.deletion_timestamp.is_none()
@@ -264,6 +266,13 @@ pub(crate) fn selects_pool(config: &ContainerRuntimeConfig, pool: &MachineConfig
         .as_ref()
         .filter(|selector| !is_empty(selector))
         .is_some_and(|selector| selector::matches(selector, &labels) == Ok(true))
+}
+
+/// Whether a ContainerRuntimeConfig that failed keeps a pool from being rendered. An empty selector selects no
+/// pool, and stands in the way of every one.
+pub(crate) fn freezes(config: &ContainerRuntimeConfig, pool: &MachineConfigPool) -> bool {
+    config.spec.machine_config_pool_selector.as_ref().is_some_and(is_empty)
+        || selects_pool(config, pool)
 }
 
 /// The failure of a ContainerRuntimeConfig, which freezes the rendering of the pools that it selects. What

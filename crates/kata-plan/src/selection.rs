@@ -130,12 +130,14 @@ pub(crate) fn mode(
         .get(names::WORKER_POOL)
         .and_then(|pool| pool.status.as_ref())
         .map_or(0, |status| status.machine_count);
+    // A node that cannot be understood may be a worker.
+    let unknown = !snapshot.unreadable(Kind::Node).is_empty();
     let has_workers = nodes.iter().any(|node| is_worker(node) && !is_control_plane(node));
     let schedulable_masters = nodes.iter().any(|node| is_worker(node) && is_control_plane(node));
     // A pool that another operator left behind says nothing about this cluster, and neither do others.
     let begun_on_workers =
         pools.get(names::POOL).is_some_and(|pool| bodies::is_managed(&pool.metadata));
-    if begun_on_workers || has_workers || counted > 0 || !schedulable_masters {
+    if begun_on_workers || unknown || has_workers || counted > 0 || !schedulable_masters {
         Mode::Pool
     } else {
         Mode::Compact

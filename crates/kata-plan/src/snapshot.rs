@@ -14,6 +14,7 @@ use kata_api::{
 };
 use serde_json::Value;
 
+use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 
 /// The cluster, as far as the decision needs it. The order of lists means nothing.
@@ -27,6 +28,8 @@ pub struct Snapshot {
     pub options: Options,
     /// All KataConfigs. If they cannot be read there is nothing to decide.
     pub configs: Vec<KataConfig>,
+    /// KataConfigs and nodes that exist and cannot be understood; they are in no other list.
+    pub unreadable: Vec<UnreadableObject>,
     /// All nodes.
     pub nodes: Observed<Vec<NodeFacts>>,
     /// All MachineConfigPools.
@@ -50,6 +53,17 @@ pub struct Snapshot {
     pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
     /// What holds up the drain of a node, by node, as [`Need::DrainBlockers`] asked.
     pub drain_blockers: BTreeMap<String, Observed<Vec<DrainBlocker>>>,
+}
+
+/// An object that exists and cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableObject {
+    /// The object.
+    pub object: ObjectRef,
+    /// When it was created, if at least that can be told.
+    pub created: Option<Timestamp>,
+    /// What is wrong with it.
+    pub error: String,
 }
 
 /// What kata-monitor has in the cluster: objects of ours by name, trimmed by
@@ -95,6 +109,23 @@ pub struct Options {
     pub namespace: String,
     /// The image of kata-monitor; `None` if it shall not run.
     pub monitor_image: Option<String>,
+}
+
+impl Snapshot {
+    /// The objects of a kind that cannot be understood, by name.
+    pub(crate) fn unreadable(&self, kind: Kind) -> Vec<&UnreadableObject> {
+        let mut found: Vec<&UnreadableObject> =
+            self.unreadable.iter().filter(|found| found.object.kind == kind).collect();
+        found.sort_by(|a, b| a.object.cmp(&b.object));
+        found
+    }
+
+    /// Whether there is such a node that cannot be understood.
+    pub(crate) fn is_unreadable_node(&self, name: &str) -> bool {
+        self.unreadable
+            .iter()
+            .any(|found| found.object.kind == Kind::Node && found.object.name == name)
+    }
 }
 
 impl Default for Options {

@@ -206,6 +206,9 @@ fn concerns_readiness(finding: &Finding) -> bool {
                 | Code::UnsupportedNode
                 | Code::InvalidLogLevel
                 | Code::RuntimeClassInUse
+                | Code::RolloutNotHonoured
+                | Code::ForeignRuntimeLabel
+                | Code::AdoptedOverhead
         )
 }
 
@@ -223,8 +226,18 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
             || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
             || (node.phase == Phase::Ready && !node.verified && node.joins())
     };
+    // What stands in the way of a class is not work that is going on.
+    let foreign = |name: &str| {
+        report.findings.iter().any(|finding| {
+            finding.code == Code::ForeignRuntimeClass && finding.subject.name == name
+        })
+    };
+    let classes_to_come = view
+        .runtimes
+        .iter()
+        .any(|runtime| !existing.contains(&runtime.name) && !foreign(&runtime.name));
     let pending =
-        view.deleting || behind || view.nodes.iter().any(ours) || (all_ready && !classes_exist);
+        view.deleting || behind || view.nodes.iter().any(ours) || (all_ready && classes_to_come);
     let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
         || planned.iter().any(|step| !step.action.object().kind.is_beside());
     let mut concerning = report.findings.iter().filter(|finding| {

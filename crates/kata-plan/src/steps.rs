@@ -196,7 +196,10 @@ fn kata_nodes(view: &View<'_>, out: &mut Steps) {
         .known()
         .into_iter()
         .flatten()
-        .filter(|kata_node| !known.contains(kata_node.spec.node_name.as_str()))
+        .filter(|kata_node| {
+            let name = kata_node.spec.node_name.as_str();
+            !known.contains(name) && !view.snapshot.is_unreadable_node(name)
+        })
         .collect();
     stale.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     for kata_node in stale {

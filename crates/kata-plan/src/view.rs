@@ -16,6 +16,7 @@ use crate::payload::{self, Wanted};
 use crate::report::Finding;
 use crate::selection::{self, Mode, Selected};
 use crate::snapshot::{NodeFacts, PodScope, SandboxedPod, Snapshot};
+use crate::text;
 
 mod classify;
 
@@ -39,6 +40,8 @@ pub(crate) struct View<'a> {
     pub(crate) runtimes: Vec<RuntimeSpec>,
     /// The RuntimeClasses whose pods our runtime runs, ours or not.
     pub(crate) classes: BTreeSet<String>,
+    /// Those of them that are ours. Pods of the others matter only on our nodes.
+    own_classes: BTreeSet<String>,
     /// What the nodes' configuration shall contain.
     pub(crate) wanted: Wanted,
     /// The rendered MachineConfigs that bring Kata and are not as they shall be.
@@ -172,6 +175,7 @@ pub(crate) fn view<'a>(
         nodes: Vec::new(),
         selected: 0,
         classes: classes(snapshot, config, &runtimes),
+        own_classes: own_classes(snapshot, config, &runtimes),
         runtimes,
         targeted: pools
             .get(mode.pool())
@@ -188,6 +192,16 @@ pub(crate) fn view<'a>(
         .flatten()
         .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
         .collect();
+    for found in
+        snapshot.unreadable(Kind::Node).into_iter().chain(snapshot.unreadable(Kind::KataConfig))
+    {
+        let message =
+            format!("cannot read {}: {}; it is left alone meanwhile", found.object, found.error);
+        let mut finding = Finding::new(Code::ReadFailed, found.object.clone(), message);
+        "Correct what the message says is wrong with the object.".clone_into(&mut finding.fix);
+        view.findings.push(finding);
+    }
+    let mut marked_by_others = Vec::new();
     for facts in facts {
         let selected = match selection::select(config, mode, facts, &view.pools) {
             Selected::Yes => true,
@@ -203,7 +217,25 @@ pub(crate) fn view<'a>(
         let previous = kata_nodes.get(facts.name.as_str()).copied();
         if let Some(node) = node_view(&view, facts, previous, selected) {
             view.nodes.push(node);
+        } else if facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED)
+        {
+            marked_by_others.push(facts.name.as_str());
         }
+    }
+    if !marked_by_others.is_empty() {
+        view.findings.push(Finding::new(
+            Code::ForeignRuntimeLabel,
+            selection::config_ref(config),
+            format!(
+                "{} {} {}=true without being ours, and {} left alone: {}",
+                text::count(marked_by_others.len(), "node"),
+                if marked_by_others.len() == 1 { "carries" } else { "carry" },
+                names::RUNTIME_LABEL,
+                if marked_by_others.len() == 1 { "is" } else { "are" },
+                text::list(&marked_by_others, text::NAMES)
+            ),
+        ));
     }
     Ok(view)
 }
@@ -236,6 +268,13 @@ fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Un
     .flatten()
     {
         failed(what, error);
+    }
+    // It may be the active one.
+    let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    for found in snapshot.unreadable(Kind::KataConfig) {
+        if found.created.is_none_or(|older| created.is_none_or(|created| older <= created)) {
+            failed(&format!("{}, which may be the older one", found.object), &found.error);
+        }
     }
     let nodes = match &snapshot.nodes {
         Observed::Known(nodes) => nodes.iter().collect(),
@@ -311,6 +350,25 @@ fn classes(snapshot: &Snapshot, config: &KataConfig, runtimes: &[RuntimeSpec]) -
     classes
 }
 
+/// The RuntimeClasses that we offer or offered. One of somebody else under a name of ours is none of them.
+fn own_classes(
+    snapshot: &Snapshot,
+    config: &KataConfig,
+    runtimes: &[RuntimeSpec],
+) -> BTreeSet<String> {
+    let mut own: BTreeSet<String> = runtimes.iter().map(|runtime| runtime.name.clone()).collect();
+    own.extend(config.status.iter().flat_map(|status| status.runtime_classes.iter().cloned()));
+    for class in snapshot.runtime_classes.known().into_iter().flatten() {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        if crate::bodies::is_our_class(class) {
+            own.insert(name);
+        } else {
+            own.remove(&name);
+        }
+    }
+    own
+}
+
 fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
     let subject = selection::config_ref(config);
     let spec = &config.spec;
@@ -341,6 +399,17 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
             selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
                 || selector.match_expressions.as_ref().is_some_and(|list| !list.is_empty())
         });
+    let rollout = spec.rollout.as_ref().filter(|_| mode == Mode::Compact);
+    if let Some(rollout) = rollout
+        && (rollout.paused || rollout.max_unavailable.is_some())
+    {
+        findings.push(Finding::new(
+            Code::RolloutNotHonoured,
+            subject.clone(),
+            "spec.rollout is not carried to the pool master; paused holds back only what has not begun"
+                .to_owned(),
+        ));
+    }
     if mode == Mode::Compact && selective {
         findings.push(Finding::new(
             Code::SelectorIgnored,
@@ -354,6 +423,15 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
 }
 
 impl<'a> View<'a> {
+    /// Whether a node has, gets or loses Kata through us.
+    fn has_node(&self, name: &str) -> bool {
+        self.nodes.binary_search_by(|node| node.facts.name.as_str().cmp(name)).is_ok()
+            // While the view is being made.
+            || self.snapshot.kata_nodes.known().is_some_and(|kata_nodes| {
+                kata_nodes.iter().any(|kata_node| kata_node.spec.node_name == name)
+            })
+    }
+
     /// Whether a rendered MachineConfig brings Kata and is not as it shall be.
     pub(crate) fn is_behind(&self, rendered: &str) -> bool {
         self.behind.contains(rendered)
@@ -376,7 +454,9 @@ impl<'a> View<'a> {
             .iter()
             .filter(|pod| {
                 !pod.finished
-                    && self.classes.contains(&pod.runtime_class)
+                    && (self.own_classes.contains(&pod.runtime_class)
+                        || self.classes.contains(&pod.runtime_class)
+                            && pod.node.as_deref().is_some_and(|node| self.has_node(node)))
                     && node.is_none_or(|node| pod.node.as_deref() == Some(node))
             })
             .collect();

@@ -234,6 +234,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
         freshness,
         options: Options::default(),
         configs: kata_config(world).into_iter().collect(),
+        unreadable: Vec::new(),
         nodes: list(
             failed(Unread::Nodes),
             "nodes",

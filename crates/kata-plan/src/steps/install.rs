@@ -110,6 +110,7 @@ pub(super) fn pool_objects(view: &View<'_>, out: &mut Steps) -> bool {
         if let Some(existing) = existing
             && !exists_with(level)
             && existing.metadata.deletion_timestamp.is_none()
+            && !held_back(view, out, &object(None))
         {
             out.push(
                 delete(object(existing.metadata.uid.as_deref())),
@@ -121,12 +122,28 @@ pub(super) fn pool_objects(view: &View<'_>, out: &mut Steps) -> bool {
         && !view.deleting
         && existing.is_none_or(|existing| existing.metadata.deletion_timestamp.is_none())
         && let Some(body) = bodies::container_runtime_config(config, view.mode, existing)
+        && !held_back(view, out, &object(None))
     {
         let object = object(None);
         // Before the pool's first rendering, so that it takes no second reboot.
         out.push(Action::Apply { object, body }, OnFailure::Continue, why(existing.is_some()));
     }
     machine_configs(view, out) && (view.mode == Mode::Compact || pool(view, out))
+}
+
+/// Whether a change of an object, which would reboot the control plane, is not made since the rollout is
+/// paused: the pool master is not ours to pause. Tells of it.
+fn held_back(view: &View<'_>, out: &mut Steps, object: &ObjectRef) -> bool {
+    let paused = view.config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused);
+    if view.mode == Mode::Pool || !paused || view.deleting {
+        return false;
+    }
+    let message = format!("spec.rollout.paused holds the change of {object} back");
+    out.find(Code::PoolPaused, selection::config_ref(view.config), message);
+    if let Some(finding) = out.findings.last_mut() {
+        "Set spec.rollout.paused of the KataConfig to false.".clone_into(&mut finding.fix);
+    }
+    true
 }
 
 /// The MachineConfig that brings Kata, in place of the one that brought it otherwise. Says whether there is
@@ -146,6 +163,9 @@ fn machine_configs(view: &View<'_>, out: &mut Steps) -> bool {
     }
     let images = payload::images_in_use(view.snapshot, payload);
     let body = bodies::machine_config(view.config, view.mode, payload, &images, existing);
+    if body.is_some() && held_back(view, out, &object) {
+        return false;
+    }
     if let Some(body) = body {
         out.push(Action::Apply { object, body }, OnFailure::Stop, why(existing.is_some()));
     }
@@ -303,6 +323,7 @@ fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             );
         }
     }
+    adopted_overheads(view, out);
     for existing in our_classes(view) {
         let name = existing.metadata.name.as_deref().unwrap_or_default();
         if existing.metadata.deletion_timestamp.is_none()
@@ -311,6 +332,25 @@ fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             let object = ObjectRef::new(Kind::RuntimeClass, name, existing.metadata.uid.as_deref());
             let message = format!("spec.runtimes does not name RuntimeClass {name} any more");
             withdraw(view, out, &object, Code::RuntimeClassInUse, &message);
+        }
+    }
+}
+
+/// Tells of classes that keep the overhead with which they were adopted.
+fn adopted_overheads(view: &View<'_>, out: &mut Steps) {
+    for runtime in &view.runtimes {
+        let Some(existing) = class(view, &runtime.name).filter(|class| bodies::is_our_class(class))
+        else {
+            continue;
+        };
+        if let Some((cpu, memory)) = bodies::adopted_overhead(existing, runtime) {
+            let name = &runtime.name;
+            let message = format!(
+                "RuntimeClass {name} keeps the overhead that it had: cpu {}, memory {}",
+                cpu.0, memory.0
+            );
+            let uid = existing.metadata.uid.as_deref();
+            out.find(Code::AdoptedOverhead, ObjectRef::new(Kind::RuntimeClass, name, uid), message);
         }
     }
 }

@@ -119,6 +119,15 @@ fn remove_from_nodes(
 
 /// Deletes the Machine Config Operator's objects, and the finalizer when they are seen to be gone.
 fn remove_objects(view: &View<'_>, out: &mut Steps, unmonitored: bool) {
+    // What cannot be understood may be on the pool's configuration.
+    let unreadable = view.snapshot.unreadable(Kind::Node);
+    for node in &unreadable {
+        let message = format!("{} to be readable", node.object);
+        out.wait(Waiting::Read, node.object.clone(), message);
+    }
+    if !unreadable.is_empty() {
+        return;
+    }
     let pool = view.pools.get(names::POOL).filter(|pool| bodies::is_our_pool(pool));
     let counted =
         pool.and_then(|pool| pool.status.as_ref()).map_or(0, |status| status.machine_count);

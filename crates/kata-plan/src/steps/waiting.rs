@@ -18,7 +18,12 @@ use crate::view::View;
 /// What the nodes wait for.
 pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
     let pool = ObjectRef::named(Kind::MachineConfigPool, view.mode.pool());
-    let unrendered = view.wanted.payload.is_some()
+    // What spec.rollout.paused holds back is not there to be rendered.
+    let held_back = view.mode == Mode::Compact
+        && view.config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused)
+        && payload::machine_configs(view.snapshot).next().is_none();
+    let unrendered = !held_back
+        && view.wanted.payload.is_some()
         && view.nodes.iter().any(|node| node.wanted && node.runs != Runs::Yes);
     let outdated = view.nodes.iter().any(|node| node.behind)
         && view
@@ -58,7 +63,11 @@ pub(super) fn pool_findings(view: &View<'_>, out: &mut Steps) {
                 && !node.in_flight()
         })
     };
-    if waits(true) || (view.deleting && view.mode == Mode::Compact && waits(false)) {
+    let nothing_selected = !view.deleting && !view.nodes.iter().any(|node| node.wanted);
+    if waits(true)
+        || nothing_selected
+        || (view.deleting && view.mode == Mode::Compact && waits(false))
+    {
         pool_finding(view, view.mode.pool(), out);
     }
     if view.nodes.iter().any(|node| node.behind) {
@@ -104,7 +113,7 @@ fn pool_finding(view: &View<'_>, name: &str, out: &mut Steps) {
         .known()
         .into_iter()
         .flatten()
-        .filter(|config| mco::selects_pool(config, pool))
+        .filter(|config| mco::freezes(config, pool))
         .collect();
     failing.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     for config in failing {
@@ -143,7 +152,20 @@ fn hold_ups(view: &View<'_>, out: &mut Steps) {
     others.sort_by(|a, b| a.name.cmp(&b.name));
     for node in others {
         let object = ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
-        if node.ready.status != Some(true) && node.is_settled() {
+        if node.is_degraded() {
+            let message = format!(
+                "node {} failed and holds up the changes of the pool worker: {}",
+                node.name,
+                node.degraded_reason()
+            );
+            out.find(Code::NodeDegraded, object, message);
+        } else if !node.is_settled() {
+            let message = format!(
+                "node {} of the pool worker is being changed first, for a reason that is not ours",
+                node.name
+            );
+            out.find(Code::OtherRollout, object, message);
+        } else if node.ready.status != Some(true) {
             let message = format!(
                 "node {} is not Ready and holds up the changes of the pool worker",
                 node.name

@@ -2,7 +2,7 @@
 //!
 //! Plans nothing.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::{NodeStep, Phase};
 use kata_api::{Code, KataNode, names};
@@ -14,6 +14,9 @@ use crate::report::Finding;
 use crate::selection::{self, Mode};
 use crate::snapshot::NodeFacts;
 use crate::text;
+
+/// The taint of a cordoned node; the node controller notes when it put it there.
+const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// A node's place in the roll-out; `None` if it has nothing to do with it.
 pub(super) fn node_view<'a>(
@@ -57,11 +60,21 @@ pub(super) fn node_view<'a>(
     let begun = status
         .filter(|status| status.phase == node.phase && status.step == step_text(node.step))
         .and_then(|status| status.since);
-    node.since = begun.unwrap_or(view.now);
+    node.since = begun.or_else(|| cordoned_since(&node)).unwrap_or(view.now);
     drain_finding(view, &mut node);
     slow_finding(view, &mut node);
     pods_finding(view, &mut node);
     Some(node)
+}
+
+/// Since when a node that is being drained is cordoned, as the API server knows it: nobody may have written
+/// down that its drain began. A cordon that is older than what was written down last is somebody else's.
+fn cordoned_since(node: &NodeView<'_>) -> Option<Timestamp> {
+    let taint = node.facts.taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT);
+    let cordoned = taint.and_then(|taint| taint.time_added.as_ref()).map(|time| time.0)?;
+    let told = node.previous.and_then(|previous| previous.status.as_ref()?.since);
+    (node.step == Some(NodeStep::Draining) && told.is_none_or(|told| told <= cordoned))
+        .then_some(cordoned)
 }
 
 /// Whether a node of the control plane may still run the image that brought Kata, although nothing says any
@@ -144,7 +157,11 @@ fn classify(view: &View<'_>, node: &mut NodeView<'_>, missing: &[&str]) {
         let reason = facts.degraded_reason();
         let target = view
             .pools
-            .get(if node.wanted { view.mode.pool() } else { names::WORKER_POOL })
+            .get(if node.wanted || view.mode == Mode::Compact {
+                view.mode.pool()
+            } else {
+                names::WORKER_POOL
+            })
             .map_or("", |pool| pool.spec.configuration.name.as_str());
         if facts.unschedulable && facts.desired_config() != target {
             finding(

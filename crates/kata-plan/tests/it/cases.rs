@@ -66,6 +66,9 @@ fn perform(world: &mut World, act: &Value) {
         "unreadable" => {
             world.unreadable.insert(value.as_str().unwrap().to_owned());
         }
+        "broken" => {
+            world.broken.insert((kind(&text("kind")), text("name")));
+        }
         "failing" => {
             world.failing.insert(value.as_str().unwrap().to_owned());
         }
@@ -466,6 +469,129 @@ cases! {
         - cordon: worker-1
         - delete: {kind: KataConfig, name: cluster-kataconfig}
         - rounds: 10
+        "
+    deletion_behind_another_rollout: "
+        workers: 2
+        before: [{edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}}]
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        then:
+        - undrainable: worker-1
+        - create: {kind: MachineConfig, metadata: {name: 99-worker-motd, labels: {machineconfiguration.openshift.io/role: worker}}, spec: {}}
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {spec: {paused: true}}}
+        - rounds: 3
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - rounds: 6
+        "
+    pods_of_other_people_elsewhere_do_not_block_the_deletion: "
+        workers: 2
+        before: [{edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}}]
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        then:
+        - create: {kind: RuntimeClass, metadata: {name: kata-qemu}, handler: kata}
+        - create: {kind: Pod, metadata: {namespace: default, name: theirs}, spec: {runtimeClassName: kata-qemu, nodeName: worker-1, containers: []}, status: {phase: Running}}
+        - create: {kind: Pod, metadata: {namespace: default, name: pending}, spec: {runtimeClassName: kata-qemu, containers: []}, status: {phase: Pending}}
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - pass: true
+        "
+    pods_of_other_people_on_our_nodes_block_the_deletion: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: RuntimeClass, metadata: {name: kata-qemu}, handler: kata}
+        - create: {kind: Pod, metadata: {namespace: default, name: theirs}, spec: {runtimeClassName: kata-qemu, nodeName: worker-0, containers: []}, status: {phase: Running}}
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - pass: true
+        "
+    label_of_verified_nodes_by_somebody_else: "
+        workers: 2
+        before:
+        - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}
+        - edit: {kind: Node, name: worker-1, with: {metadata: {labels: {katacontainers.io/kata-runtime: 'true'}}}}
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        "
+    nothing_selected_and_the_pool_paused: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: MachineConfigPool, name: kata-oc, with: {spec: {paused: true}}}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {kataConfigPoolSelector: {matchLabels: {a: b}}}}}
+        - rounds: 20
+        "
+    failed_container_runtime_config_without_a_selector_freezes_every_pool: "
+        workers: 1
+        before:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: theirs}, spec: {machineConfigPoolSelector: {}}, status: {conditions: [{type: Failure, status: 'True', message: 'Error: could not find any MachineConfigPool set for ContainerRuntimeConfig theirs'}]}}
+        spec: {}
+        then: [{pass: true}]
+        "
+    drain_that_began_before_anybody_wrote_it_down: "
+        workers: 1
+        spec: {}
+        then:
+        - undrainable: worker-0
+        - rounds: 10
+        - edit: {kind: Node, name: worker-0, with: {spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule, timeAdded: '2026-01-01T00:00:20Z'}]}}}
+        - minutes: 11
+        - delete: {kind: KataNode, name: worker-0}
+        "
+    compact_cluster_with_a_leftover_pool: "
+        compact: true
+        before:
+        - create: {kind: MachineConfigPool, metadata: {name: kata-oc}, spec: {nodeSelector: {matchLabels: {node-role.kubernetes.io/kata-oc: ''}}, machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: kata-oc}}}}
+        - create: {kind: MachineConfigPool, metadata: {name: arbiter}, spec: {nodeSelector: {matchLabels: {node-role.kubernetes.io/arbiter: ''}}, machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: arbiter}}}}
+        spec: {}
+        "
+    compact_cluster_that_is_paused: "{compact: true, spec: {logLevel: debug, rollout: {paused: true, maxUnavailable: 2}}}"
+    log_level_of_a_compact_cluster_that_is_paused: "
+        compact: true
+        spec: {logLevel: debug}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: null, rollout: {paused: true}}}}
+        "
+    compact_cluster_that_failed_and_is_cordoned_while_it_is_removed: "
+        compact: true
+        masters: 1
+        spec: {}
+        installed: true
+        then:
+        - failing: master-0
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - rounds: 9
+        "
+    one_node_unreadable: "{workers: 2, spec: {}, installed: true, then: [{broken: {kind: Node, name: worker-0}}]}"
+    one_node_unreadable_while_deleting: "
+        workers: 2
+        before: [{edit: {kind: Node, name: worker-0, with: {metadata: {labels: {kata: 'true'}}}}}]
+        spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}
+        installed: true
+        then:
+        - broken: {kind: Node, name: worker-0}
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - rounds: 5
+        "
+    an_unreadable_node_may_be_a_worker: "{compact: true, before: [{broken: {kind: Node, name: master-1}}], spec: {}}"
+    a_younger_kataconfig_unreadable: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: KataConfig, metadata: {name: later, creationTimestamp: '2026-01-02T00:00:00Z'}, spec: {}}
+        - broken: {kind: KataConfig, name: later}
+        "
+    an_older_kataconfig_unreadable: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: KataConfig, metadata: {name: earlier, creationTimestamp: '2025-01-02T00:00:00Z'}, spec: {}}
+        - broken: {kind: KataConfig, name: earlier}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
         "
     two_kataconfigs: "
         workers: 1

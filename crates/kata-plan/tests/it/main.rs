@@ -4,6 +4,7 @@
 mod cases;
 mod content;
 mod journeys;
+mod kstatus;
 mod lessons;
 mod monitor;
 mod random;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kata_plan::{
     Decision, Freshness, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed, Options,
-    PodScope, Request, Snapshot, decide, needs, validate,
+    PodScope, Request, Snapshot, UnreadableObject, decide, needs, validate,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) constraints_served: bool,
     pub(crate) objects: BTreeMap<Key, Value>,
     pub(crate) unreadable: BTreeSet<String>,
+    /// Objects that cannot be understood.
+    pub(crate) broken: BTreeSet<Key>,
     /// Nodes whose drain does not get on.
     pub(crate) undrainable: BTreeSet<String>,
     /// Nodes that do not get the extension installed.
@@ -79,6 +81,7 @@ impl World {
             constraints_served: true,
             objects: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            broken: BTreeSet::new(),
             undrainable: BTreeSet::new(),
             failing: BTreeSet::new(),
             writes: Vec::new(),
@@ -264,7 +267,7 @@ impl World {
         Observed::Known(
             self.objects
                 .iter()
-                .filter(|((of, _), _)| *of == kind)
+                .filter(|(key, _)| key.0 == kind && !self.broken.contains(*key))
                 .map(|(_, object)| serde_json::from_value(object.clone()).unwrap())
                 .collect(),
         )
@@ -286,6 +289,19 @@ impl World {
                 .map(|nodes| nodes.iter().map(NodeFacts::from).collect()),
             pools: self.typed(Kind::MachineConfigPool),
             machine_configs: BTreeMap::new(),
+            unreadable: self
+                .broken
+                .iter()
+                .filter_map(|(kind, name)| {
+                    let object = self.get(*kind, name)?;
+                    let metadata = &object["metadata"];
+                    Some(UnreadableObject {
+                        object: ObjectRef::new(*kind, name, metadata["uid"].as_str()),
+                        created: metadata["creationTimestamp"].as_str()?.parse().ok(),
+                        error: "missing field `spec`".to_owned(),
+                    })
+                })
+                .collect(),
             feature_gates: self.config_map("osc-feature-gates"),
             image_mode: self.config_map("layered-image-deploy-cm"),
             container_runtime_configs: self.typed(Kind::ContainerRuntimeConfig),
@@ -388,6 +404,9 @@ impl World {
         assert_eq!(decision, decide(&reversed(&snapshot)), "the order of lists matters");
         let violations = kata_plan::invariants::check(&snapshot, &decision);
         assert!(violations.is_empty(), "{violations:#?}\n{}", crate::render::decision(&decision));
+        for status in decision.report.status.iter().chain(&decision.report.other_configs) {
+            crate::kstatus::check(status, &snapshot);
+        }
         for step in &decision.plan.steps {
             self.execute(&step.action.request());
         }
@@ -434,7 +453,27 @@ impl World {
             Some(existing) if body["status"].is_object() => {
                 existing["status"] = body["status"].clone();
             }
-            Some(existing) => merge(existing, body),
+            Some(existing) => {
+                // What is ours and left out goes.
+                if body["metadata"]["annotations"].is_null()
+                    && let Some(all) = existing["metadata"]["annotations"].as_object_mut()
+                {
+                    all.retain(|key, _| !key.starts_with("kata-operator.dev/"));
+                }
+                // Atomic maps: they are replaced as a whole.
+                for path in [
+                    "/spec/nodeSelector",
+                    "/spec/machineConfigSelector",
+                    "/scheduling/nodeSelector",
+                ] {
+                    if body.pointer(path).is_some()
+                        && let Some(map) = existing.pointer_mut(path)
+                    {
+                        *map = Value::Null;
+                    }
+                }
+                merge(existing, body);
+            }
             None if body["status"].is_object() => panic!("status of absent {object}"),
             None => {
                 self.create(body.clone());
