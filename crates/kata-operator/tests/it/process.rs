@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::Value;
+use kata_operator::arguments::ManifestsArguments;
+use serde_json::{Value, json};
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::clock::Clock;
-use simcluster::resource::LEASES;
+use simcluster::resource::{CONTAINERRUNTIMECONFIGS, LEASES, PODS};
 use simcluster::topology::{self, Layout};
 use simcluster::{Cluster, cluster};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -41,6 +42,14 @@ impl Lab {
         let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.kubeconfig"));
         cluster::write_kubeconfig(&kubeconfig, address).unwrap();
         Self { cluster, kubeconfig }
+    }
+
+    /// Has operators show a token.
+    fn show(&self, token: &str) {
+        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["users"][0]["user"] = json!({"token": token});
+        std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
     }
 
     /// Starts the operator on free ports; returns where it serves health and metrics.
@@ -177,6 +186,51 @@ async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed()
     let (_, metrics) = http_get(&address, "/metrics").await.unwrap();
     assert!(metrics.contains("kata_operator_leader 1"), "{metrics}");
     second.kill().await.unwrap();
+}
+
+/// With the token of the service account that the manifests bring, on an API server that enforces RBAC and
+/// lets nobody in who shows none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_its_service_account_it_does_everything_and_nothing_is_denied() {
+    let lab = Lab::start("account").await;
+    let token = lab::guard(&lab.cluster, &ManifestsArguments::default());
+    lab.show(&token);
+    let before = lab::end_state(&lab.cluster);
+    let (mut operator, _) = lab.operator(&["--leader-elect"]).await;
+    let until = async |what: &str, done: &dyn Fn() -> bool| {
+        let end = tokio::time::timeout(LIMIT, until_real(done)).await;
+        let denied = lab::denied(&lab.cluster);
+        assert!(end.is_ok(), "{what}: {denied:?} {:#?}", lab::end_state(&lab.cluster));
+    };
+    lab::create(&lab.cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    until("installed", &|| lab.ready()).await;
+    let spec = json!({"spec": {"logLevel": "debug"}});
+    lab::merge(&lab.cluster, &lab::kata_configs(), "example", &spec);
+    let crio = || lab::get(&lab.cluster, &CONTAINERRUNTIMECONFIGS, "kata-crio-config");
+    until("rolled out a log level", &|| crio().is_some() && lab.ready()).await;
+
+    let guest = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"},
+        "spec": {
+            "runtimeClassName": "kata", "containers": [{"name": "main", "image": "x.example/x:1"}],
+        },
+    });
+    lab::create(&lab.cluster, &PODS, "default", guest);
+    let runs = || {
+        let pod = lab.cluster.with(|sim, _| sim.api.get(&PODS, "default", "guest"));
+        pod.is_some_and(|pod| pod["status"]["phase"] == "Running")
+    };
+    until("a pod runs", &runs).await;
+    lab::delete(&lab.cluster, &lab::kata_configs(), "", "example");
+    let blocked = || lab::condition(&lab.cluster, "example", "DeletionBlocked").0 == "True";
+    until("a pod is in the way", &blocked).await;
+    lab::delete(&lab.cluster, &PODS, "default", "guest");
+    until("removed", &|| lab.gone()).await;
+    assert!(crio().is_none());
+    settle(&lab.cluster).await;
+    lab::assert_same(&lab::end_state(&lab.cluster), &before, "");
+    assert_eq!(lab::denied(&lab.cluster), [""; 0]);
+    operator.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -211,6 +211,23 @@ fn at_most_fifty_permissions_and_at_most_half_of_them_write() {
     }
 }
 
+#[test]
+fn the_page_counts_right() {
+    let page = include_str!("../../../../../docs/permissions.md");
+    for (title, arguments) in [
+        ("OpenShift", arguments(Platform::Openshift)),
+        ("OpenShift with kata-monitor", with_monitor(Platform::Openshift)),
+        ("Kubernetes", arguments(Platform::Kubernetes)),
+    ] {
+        let bound = bound(&rendered(&arguments));
+        let (all, writes) = count(bound.iter());
+        let everywhere = bound.iter().filter(|[namespace, ..]| namespace.is_empty());
+        let (wide, wide_writes) = count(everywhere);
+        let row = format!("\n| {title} | {all} | {writes} | {wide} | {wide_writes} |\n");
+        assert!(page.contains(&row), "docs/permissions.md lacks {row}");
+    }
+}
+
 /// A table that holds for everything would be worth nothing: each of these breaks the control it names.
 #[test]
 fn the_controls_can_be_broken() {
