@@ -149,6 +149,13 @@ struct PageMetadata {
 }
 
 /// The parts of a Status object that matter.
+/// What every answer to a write has: that of an object, or of a Status.
+#[derive(Deserialize)]
+struct Written {
+    #[serde(rename = "kind")]
+    _kind: String,
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct StatusBody {
@@ -453,7 +460,12 @@ impl Client {
         if !self.fence.borrow().allows(Instant::now()) {
             return Err(CallError::NotLeader { call: call.to_owned() });
         }
-        self.unary(call, verb, kind, request).await
+        let body = self.unary(call, verb, kind, request).await?;
+        // A proxy's page under a code of success says nothing of the write.
+        parse::<Written>(call, &body).inspect_err(|error| {
+            self.metrics.request_error(verb, kind, error.category());
+        })?;
+        Ok(body)
     }
 
     async fn unary(

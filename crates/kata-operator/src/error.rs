@@ -102,7 +102,9 @@ impl CallError {
     /// When to try again.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Timeout { .. } | Self::Unreachable { .. } => Retry::Backoff,
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => {
+                Retry::Backoff
+            }
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
             Self::Refused { code: 404 | 409 | 410, .. } => Retry::Reread,
             // How a patch with the uid of an object's predecessor is refused.
@@ -114,9 +116,7 @@ impl CallError {
                 Retry::Reread
             }
             Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
-            Self::Refused { .. } | Self::Unreadable { .. } | Self::Unbuildable { .. } => {
-                Retry::AfterChange
-            }
+            Self::Refused { .. } | Self::Unbuildable { .. } => Retry::AfterChange,
             Self::NotLeader { .. } => Retry::Never,
         }
     }

@@ -182,3 +182,28 @@ async fn an_answer_that_is_no_list_is_not_an_empty_one() {
         assert_eq!(items, 0, "{fault:?}");
     }
 }
+
+/// A page under a code of success is no answer to a write: what relies on it must not follow.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_object_does_not_pass_for_a_write() {
+    let cluster = lab::bare();
+    let client = lab::calls(&cluster, WritePermit::Always);
+    let endpoint = Endpoint::of(Kind::RuntimeClass);
+    client.apply(&endpoint, "kata", None, &class("kata")).await.unwrap();
+    let when = When::Before;
+    for fault in [Fault::WrongCode { when }, Fault::Html { when }, Fault::Garbage { when }] {
+        cluster.with(|sim, _| sim.frontend.faults.clear());
+        fail(&cluster, "write", fault.clone(), 0);
+        let patch = serde_json::json!({"metadata": {"labels": {"app": "x"}}});
+        client.apply(&endpoint, "kata", None, &class("kata")).await.unwrap_err();
+        client.merge(&endpoint, "kata", None, &patch).await.unwrap_err();
+        client.create(&endpoint, "other", &class("other")).await.unwrap_err();
+        let any = kube::api::Preconditions { uid: None, resource_version: None };
+        client.delete(&endpoint, "kata", any).await.unwrap_err();
+        cluster.with(|sim, _| sim.frontend.faults.clear());
+        let kept: Option<Value> = client.get(&endpoint, "kata").await.unwrap();
+        assert!(kept.is_some(), "{fault:?}");
+        let other: Option<Value> = client.get(&endpoint, "other").await.unwrap();
+        assert!(other.is_none(), "{fault:?}");
+    }
+}
