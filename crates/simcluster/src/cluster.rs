@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -57,7 +58,10 @@ struct Inner {
     running: Mutex<Running>,
     clock: Clock,
     /// The store's revision.
-    revision: watch::Sender<u64>,
+    revision: AtomicU64,
+    /// Told when the revision changed. Who waits is woken in the order of waiting, which receivers of a
+    /// [`watch`] are not: the same calls must come in the same order in every run.
+    changed: Arc<Notify>,
     /// Told when the driver's deadline has changed.
     wake: Arc<Notify>,
     stop: watch::Sender<bool>,
@@ -109,11 +113,9 @@ impl Inner {
         let result = work(simulation, now);
         let next = simulation.run_due(now);
         let revision = simulation.api.store.revision();
-        self.revision.send_if_modified(|known| {
-            let changed = *known != revision;
-            *known = revision;
-            changed
-        });
+        if self.revision.swap(revision, Ordering::Relaxed) != revision {
+            self.changed.notify_waiters();
+        }
         (result, next)
     }
 }
@@ -122,7 +124,8 @@ impl Cluster {
     /// Starts a simulation on the current tokio runtime.
     pub fn start(simulation: Simulation, clock: Clock) -> Self {
         let inner = Arc::new(Inner {
-            revision: watch::Sender::new(simulation.api.store.revision()),
+            revision: AtomicU64::new(simulation.api.store.revision()),
+            changed: Arc::new(Notify::new()),
             running: Mutex::new(Running { simulation, deadline: None }),
             clock,
             wake: Arc::new(Notify::new()),
@@ -230,15 +233,15 @@ impl Cluster {
         &self,
         watcher: Box<Watcher>,
     ) -> impl Stream<Item = Result<Frame<Bytes>, ConnectionBroken>> + use<> {
-        let changes = self.inner.revision.subscribe();
+        let changes = Arc::clone(&self.inner.changed);
         let stop = self.inner.stop.subscribe();
         // Weak, so that a watch does not keep the cluster alive.
         let state = Some((watcher, changes, stop, Arc::downgrade(&self.inner)));
         stream::unfold(state, async |state| {
-            let (mut watcher, mut changes, mut stop, inner) = state?;
+            let (mut watcher, changes, mut stop, inner) = state?;
             loop {
-                // Seen before the log is read: what comes later wakes us up.
-                changes.borrow_and_update();
+                // Made before the log is read: what comes later wakes us up.
+                let changed = Arc::clone(&changes).notified_owned();
                 let strong = inner.upgrade().filter(|_| !*stop.borrow())?;
                 let output = strong.look(|simulation, now| {
                     watcher.poll(&simulation.api.store, &mut simulation.frontend.faults, now)
@@ -255,7 +258,7 @@ impl Cluster {
                 }
                 tokio::select! {
                     biased;
-                    changed = changes.changed() => changed.ok()?,
+                    () = changed => {}
                     _ = stop.changed() => return None,
                     () = sleep_until(next) => {}
                 }
