@@ -185,7 +185,7 @@ pub fn plans(
     plans.extend(rivals(&plan(), calm, share.deeds));
     plans.extend(two_operators(&plan(), calm, share.deeds));
     plans.extend((0..share.random).map(|_| (Sort::Random, random(&plan(), calm, &mut dice))));
-    let keep = |plan: &Plan| hash(&plan.line()) % 100 < amount.sample;
+    let keep = |plan: &Plan| Dice(amount.seed ^ hash(&plan.line())).below(100) < amount.sample;
     plans.retain(|(_, plan)| keep(plan));
     plans
 }
@@ -203,16 +203,20 @@ struct Share {
 }
 
 fn share(workload: Workload, topology: Topology) -> Share {
-    let small =
+    let single =
         Share { crashes: 1, writes: 3, reads: 22, events: 5, deeds: 7, pairs: 15, random: 60 };
+    // An episode on more nodes takes longer.
+    let three = Share { writes: 5, reads: 44, events: 9, deeds: 11, ..single };
     let ends = matches!(workload, Workload::Install | Workload::Uninstall);
     match topology {
         Topology::Single | Topology::Three if ends => {
-            Share { writes: 1, reads: 5, events: 2, deeds: 3, pairs: 150, random: 100, ..small }
+            Share { writes: 1, reads: 5, events: 2, deeds: 3, pairs: 150, random: 100, ..single }
         }
-        Topology::Single | Topology::Three => small,
+        Topology::Single => single,
+        Topology::Three => three,
         Topology::Compact | Topology::TwoPools => {
-            Share { writes: 12, reads: 44, events: 14, deeds: 23, pairs: 10, random: 20, ..small }
+            let (writes, reads, events, deeds) = (23, 89, 29, 47);
+            Share { crashes: 6, writes, reads, events, deeds, pairs: 5, random: 12 }
         }
         Topology::Fifty => Share {
             crashes: 53,
@@ -304,7 +308,21 @@ fn rivals(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
     if !installed && plan.workload != Workload::Install {
         return Vec::new();
     }
-    let edits = rival_deeds(plan.topology);
+    let mut edits = rival_deeds(plan.topology);
+    // On a node that has left, this label with a value that is not ours is the rival's to keep.
+    let leaves = !matches!(
+        plan.workload,
+        Workload::Install
+            | Workload::ScaleOut
+            | Workload::LogLevel
+            | Workload::LogLevelBack
+            | Workload::OsUpgrade
+    );
+    let relabels = |deed: &Deed| {
+        matches!(deed, Deed::Edit { patch, .. }
+            if patch["metadata"]["labels"][kata_api::names::RUNTIME_LABEL] == "no")
+    };
+    edits.retain(|deed| !(leaves && relabels(deed)));
     let mut plans = Vec::new();
     for call in calls(calm) {
         for (index, deed) in edits.iter().enumerate() {
@@ -352,7 +370,7 @@ fn rival_deeds(topology: Topology) -> Vec<Deed> {
         Deed::Remove { object: target("kata-operator.dev", "katanodes", &node) },
         edit(
             target("kata-operator.dev", "katanodes", &node),
-            json!({"status": {"phase": "Failed", "message": "x"}}),
+            json!({"status": {"phase": "Failed", "ready": "False"}}),
         ),
         edit(
             target("kataconfiguration.openshift.io", "kataconfigs", crate::world::CONFIG),

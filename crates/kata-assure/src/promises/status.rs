@@ -52,7 +52,9 @@ pub(super) fn check(
     if moving && stalled {
         page.broke("O-status", format!("{name} is Reconciling and Stalled"));
     }
-    let deleting = !config["metadata"]["deletionTimestamp"].is_null();
+    // A deletion is a generation: who speaks of the one before has not seen it yet, and says so.
+    let seen = config["status"]["observedGeneration"] == config["metadata"]["generation"];
+    let deleting = seen && !config["metadata"]["deletionTimestamp"].is_null();
     if ready && deleting && config["status"] != previous(event)["status"] {
         page.broke("O-status", format!("{name} is being deleted and said to be Ready"));
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use kata_api::names;
-use kata_assure::ledger::{Actor, Ledger};
+use kata_assure::ledger::{Actor, Call, Ledger};
 use kata_assure::promises::Promises;
+use kata_assure::promises::requests::Requests;
 use kata_assure::shape::{self, Topology, worker};
 use kata_assure::world::KATANODES;
 use serde_json::{Value, json};
@@ -276,6 +277,93 @@ fn a_malformed_status_breaks_o_status() {
     lab.broken("O-status: example: the time of \"Ready\" changed");
     write(&mut lab, json!([condition("Reconciling", "A", one), condition("Stalled", "A", one)]));
     lab.broken("O-status: example is Reconciling and Stalled");
+}
+
+/// The requests of an operator, without a cluster behind them.
+struct Wire {
+    ledger: Ledger,
+    requests: Requests,
+}
+
+const KINDS: [&str; 7] = [
+    "/apis/kataconfiguration.openshift.io/v1/kataconfigs",
+    "/api/v1/nodes",
+    "/apis/machineconfiguration.openshift.io/v1/machineconfigpools",
+    "/apis/machineconfiguration.openshift.io/v1/machineconfigs",
+    "/apis/machineconfiguration.openshift.io/v1/containerruntimeconfigs",
+    "/apis/node.k8s.io/v1/runtimeclasses",
+    "/apis/kata-operator.dev/v1alpha1/katanodes",
+];
+
+impl Wire {
+    fn new() -> Self {
+        Self { ledger: Ledger::new(false), requests: Requests::default() }
+    }
+
+    fn send(&mut self, method: http::Method, path: &str, body: &Value, code: u16) {
+        let mut page = self.ledger.open();
+        let at = page.start.elapsed();
+        let number = u64::try_from(page.calls.len()).unwrap() + 1;
+        let path = path.to_owned();
+        page.calls.push(Call { number, operator: 0, at, method, path, code: Some(code) });
+        let index = page.calls.len() - 1;
+        self.requests.check(&mut page, index, body.to_string().as_bytes());
+        self.requests.answered(&page, index, code == 200);
+    }
+
+    fn list(&mut self, path: &str, code: u16) {
+        self.send(http::Method::GET, path, &Value::Null, code);
+    }
+
+    fn list_all(&mut self) {
+        for path in KINDS {
+            self.list(path, 200);
+        }
+    }
+
+    /// Sends a node to the pool, which reboots it.
+    fn disrupt(&mut self) {
+        let body = json!({"metadata": {"labels": {names::KATA_ROLE_LABEL: ""}}});
+        self.send(http::Method::PATCH, "/api/v1/nodes/worker-0", &body, 200);
+    }
+
+    /// What was found broken since the last time.
+    fn broken(&self) -> Vec<String> {
+        std::mem::take(&mut self.ledger.open().broken)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn disrupting_on_reads_that_are_missing_old_or_failed_breaks_s13() {
+    const WRITE: &str = "PATCH /api/v1/nodes/worker-0 [nodes]";
+    let mut wire = Wire::new();
+    for path in KINDS.iter().filter(|path| !path.ends_with("/nodes")) {
+        wire.list(path, 200);
+    }
+    wire.disrupt();
+    assert_eq!(wire.broken(), [format!("S13: written without any read: {WRITE}")]);
+
+    wire.list("/api/v1/nodes", 200);
+    wire.disrupt();
+    assert_eq!(wire.broken(), [""; 0]);
+
+    tokio::time::advance(Duration::from_secs(80)).await;
+    for path in KINDS.iter().filter(|path| !path.ends_with("/nodes")) {
+        wire.list(path, 200);
+    }
+    tokio::time::advance(Duration::from_secs(20)).await;
+    wire.disrupt();
+    assert_eq!(wire.broken(), [format!("S13: written on old reads: {WRITE}")]);
+
+    wire.list_all();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    wire.list("/api/v1/nodes", 503);
+    wire.disrupt();
+    assert_eq!(wire.broken(), [format!("S13: written after a read that failed: {WRITE}")]);
+
+    wire.list("/api/v1/nodes?resourceVersion=0", 200);
+    let cached = "S13: a read from the server's cache: /api/v1/nodes?resourceVersion=0";
+    assert_eq!(wire.broken(), [cached]);
 }
 
 #[test]
