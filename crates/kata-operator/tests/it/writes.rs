@@ -1,13 +1,17 @@
 //! What the operator writes and logs: nothing on top of a write that failed, and nobody's data in the log.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 use std::time::Duration;
 
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS};
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::dynamic_filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::lab::{self, Operator};
 
@@ -33,13 +37,17 @@ async fn what_relies_on_a_write_that_failed_is_not_done() {
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
 }
 
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What this thread logs, while it wants to know.
+    static LOG: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Writes into [`LOG`].
+struct Log;
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        LOG.with_borrow_mut(|log| log.iter_mut().for_each(|log| log.extend_from_slice(bytes)));
         Ok(bytes.len())
     }
 
@@ -48,25 +56,25 @@ impl io::Write for Log {
     }
 }
 
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+/// Keeps what this thread logs from now on, however little it matters.
+///
+/// There is one subscriber for all threads: one that a thread sets for itself misses what another thread
+/// was the first to log, since whether anybody listens is settled once for each place in the code.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Log);
+        let wanted = dynamic_filter_fn(|_, _| LOG.with_borrow(Option::is_some));
+        tracing_subscriber::registry().with(layer.with_filter(wanted)).init();
+    });
+    LOG.set(Some(Vec::new()));
 }
 
 /// However much is logged: names, states and reasons, and not what is in the objects.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_an_object_is_not_in_the_log() {
     let canary = "c4n4ry";
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(log.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    listen();
 
     let cluster = lab::openshift(3, 1);
     let noted = json!({"metadata": {"annotations": {"example.org/token": canary}}});
@@ -103,7 +111,7 @@ async fn what_is_in_an_object_is_not_in_the_log() {
     let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
     assert!(lab::until(LIMIT, gone).await);
 
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = String::from_utf8(LOG.take().unwrap_or_default()).unwrap();
     let ours: Vec<&str> = text.lines().filter(|line| line.contains(" kata_")).collect();
     assert!(ours.len() > 20, "{text}");
     let told: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
