@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
@@ -19,6 +20,12 @@ use crate::clock::Clock;
 use crate::error::{CallError, chain};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
+
+/// How long a watch of the Lease lasts: longer than a candidate waits between two looks.
+const WATCH_SECONDS: u32 = 60;
+/// How soon a candidate looks again at most: a server that answers every watch at once must not be asked
+/// without end.
+const SOONEST_LOOK: Duration = Duration::from_millis(250);
 
 /// The Lease's name.
 pub const LEASE: &str = "kata-operator";
@@ -210,7 +217,31 @@ impl<'a> Election<'a> {
                     );
                 }
             }
-            self.pause().await;
+            self.stand_by().await;
+        }
+    }
+
+    /// Waits until it is time to look again, or the Lease changes: one that is released is taken at
+    /// once. Without a watch the next look is as late as it would be with one that says nothing.
+    async fn stand_by(&self) {
+        let Some((record, _)) = &self.candidate.seen else { return self.pause().await };
+        let selector = format!("metadata.name={LEASE}");
+        let soonest = Instant::now() + SOONEST_LOOK;
+        let changed = async {
+            let watch =
+                self.client.watch(&self.endpoint, Some(&selector), &record.version, WATCH_SECONDS);
+            let first = match watch.await {
+                Ok(stream) => std::pin::pin!(stream).next().await,
+                Err(_) => None,
+            };
+            if !matches!(first, Some(Ok(_))) {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep_until(soonest).await;
+        };
+        tokio::select! {
+            () = self.pause() => {}
+            () = Box::pin(changed) => {}
         }
     }
 

@@ -68,7 +68,7 @@ fn lease_rules() -> Vec<Value> {
     let group = "coordination.k8s.io";
     vec![
         rule(group, &["leases"], &["create"], &[]),
-        rule(group, &["leases"], &["get", "patch"], &[LEASE]),
+        rule(group, &["leases"], &["get", "watch", "patch"], &[LEASE]),
     ]
 }
 

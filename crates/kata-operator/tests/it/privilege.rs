@@ -23,10 +23,10 @@ const SETTLE: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_mins(15);
 const MONITOR_IMAGE: &str = "registry.example/monitor:1";
 
-fn settings() -> Settings {
+fn settings(identity: &str) -> Settings {
     let timing = kata_operator::lease::Timing::default();
     let mut settings = Settings {
-        election: Some(Election { identity: "one".to_owned(), timing }),
+        election: Some(Election { identity: identity.to_owned(), timing }),
         ..Settings::simulated(lab::epoch())
     };
     settings.options.monitor_image = Some(MONITOR_IMAGE.to_owned());
@@ -193,15 +193,18 @@ async fn what_is_granted_is_what_is_used() {
     };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
-    let operator = Operator::with_token(&cluster, settings(), Some(&token));
+    // As the Deployment does it: one works, the other stands by.
+    let operators = ["one", "two"]
+        .map(|identity| Operator::with_token(&cluster, settings(identity), Some(&token)));
     Story { cluster: &cluster }.tell().await;
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
 
     let granted = manifests::granted(Platform::Openshift, true);
     let mut unused = granted.clone();
-    for line in operator.requests().iter().filter(|line| !line.ends_with(" /apis")) {
-        let (group, resource, verb, name) = permission(line);
+    let requests = operators.iter().flat_map(Operator::requests);
+    for line in requests.filter(|line| !line.ends_with(" /apis")) {
+        let (group, resource, verb, name) = permission(&line);
         let covers = |rule: &Permission| {
             rule.0 == group
                 && rule.1 == resource
