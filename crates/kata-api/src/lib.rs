@@ -9,12 +9,14 @@ pub mod kata_config;
 pub mod kata_node;
 pub mod machine_config;
 pub mod names;
+pub mod node_task;
 mod schema;
 
 pub use catalogue::{Code, Severity};
 pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
 pub use kata_node::{KataNode, KataNodeSpec, KataNodeStatus};
 pub use machine_config::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool};
+pub use node_task::{NodeAction, NodeReport, NodeTask, Outcome};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON,
