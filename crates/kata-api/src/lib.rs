@@ -38,5 +38,5 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             spec.default = Some(JSON(serde_json::json!({})));
         }
     }
-    vec![configs, KataNode::crd()]
+    vec![configs, schema::born_waiting(KataNode::crd())]
 }

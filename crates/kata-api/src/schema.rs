@@ -2,7 +2,29 @@
 //!
 //! Descriptions are the doc comments of the fields, not here.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON,
+};
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::json;
+
+/// A KataNode that nobody has written a status to reads as what it is: waiting. That saves a write for
+/// each node.
+pub(crate) fn born_waiting(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let waiting = json!({"ready": "False", "phase": crate::kata_node::Phase::Waiting});
+    for version in &mut crd.spec.versions {
+        let status = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut())
+            .and_then(|schema| schema.properties.as_mut())
+            .and_then(|properties| properties.get_mut("status"));
+        if let Some(status) = status {
+            status.default = Some(JSON(waiting.clone()));
+        }
+    }
+    crd
+}
 
 /// A label selector that says which operators there are, atomic as in the OpenShift operator's CRD.
 pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {

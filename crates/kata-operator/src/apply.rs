@@ -1,7 +1,11 @@
-//! From a plan to requests: one after the other, with no choice but to stop where a step says so.
+//! From a plan to requests, with no choice but to stop where a step says so. Steps that concern one node
+//! each, and of which none relies on another, are done side by side.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFailure};
 use kube::api::Preconditions;
 use tokio::sync::watch;
@@ -10,6 +14,11 @@ use tokio::time::Instant;
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
 use crate::observe::Caches;
+
+/// How many requests are under way at a time.
+const SIDE_BY_SIDE: usize = 16;
+/// How many steps, or failures, of a run are logged one by one.
+const LOGGED: usize = 5;
 
 /// A step that failed.
 #[derive(Debug)]
@@ -39,7 +48,8 @@ pub struct Applied {
 /// that does not depend on it.
 #[derive(Debug, Default)]
 pub struct Refused {
-    writes: Vec<RefusedWrite>,
+    /// By what they write; there are few for each object, and there may be thousands of objects.
+    writes: BTreeMap<(Kind, String), Vec<RefusedWrite>>,
 }
 
 #[derive(Debug)]
@@ -52,17 +62,22 @@ struct RefusedWrite {
 impl Refused {
     /// Forgets what may be sent again.
     pub fn expire(&mut self, now: Instant) {
-        self.writes.retain(|write| now < write.until);
+        self.writes.retain(|_, writes| {
+            writes.retain(|write| now < write.until);
+            !writes.is_empty()
+        });
     }
 
     /// When the first of them may be sent again.
     pub fn next(&self) -> Option<Instant> {
-        self.writes.iter().map(|write| write.until).min()
+        self.writes.values().flatten().map(|write| write.until).min()
     }
 
     /// Remembers a write until it may be sent again.
     pub fn remember(&mut self, action: &Action, cause: String, until: Instant) {
-        self.writes.push(RefusedWrite { action: action.clone(), cause, until });
+        let object = action.object();
+        let writes = self.writes.entry((object.kind, object.name.clone())).or_default();
+        writes.push(RefusedWrite { action: action.clone(), cause, until });
     }
 
     /// Whether a write is not sent again yet.
@@ -71,8 +86,21 @@ impl Refused {
     }
 
     fn cause(&self, action: &Action) -> Option<&str> {
-        let write = self.writes.iter().find(|write| write.action == *action)?;
+        let object = action.object();
+        let writes = self.writes.get(&(object.kind, object.name.clone()))?;
+        let write = writes.iter().find(|write| same_write(&write.action, action))?;
         Some(&write.cause)
+    }
+}
+
+/// Whether two actions write the same. The version in which a node was seen is nothing that is written.
+fn same_write(a: &Action, b: &Action) -> bool {
+    match (a, b) {
+        (
+            Action::LabelNode { node, seen: _, set, remove },
+            Action::LabelNode { node: other, seen: _, set: other_set, remove: other_remove },
+        ) => (node, set, remove) == (other, other_set, other_remove),
+        _ => a == b,
     }
 }
 
@@ -101,68 +129,197 @@ pub async fn apply(
     refused: &Refused,
     stop: &watch::Receiver<bool>,
 ) -> Applied {
+    let worker = Worker { client, caches, refused, stop, hopeless: AtomicBool::new(false) };
     let mut applied = Applied::default();
-    for (index, step) in plan.steps.iter().enumerate() {
-        let Step { action, on_failure, why } = step;
-        if *stop.borrow() {
-            applied.skipped = plan.steps.len() - index;
+    let mut rest = plan.steps.as_slice();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(independent(rest));
+        rest = later;
+        log_begin(now, refused);
+        let before = applied.failures.len() + applied.held.len();
+        let groups = by_object(now);
+        // The first goes alone: if the API server is busy or away, the others need not all find out.
+        let first = Box::pin(worker.run(groups.first().map_or(&[], Vec::as_slice))).await;
+        let first = futures::stream::iter([first]);
+        let others = futures::stream::iter(1..groups.len())
+            .map(|place| Box::pin(worker.run(groups.get(place).map_or(&[], Vec::as_slice))))
+            .buffered(SIDE_BY_SIDE);
+        let mut runs = first.chain(others);
+        while let Some(Applied { done, skipped, failures, held }) = runs.next().await {
+            applied.done += done;
+            applied.skipped += skipped;
+            applied.failures.extend(failures);
+            applied.held.extend(held);
+        }
+        let failed = applied.failures.len() + applied.held.len() > before;
+        let must_stop = failed && now.iter().any(|step| step.on_failure == OnFailure::Stop);
+        if must_stop || worker.gives_up() {
+            applied.skipped += rest.len();
             break;
         }
-        if let Some(cause) = refused.cause(action) {
-            let object = action.object().clone();
-            applied.held.push(StepFailure { object, error: cause.to_owned() });
-            if *on_failure == OnFailure::Stop {
-                applied.skipped = plan.steps.len() - index - 1;
+    }
+    log_failures(&applied.failures);
+    applied
+}
+
+/// How many of the first steps may be done side by side; at least one.
+fn independent(steps: &[Step]) -> usize {
+    let alone =
+        |step: &&Step| step.on_failure == OnFailure::Continue && concerns_node(&step.action);
+    steps.iter().take_while(alone).count().max(1)
+}
+
+/// The steps of each object, in the order in which the objects come first.
+fn by_object(steps: &[Step]) -> Vec<Vec<&Step>> {
+    let mut places: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
+    let mut groups: Vec<Vec<&Step>> = Vec::new();
+    for step in steps {
+        let object = step.action.object();
+        let place = *places.entry((object.kind, &object.name)).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.push(step),
+            None => groups.push(vec![step]),
+        }
+    }
+    groups
+}
+
+/// Whether a step concerns one node and nothing else.
+fn concerns_node(action: &Action) -> bool {
+    match action {
+        Action::LabelNode { .. } => true,
+        Action::Apply { object, .. }
+        | Action::ApplyStatus { object, .. }
+        | Action::Delete { object, .. } => object.kind == Kind::KataNode,
+        Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => false,
+    }
+}
+
+fn log_begin(steps: &[Step], refused: &Refused) {
+    let goes_out = |step: &&Step| step.action.is_disruptive() && !refused.holds(&step.action);
+    let disruptive = steps.iter().filter(goes_out);
+    for Step { action, why, on_failure: _ } in disruptive.clone().take(LOGGED) {
+        tracing::info!(plan.step = %action, reason = why, "doing");
+    }
+    let more = disruptive.count().saturating_sub(LOGGED);
+    if more > 0 {
+        tracing::info!(plan.steps = more, "doing so to more objects");
+    }
+}
+
+fn log_failures(failures: &[Failure]) {
+    for Failure { action, object: _, error } in failures.iter().take(LOGGED) {
+        tracing::warn!(
+            plan.step = %action,
+            error.category = error.category(),
+            error = chain(error),
+            "a step failed"
+        );
+    }
+    let more = failures.len().saturating_sub(LOGGED);
+    if more > 0 {
+        tracing::warn!(plan.steps = more, "more steps failed");
+    }
+}
+
+/// What every step needs.
+struct Worker<'a> {
+    client: &'a Client,
+    caches: &'a Caches,
+    refused: &'a Refused,
+    stop: &'a watch::Receiver<bool>,
+    /// Without a connection, or without the lease, all other steps fail too, each after its time
+    /// limit; and a busy API server is left in peace.
+    hopeless: AtomicBool,
+}
+
+impl Worker<'_> {
+    fn gives_up(&self) -> bool {
+        *self.stop.borrow() || self.hopeless.load(Ordering::Relaxed)
+    }
+
+    /// Does the steps of one object, one after the other, as far as they succeed.
+    async fn run(&self, steps: &[&Step]) -> Applied {
+        let mut applied = Applied::default();
+        for (index, step) in steps.iter().enumerate() {
+            if self.gives_up() {
+                applied.skipped = steps.len() - index;
                 break;
             }
-            continue;
-        }
-        match send(client, caches, &action.request()).await {
-            Ok(()) => {
-                applied.done += 1;
-                if action.is_disruptive() {
-                    tracing::info!(plan.step = %action, reason = why, "done");
-                } else {
-                    tracing::debug!(plan.step = %action, reason = why, "done");
+            let action = &step.action;
+            if let Some(cause) = self.refused.cause(action) {
+                let object = action.object().clone();
+                applied.held.push(StepFailure { object, error: cause.to_owned() });
+                applied.skipped = steps.len() - index - 1;
+                break;
+            }
+            match self.send(action).await {
+                Ok(()) => {
+                    applied.done += 1;
+                    tracing::debug!(plan.step = %action, reason = step.why, "done");
                 }
-            }
-            // A node that is gone needs no label and no KataNode.
-            Err(error) if error.is_not_found() && concerns_node(action) => {
-                let object = action.object();
-                caches.forget(object.kind, &object.name);
-                applied.done += 1;
-            }
-            Err(error) => {
-                tracing::warn!(
-                    plan.step = %action,
-                    error.category = error.category(),
-                    error = chain(&error),
-                    "a step failed"
-                );
-                // Without a connection, or without the lease, the other steps fail too, each after
-                // its time limit.
-                let hopeless = matches!(
-                    error,
-                    CallError::Timeout { .. }
-                        | CallError::Unreachable { .. }
-                        | CallError::NotLeader { .. }
-                );
-                applied.failures.push(Failure {
-                    action: action.clone(),
-                    object: action.object().clone(),
-                    error,
-                });
-                if hopeless || *on_failure == OnFailure::Stop {
-                    applied.skipped = plan.steps.len() - index - 1;
+                // A node that is gone needs no label and no KataNode.
+                Err(error) if error.is_not_found() && is_moot_without_node(action) => {
+                    let object = action.object();
+                    self.caches.forget(object.kind, &object.name);
+                    applied.done += 1;
+                }
+                Err(error) => {
+                    let hopeless = matches!(
+                        error,
+                        CallError::Timeout { .. }
+                            | CallError::Unreachable { .. }
+                            | CallError::NotLeader { .. }
+                    ) || error.is_busy();
+                    self.hopeless.fetch_or(hopeless, Ordering::Relaxed);
+                    applied.failures.push(Failure {
+                        action: action.clone(),
+                        object: action.object().clone(),
+                        error,
+                    });
+                    applied.skipped = steps.len() - index - 1;
                     break;
                 }
             }
         }
+        applied
     }
-    applied
+
+    async fn send(&self, action: &Action) -> Result<(), CallError> {
+        let subresource = |status: bool| status.then_some("status");
+        let (object, answer) = match action.request() {
+            Request::Apply { object, status, body } => {
+                let endpoint = Endpoint::for_object(&object);
+                let part = subresource(status);
+                let answer = self.client.apply(&endpoint, &object.name, part, &body).await?;
+                (object, answer)
+            }
+            Request::Merge { object, status, mut body } => {
+                if let Action::LabelNode { seen: Some(seen), .. } = action {
+                    let call = || format!("patch {object}");
+                    let latest = self.caches.version_of_node(&object.name, seen);
+                    let latest = latest.ok_or_else(|| CallError::Stale { call: call() })?;
+                    body["metadata"]["resourceVersion"] = serde_json::Value::String(latest);
+                }
+                let endpoint = Endpoint::for_object(&object);
+                let part = subresource(status);
+                let answer = self.client.merge(&endpoint, &object.name, part, &body).await?;
+                (object, answer)
+            }
+            Request::Delete { object, uid, resource_version } => {
+                let preconditions = Preconditions { uid, resource_version };
+                let endpoint = Endpoint::for_object(&object);
+                return self.client.delete(&endpoint, &object.name, preconditions).await;
+            }
+        };
+        if let Ok(text) = std::str::from_utf8(&answer) {
+            self.caches.absorb(object.kind, &object.name, text);
+        }
+        Ok(())
+    }
 }
 
-fn concerns_node(action: &Action) -> bool {
+fn is_moot_without_node(action: &Action) -> bool {
     match action {
         Action::LabelNode { .. } => true,
         Action::ApplyStatus { object, .. } => object.kind == Kind::KataNode,
@@ -171,30 +328,4 @@ fn concerns_node(action: &Action) -> bool {
         | Action::Apply { .. }
         | Action::Delete { .. } => false,
     }
-}
-
-async fn send(client: &Client, caches: &Caches, request: &Request) -> Result<(), CallError> {
-    let subresource = |status: bool| status.then_some("status");
-    let (object, answer) = match request {
-        Request::Apply { object, status, body } => {
-            let endpoint = Endpoint::for_object(object);
-            let part = subresource(*status);
-            (object, client.apply(&endpoint, &object.name, part, body).await?)
-        }
-        Request::Merge { object, status, body } => {
-            let endpoint = Endpoint::for_object(object);
-            let part = subresource(*status);
-            (object, client.merge(&endpoint, &object.name, part, body).await?)
-        }
-        Request::Delete { object, uid, resource_version } => {
-            let preconditions =
-                Preconditions { uid: uid.clone(), resource_version: resource_version.clone() };
-            let endpoint = Endpoint::for_object(object);
-            return client.delete(&endpoint, &object.name, preconditions).await;
-        }
-    };
-    if let Ok(text) = std::str::from_utf8(&answer) {
-        caches.absorb(object.kind, &object.name, text);
-    }
-    Ok(())
 }

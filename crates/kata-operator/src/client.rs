@@ -131,12 +131,12 @@ impl Endpoint {
 
 /// One page of a list; every item is read by itself, so that an invalid one harms no other.
 #[derive(Deserialize)]
-struct Page {
+struct Page<'a> {
     kind: String,
     #[serde(default)]
     metadata: PageMetadata,
-    #[serde(default)]
-    items: Option<Vec<Box<RawValue>>>,
+    #[serde(default, borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -245,7 +245,8 @@ impl Client {
                     .map_err(|source| unbuildable(&call, source))
             };
             let body = self.read(&call, "list", &endpoint.kind, request).await?;
-            let page: Page = parse(&call, &body)?;
+            let page: Page<'_> = serde_json::from_slice(&body)
+                .map_err(|source| CallError::Unreadable { call: call.clone(), source })?;
             // What is no list has no items, which must not pass for a list without any.
             if !page.kind.ends_with("List") {
                 let source = serde::de::Error::custom(format!("a {} is not a list", page.kind));

@@ -71,6 +71,12 @@ pub enum CallError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The object is not what it was when it was decided to write it.
+    #[error("{call}: not sent, because the object has changed since it was seen")]
+    Stale {
+        /// What was to be called.
+        call: String,
+    },
     /// The lease is lost, or nearly; another operator may be writing.
     #[error("{call}: not sent, because this process does not hold the lease")]
     NotLeader {
@@ -95,6 +101,7 @@ impl CallError {
             Self::Refused { .. } => "refused",
             Self::Unreadable { .. } => "unreadable",
             Self::Unbuildable { .. } => "unbuildable",
+            Self::Stale { .. } => "stale",
             Self::NotLeader { .. } => "not_leader",
         }
     }
@@ -106,7 +113,7 @@ impl CallError {
                 Retry::Backoff
             }
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
-            Self::Refused { code: 404 | 409 | 410, .. } => Retry::Reread,
+            Self::Refused { code: 404 | 409 | 410, .. } | Self::Stale { .. } => Retry::Reread,
             // How a patch with the uid of an object's predecessor is refused.
             Self::Refused { code: 422, message, .. }
                 if message.contains("metadata.uid")
@@ -140,6 +147,7 @@ impl CallError {
             Self::Unbuildable { source, .. } => {
                 format!("cannot build the request: {}", chain(source.as_ref()))
             }
+            Self::Stale { .. } => "it has changed since it was seen".to_owned(),
             Self::NotLeader { .. } => "this process does not hold the lease".to_owned(),
         }
     }
@@ -149,8 +157,16 @@ impl CallError {
         match self {
             Self::Timeout { .. } | Self::Unreachable { .. } => true,
             Self::Refused { code, .. } => matches!(code, 429 | 500..),
-            Self::Unreadable { .. } | Self::Unbuildable { .. } | Self::NotLeader { .. } => false,
+            Self::Unreadable { .. }
+            | Self::Unbuildable { .. }
+            | Self::Stale { .. }
+            | Self::NotLeader { .. } => false,
         }
+    }
+
+    /// Whether the API server has too much to do, or something that it needs is away.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Refused { code: 429 | 503 | 504, .. })
     }
 
     /// Whether the object does not exist.

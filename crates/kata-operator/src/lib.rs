@@ -23,6 +23,7 @@ pub mod arguments;
 pub mod client;
 pub mod clock;
 pub mod error;
+pub mod ingest;
 pub mod jitter;
 pub mod lease;
 pub mod manifests;

@@ -61,7 +61,8 @@ fn run(arguments: &RunArguments) -> Exit {
         Err(error) => return complain(Exit::Usage, &error),
     };
     start_logging(run.log_format, filter);
-    match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // One thread has enough to spare, and keeps one heap instead of several.
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(operate(run));
             runtime.shutdown_background();

@@ -3,24 +3,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
 use kata_plan::{
-    DrainBlocker, Freshness, Kind, Need, NodeFacts, Observed, Options, PodScope, Snapshot, validate,
+    Decision, DrainBlocker, Freshness, Kind, Need, Next, NodeFacts, Observed, Options, PodScope,
+    Snapshot, validate,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
-use crate::error::{CallError, chain};
+use crate::error::chain;
+use crate::ingest::Cached;
 use crate::jitter::Jitter;
 use crate::metrics::{Check, Metrics};
 use crate::watch::Cache;
@@ -61,7 +65,7 @@ pub struct Caches {
     /// KataConfigs.
     pub configs: Arc<Cache<KataConfig>>,
     /// Nodes, trimmed.
-    pub nodes: Arc<Cache<NodeFacts>>,
+    pub nodes: Arc<Cache<Arc<NodeFacts>>>,
     /// MachineConfigPools.
     pub pools: Arc<Cache<MachineConfigPool>>,
     /// Our MachineConfig with the extension.
@@ -77,109 +81,48 @@ pub struct Caches {
     /// RuntimeClasses.
     pub runtime_classes: Arc<Cache<RuntimeClass>>,
     /// KataNodes.
-    pub kata_nodes: Arc<Cache<KataNode>>,
+    pub kata_nodes: Arc<Cache<Arc<KataNode>>>,
     /// What kata-monitor has.
     pub monitor: MonitorCaches,
-}
-
-fn typed<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    serde_json::from_str(text)
-}
-
-fn without_managed_fields<T: DeserializeOwned + kube::Resource>(
-    text: &str,
-) -> Result<T, serde_json::Error> {
-    let mut object: T = serde_json::from_str(text)?;
-    object.meta_mut().managed_fields = None;
-    Ok(object)
-}
-
-/// Without what other managers own. Which fields of the pool we own says which ones leaving them out
-/// takes back.
-fn with_our_fields<T: DeserializeOwned + kube::Resource>(
-    text: &str,
-) -> Result<T, serde_json::Error> {
-    let mut object: T = serde_json::from_str(text)?;
-    if let Some(entries) = &mut object.meta_mut().managed_fields {
-        entries.retain(|entry| entry.manager.as_deref() == Some(names::FIELD_MANAGER));
-    }
-    Ok(object)
-}
-
-fn config_map(text: &str) -> Result<Data, serde_json::Error> {
-    serde_json::from_str::<ConfigMap>(text).map(|config_map| config_map.data.unwrap_or_default())
-}
-
-fn node_facts(text: &str) -> Result<NodeFacts, serde_json::Error> {
-    serde_json::from_str::<Node>(text).map(|node| NodeFacts::from(&node))
 }
 
 impl Caches {
     /// Empty caches.
     pub fn new(poke: &Arc<Notify>, options: &Options) -> Self {
-        let Options { namespace, monitor_image, .. } = options;
-        let monitor = MonitorCaches::new(namespace, monitor_image.is_some(), poke);
-        let named = |name: &str| Some(format!("metadata.name={name}"));
-        let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
-        let poke = || Arc::clone(poke);
-        Self {
-            configs: Arc::new(
-                Cache::new(Endpoint::of(Kind::KataConfig), None, without_managed_fields, poke())
-                    .each_by_itself(),
-            ),
-            nodes: Arc::new(
-                Cache::new(Endpoint::of(Kind::Node), None, node_facts, poke()).each_by_itself(),
-            ),
-            pools: Arc::new(Cache::new(
-                Endpoint::of(Kind::MachineConfigPool),
-                None,
-                with_our_fields,
-                poke(),
-            )),
-            machine_config: Arc::new(Cache::new(
-                Endpoint::of(Kind::MachineConfig),
-                named(names::MACHINE_CONFIG),
-                without_managed_fields,
-                poke(),
-            )),
-            image_machine_config: Arc::new(Cache::new(
-                Endpoint::of(Kind::MachineConfig),
-                named(names::IMAGE_MACHINE_CONFIG),
-                without_managed_fields,
-                poke(),
-            )),
-            feature_gates: Arc::new(Cache::new(
-                config_maps(),
-                named(names::FEATURE_GATES),
-                config_map,
-                poke(),
-            )),
-            image_mode: Arc::new(Cache::new(
-                config_maps(),
-                named(names::IMAGE_MODE_CONFIG),
-                config_map,
-                poke(),
-            )),
-            container_runtime_configs: Arc::new(Cache::new(
-                Endpoint::of(Kind::ContainerRuntimeConfig),
-                None,
-                without_managed_fields,
-                poke(),
-            )),
-            runtime_classes: Arc::new(Cache::new(
-                Endpoint::of(Kind::RuntimeClass),
-                None,
-                without_managed_fields,
-                poke(),
-            )),
-            kata_nodes: Arc::new(Cache::new(
-                Endpoint::of(Kind::KataNode),
-                None,
-                without_managed_fields,
-                poke(),
-            )),
-            monitor,
+        fn all<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Cache<T> {
+            Cache::new(Endpoint::of(kind), None, Arc::clone(poke))
         }
+        fn cache<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Arc<Cache<T>> {
+            Arc::new(all(kind, poke))
+        }
+        fn named<T: Cached>(endpoint: Endpoint, name: &str, poke: &Arc<Notify>) -> Arc<Cache<T>> {
+            let selector = format!("metadata.name={name}");
+            Arc::new(Cache::new(endpoint, Some(selector), Arc::clone(poke)))
+        }
+        let Options { namespace, monitor_image, .. } = options;
+        let machine_configs = || Endpoint::of(Kind::MachineConfig);
+        let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
+        Self {
+            configs: Arc::new(all(Kind::KataConfig, poke).each_by_itself()),
+            nodes: Arc::new(all(Kind::Node, poke).each_by_itself()),
+            pools: cache(Kind::MachineConfigPool, poke),
+            machine_config: named(machine_configs(), names::MACHINE_CONFIG, poke),
+            image_machine_config: named(machine_configs(), names::IMAGE_MACHINE_CONFIG, poke),
+            feature_gates: named(config_maps(), names::FEATURE_GATES, poke),
+            image_mode: named(config_maps(), names::IMAGE_MODE_CONFIG, poke),
+            container_runtime_configs: cache(Kind::ContainerRuntimeConfig, poke),
+            runtime_classes: cache(Kind::RuntimeClass, poke),
+            kata_nodes: cache(Kind::KataNode, poke),
+            monitor: MonitorCaches::new(namespace, monitor_image.is_some(), poke),
+        }
+    }
+
+    /// The latest version of a node whose facts are still those that were seen in version `seen`;
+    /// `None` if they are not.
+    pub fn version_of_node(&self, name: &str, seen: &str) -> Option<String> {
+        let latest = self.nodes.version_if(name, |facts| facts.resource_version == seen)?;
+        // A version that is no number is compared by nobody.
+        Some(if latest == u128::MAX { seen.to_owned() } else { latest.to_string() })
     }
 
     /// Starts to follow KataConfigs.
@@ -335,31 +278,38 @@ impl Observer {
 
     /// Lists every watched kind again, past the caches; errors show in the caches.
     pub async fn resync(&self) {
-        self.quorum().await;
+        self.read(Freshness::Quorum).await;
         self.caches.monitor.refresh(&self.client).await;
     }
 
-    /// A snapshot with all that its decision needs. It begins with quorum reads if `fresh`.
+    /// A decision, with the snapshot that it was made on and how long the machine thought about it.
+    /// Begins with the caches, and reads what the decision wants to be read.
     ///
     /// # Errors
     /// If the KataConfigs are not known.
-    pub async fn snapshot(&self, fresh: bool) -> Result<Snapshot, ObserveError> {
-        let mut snapshot = if fresh {
-            let read = self.quorum().await;
-            self.read_snapshot(&read)?
-        } else {
-            self.cached_snapshot()?
-        };
+    pub async fn decide(&self) -> Result<(Snapshot, Decision, Duration), ObserveError> {
+        let mut thought = Duration::ZERO;
+        let mut begun = Instant::now();
+        let mut snapshot = self.cached_snapshot()?;
         let mut last = Vec::new();
         for _ in 0..ROUNDS {
-            last = kata_plan::needs(&snapshot);
-            if last.is_empty() {
-                self.keep_rendered(&snapshot);
-                return Ok(snapshot);
-            }
-            if last.contains(&Need::Quorum) {
-                let read = self.quorum().await;
-                let fresh = self.read_snapshot(&read)?;
+            let next = kata_plan::next(&snapshot);
+            thought += begun.elapsed();
+            last = match next {
+                Next::Act(decision) => {
+                    self.keep_rendered(&snapshot);
+                    return Ok((snapshot, *decision, thought));
+                }
+                Next::Read(wanted) => wanted,
+            };
+            let freshness = last.iter().filter_map(|need| match need {
+                Need::Objects => Some(Freshness::Objects),
+                Need::Quorum => Some(Freshness::Quorum),
+                Need::MachineConfig { .. } | Need::Pods { .. } | Need::DrainBlockers { .. } => None,
+            });
+            if let Some(freshness) = freshness.max() {
+                let read = self.read(freshness).await;
+                let fresh = self.read_snapshot(&read, freshness)?;
                 let Snapshot { machine_configs, .. } = std::mem::replace(&mut snapshot, fresh);
                 for (name, config) in machine_configs {
                     if name.starts_with(names::mco::RENDERED_PREFIX) {
@@ -367,11 +317,12 @@ impl Observer {
                     }
                 }
                 // What else is asked for is asked for again, on the new data, if it is still wanted.
-                continue;
+            } else {
+                for need in &last {
+                    self.fulfil(&mut snapshot, need).await;
+                }
             }
-            for need in &last {
-                self.fulfil(&mut snapshot, need).await;
-            }
+            begun = Instant::now();
         }
         Err(ObserveError::Endless { last: format!("{last:?}") })
     }
@@ -408,9 +359,13 @@ impl Observer {
         })
     }
 
-    /// The snapshot after [`Observer::quorum`]: what failed then is unknown, whatever the cache says.
-    fn read_snapshot(&self, read: &QuorumRead) -> Result<Snapshot, ObserveError> {
-        let QuorumRead {
+    /// The snapshot after [`Observer::read`]: what failed then is unknown, whatever the cache says.
+    fn read_snapshot(
+        &self,
+        read: &FreshRead,
+        freshness: Freshness,
+    ) -> Result<Snapshot, ObserveError> {
+        let FreshRead {
             configs,
             nodes,
             pools,
@@ -434,7 +389,7 @@ impl Observer {
             }
         }
         Ok(Snapshot {
-            freshness: Freshness::Quorum,
+            freshness,
             nodes: confirmed(snapshot.nodes, Kind::Node, nodes),
             pools: confirmed(snapshot.pools, Kind::MachineConfigPool, pools),
             machine_configs,
@@ -453,45 +408,50 @@ impl Observer {
         })
     }
 
-    async fn quorum(&self) -> QuorumRead {
+    /// Lists past the caches what this freshness wants.
+    async fn read(&self, freshness: Freshness) -> FreshRead {
+        async fn list<T: Cached>(
+            cache: &Cache<T>,
+            client: &Client,
+            wanted: bool,
+        ) -> Result<(), String> {
+            if !wanted {
+                return Ok(());
+            }
+            cache.refresh(client).await.map(drop).map_err(|error| chain(&error))
+        }
         let (client, caches) = (&self.client, &self.caches);
-        let text =
-            |result: Result<String, CallError>| result.map(drop).map_err(|error| chain(&error));
+        let objects = freshness >= Freshness::Objects;
+        let all = freshness >= Freshness::Quorum;
         // The ConfigMaps say what shall be, and are as old as the rest of the spec may be. Without image
         // mode there is no MachineConfig of it, and its watch tells if somebody makes one.
         let image_mode = caches.image_machine_config.is_in_use() || caches.image_mode.is_in_use();
-        let image_machine_config = async {
-            if image_mode {
-                return caches.image_machine_config.refresh(client).await;
-            }
-            Ok(String::new())
-        };
         let (configs, nodes, pools, own, own_image, runtime_configs, classes, kata_nodes) = futures::join!(
-            Box::pin(caches.configs.refresh(client)),
-            Box::pin(caches.nodes.refresh(client)),
-            Box::pin(caches.pools.refresh(client)),
-            Box::pin(caches.machine_config.refresh(client)),
-            Box::pin(image_machine_config),
-            Box::pin(caches.container_runtime_configs.refresh(client)),
-            Box::pin(caches.runtime_classes.refresh(client)),
-            Box::pin(caches.kata_nodes.refresh(client)),
+            Box::pin(list(&caches.configs, client, objects)),
+            Box::pin(list(&caches.nodes, client, all)),
+            Box::pin(list(&caches.pools, client, objects)),
+            Box::pin(list(&caches.machine_config, client, objects)),
+            Box::pin(list(&caches.image_machine_config, client, objects && image_mode)),
+            Box::pin(list(&caches.container_runtime_configs, client, objects)),
+            Box::pin(list(&caches.runtime_classes, client, objects)),
+            Box::pin(list(&caches.kata_nodes, client, all)),
         );
-        QuorumRead {
-            configs: text(configs),
-            nodes: text(nodes),
-            pools: text(pools),
-            machine_config: text(own),
-            image_machine_config: text(own_image),
-            container_runtime_configs: text(runtime_configs),
-            runtime_classes: text(classes),
-            kata_nodes: text(kata_nodes),
+        FreshRead {
+            configs,
+            nodes,
+            pools,
+            machine_config: own,
+            image_machine_config: own_image,
+            container_runtime_configs: runtime_configs,
+            runtime_classes: classes,
+            kata_nodes,
         }
     }
 
     async fn fulfil(&self, snapshot: &mut Snapshot, need: &Need) {
         match need {
             // Handled by the caller, since it replaces the snapshot.
-            Need::Quorum => {}
+            Need::Objects | Need::Quorum => {}
             Need::MachineConfig { name } => {
                 let config = self.machine_config(name).await;
                 snapshot.machine_configs.insert(name.clone(), config);
@@ -602,14 +562,14 @@ impl Observer {
 }
 
 fn keep<T: DeserializeOwned>(text: &str, items: &mut Vec<T>, broken: &mut Option<String>) {
-    match typed(text) {
+    match serde_json::from_str(text) {
         Ok(item) => items.push(item),
         Err(error) => *broken = Some(error.to_string()),
     }
 }
 
-/// Whether each kind could be listed.
-struct QuorumRead {
+/// Whether each kind could be listed, as far as that was wanted.
+struct FreshRead {
     configs: Result<(), String>,
     nodes: Result<(), String>,
     pools: Result<(), String>,

@@ -4,11 +4,13 @@
 //! matters, and never waits for the cluster: it returns when to look again.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kata_plan::invariants::Violation;
-use kata_plan::{Action, Decision, Freshness, Plan, Report, Snapshot, Step, StepFailure};
+use kata_plan::{Action, Decision, Plan, Report, Snapshot, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,6 +35,11 @@ const PATIENCE: u32 = 3;
 const LATELY: Duration = Duration::from_mins(10);
 /// How many plans are remembered.
 const REMEMBERED_PLANS: usize = 64;
+/// A pass is followed by a rest of so many times what it took the processor, so that a storm of changes
+/// costs a bounded part of it; a change that comes alone is acted on at once.
+const REST: u32 = 9;
+/// The longest such rest.
+const REST_CAP: Duration = Duration::from_secs(5);
 /// How often an idle loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(30);
 
@@ -51,9 +58,9 @@ pub struct Controller {
     stop: watch::Receiver<bool>,
     /// How many passes failed in a row.
     attempt: u32,
-    /// What was written lately, without statuses. Where the same comes again and again, somebody
+    /// Hashes of what was written lately, without statuses. Where the same comes again and again, somebody
     /// undoes it, or the API server does not do as it says. Only the pace depends on it.
-    written: VecDeque<(Instant, Vec<Step>)>,
+    written: VecDeque<(Instant, u64)>,
     /// What was refused for good, and is sent again after a while.
     refused: Refused,
     /// What a dry run said last.
@@ -227,22 +234,8 @@ impl Controller {
         }
     }
 
-    /// Observes and decides (I/O, then pure): from the caches first; on quorum reads if the plan could
-    /// disturb a node.
-    async fn decide(&self) -> Result<(Snapshot, Decision), ObserveError> {
-        let snapshot = self.observer.snapshot(false).await?;
-        let decision = kata_plan::decide(&snapshot);
-        let disturbs = decision.plan.steps.iter().any(|step| step.action.is_disruptive());
-        if !disturbs || snapshot.freshness == Freshness::Quorum {
-            return Ok((snapshot, decision));
-        }
-        let snapshot = self.observer.snapshot(true).await?;
-        let decision = kata_plan::decide(&snapshot);
-        Ok((snapshot, decision))
-    }
-
     async fn pass(&mut self) -> Outcome {
-        let (snapshot, decision) = match self.decide().await {
+        let (snapshot, decision, thought) = match self.observer.decide().await {
             Ok(decided) => decided,
             Err(error) => return blind(&error),
         };
@@ -251,7 +244,9 @@ impl Controller {
             self.say_plan(plan, report);
             return Outcome { look_again: *look_again, pace: Duration::ZERO, failed: None };
         }
+        let begun = Instant::now();
         let broken = kata_plan::invariants::check(&snapshot, &decision);
+        let rest = ((thought + begun.elapsed()) * REST).min(REST_CAP);
         if !broken.is_empty() {
             return self.refuse(&snapshot, &decision, &broken).await;
         }
@@ -264,30 +259,27 @@ impl Controller {
             // follows from it is for the next pass.
             self.poke.notify_one();
         }
-        let pace = self.pace(plan);
+        let pace = self.pace(plan).max(rest);
         let failures = self.worth_telling(&applied);
-        let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
-        self.reporter.events(&concluded.events).await;
-        let outcome = self.report(&concluded, &applied, *look_again).await;
+        let look_again = *look_again;
+        let outcome = if failures.is_empty() {
+            self.report(report, &applied, look_again).await
+        } else {
+            let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
+            self.reporter.events(&concluded.events).await;
+            self.report(&concluded, &applied, look_again).await
+        };
         Outcome { pace, ..outcome }
     }
 
     /// How long to wait after writing what was written several times lately.
     fn pace(&mut self, plan: &Plan) -> Duration {
         let now = Instant::now();
-        let steps = plan.steps.iter();
-        let steps: Vec<Step> = steps
-            .filter(|step| !matches!(step.action, Action::ApplyStatus { .. }))
-            .filter(|step| !self.refused.holds(&step.action))
-            .cloned()
-            .collect();
         self.written.retain(|(at, _)| now - *at < LATELY);
-        if steps.is_empty() {
-            return Duration::ZERO;
-        }
-        let times = self.written.iter().filter(|(_, before)| *before == steps).count();
+        let Some(hash) = hash(plan, &self.refused) else { return Duration::ZERO };
+        let times = self.written.iter().filter(|(_, before)| *before == hash).count();
         let times = u32::try_from(times).unwrap_or(u32::MAX);
-        self.written.push_back((now, steps));
+        self.written.push_back((now, hash));
         if self.written.len() > REMEMBERED_PLANS {
             self.written.pop_front();
         }
@@ -295,8 +287,10 @@ impl Controller {
             return Duration::ZERO;
         }
         if times == PATIENCE {
+            let first: Vec<String> = plan.steps.iter().take(5).map(ToString::to_string).collect();
             tracing::warn!(
-                plan = plan.to_string().trim_end(),
+                plan.steps = plan.steps.len(),
+                plan.first = first.join("; "),
                 "the same is written again and again; something undoes it"
             );
         }
@@ -378,7 +372,7 @@ impl Controller {
         // What was refused for good has a pace of its own, and slows down nothing else.
         let now = Instant::now();
         let again = self.refused.next().map(|next| next.saturating_duration_since(now));
-        let look_again = look_again.into_iter().chain(again).min();
+        let mut look_again = look_again.into_iter().chain(again).min();
         let failure =
             applied.failures.iter().find(|failure| failure.error.retry() != Retry::AfterChange);
         let failed = match (failure, written) {
@@ -390,7 +384,10 @@ impl Controller {
                 log_status_failure(&error);
                 Some((error.category(), error.retry()))
             }
-            (None, Ok(_)) => None,
+            (None, Ok(put_off)) => {
+                look_again = look_again.into_iter().chain(put_off).min();
+                None
+            }
         };
         Outcome { look_again, pace: Duration::ZERO, failed }
     }
@@ -413,6 +410,37 @@ impl Controller {
         }
         self.reporter.tell(report);
     }
+}
+
+/// A hash of what a plan writes, without statuses and without what is held back; `None` if that is
+/// nothing. What a step relies on is no part of it: only what it writes comes again.
+fn hash(plan: &Plan, refused: &Refused) -> Option<u64> {
+    struct Sink(DefaultHasher);
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut sink = Sink(DefaultHasher::new());
+    let mut empty = true;
+    for step in &plan.steps {
+        let action = &step.action;
+        if matches!(action, Action::ApplyStatus { .. }) || refused.holds(action) {
+            continue;
+        }
+        empty = false;
+        sink.0.write(action.to_string().as_bytes());
+        if let Action::Apply { body, .. } = action {
+            // Neither a Value nor the sink fails.
+            drop(serde_json::to_writer(&mut sink, body));
+        }
+    }
+    (!empty).then(|| sink.0.finish())
 }
 
 fn blind(error: &ObserveError) -> Outcome {

@@ -1,12 +1,15 @@
 //! From a decision's report to the world: Events, the KataConfigs' status, metrics and the log. Each is
 //! written only when it says something new.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
+use kata_api::kata_node::Phase;
 use kata_api::names;
-use kata_plan::{EventToSend, Kind, ObjectRef, Report};
+use kata_plan::{EventToSend, Kind, NodeReport, ObjectRef, Report, Urgency};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
@@ -18,6 +21,14 @@ use crate::observe::Caches;
 const EVENT_NAMESPACE: &str = "default";
 /// How many Events are remembered as sent.
 const REMEMBERED_EVENTS: usize = 2_000;
+/// How long after a status was written it may be out of date in its lists of nodes.
+const LISTS_WAIT: Duration = Duration::from_secs(2);
+/// How long after a status was written it may be out of date in its words.
+const WORDS_WAIT: Duration = Duration::from_secs(10);
+/// For how long no Event is sent after one that a busy API server refused.
+const EVENTS_REST: Duration = Duration::from_secs(10);
+/// How many nodes a line of the log names.
+const NAMED: usize = 5;
 
 /// Writes reports.
 #[derive(Debug)]
@@ -30,8 +41,14 @@ pub struct Reporter {
     /// status that records their transition cannot be written.
     sent: BTreeSet<String>,
     order: VecDeque<String>,
+    /// Until when no Event is sent, because the API server has more important things to do.
+    events_rest: Option<Instant>,
+    /// When the status of each KataConfig was written last, by uid.
+    statuses: BTreeMap<String, Instant>,
     /// What was logged last.
-    logged: String,
+    logged: BTreeSet<String>,
+    /// The phases of nodes as logged last.
+    phases: BTreeMap<String, Phase>,
 }
 
 impl Reporter {
@@ -44,13 +61,19 @@ impl Reporter {
             metrics,
             sent: BTreeSet::new(),
             order: VecDeque::new(),
-            logged: String::new(),
+            events_rest: None,
+            statuses: BTreeMap::new(),
+            logged: BTreeSet::new(),
+            phases: BTreeMap::new(),
         }
     }
 
     /// Creates Events. One that cannot be created is logged and given up: an Event is a courtesy.
     pub async fn events(&mut self, events: &[EventToSend]) {
         let endpoint = Endpoint::namespaced::<Event>(EVENT_NAMESPACE);
+        if self.events_rest.is_some_and(|end| Instant::now() < end) {
+            return;
+        }
         for event in events {
             if self.sent.contains(&event.name) {
                 continue;
@@ -65,7 +88,12 @@ impl Reporter {
                         error = chain(&error),
                         "cannot create an Event"
                     );
-                    if matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. }) {
+                    let away =
+                        matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. });
+                    if error.is_busy() {
+                        self.events_rest = Some(Instant::now() + EVENTS_REST);
+                    }
+                    if away || error.is_busy() {
                         return;
                     }
                 }
@@ -83,21 +111,40 @@ impl Reporter {
         }
     }
 
-    /// Writes the statuses that changed, each whether or not the others can be written.
+    /// Writes the statuses that changed, each whether or not the others can be written. A new condition
+    /// is written at once; progress is written every few seconds, and the answer is how soon it has to
+    /// be, if it was put off.
     ///
     /// # Errors
     /// The first write that failed; a KataConfig that is gone is no failure.
-    pub async fn statuses(&self, caches: &Caches, report: &Report) -> Result<usize, CallError> {
-        let (mut written, mut failed) = (0, None);
+    pub async fn statuses(
+        &mut self,
+        caches: &Caches,
+        report: &Report,
+    ) -> Result<Option<Duration>, CallError> {
+        let (mut put_off, mut failed) = (None, None);
         for status in report.status.iter().chain(&report.other_configs) {
             if status.patch.is_none() {
                 continue;
             }
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
             let uid = status.config.uid.as_deref().unwrap_or_default();
+            let existing = caches.configs.get(name).and_then(|config| config.status);
+            let rests = match status.urgency(existing.as_ref()) {
+                Urgency::Conditions => Duration::ZERO,
+                Urgency::Lists => LISTS_WAIT,
+                Urgency::Words => WORDS_WAIT,
+            };
+            let since = self.statuses.get(uid).map(Instant::elapsed);
+            if let Some(left) = since.and_then(|since| rests.checked_sub(since))
+                && !left.is_zero()
+            {
+                put_off = Some(put_off.map_or(left, |other: Duration| other.min(left)));
+                continue;
+            }
             match self.client.replace_status(&endpoint, name, uid, &status.status).await {
                 Ok(answer) => {
-                    written += 1;
+                    self.statuses.insert(uid.to_owned(), Instant::now());
                     if let Ok(text) = std::str::from_utf8(&answer) {
                         caches.absorb(Kind::KataConfig, name, text);
                     }
@@ -111,7 +158,7 @@ impl Reporter {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        failed.map_or(Ok(written), Err)
+        failed.map_or(Ok(put_off), Err)
     }
 
     /// Updates the metrics, and logs what is new.
@@ -122,25 +169,40 @@ impl Reporter {
         }
         self.metrics.findings(findings);
         self.metrics.conditions(status.iter().chain(other_configs));
-        let mut text = String::new();
-        for finding in findings {
-            text.push_str(&format!("{finding}\n"));
-        }
-        for waiting in waiting_on {
-            text.push_str(&format!("waiting for {}: {}\n", waiting.subject, waiting.message));
-        }
-        for node in nodes {
-            let phase = node.phase.as_str();
-            let step = node.step.map(|step| format!(", {}", step.as_str())).unwrap_or_default();
-            text.push_str(&format!("Node {} is {phase}{step}\n", node.node));
-        }
-        if text == self.logged {
-            return;
-        }
-        for line in text.lines().filter(|line| !self.logged.lines().any(|known| known == *line)) {
+        let findings = findings.iter().map(ToString::to_string);
+        // What happens on a node is told by its phase.
+        let waiting = waiting_on
+            .iter()
+            .filter(|waiting| waiting.subject.kind != Kind::Node)
+            .map(|waiting| format!("waiting for {}: {}", waiting.subject, waiting.message));
+        let lines: BTreeSet<String> = findings.chain(waiting).collect();
+        for line in lines.difference(&self.logged) {
             tracing::info!(controller = crate::metrics::CONTROLLER, "{line}");
         }
-        self.logged = text;
+        self.logged = lines;
+        self.tell_phases(nodes);
+    }
+
+    /// Logs which nodes came into another phase, a few of them by name.
+    fn tell_phases(&mut self, nodes: &[NodeReport]) {
+        let mut moved: BTreeMap<Phase, Vec<&str>> = BTreeMap::new();
+        for node in nodes {
+            if self.phases.get(&node.node) != Some(&node.phase) {
+                moved.entry(node.phase).or_default().push(&node.node);
+                self.phases.insert(node.node.clone(), node.phase);
+            }
+        }
+        if self.phases.len() > nodes.len() {
+            let known: BTreeSet<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+            self.phases.retain(|name, _| known.contains(name.as_str()));
+        }
+        for (phase, names) in moved {
+            let more = names.len().saturating_sub(NAMED);
+            let names = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let phase = phase.as_str();
+            tracing::info!(controller = crate::metrics::CONTROLLER, "{phase}: {names}{more}");
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
+use crate::ingest::{Cached, Head};
 use crate::jitter::Jitter;
 use crate::metrics::{Check, Metrics};
 
@@ -28,20 +29,20 @@ const WATCH_SECONDS: u32 = 60;
 const WATCH_SLACK: Duration = Duration::from_secs(5);
 /// How long a cache may be out of contact before it counts as unknown.
 const STALE_AFTER: Duration = Duration::from_secs(75);
+/// How long a cache may be out of contact before `/readyz` tells.
+const READY_WITHOUT: Duration = Duration::from_secs(10);
 /// A watch that lasted so long counts as success: what ends it later is a new trouble.
 const WATCH_LASTED: Duration = Duration::from_secs(30);
+/// How many bytes a watch may keep in reserve.
+const SPARE: usize = 64 << 10;
 /// The longest wait between two attempts.
 const BACKOFF_CAP: Duration = Duration::from_secs(30);
-
-/// How an object's JSON text becomes a value to keep.
-pub type Ingest<T> = fn(&str) -> Result<T, serde_json::Error>;
 
 /// The cached objects of one kind, by name.
 #[derive(Debug)]
 pub struct Cache<T> {
     endpoint: Endpoint,
     field_selector: Option<String>,
-    ingest: Ingest<T>,
     /// Whether the rest is of use while one object cannot be understood.
     each_by_itself: bool,
     state: Mutex<State<T>>,
@@ -72,6 +73,19 @@ struct Invalid {
     error: String,
 }
 
+impl Invalid {
+    /// The name of an object, as far as it has one, and why the object cannot be understood.
+    fn from_text(text: &str, error: String) -> (String, Self) {
+        match serde_json::from_str::<Named>(text) {
+            Ok(Named { metadata: NamedMetadata { name, uid, creation_timestamp, .. } }) => {
+                let created = creation_timestamp.and_then(|time| time.parse().ok());
+                (name, Self { uid, created, error })
+            }
+            Err(_) => ("without a name".to_owned(), Self { uid: None, created: None, error }),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Trouble {
     since: Instant,
@@ -98,12 +112,12 @@ struct NamedMetadata {
     creation_timestamp: Option<String>,
 }
 
-/// One line of a watch.
+/// One line of a watch whose object is as expected, which nearly all are: read in one go.
 #[derive(Deserialize)]
-struct Line {
+struct Line<W> {
     #[serde(rename = "type")]
     type_: String,
-    object: Box<RawValue>,
+    object: W,
 }
 
 /// The Status object of an `ERROR` line.
@@ -117,28 +131,16 @@ struct LineStatus {
     message: String,
 }
 
-impl<T: Clone + PartialEq> Cache<T> {
+impl<T: Cached> Cache<T> {
     /// An empty cache that pokes `poke` when something changes.
-    pub fn new(
-        endpoint: Endpoint,
-        field_selector: Option<String>,
-        ingest: Ingest<T>,
-        poke: Arc<Notify>,
-    ) -> Self {
+    pub fn new(endpoint: Endpoint, field_selector: Option<String>, poke: Arc<Notify>) -> Self {
         let state = State {
             synced: false,
             objects: BTreeMap::new(),
             invalid: BTreeMap::new(),
             trouble: None,
         };
-        Self {
-            endpoint,
-            field_selector,
-            ingest,
-            each_by_itself: false,
-            state: Mutex::new(state),
-            poke,
-        }
+        Self { endpoint, field_selector, each_by_itself: false, state: Mutex::new(state), poke }
     }
 
     /// The same, and one object that cannot be understood spoils no other: see [`Cache::unreadable`].
@@ -183,6 +185,16 @@ impl<T: Clone + PartialEq> Cache<T> {
         }
     }
 
+    /// An object, if it is known.
+    pub fn get(&self, name: &str) -> Option<T> {
+        self.lock().objects.get(name).map(|entry| entry.value.clone())
+    }
+
+    /// The latest version of an object for whose value `holds` is true.
+    pub fn version_if(&self, name: &str, holds: impl Fn(&T) -> bool) -> Option<u128> {
+        self.lock().objects.get(name).filter(|entry| holds(&entry.value)).map(|entry| entry.version)
+    }
+
     /// Why the contents cannot be relied on, if they cannot: of what, and the error.
     fn doubt<'a>(&self, state: &'a State<T>) -> Option<(String, &'a str)> {
         let kind = self.kind();
@@ -219,7 +231,12 @@ impl<T: Clone + PartialEq> Cache<T> {
         // Asked at every pass: nothing is copied.
         let state = self.lock();
         let answer = self.doubt(&state).map_or(Ok(()), |(_, error)| Err(error.to_owned()));
-        (name, answer)
+        let silent = state
+            .trouble
+            .as_ref()
+            .filter(|trouble| trouble.since.elapsed() >= READY_WITHOUT)
+            .map_or(Ok(()), |trouble| Err(trouble.error.clone()));
+        (name, answer.and(silent))
     }
 
     /// Lists all objects past the cache, by quorum, and takes the answer into the cache.
@@ -231,8 +248,12 @@ impl<T: Clone + PartialEq> Cache<T> {
         let mut invalid = BTreeMap::new();
         let selector = self.field_selector.as_deref();
         let version = client
-            .list(&self.endpoint, selector, |text| match self.read(text) {
-                Ok((name, version, value)) => items.push((name, Entry { version, value })),
+            .list(&self.endpoint, selector, |text| match Self::read(text) {
+                Ok((name, version, value)) => {
+                    // What means the same shares the memory of what is known.
+                    let known = self.get(&name).filter(|known| known.same(&value));
+                    items.push((name, Entry { version, value: known.unwrap_or(value) }));
+                }
                 Err((name, error)) => {
                     invalid.insert(name, error);
                 }
@@ -258,7 +279,7 @@ impl<T: Clone + PartialEq> Cache<T> {
         for (name, known) in known {
             match objects.get(&name) {
                 Some(listed) if listed.version >= known.version => {
-                    changed |= listed.value != known.value;
+                    changed |= !listed.value.same(&known.value);
                 }
                 None if known.version <= listed_at => changed = true,
                 Some(_) | None => {
@@ -280,7 +301,7 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// Takes an object, as a write answered it, into the cache, without a poke: the pass that wrote it
     /// knows. One that cannot be read is left to the watch.
     pub fn absorb(&self, text: &str) {
-        if let Ok((name, version, value)) = self.read(text) {
+        if let Ok((name, version, value)) = Self::read(text) {
             self.put(name, version, value);
         }
     }
@@ -290,21 +311,13 @@ impl<T: Clone + PartialEq> Cache<T> {
         self.lock().objects.remove(name);
     }
 
-    fn read(&self, text: &str) -> Result<(String, u128, T), (String, Invalid)> {
-        let named: Named = serde_json::from_str(text).map_err(|error| {
-            let invalid = Invalid { uid: None, created: None, error: error.to_string() };
-            ("without a name".to_owned(), invalid)
-        })?;
-        let NamedMetadata { name, resource_version, uid, creation_timestamp } = named.metadata;
-        if name.is_empty() {
-            return Err((name, Invalid { uid, created: None, error: "it has no name".to_owned() }));
-        }
-        match (self.ingest)(text) {
-            Ok(value) => Ok((name, number(&resource_version), value)),
-            Err(error) => {
-                let created = creation_timestamp.and_then(|time| time.parse().ok());
-                Err((name, Invalid { uid, created, error: error.to_string() }))
+    fn read(text: &str) -> Result<(String, u128, T), (String, Invalid)> {
+        match serde_json::from_str::<T::Wire>(text).map(T::take) {
+            Ok((Head { name, .. }, _)) if name.is_empty() => {
+                Err(Invalid::from_text(text, "it has no name".to_owned()))
             }
+            Ok((Head { name, version }, value)) => Ok((name, number(&version), value)),
+            Err(error) => Err(Invalid::from_text(text, error.to_string())),
         }
     }
 
@@ -314,10 +327,13 @@ impl<T: Clone + PartialEq> Cache<T> {
         let was_invalid = state.invalid.remove(&name).is_some();
         match state.objects.get_mut(&name) {
             Some(known) if version < known.version => was_invalid,
+            Some(known) if known.value.same(&value) => {
+                known.version = version;
+                was_invalid
+            }
             Some(known) => {
-                let changed = known.value != value;
                 *known = Entry { version, value };
-                changed || was_invalid
+                true
             }
             None => {
                 state.objects.insert(name, Entry { version, value });
@@ -329,15 +345,26 @@ impl<T: Clone + PartialEq> Cache<T> {
     /// Keeps the cache up to date, for ever.
     pub async fn follow(self: Arc<Self>, client: Client, jitter: Arc<Jitter>, metrics: Metrics) {
         let mut attempt = 0;
+        // Where to go on; `None` if the objects must be listed first.
+        let mut version: Option<String> = None;
         loop {
-            let error = match self.refresh(&client).await {
-                Ok(version) => {
+            let listed = match version.take() {
+                Some(version) => Ok(version),
+                None => self.refresh(&client).await,
+            };
+            let error = match listed {
+                Ok(mut from) => {
                     let begun = Instant::now();
-                    let error = self.watch_from(&client, version, &metrics).await;
+                    let error = self.watch_from(&client, &mut from, &metrics).await;
                     // A list that succeeds does not: lists are what must not be repeated quickly
                     // while watches are refused.
                     if begun.elapsed() >= WATCH_LASTED {
                         attempt = 0;
+                    }
+                    // Without a connection nothing is lost: the history goes on where it ended, and
+                    // an API server that comes back need not answer everybody's lists.
+                    if matches!(error, CallError::Unreachable { .. } | CallError::Timeout { .. }) {
+                        version = Some(from);
                     }
                     error
                 }
@@ -383,19 +410,21 @@ impl<T: Clone + PartialEq> Cache<T> {
     async fn watch_from(
         &self,
         client: &Client,
-        mut version: String,
+        version: &mut String,
         metrics: &Metrics,
     ) -> CallError {
         loop {
             let selector = self.field_selector.as_deref();
-            let watch = client.watch(&self.endpoint, selector, &version, WATCH_SECONDS).await;
+            let watch = client.watch(&self.endpoint, selector, version, WATCH_SECONDS).await;
             let stream = match watch {
                 Ok(stream) => stream,
                 Err(error) => return error,
             };
+            // We are in contact, and all that happened since is on its way.
+            self.clear_trouble();
             let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + WATCH_SLACK;
             let mut stream = std::pin::pin!(stream);
-            let mut buffer = Vec::new();
+            let mut buffer = Buffer::default();
             let begun = version.clone();
             loop {
                 match tokio::time::timeout_at(end, stream.next()).await {
@@ -407,16 +436,15 @@ impl<T: Clone + PartialEq> Cache<T> {
                     Ok(None) => break,
                     Ok(Some(Err(error))) => return error,
                     Ok(Some(Ok(chunk))) => {
-                        self.clear_trouble();
-                        buffer.extend_from_slice(&chunk);
-                        if let Err(error) = self.take_lines(&mut buffer, &mut version) {
+                        buffer.bytes.extend_from_slice(&chunk);
+                        if let Err(error) = self.take_lines(&mut buffer, version) {
                             return error;
                         }
                     }
                 }
             }
             // A watch that ends at once and brought nothing must not become a tight loop.
-            if begun == version {
+            if begun == *version {
                 let early = end - WATCH_SLACK - Duration::from_secs(u64::from(WATCH_SECONDS))
                     + Duration::from_secs(1);
                 tokio::time::sleep_until(early).await;
@@ -426,80 +454,115 @@ impl<T: Clone + PartialEq> Cache<T> {
     }
 
     fn clear_trouble(&self) {
-        self.lock().trouble = None;
+        let mut state = self.lock();
+        let trouble = state.trouble.take();
+        let doubted = trouble.is_some_and(|it| it.lasting || it.since.elapsed() >= STALE_AFTER);
+        drop(state);
+        if doubted {
+            self.poke.notify_one();
+        }
     }
 
-    fn take_lines(&self, buffer: &mut Vec<u8>, version: &mut String) -> Result<(), CallError> {
+    fn take_lines(&self, buffer: &mut Buffer, version: &mut String) -> Result<(), CallError> {
+        let Buffer { bytes, searched } = buffer;
         let mut start = 0;
-        while let Some(length) = buffer[start..].iter().position(|byte| *byte == b'\n') {
-            let line = &buffer[start..start + length];
-            start += length + 1;
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
+        while let Some(found) =
+            bytes.get(*searched..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n'))
+        {
+            let end = *searched + found;
+            let line = bytes.get(start..end).unwrap_or_default();
+            start = end + 1;
+            *searched = start;
+            if !line.iter().all(u8::is_ascii_whitespace) {
+                self.take_line(line, version)?;
             }
-            let line: Line = serde_json::from_slice(line).map_err(|source| {
-                CallError::Unreadable { call: format!("watch {}", self.kind()), source }
-            })?;
-            self.take_line(&line, version)?;
         }
-        buffer.drain(..start);
+        bytes.drain(..start);
+        *searched = bytes.len();
+        // One large object must not cost its size for ever.
+        bytes.shrink_to(SPARE);
         Ok(())
     }
 
-    fn take_line(&self, line: &Line, version: &mut String) -> Result<(), CallError> {
-        let text = line.object.get();
-        let changed = match line.type_.as_str() {
-            "ERROR" => {
-                let status: LineStatus = serde_json::from_str(text).map_err(|source| {
-                    CallError::Unreadable { call: format!("watch {}", self.kind()), source }
-                })?;
-                return Err(CallError::Refused {
-                    call: format!("watch {}", self.kind()),
-                    code: status.code,
-                    reason: status.reason,
-                    message: status.message,
-                    retry_after: None,
-                });
+    fn take_line(&self, line: &[u8], version: &mut String) -> Result<(), CallError> {
+        let read = match serde_json::from_slice::<Line<T::Wire>>(line) {
+            Ok(Line { type_, object }) if matches!(type_.as_str(), "ADDED" | "MODIFIED") => {
+                Some(T::take(object)).filter(|(head, _)| !head.name.is_empty())
             }
-            "BOOKMARK" => false,
-            "DELETED" => match serde_json::from_str::<Named>(text) {
-                Ok(named) => {
-                    let mut state = self.lock();
-                    let name = named.metadata.name;
-                    let gone = number(&named.metadata.resource_version);
-                    let was_invalid = state.invalid.remove(&name).is_some();
-                    // An object of the same name that was made since stays.
-                    let stays = state.objects.get(&name).is_some_and(|known| known.version > gone);
-                    was_invalid || (!stays && state.objects.remove(&name).is_some())
-                }
-                Err(_) => false,
-            },
-            _ => match self.read(text) {
-                Ok((name, version, value)) => self.put(name, version, value),
-                Err((name, invalid)) => {
-                    tracing::warn!(
-                        object.kind = self.kind(),
-                        object.name = name,
-                        error = invalid.error,
-                        "cannot read an object"
-                    );
-                    let mut state = self.lock();
-                    state.objects.remove(&name);
-                    state.invalid.insert(name, invalid);
-                    true
-                }
-            },
+            _ => None,
         };
-        if let Ok(named) = serde_json::from_str::<Named>(text)
-            && !named.metadata.resource_version.is_empty()
-        {
-            *version = named.metadata.resource_version;
-        }
+        let changed = match read {
+            Some((head, value)) => {
+                let number = number(&head.version);
+                *version = head.version;
+                self.put(head.name, number, value)
+            }
+            None => self.take_other_line(line, version)?,
+        };
         if changed {
             self.poke.notify_one();
         }
         Ok(())
     }
+
+    /// A line that is not a new state of an object that can be read.
+    fn take_other_line(&self, line: &[u8], version: &mut String) -> Result<bool, CallError> {
+        let unreadable =
+            |source| CallError::Unreadable { call: format!("watch {}", self.kind()), source };
+        let Line { type_, object } =
+            serde_json::from_slice::<Line<&RawValue>>(line).map_err(unreadable)?;
+        let text = object.get();
+        if type_ == "ERROR" {
+            let status: LineStatus = serde_json::from_str(text).map_err(unreadable)?;
+            return Err(CallError::Refused {
+                call: format!("watch {}", self.kind()),
+                code: status.code,
+                reason: status.reason,
+                message: status.message,
+                retry_after: None,
+            });
+        }
+        let named = serde_json::from_str::<Named>(text).map(|named| named.metadata);
+        let seen = named.as_ref().map_or("", |metadata| metadata.resource_version.as_str());
+        if !seen.is_empty() {
+            seen.clone_into(version);
+        }
+        match (type_.as_str(), named) {
+            ("BOOKMARK", _) | ("DELETED", Err(_)) => Ok(false),
+            ("DELETED", Ok(NamedMetadata { name, resource_version, .. })) => {
+                let mut state = self.lock();
+                let gone = number(&resource_version);
+                let was_invalid = state.invalid.remove(&name).is_some();
+                // An object of the same name that was made since stays.
+                let stays = state.objects.get(&name).is_some_and(|known| known.version > gone);
+                Ok(was_invalid || (!stays && state.objects.remove(&name).is_some()))
+            }
+            _ => {
+                let (name, invalid) = match Self::read(text) {
+                    Ok(_) => Invalid::from_text(text, format!("unknown type of event {type_}")),
+                    Err(unread) => unread,
+                };
+                tracing::warn!(
+                    object.kind = self.kind(),
+                    object.name = name,
+                    error = invalid.error,
+                    "cannot read an object"
+                );
+                let mut state = self.lock();
+                state.objects.remove(&name);
+                state.invalid.insert(name, invalid);
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// The bytes of a watch that are not taken yet.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// How many of them hold no end of a line.
+    searched: usize,
 }
 
 /// A resourceVersion as a number, in which they grow. One that is not a number counts as the newest,

@@ -10,6 +10,7 @@ use kata_api::kata_node::NodeStep;
 use kata_api::{Code, names};
 
 use crate::events;
+use crate::kata_nodes;
 use crate::mco;
 use crate::plan::{Plan, Step};
 use crate::report::{Decision, Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
@@ -42,14 +43,37 @@ fn think(snapshot: &Snapshot) -> Thought<'_> {
     Thought { configs, view, steps }
 }
 
+/// What a snapshot leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// These reads are wanted first, as [`needs`] says.
+    Read(Vec<Need>),
+    /// The decision.
+    Act(Box<Decision>),
+}
+
+/// What to do about a snapshot: read more, or act. The same as [`needs`] and [`decide`] one after the
+/// other, for half the work.
+pub fn next(snapshot: &Snapshot) -> Next {
+    let missing = missing_machine_configs(snapshot);
+    if !missing.is_empty() {
+        return Next::Read(missing);
+    }
+    let thought = think(snapshot);
+    let wanted = wanted(snapshot, &thought);
+    if wanted.is_empty() { Next::Act(Box::new(act(snapshot, thought))) } else { Next::Read(wanted) }
+}
+
 /// Decides about a snapshot. Total and deterministic; the order of the snapshot's lists does not
 /// matter. Nothing that can disturb a node or that deletes is planned on a snapshot that may be old.
 pub fn decide(snapshot: &Snapshot) -> Decision {
-    let mut thought = think(snapshot);
+    act(snapshot, think(snapshot))
+}
+
+fn act(snapshot: &Snapshot, mut thought: Thought<'_>) -> Decision {
     let mut planned = std::mem::take(&mut thought.steps.steps);
-    if snapshot.freshness == Freshness::Cached
-        && let Some(first) = planned.iter().position(|step| step.action.is_disruptive())
-    {
+    let too_old = |step: &Step| step.action.freshness() > snapshot.freshness;
+    if let Some(first) = planned.iter().position(too_old) {
         let held = planned.split_off(first);
         thought.steps.waiting_on.extend(held.first().map(|step| WaitingOn {
             what: Waiting::Read,
@@ -73,28 +97,26 @@ pub fn conclude(snapshot: &Snapshot, decision: &Decision, failures: &[StepFailur
 /// The reads that the decision about this snapshot wants first; empty if it can be made. A read that
 /// was tried and failed ([`crate::Observed::Unknown`]) is not asked for again.
 pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
-    if selection::configs(snapshot).active.is_some() {
-        let missing = missing_machine_configs(snapshot);
-        if !missing.is_empty() {
-            return missing;
-        }
-    }
-    let thought = think(snapshot);
-    if snapshot.freshness == Freshness::Cached
-        && thought.steps.steps.iter().any(|step| step.action.is_disruptive())
-    {
-        return vec![Need::Quorum];
+    let missing = missing_machine_configs(snapshot);
+    if missing.is_empty() { wanted(snapshot, &think(snapshot)) } else { missing }
+}
+
+fn wanted(snapshot: &Snapshot, thought: &Thought<'_>) -> Vec<Need> {
+    let steps = &thought.steps;
+    let freshest = steps.steps.iter().map(|step| step.action.freshness()).max();
+    if let Some(wanted) = freshest.filter(|wanted| *wanted > snapshot.freshness) {
+        return vec![if wanted == Freshness::Objects { Need::Objects } else { Need::Quorum }];
     }
     let cluster_is_read = snapshot.pods.contains_key(&PodScope::Cluster);
-    let mut wanted: Vec<Need> = thought
-        .steps
+    let mut wanted: Vec<Need> = steps
         .needs
-        .into_iter()
+        .iter()
         .filter(|need| match need {
             Need::Pods { scope, .. } => !cluster_is_read && !snapshot.pods.contains_key(scope),
             Need::DrainBlockers { node } => !snapshot.drain_blockers.contains_key(node),
-            Need::MachineConfig { .. } | Need::Quorum => true,
+            Need::MachineConfig { .. } | Need::Objects | Need::Quorum => true,
         })
+        .cloned()
         .collect();
     let whole_cluster =
         wanted.iter().any(|need| matches!(need, Need::Pods { scope: PodScope::Cluster, .. }));
@@ -106,16 +128,26 @@ pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
 
 /// Our MachineConfigs and the rendered ones that pools and nodes name, as far as nobody read them yet.
 fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
+    if selection::configs(snapshot).active.is_none() {
+        return Vec::new();
+    }
     let nodes = snapshot.nodes.known().into_iter().flatten();
     let pools = snapshot.pools.known().into_iter().flatten().filter(|pool| {
         matches!(mco::pool_name(pool), names::POOL | names::WORKER_POOL | names::MASTER_POOL)
     });
-    let mut wanted: Vec<&str> = nodes
+    // Thousands of nodes run a handful of configurations.
+    let mut wanted: Vec<&str> = Vec::new();
+    let mut last = "";
+    for name in nodes
         .flat_map(|node| [node.current_config(), node.desired_config()])
         .chain(pools.map(|pool| pool.spec.configuration.name.as_str()))
         .chain(names::MACHINE_CONFIGS)
-        .filter(|name| !name.is_empty() && !snapshot.machine_configs.contains_key(*name))
-        .collect();
+    {
+        if name != last && !name.is_empty() && !snapshot.machine_configs.contains_key(name) {
+            wanted.push(name);
+        }
+        last = name;
+    }
     wanted.sort_unstable();
     wanted.dedup();
     wanted.into_iter().map(|name| Need::MachineConfig { name: name.to_owned() }).collect()
@@ -232,6 +264,12 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
                 times.extend(until(node.since, snapshot.options.drain_blocked_after));
             } else if node.in_flight() {
                 times.extend(until(node.since, snapshot.options.step_slow_after));
+            }
+            if kata_nodes::step_is_untold(node)
+                && let Some(due) = kata_nodes::steps_due(node)
+            {
+                let left = due.duration_since(view.now).max(SignedDuration::ZERO);
+                times.extend(Duration::try_from(left).ok());
             }
             if node.verified
                 && node.verdict.is_none()

@@ -1,8 +1,11 @@
 //! Which Events to create: one for each transition, found by comparing what the objects say with what
-//! they will say.
+//! they will say. What goes well on several nodes at once is one Event on the KataConfig that names
+//! them; what goes wrong on a node is one on the node and one on the KataConfig.
 //!
 //! An Event's name is made from the transition, so that a pass that is repeated after a crash creates
 //! the same Event again, which the API server refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::conditions::{self, in_progress, reasons};
 use kata_api::kata_node::Phase;
@@ -10,7 +13,7 @@ use kata_api::{Code, KataConfigStatus, KataNode, Severity};
 
 use crate::object::{Kind, ObjectRef};
 use crate::report::{EventToSend, Report, StatusReport};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeFacts, Snapshot};
 use crate::text;
 use crate::view::{NodeView, View};
 
@@ -31,9 +34,11 @@ pub(crate) fn derive(snapshot: &Snapshot, view: Option<&View<'_>>, report: &mut 
         of_config(previous, status, &mut events);
     }
     if let (Some(view), Some(status)) = (view, &report.status) {
+        let mut fared_well = BTreeMap::new();
         for node in &view.nodes {
-            of_node(node, &status.config, &mut events);
+            of_node(node, &status.config, &mut fared_well, &mut events);
         }
+        well(&status.config, &fared_well, &mut events);
         removed(view, &status.config, &mut events);
     }
     report.events = events;
@@ -166,7 +171,75 @@ fn of_config(
     }
 }
 
-fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
+/// What goes well on nodes, in the order in which it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Well {
+    Installing,
+    Installed,
+    ReadyAgain,
+    Removing,
+    Removed,
+}
+
+impl Well {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Installing => "KataInstalling",
+            Self::Installed => "KataRuntimeInstalled",
+            Self::ReadyAgain => "KataNodeReady",
+            Self::Removing => "KataRemoving",
+            Self::Removed => "KataRemoved",
+        }
+    }
+
+    fn note(self, nodes: &[&str]) -> String {
+        let names = text::list(nodes, text::NAMES);
+        let (nodes, are) = match nodes.len() {
+            1 => (format!("node {names}"), "is"),
+            count => (format!("{count} nodes ({names})"), "are"),
+        };
+        match self {
+            Self::Installing => format!("{nodes} {are} being changed to run sandboxed pods"),
+            Self::Installed => format!("{nodes} can run sandboxed pods"),
+            Self::ReadyAgain => format!("{nodes} can run sandboxed pods again"),
+            Self::Removing => format!("Kata is being removed from {nodes}"),
+            Self::Removed => format!("{nodes} {are} clear of Kata"),
+        }
+    }
+}
+
+/// Nodes that fared well: the node, and what it was before.
+type FaredWell = BTreeMap<Well, Vec<(ObjectRef, String)>>;
+
+/// One Event for all nodes that fared well in the same way.
+fn well(config: &ObjectRef, fared_well: &FaredWell, events: &mut Vec<EventToSend>) {
+    for (well, nodes) in fared_well {
+        let names: Vec<&str> = nodes.iter().map(|(node, _)| node.name.as_str()).collect();
+        let (related, before) = match nodes.as_slice() {
+            [(node, before)] => (Some(node), before.clone()),
+            all => {
+                let all: Vec<String> =
+                    all.iter().map(|(node, before)| format!("{}:{before}", node.name)).collect();
+                (None, all.join(","))
+            }
+        };
+        let said = Said {
+            warning: false,
+            reason: well.reason(),
+            action: "ChangeNode",
+            note: well.note(&names),
+            before,
+        };
+        events.push(event(config, related, &said));
+    }
+}
+
+fn of_node(
+    node: &NodeView<'_>,
+    config: &ObjectRef,
+    fared_well: &mut FaredWell,
+    events: &mut Vec<EventToSend>,
+) {
     // What is labelled in this pass is told when the label is seen.
     if node.phase == Phase::Ready && !node.verified {
         return;
@@ -176,37 +249,22 @@ fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend
         let since = before.since.map(|since| since.to_string()).unwrap_or_default();
         format!("{}/{since}/{}", before.phase.as_str(), before.code.as_deref().unwrap_or_default())
     });
-    let mut send = |warning: bool, reason: &str, note: String| {
-        let said = Said { warning, reason, action: "ChangeNode", note, before: salt.clone() };
-        events.push(event(&node.object(), Some(config), &said));
-        events.push(event(config, Some(&node.object()), &said));
-    };
-    let name = &node.facts.name;
     if before.map(|before| before.phase) != Some(node.phase) {
-        match node.phase {
-            Phase::Installing => {
-                send(
-                    false,
-                    "KataInstalling",
-                    format!("node {name} is being changed to run sandboxed pods"),
-                );
-            }
-            Phase::Ready if node.joins() => {
-                send(false, "KataRuntimeInstalled", format!("node {name} can run sandboxed pods"));
-            }
+        let well = match node.phase {
+            Phase::Installing => Some(Well::Installing),
+            Phase::Ready if node.joins() => Some(Well::Installed),
             // It had Kata all the time: whatever it comes back from was not our work.
-            Phase::Ready => {
-                send(false, "KataNodeReady", format!("node {name} can run sandboxed pods again"));
-            }
-            Phase::Removing => {
-                send(false, "KataRemoving", format!("Kata is being removed from node {name}"));
-            }
+            Phase::Ready => Some(Well::ReadyAgain),
+            Phase::Removing => Some(Well::Removing),
             Phase::Unknown
             | Phase::Waiting
             | Phase::NotReady
             | Phase::Updating
             | Phase::WaitingToRemove
-            | Phase::Failed => {}
+            | Phase::Failed => None,
+        };
+        if let Some(well) = well {
+            fared_well.entry(well).or_default().push((node.object(), salt.clone()));
         }
     }
     if let Some(finding) = &node.finding
@@ -214,39 +272,55 @@ fn of_node(node: &NodeView<'_>, config: &ObjectRef, events: &mut Vec<EventToSend
         && before.and_then(|before| before.code.as_deref()) != Some(finding.code.entry().code)
     {
         let entry = finding.code.entry();
-        send(true, entry.reason, format!("{}: {}. {}", entry.code, finding.message, finding.fix));
+        let note = format!("{}: {}. {}", entry.code, finding.message, finding.fix);
+        let (reason, action) = (entry.reason, "ChangeNode");
+        let said = Said { warning: true, reason, action, note, before: salt };
+        events.push(event(&node.object(), Some(config), &said));
+        events.push(event(config, Some(&node.object()), &said));
     }
 }
 
 /// Nodes that have nothing to do with Kata any more, told once: while their KataNode is still there.
 fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
     let snapshot = view.snapshot;
+    let known: BTreeSet<&str> = view.nodes.iter().map(|node| node.facts.name.as_str()).collect();
     let mut gone: Vec<&KataNode> = snapshot
         .kata_nodes
         .known()
         .into_iter()
         .flatten()
+        .map(AsRef::as_ref)
         .filter(|kata_node| {
             kata_node.metadata.deletion_timestamp.is_none()
                 && !snapshot.is_unreadable_node(&kata_node.spec.node_name)
-                && view.nodes.iter().all(|node| node.facts.name != kata_node.spec.node_name)
+                && !known.contains(kata_node.spec.node_name.as_str())
         })
         .collect();
-    gone.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-    for kata_node in gone {
-        let name = &kata_node.spec.node_name;
-        let facts =
-            view.snapshot.nodes.known().into_iter().flatten().find(|node| node.name == *name);
-        let (reason, note) = match facts {
-            Some(_) => ("KataRemoved", format!("node {name} is clear of Kata")),
-            None => ("NodeGone", format!("node {name} does not exist any more")),
-        };
-        let node = ObjectRef::new(Kind::Node, name, facts.map(|facts| facts.uid.as_str()));
-        let before = kata_node.metadata.uid.clone().unwrap_or_default();
-        let said = Said { warning: false, reason, action: "ChangeNode", note, before };
-        if facts.is_some() {
-            events.push(event(&node, Some(config), &said));
-        }
-        events.push(event(config, Some(&node), &said));
+    if gone.is_empty() {
+        return;
     }
+    gone.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    let nodes: BTreeMap<&str, &NodeFacts> = snapshot
+        .nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .map(|node| (node.name.as_str(), node.as_ref()))
+        .collect();
+    let mut clear = FaredWell::new();
+    for kata_node in gone {
+        let name = kata_node.spec.node_name.as_str();
+        let before = kata_node.metadata.uid.clone().unwrap_or_default();
+        if let Some(facts) = nodes.get(name) {
+            let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
+            clear.entry(Well::Removed).or_default().push((node, before));
+        } else {
+            let node = ObjectRef::named(Kind::Node, name);
+            let note = format!("node {name} does not exist any more");
+            let (reason, action) = ("NodeGone", "ChangeNode");
+            let said = Said { warning: false, reason, action, note, before };
+            events.push(event(config, Some(&node), &said));
+        }
+    }
+    well(config, &clear, events);
 }

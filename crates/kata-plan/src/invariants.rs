@@ -3,8 +3,9 @@
 //! It is written against the snapshot and the plan alone and shares no judgement with the decision, so
 //! that a mistake there does not excuse itself here. Tests and the simulator run it after every pass.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::LIST_CAP;
@@ -59,13 +60,16 @@ impl fmt::Display for Violation {
 
 /// The promises that a decision breaks; empty if it keeps them all.
 pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
-    let mut checker = Checker { snapshot, violations: Vec::new() };
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let by_name = nodes.map(|node| (node.name.as_str(), node.as_ref())).collect();
+    let mut checker = Checker { snapshot, by_name, violations: Vec::new() };
     checker.freshness(decision);
     checker.finalizer(decision);
     for step in &decision.plan.steps {
         match &step.action {
-            Action::LabelNode { node, set, remove } => {
+            Action::LabelNode { node, seen, set, remove } => {
                 let keys: BTreeSet<&str> = set.keys().chain(remove).map(String::as_str).collect();
+                checker.guard(node, seen.as_deref(), set, &keys);
                 checker.labels(node, &keys, set.contains_key(names::RUNTIME_LABEL));
             }
             Action::Delete { object, .. } => checker.deletion(object, decision),
@@ -84,6 +88,7 @@ pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
 
 struct Checker<'a> {
     snapshot: &'a Snapshot,
+    by_name: BTreeMap<&'a str, &'a NodeFacts>,
     violations: Vec<Violation>,
 }
 
@@ -94,12 +99,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn nodes(&self) -> &'a [NodeFacts] {
+    fn nodes(&self) -> &'a [Arc<NodeFacts>] {
         self.snapshot.nodes.known().map_or(&[], Vec::as_slice)
     }
 
     fn node(&self, name: &str) -> Option<&'a NodeFacts> {
-        self.nodes().iter().find(|node| node.name == name)
+        self.by_name.get(name).copied()
     }
 
     /// Unfinished sandboxed pods of a scope; `None` if they were not read.
@@ -110,9 +115,32 @@ impl<'a> Checker<'a> {
 
     fn freshness(&mut self, decision: &Decision) {
         let steps = &decision.plan.steps;
-        let disruptive = steps.iter().find(|step| step.action.is_disruptive());
-        let fresh = self.snapshot.freshness == Freshness::Quorum;
-        self.expect(Property::Unknown, fresh || disruptive.is_none(), || {
+        let disruptive = steps.iter().find(|step| {
+            let enough = match &step.action {
+                Action::AddFinalizer { .. } | Action::ApplyStatus { .. } => Freshness::Cached,
+                Action::Apply { object, .. } | Action::Delete { object, .. }
+                    if beside(object.kind) =>
+                {
+                    Freshness::Cached
+                }
+                Action::Apply { object, .. } if object.kind == Kind::RuntimeClass => {
+                    Freshness::Cached
+                }
+                // Whose request is refused if the node is not as it was seen, see `guard`.
+                Action::LabelNode { set, remove, .. } => {
+                    if set.keys().chain(remove).any(|key| key != names::RUNTIME_LABEL) {
+                        Freshness::Objects
+                    } else {
+                        Freshness::Cached
+                    }
+                }
+                Action::Apply { body, .. } if for_control_plane(body) => Freshness::Quorum,
+                Action::Apply { .. } => Freshness::Objects,
+                Action::Delete { .. } | Action::RemoveFinalizers { .. } => Freshness::Quorum,
+            };
+            self.snapshot.freshness < enough
+        });
+        self.expect(Property::Unknown, disruptive.is_none(), || {
             format!("disruptive on reads that may be old: {}", text(disruptive))
         });
         let known = self.snapshot.nodes.is_known()
@@ -234,6 +262,24 @@ impl<'a> Checker<'a> {
                 matches!(self.snapshot.machine_configs.get(*name), Some(Observed::Known(Some(ours)))
                     if !image.is_empty() && has(ours, image))
             })
+    }
+
+    /// A label that goes onto a node, or lets it leave the pool, goes onto the node that was seen, as
+    /// it was seen.
+    fn guard(
+        &mut self,
+        node: &ObjectRef,
+        seen: Option<&str>,
+        set: &BTreeMap<String, String>,
+        keys: &BTreeSet<&str>,
+    ) {
+        let only_closes = set.is_empty() && keys.iter().all(|key| *key == names::RUNTIME_LABEL);
+        let version = self.node(&node.name).map(|facts| facts.resource_version.as_str());
+        let guarded = seen.is_some() && seen == version;
+        let fresh = self.snapshot.freshness == Freshness::Quorum;
+        self.expect(Property::Unknown, only_closes || guarded || fresh, || {
+            format!("{node} is labelled although it may have changed")
+        });
     }
 
     fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
@@ -471,6 +517,18 @@ impl<'a> Checker<'a> {
 
 fn text(step: Option<&Step>) -> String {
     step.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Whether no node's Kata, and no sandboxed pod, depends on objects of this kind.
+fn beside(kind: Kind) -> bool {
+    matches!(kind, Kind::KataNode | Kind::DaemonSet | Kind::SecurityContextConstraints)
+}
+
+/// Whether an object that is applied reaches the control plane's pool.
+fn for_control_plane(body: &Value) -> bool {
+    let pool_label = format!("{}{}", names::POOL_LABEL_PREFIX, names::MASTER_POOL);
+    body["metadata"]["labels"][names::MACHINE_CONFIG_ROLE_LABEL] == names::MASTER_POOL
+        || body["spec"]["machineConfigPoolSelector"]["matchLabels"].get(pool_label).is_some()
 }
 
 fn role(config: &MachineConfig) -> Option<&str> {

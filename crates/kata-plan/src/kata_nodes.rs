@@ -1,5 +1,12 @@
 //! The KataNode of each node: body and status.
+//!
+//! A status is written when there is something new to tell: another phase, another thing that holds
+//! the node up. The steps of a change follow each other within seconds on a fast node, and nobody
+//! reads them there; they are written only when they last.
 
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use kata_api::KataNodeStatus;
 use kata_api::kata_node::Phase;
 use serde_json::json;
@@ -12,6 +19,9 @@ use crate::view::{self, NodeView, View};
 
 /// Most bytes of a message in a KataNode.
 const MESSAGE: usize = 1_024;
+/// For how long after a status was written its step and details may be out of date while the node is
+/// being changed. A step is therefore known to have begun up to so much before its `since`.
+pub(crate) const STEPS_WAIT: Duration = Duration::from_secs(30);
 
 /// Adds the steps that bring a node's KataNode up to date.
 pub(crate) fn push(view: &View<'_>, node: &NodeView<'_>, steps: &mut Vec<Step>) {
@@ -59,7 +69,7 @@ pub(crate) fn push(view: &View<'_>, node: &NodeView<'_>, steps: &mut Vec<Step>) 
         });
     }
     let status = status(view, node);
-    if node.previous.and_then(|previous| previous.status.as_ref()) != Some(&status) {
+    if is_news(view, node, &status) {
         let mut body = head;
         body["metadata"] = json!({"name": name});
         body["status"] = json!(status);
@@ -69,6 +79,42 @@ pub(crate) fn push(view: &View<'_>, node: &NodeView<'_>, steps: &mut Vec<Step>) 
             why: format!("{} {}", status.phase.as_str(), status.step).trim_end().to_owned(),
         });
     }
+}
+
+/// Whether a status says something that its reader does not know yet.
+fn is_news(view: &View<'_>, node: &NodeView<'_>, status: &KataNodeStatus) -> bool {
+    let told = |status: &KataNodeStatus| {
+        (status.phase, status.ready.clone(), status.code.clone(), status.message.clone())
+    };
+    let Some(written) = node.previous.and_then(|previous| previous.status.as_ref()) else {
+        // Without a status a KataNode reads as waiting.
+        return node.phase != Phase::Waiting || node.finding.is_some();
+    };
+    if told(written) != told(status) {
+        return true;
+    }
+    if node.phase == Phase::Waiting || written == status {
+        return false;
+    }
+    steps_due(node).is_none_or(|due| view.now >= due)
+}
+
+/// When the step of a node that is being changed is to be written, if it is not by then; `None` if
+/// nothing has to wait.
+pub(crate) fn steps_due(node: &NodeView<'_>) -> Option<Timestamp> {
+    if !node.in_flight() {
+        return None;
+    }
+    let written = node.previous?.status.as_ref()?.since?;
+    let wait = SignedDuration::try_from(STEPS_WAIT).unwrap_or(SignedDuration::MAX);
+    written.checked_add(wait).ok()
+}
+
+/// Whether the step that a node is at is not the one that its KataNode tells.
+pub(crate) fn step_is_untold(node: &NodeView<'_>) -> bool {
+    node.previous
+        .and_then(|previous| previous.status.as_ref())
+        .is_some_and(|written| written.step != view::step_text(node.step))
 }
 
 /// The status of a node's KataNode.

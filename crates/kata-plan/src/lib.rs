@@ -1,5 +1,5 @@
 //! The cluster decision of kata-operator: [`decide`] maps a [`Snapshot`] to a [`Decision`], and
-//! [`needs`] says which further reads that decision wants first.
+//! [`needs`] says which further reads that decision wants first; [`next`] is both in one.
 //!
 //! Everything here is a pure function of its arguments: no client, no tokio, no file, no environment,
 //! no clock, no randomness, no logging. What a user or a cluster can get wrong is a finding in the
@@ -25,12 +25,13 @@ mod text;
 pub mod validate;
 mod view;
 
-pub use decide::{conclude, decide, needs};
+pub use decide::{Next, conclude, decide, needs, next};
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};
 pub use report::{
-    Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, WaitingOn,
+    Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency,
+    WaitingOn,
 };
 pub use snapshot::{
     DrainBlocker, Freshness, MonitorObjects, Need, NodeFacts, Options, PodScope, SandboxedPod,

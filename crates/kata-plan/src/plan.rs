@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use kata_api::names;
 use serde_json::{Map, Value, json};
 
 use crate::object::{Kind, ObjectRef};
+use crate::snapshot::Freshness;
 
 /// What is to be done, in order. Empty if the cluster is as wanted or nothing can be done now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,6 +79,10 @@ pub enum Action {
     LabelNode {
         /// The node.
         node: ObjectRef,
+        /// The version in which the facts were seen on which this relies
+        /// ([`NodeFacts::resource_version`](crate::NodeFacts)); a node whose facts changed since is not
+        /// written. `None` if it is right whatever the node has become.
+        seen: Option<String>,
         /// Labels to set.
         set: BTreeMap<String, String>,
         /// Labels to remove.
@@ -135,17 +141,40 @@ impl Action {
         }
     }
 
-    /// Whether it can disturb a node, or removes what nodes or pods rely on; such a step needs reads at
-    /// [`Freshness::Quorum`](crate::Freshness::Quorum).
+    /// Whether it can disturb a node, or removes what nodes or pods rely on.
     pub fn is_disruptive(&self) -> bool {
+        self.freshness() > Freshness::Cached
+    }
+
+    /// How fresh the reads must be on which this is planned.
+    ///
+    /// The label of verified nodes disturbs nobody: putting it on is refused if the node has changed
+    /// since, and taking it off only keeps new pods away, and must never be held back. The role label
+    /// disturbs one node, which must still be as it was seen. What reaches many nodes at once, or
+    /// cannot be taken back, wants everything read again.
+    pub fn freshness(&self) -> Freshness {
         match self {
-            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } => false,
-            Self::RemoveFinalizers { .. } | Self::LabelNode { .. } => true,
-            Self::Apply { object, .. } => matches!(
-                object.kind,
-                Kind::MachineConfig | Kind::MachineConfigPool | Kind::ContainerRuntimeConfig
-            ),
-            Self::Delete { object, .. } => !object.kind.is_beside(),
+            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } => Freshness::Cached,
+            Self::RemoveFinalizers { .. } => Freshness::Quorum,
+            Self::LabelNode { seen, set, remove, .. } => {
+                let role = names::KATA_ROLE_LABEL;
+                match (set.contains_key(role) || remove.contains(role), seen) {
+                    (false, _) => Freshness::Cached,
+                    (true, Some(_)) => Freshness::Objects,
+                    (true, None) => Freshness::Quorum,
+                }
+            }
+            Self::Apply { object, body } => match object.kind {
+                Kind::MachineConfigPool => Freshness::Objects,
+                Kind::MachineConfig | Kind::ContainerRuntimeConfig if is_for_our_pool(body) => {
+                    Freshness::Objects
+                }
+                // For the control plane, which is only right if there are no other workers.
+                Kind::MachineConfig | Kind::ContainerRuntimeConfig => Freshness::Quorum,
+                _ => Freshness::Cached,
+            },
+            Self::Delete { object, .. } if object.kind.is_beside() => Freshness::Cached,
+            Self::Delete { .. } => Freshness::Quorum,
         }
     }
 
@@ -168,14 +197,21 @@ impl Action {
             Self::ApplyStatus { object, body } => {
                 Request::Apply { object: object.clone(), status: true, body: body.clone() }
             }
-            Self::LabelNode { node, set, remove } => {
+            Self::LabelNode { node, seen, set, remove } => {
                 let mut labels = Map::new();
                 labels.extend(set.iter().map(|(key, value)| (key.clone(), json!(value))));
                 labels.extend(remove.iter().map(|key| (key.clone(), Value::Null)));
                 Request::Merge {
                     object: node.clone(),
                     status: false,
-                    body: json!({"metadata": {"uid": node.uid, "labels": labels}}),
+                    body: match seen {
+                        Some(version) => json!({"metadata": {
+                            "uid": node.uid,
+                            "resourceVersion": version,
+                            "labels": labels,
+                        }}),
+                        None => json!({"metadata": {"uid": node.uid, "labels": labels}}),
+                    },
                 }
             }
             Self::Delete { object, resource_version } => Request::Delete {
@@ -187,6 +223,15 @@ impl Action {
     }
 }
 
+/// Whether a MachineConfig or ContainerRuntimeConfig is for the pool of our own, and so reaches no node
+/// that does not carry our role label.
+fn is_for_our_pool(body: &Value) -> bool {
+    let role = &body["metadata"]["labels"][names::MACHINE_CONFIG_ROLE_LABEL];
+    let selected = &body["spec"]["machineConfigPoolSelector"]["matchLabels"];
+    *role == names::POOL
+        || selected.get(format!("{}{}", names::POOL_LABEL_PREFIX, names::POOL)).is_some()
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -194,7 +239,7 @@ impl fmt::Display for Action {
             Self::RemoveFinalizers { config, .. } => write!(f, "remove finalizers from {config}"),
             Self::Apply { object, .. } => write!(f, "apply {object}"),
             Self::ApplyStatus { object, .. } => write!(f, "apply status of {object}"),
-            Self::LabelNode { node, set, remove } => {
+            Self::LabelNode { node, seen: _, set, remove } => {
                 write!(f, "label {node}")?;
                 for (key, value) in set {
                     write!(f, " {key}={value}")?;

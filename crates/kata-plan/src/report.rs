@@ -136,6 +136,40 @@ pub struct StatusReport {
     pub patch: Option<Value>,
 }
 
+/// How soon a status has to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Only words changed: how far a node is, or how many pods are left.
+    Words,
+    /// Nodes are in another list.
+    Lists,
+    /// A condition changed, or what others wait for.
+    Conditions,
+}
+
+impl StatusReport {
+    /// How soon the status has to be written, given the one that is there.
+    pub fn urgency(&self, written: Option<&KataConfigStatus>) -> Urgency {
+        let Some(written) = written else { return Urgency::Conditions };
+        let conditions = |status: &KataConfigStatus| -> Vec<(String, String, String)> {
+            let list = status.conditions.iter();
+            list.map(|it| (it.type_.clone(), it.status.clone(), it.reason.clone())).collect()
+        };
+        let new = &self.status;
+        if new.observed_generation != written.observed_generation
+            || new.runtime_classes != written.runtime_classes
+            || new.waiting_for_mco_to_start != written.waiting_for_mco_to_start
+            || conditions(new) != conditions(written)
+        {
+            Urgency::Conditions
+        } else if new.kata_nodes != written.kata_nodes {
+            Urgency::Lists
+        } else {
+            Urgency::Words
+        }
+    }
+}
+
 /// An Event (`events.k8s.io/v1`, namespace `default`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventToSend {

@@ -4,6 +4,7 @@
 //! repeats until nothing is asked any more. It never decides what to read by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -30,8 +31,8 @@ pub struct Snapshot {
     pub configs: Vec<KataConfig>,
     /// KataConfigs and nodes that exist and cannot be understood; they are in no other list.
     pub unreadable: Vec<UnreadableObject>,
-    /// All nodes.
-    pub nodes: Observed<Vec<NodeFacts>>,
+    /// All nodes, shared with the cache that they come from.
+    pub nodes: Observed<Vec<Arc<NodeFacts>>>,
     /// All MachineConfigPools.
     pub pools: Observed<Vec<MachineConfigPool>>,
     /// MachineConfigs by name, as [`crate::needs`] asks for them: our own, and rendered ones.
@@ -46,7 +47,7 @@ pub struct Snapshot {
     /// All RuntimeClasses.
     pub runtime_classes: Observed<Vec<RuntimeClass>>,
     /// All KataNodes.
-    pub kata_nodes: Observed<Vec<KataNode>>,
+    pub kata_nodes: Observed<Vec<Arc<KataNode>>>,
     /// What kata-monitor has in the cluster, from watch caches.
     pub monitor: MonitorObjects,
     /// Sandboxed pods, by the scope that [`Need::Pods`] asked for. Read past any cache, always.
@@ -85,10 +86,15 @@ impl MonitorObjects {
 }
 
 /// How old the reads of a snapshot may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Freshness {
     /// From watch caches: may be older than our own last write.
     Cached,
+    /// KataConfigs, pools, our MachineConfig, ContainerRuntimeConfigs and RuntimeClasses were read for
+    /// this pass without a `resourceVersion`; nodes and KataNodes, of which there may be thousands, come
+    /// from watch caches. A step about one node may rely on that if its request is refused when the
+    /// node is not as it was seen ([`NodeFacts::resource_version`]).
+    Objects,
     /// KataConfigs, nodes, pools, our MachineConfig, ContainerRuntimeConfigs, RuntimeClasses and
     /// KataNodes were read for this pass without a `resourceVersion`.
     Quorum,
@@ -148,6 +154,9 @@ pub struct NodeFacts {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// The version of the object in which all these facts were seen first. A later version that
+    /// differs only in what is not kept here, such as a heartbeat, changes nothing.
+    pub resource_version: String,
     /// All its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations of the Machine Config Operator (`machineconfiguration.openshift.io/`).
@@ -173,6 +182,43 @@ pub struct NodeFacts {
     pub created: Option<Timestamp>,
     /// Whether the object is being deleted.
     pub deleting: bool,
+}
+
+impl NodeFacts {
+    /// Whether these are the same facts, seen in the same or another version of the object.
+    pub fn same_facts(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            uid,
+            resource_version: _,
+            labels,
+            annotations,
+            unschedulable,
+            taints,
+            ready,
+            runtime_handlers,
+            operating_system,
+            container_runtime_version,
+            kernel_version,
+            boot_id,
+            created,
+            deleting,
+        } = self;
+        *name == other.name
+            && *uid == other.uid
+            && *labels == other.labels
+            && *annotations == other.annotations
+            && *unschedulable == other.unschedulable
+            && *taints == other.taints
+            && *ready == other.ready
+            && *runtime_handlers == other.runtime_handlers
+            && *operating_system == other.operating_system
+            && *container_runtime_version == other.container_runtime_version
+            && *kernel_version == other.kernel_version
+            && *boot_id == other.boot_id
+            && *created == other.created
+            && *deleting == other.deleting
+    }
 }
 
 /// The condition `Ready` of a node.
@@ -235,6 +281,10 @@ pub enum Need {
         /// Its name.
         name: String,
     },
+    /// What is listed at [`Freshness::Objects`], again and past any cache: the decision would disturb
+    /// single nodes, and must not do so on an old spec or an old pool. What is in [`Snapshot::pods`]
+    /// and [`Snapshot::drain_blockers`] is dropped, and asked for again if it matters.
+    Objects,
     /// What is listed at [`Freshness::Quorum`], again and past any cache: the decision would disturb a
     /// node or delete something, and must not do so on old data. What is in [`Snapshot::pods`] and
     /// [`Snapshot::drain_blockers`] is dropped, and asked for again if it matters.

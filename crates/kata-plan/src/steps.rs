@@ -118,6 +118,7 @@ fn verified_labels(view: &View<'_>, out: &mut Steps) {
             Some(true) if value != Some(names::RUNTIME_LABEL_VERIFIED) => out.push(
                 Action::LabelNode {
                     node: node.object(),
+                    seen: node.version(),
                     set: BTreeMap::from([(
                         names::RUNTIME_LABEL.to_owned(),
                         names::RUNTIME_LABEL_VERIFIED.to_owned(),
@@ -130,6 +131,8 @@ fn verified_labels(view: &View<'_>, out: &mut Steps) {
             Some(false) if value.is_some() => out.push(
                 Action::LabelNode {
                     node: node.object(),
+                    // It only keeps new pods away, so it is right on a node that has changed too.
+                    seen: None,
                     set: BTreeMap::new(),
                     remove: BTreeSet::from([names::RUNTIME_LABEL.to_owned()]),
                 },
@@ -149,6 +152,7 @@ fn verified_labels(view: &View<'_>, out: &mut Steps) {
 fn take_label(node: &NodeView<'_>) -> Action {
     Action::LabelNode {
         node: node.object(),
+        seen: node.version(),
         set: BTreeMap::new(),
         remove: BTreeSet::from([names::KATA_ROLE_LABEL.to_owned()]),
     }
@@ -196,7 +200,8 @@ fn kata_nodes(view: &View<'_>, out: &mut Steps) {
         .known()
         .into_iter()
         .flatten()
-        .filter(|kata_node| {
+        .map(AsRef::as_ref)
+        .filter(|kata_node: &&kata_api::KataNode| {
             let name = kata_node.spec.node_name.as_str();
             !known.contains(name) && !view.snapshot.is_unreadable_node(name)
         })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::snapshot::{DrainBlocker, NodeFacts, Readiness, SandboxedPod};
 
 /// Annotations with this prefix are kept.
-const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
+pub const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
 
 impl From<&Node> for NodeFacts {
     fn from(node: &Node) -> Self {
@@ -28,6 +28,7 @@ impl From<&Node> for NodeFacts {
         Self {
             name: node.metadata.name.clone().unwrap_or_default(),
             uid: node.metadata.uid.clone().unwrap_or_default(),
+            resource_version: node.metadata.resource_version.clone().unwrap_or_default(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             annotations: mco_annotations(&node.metadata),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),

@@ -75,6 +75,11 @@ pub(crate) struct NodeView<'a> {
 }
 
 impl NodeView<'_> {
+    /// The version of the node in which its facts were seen.
+    pub(crate) fn version(&self) -> Option<String> {
+        Some(self.facts.resource_version.clone()).filter(|version| !version.is_empty())
+    }
+
     /// The node.
     pub(crate) fn object(&self) -> ObjectRef {
         ObjectRef::new(Kind::Node, &self.facts.name, Some(&self.facts.uid))
@@ -190,7 +195,7 @@ pub(crate) fn view<'a>(
         .known()
         .into_iter()
         .flatten()
-        .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
+        .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node.as_ref()))
         .collect();
     for found in
         snapshot.unreadable(Kind::Node).into_iter().chain(snapshot.unreadable(Kind::KataConfig))
@@ -277,7 +282,7 @@ fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Un
         }
     }
     let nodes = match &snapshot.nodes {
-        Observed::Known(nodes) => nodes.iter().collect(),
+        Observed::Known(nodes) => nodes.iter().map(AsRef::as_ref).collect(),
         Observed::Unknown { what, error } => {
             failed(what, error);
             Vec::new()

@@ -39,12 +39,12 @@ impl std::fmt::Debug for Distortion {
 }
 
 /// A decision, as the model needs it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Judged {
     /// What is to be written, in order; the status last.
     pub writes: Arc<[Planned]>,
-    /// Whether the snapshot was read past the caches.
-    pub quorum: bool,
+    /// How the snapshot was read, or is to be read before there is a decision.
+    pub freshness: Freshness,
     /// The promises that are broken by planning this.
     pub broken: Broken,
     /// Whether it says that sandboxed pods are in the way.
@@ -53,11 +53,33 @@ pub struct Judged {
     pub unverified: u8,
 }
 
+impl Judged {
+    /// No decision before this is read.
+    fn wants(freshness: Freshness) -> Self {
+        Self {
+            writes: Arc::default(),
+            freshness,
+            broken: Broken::default(),
+            blocked: false,
+            unverified: 0,
+        }
+    }
+}
+
+/// What an operator sees, by how it reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Views {
+    /// In its caches.
+    pub cached: World,
+    /// With all objects but nodes and KataNodes read past the caches.
+    pub objects: World,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     world: World,
     counted: u8,
-    cached: bool,
+    freshness: Freshness,
     unread: Option<Unread>,
 }
 
@@ -81,49 +103,70 @@ impl Judge {
 
     /// A pass on up-to-date reads, of which one may fail.
     pub fn fresh(&self, world: &World, unread: Option<Unread>) -> Judged {
-        self.remembered(world, world, false, unread)
+        self.remembered(world, world, Freshness::Quorum, unread)
     }
 
-    /// A pass that begins with caches that show `view` instead of `world`.
-    pub fn pass(&self, view: &World, world: &World, unread: Option<Unread>) -> Judged {
-        if view == world {
+    /// A pass that begins with caches, which may show something else than the world.
+    pub fn pass(&self, views: &Views, world: &World, unread: Option<Unread>) -> Judged {
+        if views.cached == *world {
             return self.fresh(world, unread);
         }
-        let judged = self.remembered(view, world, true, unread);
-        if judged.quorum { self.fresh(world, unread) } else { judged }
+        let mut freshness = Freshness::Cached;
+        loop {
+            let view = match freshness {
+                Freshness::Cached => &views.cached,
+                Freshness::Objects => &views.objects,
+                Freshness::Quorum => return self.fresh(world, unread),
+            };
+            let judged = self.remembered(view, world, freshness, unread);
+            if judged.freshness <= freshness {
+                return judged;
+            }
+            freshness = judged.freshness;
+        }
     }
 
     fn remembered(
         &self,
         view: &World,
         world: &World,
-        cached: bool,
+        freshness: Freshness,
         unread: Option<Unread>,
     ) -> Judged {
         let counted = view.counted();
-        let mut key = Key { world: *view, counted, cached, unread };
+        let mut key = Key { world: *view, counted, freshness, unread };
         for node in key.world.nodes_mut() {
             node.seen = false;
         }
         if let Some(judged) = self.memory.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return judged.clone();
         }
-        let judged = self.judge(view, world, cached, unread);
+        let judged = self.judge(view, world, freshness, unread);
         let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
         memory.entry(key).or_insert(judged).clone()
     }
 
     /// What the operator's shell does before it decides.
-    fn judge(&self, view: &World, world: &World, cached: bool, unread: Option<Unread>) -> Judged {
-        let freshness = if cached { Freshness::Cached } else { Freshness::Quorum };
+    fn judge(
+        &self,
+        view: &World,
+        world: &World,
+        freshness: Freshness,
+        unread: Option<Unread>,
+    ) -> Judged {
         let mut snapshot = project::snapshot(view, freshness, unread);
         let mut ended = false;
         for _ in 0..ROUNDS {
             let mut seen = snapshot.clone();
             (self.distortion.see)(&mut seen);
             let needs = kata_plan::needs(&seen);
-            if needs.contains(&Need::Quorum) {
-                return Judged { quorum: true, ..Judged::default() };
+            let wanted = needs.iter().filter_map(|need| match need {
+                Need::Objects => Some(Freshness::Objects),
+                Need::Quorum => Some(Freshness::Quorum),
+                _ => None,
+            });
+            if let Some(wanted) = wanted.max() {
+                return Judged::wants(wanted);
             }
             if needs.is_empty() {
                 ended = true;
@@ -138,15 +181,16 @@ impl Judge {
         (self.distortion.see)(&mut seen);
         let mut decision = kata_plan::decide(&seen);
         (self.distortion.act)(&seen, &mut decision);
-        if cached && decision.plan.steps.iter().any(|step| step.action.is_disruptive()) {
-            return Judged { quorum: true, ..Judged::default() };
+        let wanted = decision.plan.steps.iter().map(|step| step.action.freshness()).max();
+        if let Some(wanted) = wanted.filter(|wanted| *wanted > freshness) {
+            return Judged::wants(wanted);
         }
         let checked = !ended || !invariants::check(&snapshot, &decision).is_empty();
         let mut writes: Vec<Planned> = decision.plan.steps.iter().filter_map(planned).collect();
         let mut broken = Broken::CHECKED.when(checked);
         let mut unverified = 0;
         for planned in &writes {
-            broken |= judge_write(view, cached, planned.write)
+            broken |= judge_write(view, freshness, planned.write)
                 | Broken::UNKNOWN.when(unread.is_some_and(|un| disturbs(view, planned.write, un)));
             if let Write::Label { node, verified: Some(false), .. } = planned.write {
                 unverified |= 1 << node;
@@ -163,12 +207,12 @@ impl Judge {
         let blocked = decision.report.findings.iter().any(|finding| {
             matches!(finding.code, Code::PodsStillRunning | Code::PodsOnLeavingNode)
         });
-        Judged { writes: writes.into(), quorum: !cached, broken, blocked, unverified }
+        Judged { writes: writes.into(), freshness, broken, blocked, unverified }
     }
 }
 
 /// S3, at the moment of the decision.
-fn judge_write(view: &World, cached: bool, write: Write) -> Broken {
+fn judge_write(view: &World, freshness: Freshness, write: Write) -> Broken {
     match write {
         Write::Label { node, verified: Some(true), .. } => {
             let usable =
@@ -176,7 +220,7 @@ fn judge_write(view: &World, cached: bool, write: Write) -> Broken {
             Broken::VERIFIED.when(!usable)
         }
         // An old cache may still show a class that was offered; the garbage collector sees to that.
-        Write::Apply { object: Single::Class, .. } if !cached => {
+        Write::Apply { object: Single::Class, .. } if freshness > Freshness::Cached => {
             let served = view.config.offered
                 || view.class.exists()
                 || view.nodes().iter().any(|node| view.is_usable(node));

@@ -3,7 +3,9 @@
 //!
 //! Nodes are interchangeable, so a state is kept in the order of its nodes' states.
 
-use super::judge::{Distortion, Judge};
+use kata_plan::Freshness;
+
+use super::judge::{Distortion, Judge, Views};
 use super::project::Unread;
 use super::world::{Config, KataConfig, MAX_NODES, Node, Phase, Pool, World};
 use super::write::{self, Broken, Planned, Server, Write, carry_out};
@@ -49,6 +51,11 @@ impl Lag {
         let empty = World { size: world.size, ..World::default() };
         let lag = Self { mask, world: *world };
         Self { mask, world: if mask == 0 { World::default() } else { lag.over(&empty) } }
+    }
+
+    /// What is left of it when only these caches still lag.
+    fn with(&self, mask: u8) -> Self {
+        Self::of(self.mask & mask, &self.world)
     }
 
     /// The world as these caches show it.
@@ -357,7 +364,7 @@ impl Machine {
                 next.lag = Lag::of(mask, &next.world);
             }
             Action::Resume(cache) => {
-                next.lag = Lag::of(next.lag.mask & !cache.bit(), &next.lag.world);
+                next.lag = next.lag.with(!cache.bit());
             }
             Action::Render => did(next.world.render())?,
             Action::Count => did(next.world.count())?,
@@ -409,11 +416,17 @@ impl Machine {
     }
 
     fn pass(&self, next: &mut State, op: u8, unread: Option<Unread>) -> Option<()> {
-        let view = next.lag.over(&next.world);
-        let judged = self.judge.pass(&view, &next.world, unread);
-        if judged.quorum && unread.is_none() {
+        let objects = next.lag.with(Cache::Nodes.bit() | Cache::Records.bit());
+        let views =
+            Views { cached: next.lag.over(&next.world), objects: objects.over(&next.world) };
+        let judged = self.judge.pass(&views, &next.world, unread);
+        if unread.is_none() {
             // What was read past the caches goes into them.
-            next.lag = Lag::default();
+            match judged.freshness {
+                Freshness::Cached => {}
+                Freshness::Objects => next.lag = objects,
+                Freshness::Quorum => next.lag = Lag::default(),
+            }
         }
         next.broken |= judged.broken;
         next.plans.get_mut(usize::from(op))?.extend(judged.writes.iter());

@@ -4,7 +4,7 @@
 //! give it. A content that the operator would write otherwise shows as a plan that never gets empty.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -227,8 +227,11 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
     } else {
         Observed::Known(machine_config(world))
     };
-    let records =
-        numbered().filter(|(_, node)| node.record).filter_map(|(i, _)| record(i)).collect();
+    let records = numbered()
+        .filter(|(_, node)| node.record)
+        .filter_map(|(i, _)| record(i))
+        .map(Arc::new)
+        .collect();
     Snapshot {
         now: NOW,
         freshness,
@@ -238,7 +241,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
         nodes: list(
             failed(Unread::Nodes),
             "nodes",
-            numbered().map(|(i, node)| facts(world, i, node)).collect(),
+            numbered().map(|(i, node)| Arc::new(facts(world, i, node))).collect(),
         ),
         pools: list(
             failed(Unread::Pools),
@@ -265,10 +268,10 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
     }
 }
 
-/// Meets a need; the quorum read is the caller's.
+/// Meets a need; reads of all lists are the caller's.
 pub fn meet(world: &World, need: Need, unread: Option<Unread>, snapshot: &mut Snapshot) {
     match need {
-        Need::Quorum => {}
+        Need::Objects | Need::Quorum => {}
         Need::MachineConfig { name } => {
             let found = [Config::Worker, Config::Without, Config::With]
                 .into_iter()
@@ -364,6 +367,7 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
     NodeFacts {
         name: format!("worker-{index}"),
         uid: uid(index),
+        resource_version: node.version().to_string(),
         labels,
         annotations: annotations
             .into_iter()

@@ -67,6 +67,13 @@ impl Node {
         self.current != Config::Worker || self.desired != Config::Worker
     }
 
+    /// Stands in for the resourceVersion: different for different contents of the Node object.
+    pub fn version(&self) -> u16 {
+        let bits = [self.role, self.verified, self.wanted, self.cordoned, self.away];
+        let flags = bits.into_iter().fold(0, |flags, bit| flags << 1 | u16::from(bit));
+        flags << 7 | (self.current as u16) << 5 | (self.desired as u16) << 3 | self.phase as u16
+    }
+
     /// Whether new pods can be bound to it.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Done && !self.cordoned && !self.away

@@ -109,6 +109,8 @@ pub enum Write {
         role: Option<bool>,
         /// The label of verified nodes, if it is written.
         verified: Option<bool>,
+        /// Precondition, if given.
+        version: Option<u16>,
     },
     /// Server-side apply; creates what is not there.
     Apply {
@@ -211,6 +213,10 @@ fn merge(object: &ObjectRef, body: &Value) -> Option<Write> {
                 node: project::index(&object.name)?,
                 role: value(names::KATA_ROLE_LABEL),
                 verified: value(names::RUNTIME_LABEL),
+                version: match metadata.get("resourceVersion") {
+                    Some(version) => Some(version.as_str()?.parse().ok()?),
+                    None => None,
+                },
             })
         }
         _ => None,
@@ -268,8 +274,12 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
             }
             world.config.offered = offered;
         }
-        Write::Label { node, role, verified } => {
+        Write::Label { node, role, verified, version } => {
             let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
+            let changed = version.is_some_and(|version| version != node.version());
+            if changed && !server.lawless {
+                return refused;
+            }
             if role == Some(false) && node.role {
                 broken |= Broken::PODS.when(node.pod) | Broken::WINDOW.when(node.verified);
             }

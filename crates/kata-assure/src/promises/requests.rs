@@ -16,16 +16,16 @@ const FRESH: Duration = Duration::from_secs(90);
 /// A read that failed belongs to a pass that had read everything before if the success is this close.
 const SAME_PASS: Duration = Duration::from_secs(2);
 
-/// The lists that come before anything disruptive.
-const READS: [&str; 7] = [
+/// What is listed before anything disruptive: kinds of which there are few objects.
+const OBJECTS: [&str; 5] = [
     "kataconfigs",
-    "nodes",
     "machineconfigpools",
     "machineconfigs",
     "containerruntimeconfigs",
     "runtimeclasses",
-    "katanodes",
 ];
+/// What is listed besides, before what reaches many nodes at once or cannot be taken back.
+const NODES: [&str; 2] = ["nodes", "katanodes"];
 
 /// When a kind was listed last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,20 +54,55 @@ fn parts(path: &str) -> (String, String, String) {
     (next(), next(), next())
 }
 
-/// Whether a request can disturb a node or takes something away.
-fn is_disruptive(method: &http::Method, path: &str, body: &Value) -> bool {
+/// What a write relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reliance {
+    /// Nothing that could be old: it disturbs nobody, or is refused if what it relies on has changed.
+    Nothing,
+    /// The small kinds; the node that it writes is written as it was seen or not at all.
+    Objects,
+    /// Everything.
+    All,
+}
+
+/// What a request relies on that can disturb a node or takes something away.
+fn reliance(method: &http::Method, path: &str, body: &Value) -> Reliance {
     let (resource, _, subresource) = parts(path);
     if *method == http::Method::GET || !subresource.is_empty() {
-        return false;
+        return Reliance::Nothing;
     }
+    let metadata = &body["metadata"];
     match resource.as_str() {
-        "nodes" | "machineconfigs" | "machineconfigpools" | "containerruntimeconfigs" => true,
-        "runtimeclasses" => *method == http::Method::DELETE,
-        "kataconfigs" => {
-            let kept = body["metadata"]["finalizers"].as_array();
-            kept.is_some_and(|kept| kept.iter().all(|name| name != names::FINALIZER))
+        "nodes" => {
+            let empty = serde_json::Map::new();
+            let labels = metadata["labels"].as_object().unwrap_or(&empty);
+            let only_mark = labels.keys().all(|key| key == names::RUNTIME_LABEL);
+            let as_seen = metadata["resourceVersion"].is_string();
+            // Taking the mark away keeps pods off a node, whatever it has become.
+            let closes = only_mark && labels.values().all(Value::is_null);
+            match (only_mark, as_seen) {
+                _ if *method == http::Method::DELETE => Reliance::All,
+                _ if closes => Reliance::Nothing,
+                (true, true) => Reliance::Nothing,
+                (false, true) => Reliance::Objects,
+                (_, false) => Reliance::All,
+            }
         }
-        _ => false,
+        "machineconfigpools" if *method == http::Method::PATCH => Reliance::Objects,
+        "machineconfigs" | "containerruntimeconfigs" if *method == http::Method::PATCH => {
+            let pool = format!("{}{}", names::POOL_LABEL_PREFIX, names::POOL);
+            let ours = metadata["labels"][names::MACHINE_CONFIG_ROLE_LABEL] == names::POOL
+                || !body["spec"]["machineConfigPoolSelector"]["matchLabels"][&pool].is_null();
+            if ours { Reliance::Objects } else { Reliance::All }
+        }
+        "machineconfigs" | "machineconfigpools" | "containerruntimeconfigs" => Reliance::All,
+        "runtimeclasses" if *method == http::Method::DELETE => Reliance::All,
+        "kataconfigs" => {
+            let kept = metadata["finalizers"].as_array();
+            let goes = kept.is_some_and(|kept| kept.iter().all(|name| name != names::FINALIZER));
+            if goes { Reliance::All } else { Reliance::Nothing }
+        }
+        _ => Reliance::Nothing,
     }
 }
 
@@ -88,10 +123,12 @@ impl Requests {
         if call.method == http::Method::DELETE && body["preconditions"]["uid"].is_null() {
             page.broke("S8", format!("a deletion by name only: {}", call.path));
         }
-        if !is_disruptive(&call.method, &call.path, &body) {
-            return;
-        }
-        for read in READS {
+        let reads: Vec<&str> = match reliance(&call.method, &call.path, &body) {
+            Reliance::Nothing => return,
+            Reliance::Objects => OBJECTS.to_vec(),
+            Reliance::All => OBJECTS.into_iter().chain(NODES).collect(),
+        };
+        for read in reads {
             let listed = self.lists.get(&(call.operator, read.to_owned())).copied();
             let Listed { succeeded, failed } = listed.unwrap_or_default();
             let what = format!("{} {} [{}]", call.method, call.path, read);

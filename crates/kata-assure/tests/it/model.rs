@@ -66,11 +66,12 @@ fn as_it_is(_: &mut Snapshot) {}
 
 fn as_decided(_: &Snapshot, _: &mut Decision) {}
 
-fn nodes(snapshot: &mut Snapshot) -> &mut [kata_plan::NodeFacts] {
-    match &mut snapshot.nodes {
+fn nodes(snapshot: &mut Snapshot) -> impl Iterator<Item = &mut kata_plan::NodeFacts> {
+    let nodes: &mut [_] = match &mut snapshot.nodes {
         Observed::Known(nodes) => nodes,
         Observed::Unknown { .. } => &mut [],
-    }
+    };
+    nodes.iter_mut().map(std::sync::Arc::make_mut)
 }
 
 fn annotate(node: &mut kata_plan::NodeFacts, key: &str, value: String) {
@@ -290,6 +291,7 @@ fn a_circle_is_found() {
             decision.plan.steps.push(kata_plan::Step {
                 action: Action::LabelNode {
                     node: kata_plan::ObjectRef::new(Kind::Node, &node.name, Some(&node.uid)),
+                    seen: None,
                     set: Default::default(),
                     remove: ["katacontainers.io/kata-runtime".to_owned()].into(),
                 },

@@ -327,6 +327,19 @@ impl Wire {
         self.send(http::Method::PATCH, "/api/v1/nodes/worker-0", &body, 200);
     }
 
+    /// The same, if the node is as it was seen.
+    fn disrupt_as_seen(&mut self) {
+        let labels = json!({names::KATA_ROLE_LABEL: ""});
+        let body = json!({"metadata": {"resourceVersion": "7", "labels": labels}});
+        self.send(http::Method::PATCH, "/api/v1/nodes/worker-0", &body, 200);
+    }
+
+    /// Marks a node, or takes its mark.
+    fn mark(&mut self, value: &Value) {
+        let body = json!({"metadata": {"labels": {names::RUNTIME_LABEL: value}}});
+        self.send(http::Method::PATCH, "/api/v1/nodes/worker-0", &body, 200);
+    }
+
     /// What was found broken since the last time.
     fn broken(&self) -> Vec<String> {
         std::mem::take(&mut self.ledger.open().broken)
@@ -364,6 +377,34 @@ async fn disrupting_on_reads_that_are_missing_old_or_failed_breaks_s13() {
     wire.list("/api/v1/nodes?resourceVersion=0", 200);
     let cached = "S13: a read from the server's cache: /api/v1/nodes?resourceVersion=0";
     assert_eq!(wire.broken(), [cached]);
+}
+
+/// A request that the API server refuses if the node has changed needs no list of nodes, but the rest.
+#[tokio::test(start_paused = true)]
+async fn a_node_is_disrupted_as_it_was_seen_and_on_fresh_reads_of_the_rest() {
+    const WRITE: &str = "PATCH /api/v1/nodes/worker-0";
+    let pools = KINDS[2];
+    let mut wire = Wire::new();
+    for path in KINDS {
+        if path != pools && !path.ends_with("nodes") {
+            wire.list(path, 200);
+        }
+    }
+    wire.disrupt_as_seen();
+    let unread = format!("S13: written without any read: {WRITE} [machineconfigpools]");
+    assert_eq!(wire.broken(), [unread]);
+    wire.list(pools, 200);
+    wire.disrupt_as_seen();
+    assert_eq!(wire.broken(), [""; 0]);
+
+    wire.mark(&Value::Null);
+    assert_eq!(wire.broken(), [""; 0]);
+    wire.mark(&json!("true"));
+    assert_eq!(
+        wire.broken(),
+        ["nodes", "katanodes"]
+            .map(|kind| format!("S13: written without any read: {WRITE} [{kind}]"))
+    );
 }
 
 #[test]

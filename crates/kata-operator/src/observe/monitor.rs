@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kata_api::names;
-use kata_plan::{Kind, MonitorObjects, Observed, validate};
+use kata_plan::{Kind, MonitorObjects, Observed};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -43,17 +43,13 @@ struct Single {
     poke: Arc<Notify>,
 }
 
-fn ingest(text: &str) -> Result<Value, serde_json::Error> {
-    serde_json::from_str(text).map(validate::content)
-}
-
 impl MonitorCaches {
     /// Empty caches. `wanted` is whether kata-monitor shall run, in this namespace.
     pub fn new(namespace: &str, wanted: bool, poke: &Arc<Notify>) -> Self {
         let single = |endpoint, name: &str| {
             let selector = Some(format!("metadata.name={name}"));
             Arc::new(Single {
-                cache: Arc::new(Cache::new(endpoint, selector, ingest, Arc::clone(poke))),
+                cache: Arc::new(Cache::new(endpoint, selector, Arc::clone(poke))),
                 wanted,
                 unserved: AtomicBool::new(false),
                 settled: AtomicBool::new(false),

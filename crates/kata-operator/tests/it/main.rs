@@ -11,5 +11,8 @@ mod pace;
 mod privilege;
 mod process;
 mod reads;
+mod requests;
 mod rollout;
+mod speed;
+mod trouble;
 mod writes;

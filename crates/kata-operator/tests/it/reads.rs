@@ -78,6 +78,21 @@ async fn a_node_does_not_join_on_what_only_the_cache_says() {
 
 /// Watches go on, so that the cache seems to be good, and lists past it fail.
 #[tokio::test(start_paused = true)]
+async fn a_node_does_not_join_while_pools_cannot_be_read() {
+    let (cluster, _operator) = installed(3, 1).await;
+    break_all(&cluster, "list", "machineconfigpools", refused(503));
+    break_all(&cluster, "get", "machineconfigpools", refused(503));
+    let label = json!({"metadata": {"labels": {"kata": "true"}}});
+    lab::merge(&cluster, &NODES, &lab::worker(1), &label);
+    lab::pass(SETTLE).await;
+    let joined = has_label(&cluster, 1, POOL_LABEL);
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    assert!(lab::until(LIMIT, || has_label(&cluster, 1, POOL_LABEL)).await);
+    assert!(!joined);
+}
+
+/// Watches go on, so that the cache seems to be good, and lists past it fail.
+#[tokio::test(start_paused = true)]
 async fn nothing_is_removed_while_nodes_cannot_be_read() {
     let (cluster, _operator) = installed(3, 1).await;
     break_all(&cluster, "list", "nodes", refused(503));

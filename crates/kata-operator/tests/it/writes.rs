@@ -113,7 +113,7 @@ async fn what_is_in_an_object_is_not_in_the_log() {
 
     let text = String::from_utf8(LOG.take().unwrap_or_default()).unwrap();
     let ours: Vec<&str> = text.lines().filter(|line| line.contains(" kata_")).collect();
-    assert!(ours.len() > 20, "{text}");
+    assert!(ours.len() > 10, "{} lines: {text}", ours.len());
     let told: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
     assert!(told.is_empty(), "{told:#?}");
 }

@@ -222,6 +222,7 @@ fn pool_labels(view: &View<'_>, out: &mut Steps) {
             out.push(
                 Action::LabelNode {
                     node: node.object(),
+                    seen: node.version(),
                     set: BTreeMap::from([(names::KATA_ROLE_LABEL.to_owned(), String::new())]),
                     remove: BTreeSet::new(),
                 },

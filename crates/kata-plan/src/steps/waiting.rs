@@ -142,7 +142,8 @@ fn hold_ups(view: &View<'_>, out: &mut Steps) {
         .known()
         .into_iter()
         .flatten()
-        .filter(|node| {
+        .map(AsRef::as_ref)
+        .filter(|node: &&NodeFacts| {
             !ours.contains(node.name.as_str())
                 && mco::selects(worker, node)
                 && !selection::is_control_plane(node)

@@ -291,11 +291,9 @@ fn every_transition_of_a_node_is_one_event() {
         texts,
         [
             "KataConfig cluster-kataconfig Installing",
-            "Node worker-0 KataInstalling",
             "KataConfig cluster-kataconfig KataInstalling",
             "KataConfig cluster-kataconfig RuntimeClassCreated",
             "KataConfig cluster-kataconfig AllNodesReady",
-            "Node worker-0 KataRuntimeInstalled",
             "KataConfig cluster-kataconfig KataRuntimeInstalled",
         ]
     );
@@ -465,10 +463,10 @@ fn nothing_disruptive_is_planned_on_reads_from_a_cache() {
     let mut world = World::new(3, 1);
     world.config(&json!({}));
     let mut snapshot = world.observe();
-    assert_eq!(snapshot.freshness, Freshness::Quorum);
+    assert_eq!(snapshot.freshness, Freshness::Objects);
     assert!(decide(&snapshot).plan.steps.iter().any(|step| step.action.is_disruptive()));
     snapshot.freshness = Freshness::Cached;
-    assert_eq!(needs(&snapshot), [Need::Quorum]);
+    assert_eq!(needs(&snapshot), [Need::Objects]);
     let decision = decide(&snapshot);
     assert!(decision.plan.steps.iter().all(|step| !step.action.is_disruptive()));
     assert!(!decision.report.waiting_on.is_empty());

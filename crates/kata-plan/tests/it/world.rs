@@ -2,9 +2,11 @@
 //! a decision's requests to have their effect. It is not the simulator and knows nothing of time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kata_api::KataNode;
 use kata_plan::{
     Decision, Freshness, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed, Options,
     PodScope, Request, Snapshot, UnreadableObject, decide, needs, validate,
@@ -286,7 +288,7 @@ impl World {
             configs: self.typed(Kind::KataConfig).known().unwrap().clone(),
             nodes: self
                 .typed::<Node>(Kind::Node)
-                .map(|nodes| nodes.iter().map(NodeFacts::from).collect()),
+                .map(|nodes| nodes.iter().map(|node| Arc::new(NodeFacts::from(node))).collect()),
             pools: self.typed(Kind::MachineConfigPool),
             machine_configs: BTreeMap::new(),
             unreadable: self
@@ -306,7 +308,9 @@ impl World {
             image_mode: self.config_map("layered-image-deploy-cm"),
             container_runtime_configs: self.typed(Kind::ContainerRuntimeConfig),
             runtime_classes: self.typed(Kind::RuntimeClass),
-            kata_nodes: self.typed(Kind::KataNode),
+            kata_nodes: self
+                .typed::<KataNode>(Kind::KataNode)
+                .map(|list| list.into_iter().map(Arc::new).collect()),
             monitor: MonitorObjects {
                 daemon_set: self.single(Kind::DaemonSet),
                 constraints: self
@@ -343,8 +347,11 @@ impl World {
 
     fn read(&self, need: Need, snapshot: &mut Snapshot) {
         match need {
-            Need::Quorum => {
-                snapshot.freshness = Freshness::Quorum;
+            Need::Objects | Need::Quorum => {
+                snapshot.freshness = match need {
+                    Need::Objects => Freshness::Objects,
+                    _ => Freshness::Quorum,
+                };
                 snapshot.pods.clear();
                 snapshot.drain_blockers.clear();
             }
@@ -429,6 +436,10 @@ impl World {
                     return;
                 };
                 assert_eq!(existing["metadata"]["uid"], body["metadata"]["uid"], "precondition");
+                let version = &body["metadata"]["resourceVersion"];
+                let current =
+                    version.is_null() || existing["metadata"]["resourceVersion"] == *version;
+                assert!(current, "precondition");
                 merge(existing, body);
                 let metadata = &existing["metadata"];
                 let finished = metadata["deletionTimestamp"].is_string()

@@ -92,6 +92,11 @@ impl ApiServer {
             return Err(error);
         }
         self.check_definition(call, &name, &mut object)?;
+        // The real API server fills defaults in whenever it reads an object from its storage, so also
+        // for the status that a create cannot set.
+        if let Some(custom) = &call.def.custom {
+            custom.schema.default(&mut object);
+        }
         Ok(self.commit(call, &name, object))
     }
 

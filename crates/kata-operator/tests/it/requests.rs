@@ -1,0 +1,91 @@
+//! How many requests an install costs, leases apart, and what they are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::lab::{self, Operator};
+
+/// Far above what an install takes.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+/// After this the operator is at rest.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Method and resource of a request, such as `PATCH nodes` or `WATCH pods`.
+fn sort(line: &str) -> String {
+    let (method, url) = line.split_once(' ').unwrap();
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let skip = if parts[0] == "api" { 2 } else { 3 };
+    let rest = parts.get(skip..).unwrap_or_default();
+    let rest = if rest.first() == Some(&"namespaces") { rest.get(2..).unwrap() } else { rest };
+    let verb = match method {
+        "GET" if query.contains("watch=") => "WATCH",
+        "GET" if rest.len() == 1 => "LIST",
+        other => other,
+    };
+    let part = rest.get(2).map(|part| format!("/{part}")).unwrap_or_default();
+    format!("{verb} {}{part}", rest.first().unwrap_or(&path))
+}
+
+/// Installs on so many workers, and counts the operator's requests from the creation of the KataConfig
+/// until it is Ready and at rest.
+async fn install(workers: u32, at_once: u32) -> BTreeMap<String, usize> {
+    let cluster = lab::fast(workers);
+    let operator = Operator::start(&cluster);
+    lab::pass(SETTLE).await;
+    let before = operator.requests().len();
+    let begun = Instant::now();
+    let config = json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "example"},
+        "spec": {"rollout": {"maxUnavailable": at_once}},
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", config);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let took = begun.elapsed();
+    let mut counts = BTreeMap::new();
+    for line in &operator.requests()[before..] {
+        *counts.entry(sort(line)).or_insert(0) += 1;
+    }
+    let all: usize = counts.values().sum();
+    let limit = 6 * usize::try_from(workers).unwrap() + 40;
+    let list: Vec<String> = counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
+    #[expect(clippy::print_stderr, reason = "the figures are worth reading")]
+    {
+        eprintln!("{workers} workers, {took:?}: {all} of at most {limit}: {}", list.join(", "));
+    }
+    assert!(all <= limit, "{all} requests for {workers} workers: {counts:#?}");
+    // Nothing is left over for later.
+    lab::pass(SETTLE).await;
+    let rest = operator.requests().len() - before - all;
+    assert!(all + rest <= limit, "and {rest} more afterwards");
+    let kata_nodes = lab::end_state(&cluster);
+    let ready = kata_nodes.values().filter(|object| object["status"]["phase"] == "Ready").count();
+    assert_eq!(ready, usize::try_from(workers).unwrap());
+    counts
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_install_of_three_takes_few_requests() {
+    let counts = install(3, 1).await;
+    assert_eq!(counts["PATCH nodes"], 6, "each of two labels, once");
+    assert_eq!(counts["PATCH katanodes"], 3);
+    assert!(!counts.contains_key("LIST pods") && !counts.contains_key("LIST nodes"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_install_of_fifty_takes_few_requests() {
+    let counts = install(50, 10).await;
+    assert_eq!(counts["PATCH nodes"], 100, "each of two labels, once");
+    assert_eq!(counts["PATCH katanodes"], 50);
+}
+
+/// Minutes of real time without optimisation: `cargo test --release -- --ignored`.
+#[tokio::test(start_paused = true)]
+#[ignore = "slow without optimisation"]
+async fn an_install_of_three_hundred_takes_few_requests() {
+    install(300, 60).await;
+}
