@@ -3,7 +3,7 @@
 //! The one module that reads the environment.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -66,6 +66,16 @@ pub enum Command {
     Crd,
     /// Print everything that installs the operator in a cluster as YAML.
     Manifests(ManifestsArguments),
+    /// Write the Helm chart.
+    Helm(FolderArguments),
+    /// Write the OLM bundle, a catalog fragment and samples.
+    Bundle(FolderArguments),
+    /// Print the alerts as a Prometheus rules file.
+    Alerts(AlertsArguments),
+    /// Print the Grafana dashboard as JSON.
+    Dashboards,
+    /// Tell whether the operator may be removed.
+    Uninstall(UninstallArguments),
     /// Print the version.
     Version,
 }
@@ -132,6 +142,36 @@ pub struct ManifestsArguments {
     /// Image of upstream's kata-monitor; brings what it needs, and the operator runs it (OpenShift only).
     #[arg(long, value_name = "REF")]
     pub monitor_image: Option<String>,
+}
+
+/// Where to write files.
+#[derive(Debug, Args)]
+pub struct FolderArguments {
+    /// The folder; it is made if need be, and must have no files but those that are written.
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+/// Arguments of `alerts`.
+#[derive(Debug, Args)]
+pub struct AlertsArguments {
+    /// The operator's namespace.
+    #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
+    pub namespace: String,
+}
+
+/// Arguments of `uninstall`.
+#[derive(Debug, Args)]
+pub struct UninstallArguments {
+    /// Fail if a KataConfig exists, which only the operator can remove; change nothing.
+    #[arg(long, required = true)]
+    pub check: bool,
+    /// Kubeconfig to use instead of KUBECONFIG, ~/.kube/config or the pod's service account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
 }
 
 /// The image of this version.
@@ -228,6 +268,24 @@ pub enum UsageError {
     },
 }
 
+/// Which API server is meant, by what was typed and the environment. Pure.
+pub fn connection(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    environment: &EnvVars,
+) -> Connection {
+    let source = match (kubeconfig, &environment.kubeconfig) {
+        (Some(path), _) => KubeconfigSource::Flag(path.to_owned()),
+        (None, Some(paths)) => KubeconfigSource::Environment(
+            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
+        ),
+        (None, None) => KubeconfigSource::Home(
+            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
+        ),
+    };
+    Connection { source, context: context.map(str::to_owned) }
+}
+
 /// From what was typed and the environment to settings. Pure.
 ///
 /// # Errors
@@ -257,15 +315,6 @@ pub fn resolve(
     if !(0 < retry && retry < renew && renew < duration) {
         return Err(UsageError::LeaseTimes { duration, renew, retry });
     }
-    let source = match (kubeconfig, &environment.kubeconfig) {
-        (Some(path), _) => KubeconfigSource::Flag(path.clone()),
-        (None, Some(paths)) => KubeconfigSource::Environment(
-            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
-        ),
-        (None, None) => KubeconfigSource::Home(
-            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
-        ),
-    };
     let host = environment
         .pod_name
         .as_ref()
@@ -290,7 +339,7 @@ pub fn resolve(
         .map(|image| image.trim().to_owned())
         .filter(|image| !image.is_empty());
     Ok(Run {
-        connection: Connection { source, context: context.clone() },
+        connection: connection(kubeconfig.as_deref(), context.as_deref(), environment),
         settings: Settings {
             namespace: namespace.clone(),
             platform: *platform,

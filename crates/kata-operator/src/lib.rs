@@ -22,6 +22,7 @@ pub mod apply;
 pub mod arguments;
 pub mod client;
 pub mod clock;
+pub mod distribution;
 pub mod error;
 pub mod ingest;
 pub mod jitter;
@@ -34,6 +35,7 @@ pub mod reconcile;
 pub mod report;
 pub mod server;
 pub mod settings;
+pub mod uninstall;
 pub mod watch;
 
 pub use settings::Settings;

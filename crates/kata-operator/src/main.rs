@@ -1,17 +1,23 @@
 //! The `kata-operator` binary: arguments in, exit code out. Nothing else is here.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser as _;
 use kata_operator::arguments::{
-    Arguments, Command, EnvVars, Exit, Process, Run, RunArguments, resolve,
+    Arguments, Command, EnvVars, Exit, Process, Run, RunArguments, UninstallArguments, connection,
+    resolve,
 };
 use kata_operator::client::connect::{ConnectError, check, connect};
+use kata_operator::distribution::{
+    self, DistributionError, Files, alerts, bundle, dashboard, helm,
+};
 use kata_operator::error::chain;
+use kata_operator::manifests::ManifestError;
 use kata_operator::settings::LogFormat;
-use kata_operator::{RunError, manifests};
+use kata_operator::{RunError, manifests, uninstall};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -20,14 +26,20 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run(&arguments),
         Command::Crd => print(manifests::crds()),
         Command::Manifests(arguments) => print(manifests::manifests(&arguments)),
+        Command::Helm(arguments) => write(&arguments.to, helm::chart()),
+        Command::Bundle(arguments) => write(&arguments.to, bundle::bundle()),
+        Command::Alerts(arguments) => print(alerts::rules(&arguments.namespace)),
+        Command::Dashboards => print(dashboard::dashboard()),
+        Command::Uninstall(arguments) => may_go(&arguments),
         Command::Version => {
-            print(Ok(concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n").to_owned()))
+            let version = concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n");
+            print(Ok::<_, ManifestError>(version.to_owned()))
         }
     };
     ExitCode::from(exit.code())
 }
 
-fn print(text: Result<String, manifests::ManifestError>) -> Exit {
+fn print(text: Result<String, impl std::error::Error>) -> Exit {
     let written = match text {
         Ok(text) => std::io::stdout().lock().write_all(text.as_bytes()),
         Err(error) => return complain(Exit::Failed, &error),
@@ -36,6 +48,47 @@ fn print(text: Result<String, manifests::ManifestError>) -> Exit {
         Ok(()) => Exit::Fine,
         // Whoever read our output has had enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
+        Err(error) => complain(Exit::Failed, &error),
+    }
+}
+
+fn write(folder: &Path, files: Result<Files, DistributionError>) -> Exit {
+    match files.and_then(|files| distribution::write(folder, &files)) {
+        Ok(()) => Exit::Fine,
+        Err(error) => complain(Exit::Failed, &error),
+    }
+}
+
+/// Tells whether the operator may be removed.
+fn may_go(arguments: &UninstallArguments) -> Exit {
+    let UninstallArguments { check: _, kubeconfig, context } = arguments;
+    let environment = EnvVars::of_process();
+    let connection = connection(kubeconfig.as_deref(), context.as_deref(), &environment);
+    let looked = async {
+        let (client, server) = match connect(&connection).await {
+            Ok(connected) => connected,
+            Err(error) => return complain(Exit::Unreachable, &error),
+        };
+        if let Err(error) = check(&client, &server).await {
+            return complain(Exit::Unreachable, &error);
+        }
+        match uninstall::check(&client).await {
+            Ok(found) => match found.message() {
+                None => print(Ok::<_, ManifestError>(
+                    "there is no KataConfig: the operator may be removed\n".to_owned(),
+                )),
+                Some(message) => {
+                    // There is nobody left to tell if standard error is closed.
+                    match writeln!(std::io::stderr().lock(), "{message}") {
+                        Ok(()) | Err(_) => Exit::Failed,
+                    }
+                }
+            },
+            Err(error) => complain(Exit::Failed, &error),
+        }
+    };
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(looked),
         Err(error) => complain(Exit::Failed, &error),
     }
 }

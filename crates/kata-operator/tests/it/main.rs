@@ -3,6 +3,7 @@
 
 mod calls;
 mod crash;
+mod distribution;
 mod election;
 mod lab;
 mod metrics;
