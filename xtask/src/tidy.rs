@@ -15,13 +15,17 @@ mod comparison;
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
-const EDGES: [(&str, Option<&[&str]>); 7] = [
+const EDGES: [(&str, Option<&[&str]>); 8] = [
     ("kata-api", Some(&[])),
     ("kata-plan", Some(&["kata-api"])),
-    ("kata-operator", Some(&["kata-api", "kata-plan"])),
-    ("simcluster", Some(&["kata-api"])),
-    ("kata-sim", Some(&["kata-api", "kata-plan", "kata-operator", "simcluster"])),
-    ("kata-assure", Some(&["kata-api", "kata-plan", "kata-operator", "simcluster", "kata-sim"])),
+    ("kata-host", Some(&["kata-api"])),
+    ("kata-operator", Some(&["kata-api", "kata-plan", "kata-host"])),
+    ("simcluster", Some(&["kata-api", "kata-host"])),
+    ("kata-sim", Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster"])),
+    (
+        "kata-assure",
+        Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster", "kata-sim"]),
+    ),
     ("xtask", None),
 ];
 
@@ -30,8 +34,9 @@ const TEST_EDGES: [(&str, &str); 1] = [("kata-operator", "simcluster")];
 
 /// Foreign crates that a crate must not depend on, directly or through others: what would let I/O,
 /// threads or a clock into a pure crate.
-const FORBIDDEN: [(&str, &[&str]); 2] = [
+const FORBIDDEN: [(&str, &[&str]); 3] = [
     ("kata-api", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing"]),
+    ("kata-host", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing", "rand"]),
     ("kata-plan", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing", "rand"]),
 ];
 

@@ -203,6 +203,154 @@ catalogue! {
         cause: "Nodes on which this operator did not install Kata carry katacontainers.io/kata-runtime=true.",
         fix: "Nothing, if something else installs Kata there; else remove the label from these nodes."
     }
+    KATA3001 KvmUnusable Error {
+        cause: "The node cannot create a virtual machine with /dev/kvm.",
+        fix: "Enable virtualization in the firmware or for the machine type, or exclude the node in spec.kataConfigPoolSelector."
+    }
+    KATA3002 VsockMissing Error {
+        cause: "The node has no usable /dev/vhost-vsock, by which the runtime talks to the guest.",
+        fix: "Load the kernel module vhost_vsock on the node, or use a kernel that has it."
+    }
+    KATA3003 VhostNetMissing Warning {
+        cause: "The node has no usable /dev/vhost-net, so networks of sandboxes are slower.",
+        fix: "Load the kernel module vhost_net on the node."
+    }
+    KATA3004 MemoryLow Warning {
+        cause: "The node has less free memory than one sandbox takes by default.",
+        fix: "Free memory on the node, or lower default_memory."
+    }
+    KATA3005 DiskLow Error {
+        cause: "The file system below /opt has not enough free space for the payload.",
+        fix: "Free the space that the message names below /opt of the node."
+    }
+    KATA3006 ArchitectureMismatch Error {
+        cause: "The payload was built for another architecture than the node's.",
+        fix: "Set spec.payload.image to an image for all architectures of the nodes."
+    }
+    KATA3007 RuntimeUnsupported Error {
+        cause: "The node's container runtime is none that can be configured for Kata here.",
+        fix: "Use containerd 1.6 or newer, or CRI-O 1.30 or newer, under systemd, or exclude the node."
+    }
+    KATA3008 RuntimeOld Warning {
+        cause: "The node's container runtime is so old that Kata is only known to be configurable, not to work.",
+        fix: "Update to containerd 1.7 or newer, or CRI-O 1.30 or newer."
+    }
+    KATA3009 RuntimeUnreachable Error {
+        cause: "The container runtime does not answer at its CRI socket.",
+        fix: "Look at the container runtime's unit on the node; nothing is changed before it answers."
+    }
+    KATA3010 RuntimeNotReady Error {
+        cause: "The container runtime says by itself that it is not ready.",
+        fix: "Repair what the message says; nothing is changed before it is ready."
+    }
+    KATA3011 RuntimeConfigBroken Error {
+        cause: "The container runtime's configuration is broken already, so that it would not start again.",
+        fix: "Correct the file that the message names."
+    }
+    KATA3012 RuntimeConfigUnknown Error {
+        cause: "The container runtime's main configuration file has a form that this version does not know.",
+        fix: "Update the operator, or bring the file to a known version of the schema."
+    }
+    KATA3013 ImportMissing Error {
+        cause: "The distribution renders the container runtime's configuration from a template that imports no folder of drop-ins.",
+        fix: "Add the line that the message gives to the template, and restart the distribution's unit."
+    }
+    KATA3014 ForeignSection Error {
+        cause: "On containerd 1.x another drop-in replaces the CRI section, so that either it or ours would be lost.",
+        fix: "Move what that drop-in configures into the main configuration file, or update to containerd 2."
+    }
+    KATA3015 ForeignFile Error {
+        cause: "A file that is not ours is where our drop-in belongs.",
+        fix: "Move or delete the file that the message names."
+    }
+    KATA3016 ForeignHandler Error {
+        cause: "Somebody else has configured a handler of the same name in the container runtime.",
+        fix: "Remove the other installation of Kata from the node, or give the handler another name in spec.runtimes."
+    }
+    KATA3017 SystemUnsupported Error {
+        cause: "The node's operating system does not let anybody add a runtime to it.",
+        fix: "Install Kata the way that the message says, or exclude the node in spec.kataConfigPoolSelector."
+    }
+    KATA3018 ManagedByMachineConfig Error {
+        cause: "The Machine Config Operator manages the node's files and would undo or refuse the change.",
+        fix: "Run the operator with --platform openshift."
+    }
+    KATA3019 SystemdUnreachable Error {
+        cause: "systemd cannot be reached through /run/systemd/private.",
+        fix: "Use nodes with systemd, and let the pod mount the directory /run/systemd."
+    }
+    KATA3020 SelinuxConfined Error {
+        cause: "SELinux is enforcing, and the pod runs in a type that may not change the node.",
+        fix: "Let the pod run with the SELinux type spc_t."
+    }
+    KATA3021 PayloadMissing Error {
+        cause: "The payload is not on the node.",
+        fix: "See why the container that takes it out of the image failed."
+    }
+    KATA3022 PayloadDamaged Error {
+        cause: "Files of the payload differ from its manifest.",
+        fix: "Nothing, if the next run repairs them; else check the node's disk."
+    }
+    KATA3023 ShimMissing Error {
+        cause: "The payload does not have the shim of a handler.",
+        fix: "Use one of the shims that the message lists, or another payload."
+    }
+    KATA3024 SnapshotterMissing Error {
+        cause: "The shim needs a snapshotter with block devices, and the container runtime uses none.",
+        fix: "Configure the devmapper or blockfile snapshotter in containerd, or use another shim."
+    }
+    KATA3025 ShimConfigurationInvalid Error {
+        cause: "The configuration of a shim in the payload cannot be understood.",
+        fix: "Use a payload whose configuration is valid."
+    }
+    KATA3030 SandboxesInTheWay Warning {
+        cause: "Sandboxes run on the node whose handler would go or change.",
+        fix: "Delete or move the pods that the message names."
+    }
+    KATA3031 ChangeRefusedByCheck Error {
+        cause: "With our drop-in the container runtime would have had another configuration than before, so it was not restarted.",
+        fix: "Look at the key that the message names; nothing was changed."
+    }
+    KATA3032 RestartFailed Error {
+        cause: "The container runtime did not start with our drop-in.",
+        fix: "Look at the unit's log for the time of the change; the drop-in was taken out again."
+    }
+    KATA3033 VerificationFailed Error {
+        cause: "After the restart the container runtime did not offer what it should.",
+        fix: "Look at the unit's log for the time of the change; the drop-in was taken out again."
+    }
+    KATA3034 NodeUnsafe Error {
+        cause: "A change failed, and the container runtime did not come back when it was undone.",
+        fix: "Look at the container runtime's unit on the node; the files are as before, and the next run tries again."
+    }
+    KATA3035 JournalUnreadable Error {
+        cause: "/var/lib/kata-operator/state.json on the node cannot be understood.",
+        fix: "Update the operator if it is newer; else remove the file and our drop-in from the node."
+    }
+    KATA3036 AgentBusy Warning {
+        cause: "Another node agent works on the node.",
+        fix: "Nothing; it is tried again."
+    }
+    KATA3037 HostCallFailed Error {
+        cause: "The node did not let the node agent read or write something.",
+        fix: "Remove the cause that the message names; it is tried again."
+    }
+    KATA3038 ChangeInterrupted Warning {
+        cause: "A change of the node was interrupted and is not finished.",
+        fix: "Nothing; the next run that may change the node finishes or undoes it."
+    }
+    KATA3040 ConfigDrifted Warning {
+        cause: "The container runtime's configuration is not what it was made.",
+        fix: "Nothing; the next run that may change the node puts it back."
+    }
+    KATA3041 PayloadDrifted Warning {
+        cause: "The payload in use is not what it was made, or not the wanted one.",
+        fix: "Nothing; the next run that may change the node puts it back."
+    }
+    KATA3042 HandlersDrifted Warning {
+        cause: "The container runtime does not offer what its configuration says.",
+        fix: "Nothing; the next run that may change the node restarts it."
+    }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",
         fix: "Delete these pods, or scale their owners down."

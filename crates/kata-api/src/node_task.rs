@@ -43,6 +43,10 @@ pub struct NodeTask {
     /// Image that the payload was taken from: the identity of the payload as far as the operator knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_image: Option<String>,
+    /// `status.nodeInfo.containerRuntimeVersion` of the Node, for example `containerd://2.1.4`;
+    /// decides which runtime is meant if a node has two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_runtime: Option<String>,
     /// Log level of the Kata runtime: `debug`, `info`, `warn` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,

@@ -1,0 +1,466 @@
+//! From a task and what was found to a plan. Pure, total and deterministic.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::Code;
+use kata_api::node_task::{NodeAction, NodeTask};
+
+use crate::containerd::{self, live};
+use crate::crio;
+use crate::host::Sandbox;
+use crate::journal::{Installed, MainFile, Retained};
+use crate::observe::{Cri, Found, Observed, absolute};
+use crate::paths;
+use crate::payload::{Entry, TREE};
+use crate::plan::{Baseline, Change, Content, Expect, Handler, HostPlan, Step};
+use crate::preflight::{Check, checks, unsatisfied};
+use crate::release::Release;
+use crate::site::{Distribution, Site};
+
+/// What was decided.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Decision {
+    /// Checks that did not pass.
+    pub(crate) checks: Vec<Check>,
+    /// Sandboxes in the way of the plan.
+    pub(crate) in_the_way: Vec<Sandbox>,
+    /// What to do; `None` if nothing is to be done, or nothing may be done.
+    pub(crate) plan: Option<HostPlan>,
+    /// How the node differs from what the task says.
+    pub(crate) drift: Vec<Check>,
+}
+
+pub(crate) fn decide(task: &NodeTask, observed: &Observed) -> Decision {
+    match task.action {
+        NodeAction::Preflight => Decision { checks: checks(task, observed), ..Decision::default() },
+        NodeAction::Install | NodeAction::Inspect => install(task, observed),
+        NodeAction::Remove => remove(observed),
+    }
+}
+
+fn install(task: &NodeTask, observed: &Observed) -> Decision {
+    let mut checks = checks(task, observed);
+    if observed.payload.is_none() {
+        let image = task.payload_image.as_deref().unwrap_or("any image");
+        checks.push(Check::new(
+            Code::PayloadMissing,
+            format!("no payload of {image} is below {}", paths::ROOT),
+        ));
+    }
+    let (Ok(Some(site)), Ok(cri), Some(found), Some(Ok(release))) =
+        (&observed.site, &observed.cri, &observed.payload, &observed.release)
+    else {
+        return Decision { checks, ..Decision::default() };
+    };
+    let Ok(files) = wanted_files(observed, site, cri, release, &mut checks) else {
+        return Decision { checks, ..Decision::default() };
+    };
+    if checks.iter().any(Check::fatal) {
+        return Decision { checks, ..Decision::default() };
+    }
+    let installed = observed.state.installed.as_ref();
+    let before: BTreeMap<String, Handler> =
+        installed.map(|installed| installed.handlers.clone()).unwrap_or_default();
+    let gone: BTreeSet<String> =
+        before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
+    let expect = Expect {
+        ours: release.handlers.clone(),
+        kept: kept(cri, release.handlers.keys().chain(&gone)),
+        gone,
+    };
+    let touched: BTreeSet<&String> = before
+        .iter()
+        .filter(|(name, handler)| release.handlers.get(*name) != Some(handler))
+        .map(|(name, _)| name)
+        .collect();
+    let in_the_way = ready(cri, |handler| touched.contains(&handler.to_owned()));
+
+    let mut drift = Vec::new();
+    let prepare = prepare(observed, found, release, &mut drift);
+    let mut changes = files.changes;
+    let rewritten = changes.iter().any(|change| change.path == observed.files.drop_in)
+        && observed.files.own_drop_in().is_some_and(|text| !same_toml(text, &files.drop_in));
+    if !changes.is_empty() {
+        let names: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+        drift.push(Check::new(
+            Code::ConfigDrifted,
+            format!("{} is not as it was made", names.join(", ")),
+        ));
+    }
+    let link = Content::Link { target: format!("releases/{}", release.name) };
+    if observed.current != link {
+        changes.insert(
+            0,
+            Change {
+                path: paths::CURRENT.to_owned(),
+                before: observed.current.clone(),
+                after: link,
+            },
+        );
+        drift.push(Check::new(
+            Code::PayloadDrifted,
+            format!("{} is in use, and not release {}", current_name(observed), release.name),
+        ));
+    }
+    let missing = unsatisfied(cri, &expect);
+    if let Some(missing) = &missing {
+        drift.push(Check::new(Code::HandlersDrifted, missing.clone()));
+    }
+    let running: BTreeSet<String> = ready(cri, |handler| {
+        before.contains_key(handler) || release.handlers.contains_key(handler)
+    })
+    .into_iter()
+    .map(|sandbox| sandbox.id)
+    .collect();
+    let next = Installed {
+        image: found.payload.stage.image.clone(),
+        digest: found.payload.stage.digest.clone(),
+        kata_version: found.payload.stage.kata_version.clone(),
+        release: release.name.clone(),
+        drop_in: observed.files.drop_in.clone(),
+        handlers: release.handlers.clone(),
+        main: files.main,
+        directories: files.directories,
+        retained: retained(installed, release, &running),
+    };
+    let cleanup = prune(observed, found, &next);
+    let unchanged = prepare.is_empty()
+        && changes.is_empty()
+        && missing.is_none()
+        && cleanup.is_empty()
+        && installed == Some(&next);
+    let plan = (!unchanged).then(|| HostPlan {
+        site: site.clone(),
+        prepare,
+        changes,
+        restart: missing.is_some() || rewritten,
+        baseline: files.baseline,
+        expect,
+        cleanup,
+        next: Some(next),
+    });
+    Decision { checks, in_the_way, plan, drift }
+}
+
+fn current_name(observed: &Observed) -> &str {
+    match &observed.current {
+        Content::Link { target } => target,
+        Content::Absent | Content::Directory | Content::File { .. } => "no release",
+    }
+}
+
+fn same_toml(one: &str, other: &str) -> bool {
+    match (one.parse::<toml::Table>(), other.parse::<toml::Table>()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+fn ready(cri: &Cri, ours: impl Fn(&str) -> bool) -> Vec<Sandbox> {
+    cri.sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.ready && ours(&sandbox.handler))
+        .cloned()
+        .collect()
+}
+
+fn kept<'a>(cri: &Cri, ours: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    let ours: BTreeSet<&String> = ours.collect();
+    live(&cri.status).handlers.into_iter().filter(|name| !ours.contains(name)).collect()
+}
+
+/// The container runtime's files as they shall be.
+struct WantedFiles {
+    drop_in: String,
+    changes: Vec<Change>,
+    main: Option<MainFile>,
+    directories: Vec<String>,
+    baseline: Option<Baseline>,
+}
+
+fn wanted_files(
+    observed: &Observed,
+    site: &Site,
+    cri: &Cri,
+    release: &Release,
+    checks: &mut Vec<Check>,
+) -> Result<WantedFiles, ()> {
+    let files = &observed.files;
+    let installed = observed.state.installed.as_ref();
+    let Ok(config) = &files.config else { return Err(()) };
+    let drop_in = match site.distribution {
+        Distribution::Crio => crio::drop_in(&release.handlers),
+        // k0s merges key by key, whatever version its containerd has.
+        Distribution::K0s => containerd::drop_in(config, (2, 0), &release.handlers),
+        _ => containerd::drop_in(config, cri.numbers(), &release.handlers),
+    };
+    let mut changes = Vec::new();
+    let mut directories: Vec<String> =
+        installed.map(|installed| installed.directories.clone()).unwrap_or_default();
+    for path in &files.missing_dirs {
+        changes.push(Change {
+            path: path.clone(),
+            before: Content::Absent,
+            after: Content::Directory,
+        });
+        if !directories.contains(path) {
+            directories.push(path.clone());
+        }
+    }
+    let content = Content::File { text: drop_in.clone(), mode: 0o644 };
+    if files.ours != content {
+        changes.push(Change {
+            path: files.drop_in.clone(),
+            before: files.ours.clone(),
+            after: content,
+        });
+    }
+    let mut main = installed.and_then(|installed| installed.main.clone());
+    if let (None, Some(path)) = (&files.imported, &site.editable) {
+        let import = format!("{}/*.toml", paths::parent(&files.drop_in));
+        let edited = match &files.editable {
+            Content::Absent => containerd::add_import(None, config.schema, &import)
+                .map(|text| Content::File { text, mode: 0o644 }),
+            Content::File { text, mode } => {
+                containerd::add_import(Some(text), config.schema, &import)
+                    .map(|text| Content::File { text, mode: *mode })
+            }
+            Content::Directory | Content::Link { .. } => {
+                Err("it is no regular file, and the place that it points to may be shared"
+                    .to_owned())
+            }
+        };
+        match edited {
+            Ok(after) => {
+                changes.push(Change {
+                    path: path.clone(),
+                    before: files.editable.clone(),
+                    after: after.clone(),
+                });
+                main = Some(MainFile {
+                    path: path.clone(),
+                    before: files.editable.clone(),
+                    after,
+                    import,
+                });
+            }
+            Err(reason) => {
+                checks.push(Check::new(
+                    Code::RuntimeConfigUnknown,
+                    format!("{path} cannot be edited: {reason}"),
+                ));
+                return Err(());
+            }
+        }
+    }
+    Ok(WantedFiles { drop_in, changes, main, directories, baseline: baseline(observed, site) })
+}
+
+/// The main file as it would be without us, for the comparison of the merged configurations.
+fn baseline(observed: &Observed, site: &Site) -> Option<Baseline> {
+    let program = site.program.clone()?;
+    if site.distribution == Distribution::Crio {
+        return None;
+    }
+    let files = &observed.files;
+    let config = files.config.as_ref().ok()?;
+    let text = match &files.main {
+        Content::File { text, .. } => Some(text.as_str()),
+        Content::Absent | Content::Directory | Content::Link { .. } => None,
+    };
+    let others: Vec<String> = files.others.keys().cloned().collect();
+    // Imports of kinds that we do not understand stay as they are.
+    let kept = config.imports.iter().map(|import| absolute(&site.main, import)).filter(|import| {
+        import.contains(['*', '?', '[']) && import.strip_suffix("/*.toml").is_none()
+    });
+    let imports: Vec<String> = others.into_iter().chain(kept).collect();
+    let text = containerd::with_imports(text, config.schema, &imports).ok()?;
+    Some(Baseline { program, text })
+}
+
+fn prepare(
+    observed: &Observed,
+    found: &Found,
+    release: &Release,
+    drift: &mut Vec<Check>,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let id = found.payload.id();
+    let staged = format!("{}/{id}", paths::STAGING);
+    let version = format!("{}/{id}", paths::VERSIONS);
+    if !found.promoted {
+        steps.push(Step::Move { from: staged, to: version });
+    } else if !found.damaged.is_empty() {
+        drift.push(Check::new(
+            Code::PayloadDrifted,
+            format!("{} files of the payload are damaged", found.damaged.len()),
+        ));
+        let directories = found.damaged.iter().any(|path| {
+            matches!(found.payload.manifest.entries.get(path), Some(Entry::Directory { .. }))
+        });
+        if directories {
+            steps.push(Step::RemoveTree { path: version.clone() });
+            steps.push(Step::Move { from: staged, to: version });
+        } else {
+            steps.extend(found.damaged.iter().map(|path| Step::Repair {
+                from: format!("{staged}/{TREE}/{path}"),
+                to: format!("{version}/{TREE}/{path}"),
+            }));
+            steps.push(Step::Seal { path: version });
+        }
+    }
+    match &observed.release_damaged {
+        None => {
+            steps.push(Step::Build { path: release.folder(), content: release.content.clone() });
+        }
+        Some(damaged) => {
+            for name in damaged {
+                drift.push(Check::new(
+                    Code::PayloadDrifted,
+                    format!("{}/{name} was changed", release.folder()),
+                ));
+                steps.extend(release.content.get(name).map(|content| Step::Put {
+                    path: format!("{}/{name}", release.folder()),
+                    content: content.clone(),
+                }));
+            }
+        }
+    }
+    steps
+}
+
+/// The earlier releases that must be kept: those that running sandboxes were started from.
+fn retained(
+    installed: Option<&Installed>,
+    release: &Release,
+    running: &BTreeSet<String>,
+) -> Vec<Retained> {
+    let Some(installed) = installed else { return Vec::new() };
+    let mut retained = installed.retained.clone();
+    if installed.release != release.name {
+        retained.push(Retained {
+            release: installed.release.clone(),
+            digest: installed.digest.clone(),
+            sandboxes: running.clone(),
+        });
+    }
+    for old in &mut retained {
+        old.sandboxes.retain(|sandbox| running.contains(sandbox));
+    }
+    retained.retain(|old| old.release != release.name && !old.sandboxes.is_empty());
+    retained
+}
+
+/// Everything below our folders that nobody needs after the change.
+fn prune(observed: &Observed, found: &Found, next: &Installed) -> Vec<Step> {
+    let versions: BTreeSet<String> = std::iter::once(&next.digest)
+        .chain(next.retained.iter().map(|old| &old.digest))
+        .map(|digest| paths::id(digest))
+        .collect();
+    let releases: BTreeSet<&String> = std::iter::once(&next.release)
+        .chain(next.retained.iter().map(|old| &old.release))
+        .collect();
+    let moved = |name: &String| !found.promoted && *name == found.payload.id();
+    let stagings = observed
+        .stagings
+        .iter()
+        .filter(|name| !moved(name))
+        .map(|name| format!("{}/{name}", paths::STAGING));
+    let versions = observed
+        .versions
+        .iter()
+        .filter(|name| !versions.contains(*name))
+        .map(|name| format!("{}/{name}", paths::VERSIONS));
+    let releases = observed
+        .releases
+        .iter()
+        .filter(|name| !releases.contains(name))
+        .map(|name| format!("{}/{name}", paths::RELEASES));
+    stagings.chain(versions).chain(releases).map(|path| Step::RemoveTree { path }).collect()
+}
+
+fn remove(observed: &Observed) -> Decision {
+    let mut checks = Vec::new();
+    let files = &observed.files;
+    let installed = observed.state.installed.as_ref();
+    let drop_in = files.own_drop_in();
+    let mut ours: BTreeSet<String> =
+        installed.map(|installed| installed.handlers.keys().cloned().collect()).unwrap_or_default();
+    if let Some(text) = drop_in
+        && let Ok((names, _)) = containerd::drop_in_handlers(text)
+    {
+        // Without a journal the drop-in tells; a copied section has foreign handlers too.
+        let foreign =
+            files.config.as_ref().map(|config| config.handlers.clone()).unwrap_or_default();
+        ours.extend(names.into_iter().filter(|name| !foreign.contains(name) && name != "runc"));
+    }
+    if let Some(text) = drop_in
+        && let Ok(names) = crio::handlers(text)
+    {
+        ours.extend(names);
+    }
+    if installed.is_none() && drop_in.is_none() && !observed.leftovers {
+        return Decision::default();
+    }
+    let nothing_configured = installed.is_none() && drop_in.is_none();
+    let (site, cri) = match (&observed.site, &observed.cri) {
+        (Ok(Some(site)), Ok(cri)) => (site.clone(), cri.clone()),
+        // Nothing of ours is in its configuration: it need not be asked.
+        (Ok(Some(site)), Err(_)) if nothing_configured => (site.clone(), Cri::none()),
+        (Err(error), _) => {
+            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
+            return Decision { checks, ..Decision::default() };
+        }
+        (Ok(None), _) => {
+            checks.push(Check::new(Code::RuntimeUnsupported, "no container runtime was found"));
+            return Decision { checks, ..Decision::default() };
+        }
+        (Ok(Some(_)), Err(error)) => {
+            checks.push(Check::new(Code::RuntimeUnreachable, error.clone()));
+            return Decision { checks, ..Decision::default() };
+        }
+    };
+    let in_the_way = ready(&cri, |handler| ours.contains(handler));
+    let mut changes = Vec::new();
+    if drop_in.is_some() {
+        changes.push(Change {
+            path: files.drop_in.clone(),
+            before: files.ours.clone(),
+            after: Content::Absent,
+        });
+    }
+    if let Some(main) = installed.and_then(|installed| installed.main.as_ref()) {
+        let now = &files.editable;
+        let after = if *now == main.after || *now == main.before {
+            main.before.clone()
+        } else if let Content::File { text, mode } = now {
+            match containerd::remove_import(text, &main.import) {
+                Ok(text) => Content::File { text, mode: *mode },
+                // It is broken, and not by us; the import of a folder without files does no harm.
+                Err(_) => now.clone(),
+            }
+        } else {
+            now.clone()
+        };
+        if *now != after {
+            changes.push(Change { path: main.path.clone(), before: now.clone(), after });
+        }
+    }
+    let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
+    for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
+        changes.push(Change { path, before: Content::Directory, after: Content::Absent });
+    }
+    let expect = Expect { ours: BTreeMap::new(), kept: kept(&cri, ours.iter()), gone: ours };
+    let restart = unsatisfied(&cri, &expect).is_some();
+    let plan = HostPlan {
+        baseline: if changes.is_empty() { None } else { baseline(observed, &site) },
+        site,
+        prepare: Vec::new(),
+        changes,
+        restart,
+        expect,
+        cleanup: vec![Step::RemoveTree { path: paths::ROOT.to_owned() }],
+        next: None,
+    };
+    Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
+}

@@ -1,0 +1,190 @@
+//! Writes that are there after a loss of power or not at all, built of the calls of [`Host`].
+
+use std::collections::BTreeMap;
+
+use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
+use crate::paths;
+use crate::payload;
+use crate::plan::{Change, Content, Step};
+
+/// Writes a file: the old content or the new one is there, whatever happens.
+pub(crate) fn write(host: &mut dyn Host, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
+    let temporary = paths::temporary(path);
+    let written = host
+        .write(&temporary, content, mode)
+        .and_then(|()| host.sync_file(&temporary))
+        .and_then(|()| host.rename(&temporary, path));
+    if let Err(error) = written {
+        // A full disk must not be made fuller by what is left of the attempt.
+        return match host.unlink(&temporary) {
+            Ok(()) | Err(_) => Err(error),
+        };
+    }
+    host.sync_dir(paths::parent(path))
+}
+
+/// Creates or replaces a symbolic link in the same way.
+pub(crate) fn link(host: &mut dyn Host, path: &str, target: &str) -> HostResult<()> {
+    let temporary = paths::temporary(path);
+    host.unlink(&temporary)?;
+    host.symlink(target, &temporary)?;
+    host.rename(&temporary, path)?;
+    host.sync_dir(paths::parent(path))
+}
+
+/// Creates a directory and those above it.
+pub(crate) fn make_dirs(host: &mut dyn Host, path: &str) -> HostResult<()> {
+    for directory in missing_dirs(host, path)? {
+        host.make_dir(&directory, 0o755)?;
+        host.sync_dir(paths::parent(&directory))?;
+    }
+    Ok(())
+}
+
+/// The directories that a path lacks, the outermost first.
+pub(crate) fn missing_dirs(host: &mut dyn Host, path: &str) -> HostResult<Vec<String>> {
+    let mut missing = Vec::new();
+    let mut directory = path;
+    // The way to the root is finite: `parent` of `/` is `/`.
+    while directory != "/" && host.stat(directory)?.is_none() {
+        missing.insert(0, directory.to_owned());
+        directory = paths::parent(directory);
+    }
+    Ok(missing)
+}
+
+/// What is at a path. A file that is not UTF-8 is an error: it is no configuration of ours or anybody's.
+pub(crate) fn content(host: &mut dyn Host, path: &str) -> HostResult<Content> {
+    let other = |reason: &str| HostError {
+        action: format!("use {path}"),
+        reason: reason.to_owned(),
+        kind: HostErrorKind::Other,
+    };
+    match host.stat(path)? {
+        None => Ok(Content::Absent),
+        Some(Stat { kind: FileKind::Directory, .. }) => Ok(Content::Directory),
+        Some(Stat { kind: FileKind::Link { target }, .. }) => Ok(Content::Link { target }),
+        Some(Stat { kind: FileKind::Other, .. }) => Err(other("it is no regular file")),
+        Some(Stat { kind: FileKind::File, mode, .. }) => match host.read(path)? {
+            None => Ok(Content::Absent),
+            Some(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Content::File { text, mode }),
+                Err(_) => Err(other("it is not UTF-8")),
+            },
+        },
+    }
+}
+
+/// Brings a path to a content, durably. Repeating it does no harm.
+pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostResult<()> {
+    match content {
+        Content::File { text, mode } => write(host, path, text.as_bytes(), *mode),
+        Content::Link { target } => link(host, path, target),
+        Content::Directory => make_dirs(host, path),
+        Content::Absent => {
+            match host.stat(path)? {
+                None => {}
+                // Somebody else may have put something into it, which stays.
+                Some(Stat { kind: FileKind::Directory, .. }) => {
+                    host.remove_dir(path)?;
+                }
+                Some(_) => host.unlink(path)?,
+            }
+            if host.stat(paths::parent(path))?.is_some() {
+                host.sync_dir(paths::parent(path))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Undoes changes, the last one first, and removes what an interrupted write left.
+pub(crate) fn undo(host: &mut dyn Host, changes: &[Change]) -> HostResult<()> {
+    for Change { path, before, after: _ } in changes.iter().rev() {
+        let temporary = paths::temporary(path);
+        if host.stat(&temporary)?.is_some() {
+            host.unlink(&temporary)?;
+        }
+        if content(host, path)? != *before {
+            put(host, path, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// Carries out a step that the container runtime does not see.
+pub(crate) fn step(host: &mut dyn Host, step: &Step) -> HostResult<()> {
+    match step {
+        Step::MakeDir { path } => make_dirs(host, path),
+        Step::Move { from, to } => {
+            if host.stat(from)?.is_none() {
+                return Ok(());
+            }
+            make_dirs(host, paths::parent(to))?;
+            host.rename(from, to)?;
+            host.sync_dir(paths::parent(to))?;
+            host.sync_dir(paths::parent(from))
+        }
+        Step::Repair { from, to } => {
+            if host.stat(from)?.is_none() {
+                return Ok(());
+            }
+            make_dirs(host, paths::parent(to))?;
+            host.rename(from, to)?;
+            host.sync_dir(paths::parent(to))
+        }
+        Step::Put { path, content } => {
+            make_dirs(host, paths::parent(path))?;
+            put(host, path, content)
+        }
+        Step::Seal { path } => payload::seal(host, path),
+        Step::Build { path, content } => build(host, path, content),
+        Step::RemoveTree { path } => {
+            // Renamed first, so that nobody takes half of it for the whole.
+            let temporary = paths::temporary(path);
+            remove_tree(host, &temporary)?;
+            if host.stat(path)?.is_some() {
+                host.rename(path, &temporary)?;
+                host.sync_dir(paths::parent(path))?;
+                remove_tree(host, &temporary)?;
+            }
+            Ok(())
+        }
+        Step::RemoveDir { path } => {
+            if host.stat(path)?.is_some() && host.remove_dir(path)? {
+                host.sync_dir(paths::parent(path))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn build(host: &mut dyn Host, path: &str, content: &BTreeMap<String, Content>) -> HostResult<()> {
+    if host.stat(path)?.is_some() {
+        return Ok(());
+    }
+    let temporary = paths::temporary(path);
+    remove_tree(host, &temporary)?;
+    make_dirs(host, &temporary)?;
+    for (name, content) in content {
+        let file = format!("{temporary}/{name}");
+        make_dirs(host, paths::parent(&file))?;
+        put(host, &file, content)?;
+    }
+    host.rename(&temporary, path)?;
+    host.sync_dir(paths::parent(path))
+}
+
+/// Removes a folder with everything in it, or a file.
+pub(crate) fn remove_tree(host: &mut dyn Host, path: &str) -> HostResult<()> {
+    match host.stat(path)? {
+        None => Ok(()),
+        Some(Stat { kind: FileKind::Directory, .. }) => {
+            for name in host.list(path)?.unwrap_or_default() {
+                remove_tree(host, &format!("{path}/{name}"))?;
+            }
+            host.remove_dir(path).map(|_| ())
+        }
+        Some(_) => host.unlink(path),
+    }
+}

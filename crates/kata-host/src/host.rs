@@ -1,0 +1,210 @@
+//! What a node offers: every effect and every reading is one call, so that a test can stop between any two.
+//!
+//! There is no implementation here. The node agent has one for Linux, the simulated cluster one for its
+//! nodes, and the tests one that loses power.
+//! All paths are absolute paths of the node, whatever an implementation puts before them.
+
+use std::time::Duration;
+
+/// What a call of [`Host`] gives.
+pub type HostResult<T> = Result<T, HostError>;
+
+/// A call to the node that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {action}: {reason}")]
+pub struct HostError {
+    /// What was tried, for example `write /etc/containerd/config.toml`.
+    pub action: String,
+    /// Why it failed.
+    pub reason: String,
+    /// What that means.
+    pub kind: HostErrorKind,
+}
+
+/// What a failed call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostErrorKind {
+    /// There is no space left.
+    NoSpace,
+    /// Nobody answers at that socket.
+    Unreachable,
+    /// Somebody answers, and does not offer the service: containerd with a dead CRI plugin.
+    Unimplemented,
+    /// The answer did not come in time.
+    TimedOut,
+    /// The program or unit reported a failure.
+    Failed,
+    /// Anything else.
+    Other,
+}
+
+/// What is at a path; a symbolic link is not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// When its content was changed, in nanoseconds since 1970.
+    pub modified: i64,
+    /// When its inode was changed, in nanoseconds since 1970; nobody can set this to a past time.
+    pub changed: i64,
+    /// Its number in the file system.
+    pub inode: u64,
+}
+
+/// What kind of file it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link {
+        /// Where it points to, as it is written.
+        target: String,
+    },
+    /// A device, a socket or a pipe.
+    Other,
+}
+
+/// A device that sandboxes need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Device {
+    /// `/dev/kvm`: usable means that a virtual machine with a processor can be created.
+    Kvm,
+    /// `/dev/vhost-vsock`: usable means that it can be opened.
+    VhostVsock,
+    /// `/dev/vhost-net`: usable means that it can be opened.
+    VhostNet,
+}
+
+/// Facts of the node that do not change while we run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The machine's architecture as `uname -m` tells it, for example `x86_64`.
+    pub architecture: String,
+    /// `MemAvailable` in bytes.
+    pub memory_available: u64,
+    /// Whether SELinux is enforcing and this process runs in a type that may not change the node.
+    pub selinux_confined: bool,
+}
+
+/// A unit of systemd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// `ActiveState` is `active`.
+    pub active: bool,
+    /// Words of its first `ExecStart`.
+    pub command: Vec<String>,
+}
+
+/// The answer to CRI's `Version`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CriVersion {
+    /// `containerd` or `cri-o`.
+    pub name: String,
+    /// For example `2.1.4` or `v1.7.24`.
+    pub version: String,
+}
+
+/// The answer to CRI's `Status` with `verbose`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CriStatus {
+    /// The condition `RuntimeReady`.
+    pub runtime_ready: bool,
+    /// What that condition says if it does not hold.
+    pub message: String,
+    /// Names of `runtime_handlers`, as they come; containerd 1.x sends none.
+    pub handlers: Vec<String>,
+    /// `info["config"]`: containerd's CRI configuration as JSON.
+    pub config: Option<String>,
+}
+
+/// A sandbox of CRI's `ListPodSandbox`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: String,
+    /// Namespace of its pod.
+    pub namespace: String,
+    /// Name of its pod.
+    pub pod: String,
+    /// Its handler; empty for the default one.
+    pub handler: String,
+    /// Whether its state is READY.
+    pub ready: bool,
+}
+
+/// A node. Every method is one effect or one reading.
+///
+/// An implementation must bound every call in time; the limits named here are what callers count on.
+///
+/// # Errors
+/// Every method fails if the node does; an absence that the type can express is not a failure.
+pub trait Host {
+    /// The content of a file, following links; `None` if there is none.
+    fn read(&mut self, path: &str) -> HostResult<Option<Vec<u8>>>;
+    /// The first 64 bytes of a file, or fewer if it is shorter; `None` if there is none.
+    fn read_start(&mut self, path: &str) -> HostResult<Option<Vec<u8>>>;
+    /// What is at a path, without following a link at its end; `None` if there is nothing.
+    fn stat(&mut self, path: &str) -> HostResult<Option<Stat>>;
+    /// The names in a directory, sorted; `None` if there is none.
+    fn list(&mut self, path: &str) -> HostResult<Option<Vec<String>>>;
+    /// The SHA-256 of a regular file in lower-case hexadecimal.
+    fn sha256(&mut self, path: &str) -> HostResult<String>;
+
+    /// Creates or truncates a file and writes it; neither atomic nor durable.
+    fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()>;
+    /// Makes a file's content durable.
+    fn sync_file(&mut self, path: &str) -> HostResult<()>;
+    /// Makes a directory's entries durable.
+    fn sync_dir(&mut self, path: &str) -> HostResult<()>;
+    /// Makes everything below a directory durable.
+    fn sync_tree(&mut self, path: &str) -> HostResult<()>;
+    /// Renames, replacing what is there, atomically.
+    fn rename(&mut self, from: &str, to: &str) -> HostResult<()>;
+    /// Removes a file or a link; nothing happens if there is none.
+    fn unlink(&mut self, path: &str) -> HostResult<()>;
+    /// Creates a symbolic link; fails if something is there.
+    fn symlink(&mut self, target: &str, path: &str) -> HostResult<()>;
+    /// Creates one directory; nothing happens if it is there.
+    fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()>;
+    /// Removes an empty directory; nothing happens if there is none. Says whether it is gone now.
+    fn remove_dir(&mut self, path: &str) -> HostResult<bool>;
+
+    /// Takes the lock of a file until this process ends; `false` if another process has it.
+    fn lock(&mut self, path: &str) -> HostResult<bool>;
+
+    /// The facts of the node.
+    fn facts(&mut self) -> HostResult<Facts>;
+    /// Free bytes of the file system at or above a path.
+    fn disk_free(&mut self, path: &str) -> HostResult<u64>;
+    /// Whether a device is usable, and if not, why.
+    fn device(&mut self, device: Device) -> HostResult<Result<(), String>>;
+    /// Loads a module into the kernel. At most 30 s.
+    fn load_module(&mut self, name: &str) -> HostResult<()>;
+
+    /// A unit of systemd; `None` if there is no such unit.
+    fn unit(&mut self, name: &str) -> HostResult<Option<Unit>>;
+    /// Restarts a unit and waits for systemd's job to end. At most 120 s.
+    /// Success does not mean that the unit serves anything.
+    fn restart_unit(&mut self, name: &str) -> HostResult<()>;
+    /// The output of the node's own `PROGRAM --config CONFIG config dump`. At most 30 s.
+    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String>;
+
+    /// CRI's `Version`. At most 5 s, as all calls of CRI.
+    fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion>;
+    /// CRI's `Status` with `verbose`.
+    fn cri_status(&mut self, socket: &str) -> HostResult<CriStatus>;
+    /// CRI's `ListPodSandbox`.
+    fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>>;
+
+    /// Time since some fixed moment; never goes back.
+    fn now(&mut self) -> Duration;
+    /// Lets time pass.
+    fn wait(&mut self, duration: Duration);
+}

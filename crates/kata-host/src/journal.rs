@@ -1,0 +1,162 @@
+//! What we remember on the node: what is installed, and the change that is under way.
+//!
+//! The journal is written whole, to a temporary file that is made durable and renamed, before each step
+//! that it describes. Whoever reads it finds either the old one or the new one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::durable;
+use crate::host::{Host, HostError};
+use crate::paths;
+use crate::plan::{Content, Handler, HostPlan};
+
+/// The version of the journal that this build writes; it reads no newer one.
+pub const STATE_VERSION: u32 = 1;
+
+/// The journal.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// [`STATE_VERSION`] of the writer.
+    pub version: u32,
+    /// What is installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed: Option<Installed>,
+    /// The change that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<Transaction>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { version: STATE_VERSION, installed: None, transaction: None }
+    }
+}
+
+/// What is installed.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Installed {
+    /// The image that the payload came from.
+    pub image: String,
+    /// Digest of the payload's manifest, `sha256:…`.
+    pub digest: String,
+    /// Version of Kata, if the payload told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kata_version: Option<String>,
+    /// Name of the release.
+    pub release: String,
+    /// The drop-in.
+    pub drop_in: String,
+    /// Our handlers.
+    pub handlers: BTreeMap<String, Handler>,
+    /// The one foreign file that was changed, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub main: Option<MainFile>,
+    /// Directories outside ours that we created, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<String>,
+    /// Earlier releases that sandboxes still use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<Retained>,
+}
+
+/// The container runtime's main configuration file, to which we added one import.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct MainFile {
+    /// Its path.
+    pub path: String,
+    /// What was there before.
+    pub before: Content,
+    /// What we wrote.
+    pub after: Content,
+    /// The import that we added.
+    pub import: String,
+}
+
+/// A release that is not current any more.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Its name.
+    pub release: String,
+    /// Digest of its payload.
+    pub digest: String,
+    /// The sandboxes that were running when it was replaced. It is kept while one of them is.
+    pub sandboxes: BTreeSet<String>,
+}
+
+/// A change that is under way.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// How far it is.
+    pub phase: Phase,
+    /// What is being done.
+    pub plan: HostPlan,
+}
+
+/// How far a change is. It is written before what it names is begun.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Files are being changed; the runtime has not been restarted by us.
+    Writing,
+    /// All files are changed and checked; the runtime is being restarted and verified.
+    Restarting,
+    /// The files are being changed back; the runtime has not been restarted by us.
+    Undoing,
+    /// The files are being changed back and the runtime restarted once more.
+    RollingBack,
+}
+
+/// Why the journal cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be read or written.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// It is not one of ours.
+    #[error("the journal {path} cannot be understood: {reason}", path = paths::STATE)]
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Understands a journal.
+///
+/// # Errors
+/// If it is not JSON of a version that we know.
+pub fn parse(bytes: &[u8]) -> Result<State, String> {
+    let state: State = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if state.version > STATE_VERSION {
+        return Err(format!(
+            "it has version {}, and this agent knows {STATE_VERSION}",
+            state.version
+        ));
+    }
+    Ok(state)
+}
+
+/// Reads the journal; a node without one has never seen us.
+///
+/// # Errors
+/// If it is there and cannot be read or understood.
+pub fn load(host: &mut dyn Host) -> Result<State, JournalError> {
+    match host.read(paths::STATE)? {
+        None => Ok(State::default()),
+        Some(bytes) => parse(&bytes).map_err(|reason| JournalError::Unreadable { reason }),
+    }
+}
+
+/// Writes the journal durably.
+///
+/// # Errors
+/// If it cannot be written; then the old one is still there.
+pub fn save(host: &mut dyn Host, state: &State) -> Result<(), JournalError> {
+    let text = serde_json::to_vec(state)
+        .map_err(|error| JournalError::Unreadable { reason: error.to_string() })?;
+    durable::make_dirs(host, paths::STATE_DIR)?;
+    durable::write(host, paths::STATE, &text, 0o600)?;
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! The node decision: from a task and what is on a node to a plan, and the plan's execution as a
+//! transaction that survives a loss of power at any point.
+//!
+//! ```text
+//! lock ─▶ recover ─▶ observe ─▶ decide (pure) ─▶ HostPlan ─▶ execute ─▶ NodeReport
+//!              every reading and every effect is one call of `trait Host`
+//! ```
+//!
+//! [`run`] is everything. There is no I/O here, no clock, no environment and no logging: those are in the
+//! [`Host`], which the node agent implements for Linux and the simulated cluster for its nodes.
+
+pub mod containerd;
+pub mod crio;
+mod decide;
+pub mod digest;
+mod durable;
+mod execute;
+mod header;
+pub mod host;
+pub mod journal;
+mod observe;
+pub mod paths;
+pub mod payload;
+pub mod plan;
+mod preflight;
+mod release;
+mod run;
+pub mod site;
+mod verify;
+
+pub use header::is_ours;
+pub use host::Host;
+pub use plan::HostPlan;
+pub use run::{plan, run};

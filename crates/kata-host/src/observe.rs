@@ -1,0 +1,424 @@
+//! Reads everything that a decision needs, and changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::node_task::{NodeAction, NodeTask};
+
+use crate::containerd::{self, MainConfig};
+use crate::durable;
+use crate::header;
+use crate::host::{
+    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
+    Sandbox, Stat,
+};
+use crate::journal::State;
+use crate::paths;
+use crate::payload::{self, Depth, Payload};
+use crate::plan::Content;
+use crate::release::{Release, ReleaseError, release};
+use crate::site::{self, Distribution, Site};
+
+/// What was found on the node.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    pub(crate) state: State,
+    pub(crate) facts: Facts,
+    /// `ID` of os-release.
+    pub(crate) system: String,
+    /// Whether the Machine Config Operator manages the node.
+    pub(crate) machine_config: bool,
+    pub(crate) devices: BTreeMap<Device, Result<(), String>>,
+    pub(crate) disk_free: u64,
+    /// The container runtime, or why systemd cannot be asked.
+    pub(crate) site: Result<Option<Site>, HostError>,
+    pub(crate) cri: Result<Cri, String>,
+    pub(crate) files: Files,
+    /// The payload that the task asks for.
+    pub(crate) payload: Option<Found>,
+    /// What the task asks for, if there is a payload.
+    pub(crate) release: Option<Result<Release, ReleaseError>>,
+    /// Files of the release that are not as they should be, if it is there.
+    pub(crate) release_damaged: Option<Vec<String>>,
+    /// Shims of the payload that are for another architecture.
+    pub(crate) wrong_architecture: Vec<String>,
+    /// Where [`paths::CURRENT`] points to.
+    pub(crate) current: Content,
+    /// Names in the folders of ours.
+    pub(crate) stagings: Vec<String>,
+    pub(crate) versions: Vec<String>,
+    pub(crate) releases: Vec<String>,
+    /// Whether anything of ours is on the node.
+    pub(crate) leftovers: bool,
+}
+
+/// What CRI says.
+#[derive(Clone, Debug)]
+pub(crate) struct Cri {
+    pub(crate) version: CriVersion,
+    pub(crate) status: CriStatus,
+    pub(crate) sandboxes: Vec<Sandbox>,
+}
+
+impl Cri {
+    /// Nobody was asked.
+    pub(crate) fn none() -> Self {
+        Self {
+            version: CriVersion { name: String::new(), version: String::new() },
+            status: CriStatus::default(),
+            sandboxes: Vec::new(),
+        }
+    }
+
+    /// Major and minor version; zeros if it tells none.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        let mut parts = self.version.version.trim_start_matches('v').split(['.', '-', '~', '+']);
+        let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+        (next(), next())
+    }
+}
+
+/// The container runtime's configuration files.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// The main file.
+    pub(crate) main: Content,
+    /// The file that would be edited, if it is another one than the main file.
+    pub(crate) editable: Content,
+    /// What the main file says, or why it cannot be understood.
+    pub(crate) config: Result<MainConfig, String>,
+    /// The folder that the main file imports, if it imports one.
+    pub(crate) imported: Option<String>,
+    /// Where our drop-in belongs.
+    pub(crate) drop_in: String,
+    /// What is there.
+    pub(crate) ours: Content,
+    /// Directories that the drop-in's path lacks, the outermost first.
+    pub(crate) missing_dirs: Vec<String>,
+    /// The other files that are imported.
+    pub(crate) others: BTreeMap<String, String>,
+    /// Imports without a glob whose file does not exist.
+    pub(crate) dangling: Vec<String>,
+}
+
+/// A payload, and its damaged files.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) payload: Payload,
+    pub(crate) damaged: Vec<String>,
+    /// The same payload as it was staged anew, if it was.
+    pub(crate) staged: bool,
+    /// Whether it is in [`paths::VERSIONS`].
+    pub(crate) promoted: bool,
+}
+
+pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> HostResult<Observed> {
+    let depth = match task.action {
+        NodeAction::Inspect => Depth::Content,
+        NodeAction::Preflight | NodeAction::Install | NodeAction::Remove => Depth::Stamps,
+    };
+    let facts = host.facts()?;
+    let mut devices = BTreeMap::new();
+    if task.action != NodeAction::Remove {
+        for device in [Device::Kvm, Device::VhostVsock, Device::VhostNet] {
+            devices.insert(device, host.device(device)?);
+        }
+    }
+    let site = site::find(host, task.container_runtime.as_deref());
+    let cri = match &site {
+        Ok(Some(site)) => cri(host, &site.socket),
+        Ok(None) => Err("no container runtime was found".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let major = cri.as_ref().map_or(2, |cri| cri.numbers().0);
+    let files = match &site {
+        Ok(Some(site)) => files(host, site, major, &state)?,
+        Ok(None) | Err(_) => Files::none(),
+    };
+    let payload = match task.action {
+        NodeAction::Remove => None,
+        NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect => {
+            payload(host, task, &state, depth)?
+        }
+    };
+    let mut release_found = None;
+    let mut release_damaged = None;
+    let mut wrong_architecture = Vec::new();
+    if let Some(found) = &payload {
+        let configurations = configurations(host, task, &found.payload)?;
+        let wanted = release(task, &found.payload, &configurations);
+        if let Ok(wanted) = &wanted {
+            release_damaged = damaged_release(host, wanted)?;
+        }
+        wrong_architecture = foreign_shims(host, task, &found.payload, &facts.architecture)?;
+        release_found = Some(wanted);
+    }
+    let leftovers = host.stat(paths::ROOT)?.is_some()
+        || host.stat(&paths::temporary(paths::ROOT))?.is_some()
+        || host.stat(paths::STATE_DIR)?.is_some();
+    Ok(Observed {
+        system: system(host)?,
+        machine_config: host.stat("/etc/machine-config-daemon/currentconfig")?.is_some(),
+        disk_free: host.disk_free(paths::ROOT)?,
+        current: durable::content(host, paths::CURRENT)?,
+        stagings: host.list(paths::STAGING)?.unwrap_or_default(),
+        versions: host.list(paths::VERSIONS)?.unwrap_or_default(),
+        releases: host.list(paths::RELEASES)?.unwrap_or_default(),
+        state,
+        facts,
+        devices,
+        site,
+        cri,
+        files,
+        payload,
+        release: release_found,
+        release_damaged,
+        wrong_architecture,
+        leftovers,
+    })
+}
+
+pub(crate) fn cri(host: &mut dyn Host, socket: &str) -> Result<Cri, String> {
+    let mut read = || -> HostResult<Cri> {
+        Ok(Cri {
+            version: host.cri_version(socket)?,
+            status: host.cri_status(socket)?,
+            sandboxes: host.cri_sandboxes(socket)?,
+        })
+    };
+    read().map_err(|error| error.to_string())
+}
+
+fn system(host: &mut dyn Host) -> HostResult<String> {
+    let text = host.read("/etc/os-release")?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let id = text.lines().find_map(|line| line.strip_prefix("ID="));
+    Ok(id.unwrap_or_default().trim_matches(['"', '\'']).to_owned())
+}
+
+impl Files {
+    fn none() -> Self {
+        Self {
+            main: Content::Absent,
+            editable: Content::Absent,
+            config: Err("there is none".to_owned()),
+            imported: None,
+            drop_in: String::new(),
+            ours: Content::Absent,
+            missing_dirs: Vec::new(),
+            others: BTreeMap::new(),
+            dangling: Vec::new(),
+        }
+    }
+}
+
+/// A file's text; a link is followed, since administrators link configuration files.
+fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
+    match host.read(path)? {
+        None => Ok(None),
+        Some(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(HostError {
+                action: format!("use {path}"),
+                reason: "it is not UTF-8".to_owned(),
+                kind: HostErrorKind::Other,
+            }),
+        },
+    }
+}
+
+fn files(host: &mut dyn Host, site: &Site, major: u32, state: &State) -> HostResult<Files> {
+    let main = durable::content(host, &site.main)?;
+    let main_text = text(host, &site.main)?;
+    let editable = match &site.editable {
+        Some(path) if *path != site.main => durable::content(host, path)?,
+        Some(_) | None => main.clone(),
+    };
+    let config = match site.distribution {
+        Distribution::Crio => containerd::main_config(None, 2),
+        _ => containerd::main_config(main_text.as_deref(), major),
+    };
+    let imports = config.as_ref().map(|config| config.imports.clone()).unwrap_or_default();
+    let imported = match site.distribution {
+        // Both read their folder whatever the main file says.
+        Distribution::Crio | Distribution::K0s => Some(site.drop_ins.clone()),
+        _ => containerd::imported_folder(&site.main, &imports),
+    };
+    let folder = imported.clone().unwrap_or_else(|| site.drop_ins.clone());
+    let drop_in = match (site.distribution, &state.installed) {
+        (Distribution::Crio, _) => paths::CRIO_DROP_IN.to_owned(),
+        // Where it was put, as long as that is imported; an administrator may have added another import.
+        (_, Some(installed)) if imports.iter().any(|import| takes(import, &installed.drop_in)) => {
+            installed.drop_in.clone()
+        }
+        _ => format!("{folder}/{}", paths::CONTAINERD_DROP_IN),
+    };
+    let folder = paths::parent(&drop_in).to_owned();
+    let mut others = BTreeMap::new();
+    let mut dangling = Vec::new();
+    let mut folders = BTreeSet::from([folder]);
+    for import in &imports {
+        let import = absolute(&site.main, import);
+        match import.strip_suffix("/*.toml") {
+            Some(folder) => {
+                folders.insert(folder.to_owned());
+            }
+            None if import.contains(['*', '?', '[']) => {}
+            None => match text(host, &import)? {
+                Some(text) => {
+                    others.insert(import, text);
+                }
+                None => dangling.push(import),
+            },
+        }
+    }
+    for folder in folders {
+        for name in host.list(&folder)?.unwrap_or_default() {
+            let path = format!("{folder}/{name}");
+            let read = match site.distribution {
+                Distribution::Crio => !name.starts_with('.'),
+                _ => name.ends_with(".toml") && !name.starts_with('.'),
+            };
+            if read
+                && path != drop_in
+                && !matches!(host.stat(&path)?, None | Some(Stat { kind: FileKind::Directory, .. }))
+                && let Some(text) = text(host, &path)?
+            {
+                others.insert(path, text);
+            }
+        }
+    }
+    let ours = durable::content(host, &drop_in)?;
+    let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
+    Ok(Files { main, editable, config, imported, drop_in, ours, missing_dirs, others, dangling })
+}
+
+pub(crate) fn absolute(main: &str, import: &str) -> String {
+    if import.starts_with('/') {
+        import.to_owned()
+    } else {
+        format!("{}/{}", paths::parent(main).trim_end_matches('/'), import.trim_start_matches("./"))
+    }
+}
+
+/// Whether an import takes a path in.
+fn takes(import: &str, path: &str) -> bool {
+    import.strip_suffix("/*.toml").is_some_and(|folder| paths::parent(path) == folder)
+}
+
+impl Files {
+    /// Our own drop-in, if one is there.
+    pub(crate) fn own_drop_in(&self) -> Option<&str> {
+        match &self.ours {
+            Content::File { text, mode: _ } if header::is_ours(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+fn payload(
+    host: &mut dyn Host,
+    task: &NodeTask,
+    state: &State,
+    depth: Depth,
+) -> HostResult<Option<Found>> {
+    let staged = payload::all(host, paths::STAGING)?;
+    let versions = payload::all(host, paths::VERSIONS)?;
+    let serves = |payload: &Payload| {
+        task.payload_image.as_ref().is_none_or(|image| *image == payload.stage.image)
+            && task.handlers.iter().all(|handler| payload.manifest.shim(&handler.shim).is_some())
+    };
+    let current = state.installed.as_ref().map(|installed| &installed.digest);
+    let image = |payload: &Payload| {
+        task.payload_image.as_ref().is_none_or(|image| *image == payload.stage.image)
+    };
+    // What was just staged is what the image holds now; else what is in use; else anything that serves.
+    // A payload of the right image without the right shims is still named, so that this can be said.
+    let chosen = staged
+        .iter()
+        .find(|payload| serves(payload))
+        .or_else(|| versions.iter().find(|p| serves(p) && Some(&p.stage.digest) == current))
+        .or_else(|| versions.iter().find(|payload| serves(payload)))
+        .or_else(|| staged.iter().chain(&versions).find(|payload| image(payload)))
+        .cloned();
+    let Some(mut chosen) = chosen else { return Ok(None) };
+    let digest = &chosen.stage.digest;
+    let staged = staged.iter().any(|payload| payload.stage.digest == *digest);
+    let version = versions.iter().find(|payload| payload.stage.digest == *digest);
+    let promoted = version.is_some();
+    if let Some(version) = version {
+        chosen.folder.clone_from(&version.folder);
+    }
+    let damaged = payload::damage(host, &chosen, depth)?;
+    Ok(Some(Found { payload: chosen, damaged, staged, promoted }))
+}
+
+fn configurations(
+    host: &mut dyn Host,
+    task: &NodeTask,
+    payload: &Payload,
+) -> HostResult<BTreeMap<String, String>> {
+    let mut configurations = BTreeMap::new();
+    for handler in &task.handlers {
+        if let Some(shim) = payload.manifest.shim(&handler.shim) {
+            let mut text_found = text(host, &payload.file(&shim.configuration))?;
+            if text_found.is_none() {
+                let id = paths::id(&payload.stage.digest);
+                let staged =
+                    format!("{}/{id}/{}/{}", paths::STAGING, payload::TREE, shim.configuration);
+                text_found = text(host, &staged)?;
+            }
+            configurations.extend(text_found.map(|text| (handler.shim.clone(), text)));
+        }
+    }
+    Ok(configurations)
+}
+
+/// The files of a release that are not as they should be; `None` if the release is not there.
+fn damaged_release(host: &mut dyn Host, release: &Release) -> HostResult<Option<Vec<String>>> {
+    if host.stat(&release.folder())?.is_none() {
+        return Ok(None);
+    }
+    let mut damaged = Vec::new();
+    for (name, wanted) in &release.content {
+        if durable::content(host, &format!("{}/{name}", release.folder()))? != *wanted {
+            damaged.push(name.clone());
+        }
+    }
+    Ok(Some(damaged))
+}
+
+/// The machine that an ELF file is for, as `uname -m` calls it.
+pub(crate) fn elf_machine(start: &[u8]) -> Option<&'static str> {
+    let machine = [*start.get(18)?, *start.get(19)?];
+    if start.get(..4)? != b"\x7fELF" {
+        return None;
+    }
+    let little = *start.get(5)? == 1;
+    match if little { u16::from_le_bytes(machine) } else { u16::from_be_bytes(machine) } {
+        62 => Some("x86_64"),
+        183 => Some("aarch64"),
+        22 => Some("s390x"),
+        21 => Some("ppc64le"),
+        243 => Some("riscv64"),
+        _ => None,
+    }
+}
+
+fn foreign_shims(
+    host: &mut dyn Host,
+    task: &NodeTask,
+    payload: &Payload,
+    architecture: &str,
+) -> HostResult<Vec<String>> {
+    let mut foreign = Vec::new();
+    for handler in &task.handlers {
+        let Some(shim) = payload.manifest.shim(&handler.shim) else { continue };
+        let start = host.read_start(&payload.file(&shim.binary))?.unwrap_or_default();
+        if let Some(machine) = elf_machine(&start)
+            && machine != architecture
+        {
+            foreign.push(format!("{} is for {machine}", handler.shim));
+        }
+    }
+    Ok(foreign)
+}

@@ -1,0 +1,46 @@
+//! Where our files are on a node.
+
+/// Everything of the payload.
+pub const ROOT: &str = "/opt/kata-operator";
+/// Payloads that were taken out of an image and are not in use yet: `staging/ID/…` as in [`VERSIONS`].
+pub const STAGING: &str = "/opt/kata-operator/staging";
+/// Payloads: `versions/ID/{tree,manifest.json,seal.json,stage.json}`, where ID begins the manifest's digest.
+pub const VERSIONS: &str = "/opt/kata-operator/versions";
+/// What a handler needs beside a payload: `releases/ID/{payload,etc/HANDLER/configuration.toml}`.
+pub const RELEASES: &str = "/opt/kata-operator/releases";
+/// Link to the release in use. Paths in the container runtime's configuration go through it, so that
+/// an upgrade is one rename and needs no restart.
+pub const CURRENT: &str = "/opt/kata-operator/current";
+/// Where the journal is.
+pub const STATE_DIR: &str = "/var/lib/kata-operator";
+/// The journal.
+pub const STATE: &str = "/var/lib/kata-operator/state.json";
+/// The lock; two agents on one node wait for each other.
+pub const LOCK: &str = "/run/lock/kata-operator.lock";
+/// Name of the drop-in without its folder, for containerd.
+pub const CONTAINERD_DROP_IN: &str = "60-kata-operator.toml";
+/// The drop-in for CRI-O.
+pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/60-kata-operator.conf";
+
+/// The folder that a path is in.
+pub fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+/// The last part of a path.
+pub fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The temporary file beside a file. No glob for `*.toml` or `*.conf` matches it.
+pub fn temporary(path: &str) -> String {
+    format!("{}/.{}.kata-operator-tmp", parent(path).trim_end_matches('/'), name(path))
+}
+
+/// A payload's id: the beginning of its digest.
+pub fn id(digest: &str) -> String {
+    digest.trim_start_matches("sha256:").chars().take(12).collect()
+}

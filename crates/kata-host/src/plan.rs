@@ -1,0 +1,214 @@
+//! What is to be done on a node, as data, and how that reads.
+//!
+//! A plan is decided before anything is written; carrying it out makes no choice but to go back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use similar::TextDiff;
+
+use crate::journal::Installed;
+use crate::site::Site;
+
+/// What is to be done, in this order.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPlan {
+    /// The container runtime that it is about.
+    pub site: Site,
+    /// What nobody reads yet: putting payload and configuration of the handlers in place.
+    pub prepare: Vec<Step>,
+    /// What the container runtime reads; journalled before, and undone in reverse order.
+    pub changes: Vec<Change>,
+    /// Whether the container runtime must be restarted to see the changes.
+    pub restart: bool,
+    /// What to compare the container runtime's merged configuration with; `None` if it prints none.
+    pub baseline: Option<Baseline>,
+    /// What the container runtime must say afterwards.
+    pub expect: Expect,
+    /// What nobody needs any more once that is so; carrying on with it later does no harm.
+    pub cleanup: Vec<Step>,
+    /// What is installed afterwards; `None` after a removal.
+    pub next: Option<Installed>,
+}
+
+/// The container runtime's configuration without us.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    /// The program that prints the merged configuration.
+    pub program: String,
+    /// The main file, with all imports but ours.
+    pub text: String,
+}
+
+/// Something that the container runtime does not see. Every step can be repeated.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Creates a directory and those above it.
+    MakeDir {
+        /// Its path.
+        path: String,
+    },
+    /// Renames something that is complete; nothing happens if it was done before.
+    Move {
+        /// From here.
+        from: String,
+        /// To here.
+        to: String,
+    },
+    /// Puts an intact file of a staged payload over a damaged one.
+    Repair {
+        /// The staged file or link.
+        from: String,
+        /// The damaged one.
+        to: String,
+    },
+    /// Brings a path of ours to a content.
+    Put {
+        /// The path.
+        path: String,
+        /// What shall be there.
+        content: Content,
+    },
+    /// Notes how the files of a payload look now, so that changes are noticed.
+    Seal {
+        /// The payload's folder.
+        path: String,
+    },
+    /// Creates a folder of files and links at once; nothing happens if it is there.
+    Build {
+        /// Its path.
+        path: String,
+        /// Its content by relative path.
+        content: BTreeMap<String, Content>,
+    },
+    /// Removes a folder with everything in it.
+    RemoveTree {
+        /// Its path.
+        path: String,
+    },
+    /// Removes a folder if it is empty.
+    RemoveDir {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// What is at a path.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Absent,
+    /// A directory. Undone only if it is empty.
+    Directory,
+    /// A text file.
+    File {
+        /// Its content.
+        text: String,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where it points to.
+        target: String,
+    },
+}
+
+/// A change to one path. Precondition: the path is as `before` says. Undo: bring it back to that.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The path.
+    pub path: String,
+    /// What is there.
+    pub before: Content,
+    /// What shall be there.
+    pub after: Content,
+}
+
+/// What the container runtime must say after the change, and again after the way back.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// Our handlers, with what its configuration must say of each.
+    pub ours: BTreeMap<String, Handler>,
+    /// Handlers that must be gone.
+    pub gone: BTreeSet<String>,
+    /// Handlers that were there before and are not ours.
+    pub kept: BTreeSet<String>,
+}
+
+/// A handler in the container runtime's configuration.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Handler {
+    /// The runtime's type, for example `io.containerd.kata-qemu.v2`.
+    pub runtime_type: String,
+    /// The shim.
+    pub runtime_path: String,
+    /// The configuration of the shim.
+    pub config_path: String,
+}
+
+impl fmt::Display for HostPlan {
+    /// A unified diff of files, then what happens to units, as `--plan` shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.prepare {
+            writeln!(f, "# prepare: {step}")?;
+        }
+        for change in &self.changes {
+            write!(f, "{change}")?;
+        }
+        if self.restart {
+            match &self.site.unit {
+                Some(unit) => writeln!(f, "# restart unit: {unit}")?,
+                None => writeln!(f, "# wait until the container runtime has read the change")?,
+            }
+        }
+        for step in &self.cleanup {
+            writeln!(f, "# clean up: {step}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MakeDir { path } => write!(f, "create directory {path}"),
+            Self::Move { from, to } => write!(f, "rename {from} to {to}"),
+            Self::Repair { from, to } => write!(f, "replace {to} by {from}"),
+            Self::Put { path, .. } => write!(f, "put {path} back"),
+            Self::Seal { path } => write!(f, "note the state of {path}"),
+            Self::Build { path, content } => {
+                write!(f, "create {path} with")?;
+                content.keys().try_for_each(|name| write!(f, " {name}"))
+            }
+            Self::RemoveTree { path } => write!(f, "remove {path}"),
+            Self::RemoveDir { path } => write!(f, "remove directory {path} if it is empty"),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, before, after } = self;
+        let side = |content: &Content| match content {
+            Content::Absent => "/dev/null".to_owned(),
+            Content::Directory | Content::File { .. } | Content::Link { .. } => path.clone(),
+        };
+        let (old, new) = (text(before), text(after));
+        let diff = TextDiff::from_lines(old.as_str(), new.as_str());
+        let mut diff = diff.unified_diff();
+        write!(f, "{}", diff.context_radius(3).header(&side(before), &side(after)))
+    }
+}
+
+fn text(content: &Content) -> String {
+    match content {
+        Content::Absent => String::new(),
+        Content::Directory => "directory\n".to_owned(),
+        Content::File { text, mode: _ } => text.clone(),
+        Content::Link { target } => format!("link to {target}\n"),
+    }
+}

@@ -1,0 +1,338 @@
+//! Whether a node can run Kata, and whether its container runtime can be changed safely.
+//!
+//! Every check that does not pass has a code of the catalogue and a sentence of its own.
+
+use kata_api::Code;
+use kata_api::catalogue::Severity;
+use kata_api::node_task::NodeTask;
+
+use crate::containerd::{self, Schema, live};
+use crate::crio;
+use crate::host::Device;
+use crate::observe::{Cri, Observed};
+use crate::paths;
+use crate::plan::Content;
+use crate::release::ReleaseError;
+use crate::site::{Distribution, Site};
+
+/// Memory of the guest that upstream's configurations ask for, and of what is around it.
+const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
+/// What must stay free besides the payload.
+const SPARE_DISK: u64 = 1 << 30;
+
+/// A check that did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// Its code.
+    pub(crate) code: Code,
+    /// What was found, in a sentence.
+    pub(crate) message: String,
+}
+
+impl Check {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Whether the node cannot be used because of it.
+    pub(crate) fn fatal(&self) -> bool {
+        self.code.entry().severity == Severity::Error
+    }
+}
+
+/// Everything that speaks against the node, in the order in which it matters.
+pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
+    let mut checks = Vec::new();
+    system(observed, &mut checks);
+    if checks.iter().any(Check::fatal) {
+        // What follows would only repeat that this system is another one.
+        return checks;
+    }
+    machine(task, observed, &mut checks);
+    match &observed.site {
+        Err(error) => checks.push(Check::new(Code::SystemdUnreachable, error.to_string())),
+        Ok(None) => checks.push(Check::new(
+            Code::RuntimeUnsupported,
+            "no unit of containerd, CRI-O, k3s, RKE2, k0s or MicroK8s is there",
+        )),
+        Ok(Some(site)) => match &observed.cri {
+            Err(error) => checks.push(Check::new(Code::RuntimeUnreachable, error.clone())),
+            Ok(cri) => runtime(task, observed, site, cri, &mut checks),
+        },
+    }
+    payload(task, observed, &mut checks);
+    checks
+}
+
+fn system(observed: &Observed, checks: &mut Vec<Check>) {
+    let other = match observed.system.as_str() {
+        "talos" => Some(
+            "Talos Linux takes Kata as the system extension siderolabs/kata-containers in the machine's image",
+        ),
+        "bottlerocket" => Some(
+            "Bottlerocket has a read-only root and no drop-ins for its containerd; use nodes with another system",
+        ),
+        _ => None,
+    };
+    checks.extend(other.map(|message| Check::new(Code::SystemUnsupported, message)));
+    if observed.machine_config {
+        checks.push(Check::new(
+            Code::ManagedByMachineConfig,
+            "/etc/machine-config-daemon/currentconfig is there",
+        ));
+    }
+}
+
+fn machine(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
+    let facts = &observed.facts;
+    let hypervisor = task.handlers.is_empty()
+        || task.handlers.iter().any(|handler| !handler.shim.starts_with("remote"));
+    if hypervisor {
+        for (device, code) in [
+            (Device::Kvm, Code::KvmUnusable),
+            (Device::VhostVsock, Code::VsockMissing),
+            (Device::VhostNet, Code::VhostNetMissing),
+        ] {
+            if let Some(Err(reason)) = observed.devices.get(&device) {
+                checks.push(Check::new(code, reason.clone()));
+            }
+        }
+        if facts.memory_available < SANDBOX_MEMORY {
+            checks.push(Check::new(
+                Code::MemoryLow,
+                format!(
+                    "{} MiB are free, and a sandbox takes {} MiB",
+                    facts.memory_available >> 20,
+                    SANDBOX_MEMORY >> 20
+                ),
+            ));
+        }
+    }
+    if facts.selinux_confined {
+        checks.push(Check::new(
+            Code::SelinuxConfined,
+            "SELinux is enforcing, and this process has another type than spc_t",
+        ));
+    }
+    if !observed.wrong_architecture.is_empty() {
+        checks.push(Check::new(
+            Code::ArchitectureMismatch,
+            format!(
+                "the node is {}, and the shim {}",
+                facts.architecture,
+                observed.wrong_architecture.join(", ")
+            ),
+        ));
+    }
+}
+
+fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks: &mut Vec<Check>) {
+    let numbers = cri.numbers();
+    let name = format!("{} {}", cri.version.name, cri.version.version);
+    let (oldest, good) = match site.distribution {
+        Distribution::Crio => ((1, 25), (1, 30)),
+        _ => ((1, 6), (1, 7)),
+    };
+    if numbers < oldest {
+        checks.push(Check::new(Code::RuntimeUnsupported, format!("it is {name}")));
+    } else if numbers < good {
+        checks.push(Check::new(Code::RuntimeOld, format!("it is {name}")));
+    }
+    if !cri.status.runtime_ready {
+        checks.push(Check::new(Code::RuntimeNotReady, cri.status.message.clone()));
+    }
+    match site.distribution {
+        Distribution::Crio => crio_files(task, observed, checks),
+        _ => containerd_files(task, observed, site, numbers, checks),
+    }
+    if !matches!(observed.files.ours, Content::Absent) && observed.files.own_drop_in().is_none() {
+        checks.push(Check::new(
+            Code::ForeignFile,
+            format!("{} does not begin with our header", observed.files.drop_in),
+        ));
+    }
+    let snapshotter = cri
+        .status
+        .config
+        .as_deref()
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+        .and_then(|config| {
+            config.get("containerd")?.get("snapshotter")?.as_str().map(str::to_owned)
+        });
+    for handler in &task.handlers {
+        if handler.shim.starts_with("fc")
+            && let Some(snapshotter) = &snapshotter
+            && !["devmapper", "blockfile"].contains(&snapshotter.as_str())
+        {
+            checks.push(Check::new(
+                Code::SnapshotterMissing,
+                format!("{} is to run on the snapshotter {snapshotter}", handler.shim),
+            ));
+        }
+    }
+}
+
+fn foreign_handler(task: &NodeTask, name: &str, path: &str, checks: &mut Vec<Check>) {
+    if task.handlers.iter().any(|handler| handler.name == name) {
+        checks.push(Check::new(
+            Code::ForeignHandler,
+            format!("{path} configures the handler {name}"),
+        ));
+    }
+}
+
+fn crio_files(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
+    for (path, text) in &observed.files.others {
+        match crio::handlers(text) {
+            Err(reason) => checks.push(Check::new(
+                Code::RuntimeConfigBroken,
+                format!("{path} is no TOML: {reason}"),
+            )),
+            Ok(names) => {
+                names.iter().for_each(|name| foreign_handler(task, name, path, checks));
+            }
+        }
+    }
+}
+
+fn containerd_files(
+    task: &NodeTask,
+    observed: &Observed,
+    site: &Site,
+    numbers: (u32, u32),
+    checks: &mut Vec<Check>,
+) {
+    let files = &observed.files;
+    let config = match &files.config {
+        Ok(config) => config,
+        Err(reason) => {
+            checks.push(Check::new(
+                Code::RuntimeConfigUnknown,
+                format!("{} cannot be used: {reason}", site.main),
+            ));
+            return;
+        }
+    };
+    for path in &files.dangling {
+        checks.push(Check::new(
+            Code::RuntimeConfigBroken,
+            format!("{} imports {path}, which does not exist", site.main),
+        ));
+    }
+    config.handlers.iter().for_each(|name| foreign_handler(task, name, &site.main, checks));
+    for (path, text) in &files.others {
+        match containerd::drop_in_handlers(text) {
+            Err(reason) => checks.push(Check::new(
+                Code::RuntimeConfigBroken,
+                format!("{path} is no TOML: {reason}"),
+            )),
+            Ok((names, section)) => {
+                names.iter().for_each(|name| foreign_handler(task, name, path, checks));
+                if section && numbers.0 < 2 && site.distribution != Distribution::K0s {
+                    checks.push(Check::new(
+                        Code::ForeignSection,
+                        format!("{path} has a CRI section of its own"),
+                    ));
+                }
+            }
+        }
+    }
+    match site.distribution {
+        Distribution::K3s | Distribution::Rke2 if files.imported.is_none() => {
+            let (template, folder) = match config.schema {
+                Schema::V3 => ("config-v3.toml.tmpl", "config-v3.toml.d"),
+                Schema::V1 | Schema::V2 => ("config.toml.tmpl", "config.toml.d"),
+            };
+            let etc = paths::parent(&site.main);
+            checks.push(Check::new(
+                Code::ImportMissing,
+                format!(
+                    "add `imports = [\"{etc}/{folder}/*.toml\"]` at the top of {etc}/{template}"
+                ),
+            ));
+        }
+        Distribution::K0s => {
+            let managed = matches!(&files.main, Content::File { text, .. }
+                if text.lines().any(|line| line.trim() == "# k0s_managed=true"));
+            if !managed {
+                checks.push(Check::new(
+                    Code::ImportMissing,
+                    format!(
+                        "{} is not kept by k0s: begin it with the line `# k0s_managed=true`, \
+                         or delete it and restart k0s",
+                        site.main
+                    ),
+                ));
+            }
+        }
+        Distribution::K3s
+        | Distribution::Rke2
+        | Distribution::Containerd
+        | Distribution::Microk8s
+        | Distribution::Crio => {}
+    }
+}
+
+fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
+    let Some(found) = &observed.payload else { return };
+    let size = found.payload.manifest.size();
+    let needed = if found.promoted || found.staged { SPARE_DISK } else { 2 * size + SPARE_DISK };
+    if observed.disk_free < needed {
+        checks.push(Check::new(
+            Code::DiskLow,
+            format!(
+                "{} MiB are free below /opt, and {} MiB are needed",
+                observed.disk_free >> 20,
+                needed >> 20
+            ),
+        ));
+    }
+    if let Some(first) = found.damaged.first()
+        && !found.staged
+    {
+        checks.push(Check::new(
+            Code::PayloadDamaged,
+            format!(
+                "{} of {} files differ, the first is {first}",
+                found.damaged.len(),
+                found.payload.manifest.entries.len()
+            ),
+        ));
+    }
+    match &observed.release {
+        Some(Err(ReleaseError::Shim(shim))) => checks.push(Check::new(
+            Code::ShimMissing,
+            format!(
+                "the payload of {} has no shim {shim}; it has: {}",
+                task.payload_image.as_deref().unwrap_or("the node"),
+                found.payload.manifest.shims().join(", ")
+            ),
+        )),
+        Some(Err(ReleaseError::Configuration(shim, reason))) => checks.push(Check::new(
+            Code::ShimConfigurationInvalid,
+            format!("configuration-{shim}.toml: {reason}"),
+        )),
+        Some(Ok(_)) | None => {}
+    }
+}
+
+/// Our handlers as far as the container runtime does not offer them as it should.
+pub(crate) fn unsatisfied(cri: &Cri, expect: &crate::plan::Expect) -> Option<String> {
+    let live = live(&cri.status);
+    for (name, wanted) in &expect.ours {
+        if !live.handlers.contains(name) {
+            return Some(format!("it does not offer the handler {name}"));
+        }
+        if let Some(found) = live.configured.get(name) {
+            let shim = [&found.runtime_path, &found.runtime_type].contains(&&wanted.runtime_path);
+            if !shim || found.config_path != wanted.config_path {
+                return Some(format!("it has the handler {name} with other paths"));
+            }
+        }
+    }
+    if let Some(name) = expect.gone.iter().find(|name| live.handlers.contains(*name)) {
+        return Some(format!("it still offers the handler {name}"));
+    }
+    let lost = expect.kept.iter().find(|name| !live.handlers.contains(*name));
+    lost.map(|name| format!("it does not offer the handler {name} any more"))
+}

@@ -1,0 +1,151 @@
+//! What a handler needs beside the payload: the configuration of its shim with the paths of this node.
+//!
+//! Upstream's configurations name files below `/opt/kata`. A release names those of one payload version,
+//! so that a running sandbox keeps its own files when another version becomes current.
+
+use std::collections::BTreeMap;
+
+use toml_edit::{DocumentMut, value};
+
+use kata_api::node_task::{NodeTask, TaskHandler};
+
+use crate::digest::hex;
+use crate::paths;
+use crate::payload::{Payload, TREE};
+use crate::plan::{Content, Handler};
+
+/// Where upstream's files are, as its configurations say.
+const UPSTREAM: &str = "/opt/kata/";
+/// Counted up when the same inputs give other files.
+const RENDERING: u32 = 1;
+
+/// A release: its name, its files, and what the container runtime must be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    /// Its name, which follows from its content.
+    pub(crate) name: String,
+    /// Its files and links by relative path.
+    pub(crate) content: BTreeMap<String, Content>,
+    /// The handlers.
+    pub(crate) handlers: BTreeMap<String, Handler>,
+}
+
+impl Release {
+    /// Its folder.
+    pub(crate) fn folder(&self) -> String {
+        format!("{}/{}", paths::RELEASES, self.name)
+    }
+}
+
+/// Why there is no release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseError {
+    /// The payload does not have this shim.
+    Shim(String),
+    /// The configuration of this shim cannot be understood, and why.
+    Configuration(String, String),
+}
+
+/// The release that a task asks for. `configurations` has upstream's text by shim.
+pub(crate) fn release(
+    task: &NodeTask,
+    payload: &Payload,
+    configurations: &BTreeMap<String, String>,
+) -> Result<Release, ReleaseError> {
+    let version = format!("{}/{}/{TREE}/", paths::VERSIONS, payload.id());
+    let level = task.log_level.as_deref().unwrap_or_default();
+    let identity = format!("{RENDERING} {} {level} {:?}", payload.stage.digest, task.handlers);
+    let name: String = hex(identity.as_bytes()).chars().take(12).collect();
+    let folder = format!("{}/{name}", paths::RELEASES);
+    let mut content = BTreeMap::from([(
+        "payload".to_owned(),
+        Content::Link { target: format!("../../versions/{}/{TREE}", payload.id()) },
+    )]);
+    let mut handlers = BTreeMap::new();
+    for TaskHandler { name, shim } in &task.handlers {
+        let (Some(found), Some(text)) = (payload.manifest.shim(shim), configurations.get(shim))
+        else {
+            return Err(ReleaseError::Shim(shim.clone()));
+        };
+        let qemu = qemu_needs_wrapper(payload);
+        // Not through `current`: a running sandbox keeps to its own version.
+        let wrapper = format!("{folder}/etc/{name}/qemu");
+        let rendered =
+            configuration(text, &version, task.log_level.as_deref(), qemu.then_some(&wrapper))
+                .map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
+        if let Some(original) = rendered.wrapped {
+            let text =
+                format!("#!/bin/sh\nexec {original} -L {version}share/kata-qemu/qemu \"$@\"\n");
+            content.insert(format!("etc/{name}/qemu"), Content::File { text, mode: 0o755 });
+        }
+        content.insert(
+            format!("etc/{name}/configuration.toml"),
+            Content::File { text: rendered.text, mode: 0o644 },
+        );
+        handlers.insert(
+            name.clone(),
+            Handler {
+                runtime_type: format!("io.containerd.kata-{shim}.v2"),
+                runtime_path: format!("{}/payload/{}", paths::CURRENT, found.binary),
+                config_path: format!("{}/etc/{name}/configuration.toml", paths::CURRENT),
+            },
+        );
+    }
+    Ok(Release { name, content, handlers })
+}
+
+/// QEMU outside `/opt/kata` has to be told where its firmware is.
+fn qemu_needs_wrapper(payload: &Payload) -> bool {
+    payload.manifest.entries.contains_key("share/kata-qemu/qemu")
+}
+
+struct Rendered {
+    text: String,
+    /// The program that the wrapper starts, if there is one.
+    wrapped: Option<String>,
+}
+
+fn configuration(
+    text: &str,
+    version: &str,
+    log_level: Option<&str>,
+    wrapper: Option<&String>,
+) -> Result<Rendered, String> {
+    let mut document: DocumentMut = text
+        .replace(UPSTREAM, version)
+        .parse()
+        .map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
+    let debug = log_level.map(|level| matches!(level, "debug" | "trace"));
+    let mut wrapped = None;
+    if let Some(hypervisors) =
+        document.get_mut("hypervisor").and_then(|item| item.as_table_like_mut())
+    {
+        for (name, section) in hypervisors.iter_mut() {
+            let Some(section) = section.as_table_like_mut() else { continue };
+            if let Some(debug) = debug {
+                section.insert("enable_debug", value(debug));
+            }
+            let path = section.get("path").and_then(|item| item.as_str()).map(str::to_owned);
+            if let (Some(wrapper), "qemu", Some(path)) = (wrapper, name.get(), path) {
+                section.insert("path", value(wrapper));
+                if let Some(valid) =
+                    section.get_mut("valid_hypervisor_paths").and_then(|item| item.as_array_mut())
+                {
+                    valid.push(wrapper);
+                }
+                wrapped = Some(path);
+            }
+        }
+    }
+    if let Some(debug) = debug {
+        for path in [&["runtime"][..], &["agent", "kata"]] {
+            let section = path.iter().try_fold(document.as_item_mut(), |item, name| {
+                item.as_table_like_mut().and_then(|table| table.get_mut(name))
+            });
+            if let Some(section) = section.and_then(|item| item.as_table_like_mut()) {
+                section.insert("enable_debug", value(debug));
+            }
+        }
+    }
+    Ok(Rendered { text: document.to_string(), wrapped })
+}

@@ -1,0 +1,322 @@
+//! One run on one node: lock, finish what was interrupted, look, decide, carry out, report.
+
+use std::time::Duration;
+
+use kata_api::Code;
+use kata_api::node_task::{
+    FailedCheck, NODE_TASK_VERSION, NodeAction, NodeReport, NodeTask, Outcome, REPORT_BYTES,
+    SandboxInTheWay,
+};
+
+use crate::containerd::live;
+use crate::decide::{Decision, decide};
+use crate::execute::{End, Trace, execute, recover};
+use crate::host::Host;
+use crate::journal::{self, JournalError, State};
+use crate::observe::{Cri, Observed, observe};
+use crate::paths;
+use crate::plan::HostPlan;
+use crate::preflight::Check;
+
+/// How long to wait for another agent on the node.
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
+/// The sandboxes that a report names.
+const NAMED_SANDBOXES: usize = 10;
+/// The checks that a report names.
+const NAMED_CHECKS: usize = 8;
+/// The longest message of a report in bytes.
+const MESSAGE_BYTES: usize = 300;
+
+/// Carries a task out on a node.
+///
+/// # Guarantees
+/// Whenever the process ends, by itself or not, the next call finishes or undoes what was begun.
+/// Files of others are as before, or as the container runtime was proven to accept them.
+/// The container runtime is restarted at most once for a change and once more to go back.
+/// [`NodeAction::Preflight`] and [`NodeAction::Inspect`] write nothing.
+pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
+    let mut report = Report::new(task);
+    if task.version > NODE_TASK_VERSION {
+        let message = format!(
+            "the task has version {}, and this agent knows {NODE_TASK_VERSION}: update the agent's image",
+            task.version
+        );
+        report.end(Outcome::Failed, message);
+        return report.finish();
+    }
+    let writes = matches!(task.action, NodeAction::Install | NodeAction::Remove);
+    if writes && !lock(host, &mut report) {
+        return report.finish();
+    }
+    let mut state = match journal::load(host) {
+        Ok(state) => state,
+        Err(error) => {
+            let code = match &error {
+                JournalError::Host(_) => Code::HostCallFailed,
+                JournalError::Unreadable { .. } => Code::JournalUnreadable,
+            };
+            report.check(&Check::new(code, error.to_string()));
+            report.end(Outcome::Failed, error.to_string());
+            return report.finish();
+        }
+    };
+    let mut trace = Trace::default();
+    if writes && let Some(end) = recover(host, &mut state, &mut trace) {
+        report.trace(trace);
+        report.finish_with(end);
+        report.installed(&state);
+        return report.finish();
+    }
+    report.installed(&state);
+    let observed = match observe(host, task, state.clone()) {
+        Ok(observed) => observed,
+        Err(error) => {
+            report.trace(trace);
+            report.check(&Check::new(Code::HostCallFailed, error.to_string()));
+            report.end(Outcome::Failed, error.to_string());
+            return report.finish();
+        }
+    };
+    report.observed(&observed);
+    let Decision { checks, in_the_way, plan, drift } = decide(task, &observed);
+    checks.iter().for_each(|check| report.check(check));
+    report.trace(trace);
+    if let Some(fatal) = checks.iter().find(|check| check.fatal()) {
+        report.end(Outcome::Refused, sentence(fatal));
+        return report.finish();
+    }
+    match task.action {
+        NodeAction::Preflight => report.end(Outcome::Done, String::new()),
+        NodeAction::Inspect => report.inspected(&observed, &drift),
+        NodeAction::Install | NodeAction::Remove => {
+            if !in_the_way.is_empty() {
+                report.blocked(&in_the_way);
+                return report.finish();
+            }
+            let Some(plan) = plan else {
+                report.end(Outcome::Done, String::new());
+                return report.finish();
+            };
+            let end = execute(host, &mut state, plan, &mut trace);
+            report.trace(trace);
+            report.finish_with(end);
+            report.installed(&state);
+        }
+    }
+    report.finish()
+}
+
+/// The plan that [`run`] would carry out now; nothing is changed.
+///
+/// # Errors
+/// Why there is none: the checks that speak against it, a sentence each.
+pub fn plan(host: &mut dyn Host, task: &NodeTask) -> Result<Option<HostPlan>, Vec<String>> {
+    let state = journal::load(host).map_err(|error| vec![error.to_string()])?;
+    if state.transaction.is_some() {
+        return Err(vec![Code::ChangeInterrupted.entry().cause.to_owned()]);
+    }
+    let observed = observe(host, task, state).map_err(|error| vec![error.to_string()])?;
+    let decision = decide(task, &observed);
+    let fatal: Vec<String> = decision
+        .checks
+        .iter()
+        .filter(|check| check.fatal())
+        .map(|check| format!("{} {}", check.code, sentence(check)))
+        .collect();
+    if !fatal.is_empty() {
+        return Err(fatal);
+    }
+    if !decision.in_the_way.is_empty() {
+        let names = decision.in_the_way.iter().map(|s| format!("{}/{}", s.namespace, s.pod));
+        return Err(vec![format!(
+            "{} {} {}",
+            Code::SandboxesInTheWay,
+            Code::SandboxesInTheWay.entry().cause,
+            names.collect::<Vec<_>>().join(", ")
+        )]);
+    }
+    Ok(decision.plan)
+}
+
+fn lock(host: &mut dyn Host, report: &mut Report) -> bool {
+    let end = host.now() + LOCK_LIMIT;
+    loop {
+        match host.lock(paths::LOCK) {
+            Ok(true) => return true,
+            Ok(false) if host.now() < end => host.wait(Duration::from_millis(250)),
+            Ok(false) => {
+                let check = Check::new(Code::AgentBusy, "the lock was not free within 60 s");
+                report.check(&check);
+                report.end(Outcome::Failed, sentence(&check));
+                return false;
+            }
+            Err(error) => {
+                report.check(&Check::new(Code::HostCallFailed, error.to_string()));
+                report.end(Outcome::Failed, error.to_string());
+                return false;
+            }
+        }
+    }
+}
+
+/// Cause, what was found, and what to do.
+fn sentence(check: &Check) -> String {
+    let entry = check.code.entry();
+    let cause = entry.cause.trim_end_matches('.');
+    if check.message.is_empty() {
+        return format!("{cause}. {}", entry.fix);
+    }
+    format!("{cause}: {}. {}", check.message.trim_end_matches('.'), entry.fix)
+}
+
+struct Report {
+    report: NodeReport,
+    checks: Vec<FailedCheck>,
+}
+
+impl Report {
+    fn new(task: &NodeTask) -> Self {
+        Self {
+            report: NodeReport {
+                version: NODE_TASK_VERSION,
+                action: task.action,
+                outcome: Outcome::Failed,
+                changed: false,
+                restarted: false,
+                runtime: String::new(),
+                handlers: None,
+                payload_digest: None,
+                kata_version: None,
+                checks: Vec::new(),
+                more_checks: 0,
+                sandboxes: Vec::new(),
+                sandbox_count: 0,
+                message: String::new(),
+            },
+            checks: Vec::new(),
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome, message: String) {
+        self.report.outcome = outcome;
+        self.report.message = message;
+    }
+
+    fn check(&mut self, check: &Check) {
+        let failed = FailedCheck {
+            code: check.code.to_string(),
+            fatal: check.fatal(),
+            message: shorten(&check.message),
+        };
+        if !self.checks.contains(&failed) {
+            self.checks.push(failed);
+        }
+    }
+
+    fn trace(&mut self, trace: Trace) {
+        self.report.changed |= trace.changed;
+        self.report.restarted |= trace.restarted;
+    }
+
+    fn installed(&mut self, state: &State) {
+        let installed = state.installed.as_ref();
+        self.report.payload_digest = installed.map(|installed| installed.digest.clone());
+        self.report.kata_version = installed.and_then(|installed| installed.kata_version.clone());
+    }
+
+    fn observed(&mut self, observed: &Observed) {
+        match &observed.cri {
+            Ok(cri) => self.cri(cri),
+            Err(_) => self.report.handlers = None,
+        }
+    }
+
+    fn cri(&mut self, cri: &Cri) {
+        self.report.runtime = format!("{} {}", cri.version.name, cri.version.version);
+        self.report.handlers = Some(live(&cri.status).handlers.into_iter().collect());
+    }
+
+    fn inspected(&mut self, observed: &Observed, drift: &[Check]) {
+        drift.iter().for_each(|check| self.check(check));
+        if observed.state.transaction.is_some() {
+            let check = Check::new(Code::ChangeInterrupted, "");
+            self.check(&check);
+            self.end(Outcome::Drifted, sentence(&check));
+            return;
+        }
+        match drift.first() {
+            None => self.end(Outcome::Done, String::new()),
+            Some(first) => self.end(Outcome::Drifted, sentence(first)),
+        }
+    }
+
+    fn blocked(&mut self, sandboxes: &[crate::host::Sandbox]) {
+        self.report.sandbox_count = u32::try_from(sandboxes.len()).unwrap_or(u32::MAX);
+        self.report.sandboxes = sandboxes
+            .iter()
+            .take(NAMED_SANDBOXES)
+            .map(|sandbox| SandboxInTheWay {
+                namespace: sandbox.namespace.clone(),
+                pod: sandbox.pod.clone(),
+                handler: sandbox.handler.clone(),
+            })
+            .collect();
+        let check = Check::new(Code::SandboxesInTheWay, format!("{} run", sandboxes.len()));
+        self.check(&check);
+        self.end(Outcome::Blocked, sentence(&check));
+    }
+
+    fn finish_with(&mut self, end: End) {
+        match end {
+            End::Committed(cri) => {
+                if let Some(cri) = cri {
+                    self.cri(&cri);
+                }
+                self.end(Outcome::Done, String::new());
+            }
+            End::Refused(check) => self.fail(Outcome::Refused, &check),
+            End::RolledBack(check) => self.fail(Outcome::RolledBack, &check),
+            End::Unsafe(check) => self.fail(Outcome::Unsafe, &check),
+            End::Failed(check) => self.fail(Outcome::Failed, &check),
+        }
+    }
+
+    fn fail(&mut self, outcome: Outcome, check: &Check) {
+        self.check(check);
+        self.end(outcome, sentence(check));
+    }
+
+    /// Cuts the report so that it fits into a termination message.
+    fn finish(self) -> NodeReport {
+        let Self { mut report, mut checks } = self;
+        checks.sort_by_key(|check| !check.fatal);
+        report.message = shorten(&report.message);
+        let all = checks.len();
+        checks.truncate(NAMED_CHECKS);
+        report.checks = checks;
+        loop {
+            report.more_checks =
+                u32::try_from(all.saturating_sub(report.checks.len())).unwrap_or(u32::MAX);
+            let length = serde_json::to_vec(&report).map_or(0, |bytes| bytes.len());
+            if length <= REPORT_BYTES {
+                return report;
+            }
+            // Whatever is cut first is what an admin misses least.
+            let cut = report.sandboxes.pop().is_some()
+                || report.checks.pop().is_some()
+                || report.handlers.take().is_some();
+            if !cut {
+                report.message.clear();
+                return report;
+            }
+        }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    if text.len() <= MESSAGE_BYTES {
+        return text.to_owned();
+    }
+    let end = (0..=MESSAGE_BYTES - 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{} …", text.get(..end).unwrap_or_default())
+}

@@ -1,0 +1,163 @@
+//! Which container runtime a node has, and where its configuration, socket and unit are.
+//!
+//! The units of systemd say which distribution it is; its version comes from CRI. Nothing is guessed
+//! from version strings, which distributions change (k3s dropped its name from them).
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Host, HostResult};
+use crate::paths;
+
+/// The kinds of container runtime that we know how to configure.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Distribution {
+    /// containerd as its own project or a Linux distribution ships it.
+    Containerd,
+    /// The containerd of k3s.
+    K3s,
+    /// The containerd of RKE2.
+    Rke2,
+    /// The containerd of k0s.
+    K0s,
+    /// The containerd of MicroK8s.
+    Microk8s,
+    /// CRI-O.
+    Crio,
+}
+
+/// A container runtime on a node.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its kind.
+    pub distribution: Distribution,
+    /// The unit to restart; `None` if the runtime reads changes by itself.
+    pub unit: Option<String>,
+    /// Its CRI socket.
+    pub socket: String,
+    /// The configuration file that it is started with.
+    pub main: String,
+    /// The file to which an import may be added; `None` if the import must be there already.
+    pub editable: Option<String>,
+    /// The folder for a drop-in if the configuration imports none.
+    pub drop_ins: String,
+    /// The program that prints the merged configuration, if there is one.
+    pub program: Option<String>,
+}
+
+/// Units in the order in which they are looked for: those of a distribution win over plain ones.
+const UNITS: [(&str, Distribution); 9] = [
+    ("rke2-agent.service", Distribution::Rke2),
+    ("rke2-server.service", Distribution::Rke2),
+    ("k3s-agent.service", Distribution::K3s),
+    ("k3s.service", Distribution::K3s),
+    ("k0sworker.service", Distribution::K0s),
+    ("k0scontroller.service", Distribution::K0s),
+    ("snap.microk8s.daemon-containerd.service", Distribution::Microk8s),
+    ("containerd.service", Distribution::Containerd),
+    ("crio.service", Distribution::Crio),
+];
+
+/// Finds the container runtime. `hint` is the Node's `containerRuntimeVersion`, which decides between
+/// containerd and CRI-O if both run.
+///
+/// # Errors
+/// If systemd cannot be asked.
+pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>> {
+    let mut found = Vec::new();
+    for (name, distribution) in UNITS {
+        let skipped = match (distribution, hint) {
+            (Distribution::Crio, Some(hint)) => !hint.starts_with("cri-o"),
+            (_, Some(hint)) => hint.starts_with("cri-o"),
+            (_, None) => false,
+        };
+        if skipped {
+            continue;
+        }
+        let Some(unit) = host.unit(name)? else { continue };
+        if unit.active {
+            return Ok(Some(site(name, distribution, &unit.command)));
+        }
+        found.push(site(name, distribution, &unit.command));
+    }
+    // None is active. A single one that is there may be down because of its configuration.
+    let mut found = found.into_iter();
+    Ok(found.next().filter(|_| found.next().is_none()))
+}
+
+fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
+    let unit = Some(unit.to_owned());
+    let config = option(command, &["-c", "--config"]).map(str::to_owned);
+    let program = command.first().cloned();
+    match distribution {
+        Distribution::Containerd => {
+            let main = config.unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
+            Site {
+                distribution,
+                unit,
+                socket: option(command, &["-a", "--address"])
+                    .unwrap_or("/run/containerd/containerd.sock")
+                    .to_owned(),
+                editable: Some(main.clone()),
+                drop_ins: format!("{}/conf.d", paths::parent(&main).trim_end_matches('/')),
+                main,
+                program: program.or_else(|| Some("/usr/bin/containerd".to_owned())),
+            }
+        }
+        Distribution::K3s | Distribution::Rke2 => {
+            let name = if distribution == Distribution::K3s { "k3s" } else { "rke2" };
+            let folder = format!("/var/lib/rancher/{name}/agent/etc/containerd");
+            Site {
+                distribution,
+                unit,
+                socket: "/run/k3s/containerd/containerd.sock".to_owned(),
+                main: format!("{folder}/config.toml"),
+                editable: None,
+                drop_ins: format!("{folder}/config.toml.d"),
+                program: Some(format!("/var/lib/rancher/{name}/data/current/bin/containerd")),
+            }
+        }
+        Distribution::K0s => Site {
+            distribution,
+            // k0s watches the folder and restarts its containerd by itself.
+            unit: None,
+            socket: "/run/k0s/containerd.sock".to_owned(),
+            main: "/etc/k0s/containerd.toml".to_owned(),
+            editable: None,
+            drop_ins: "/etc/k0s/containerd.d".to_owned(),
+            program: None,
+        },
+        Distribution::Microk8s => {
+            let folder = "/var/snap/microk8s/current/args";
+            Site {
+                distribution,
+                unit,
+                socket: "/var/snap/microk8s/common/run/containerd.sock".to_owned(),
+                main: format!("{folder}/containerd.toml"),
+                editable: Some(format!("{folder}/containerd-template.toml")),
+                drop_ins: format!("{folder}/containerd.d"),
+                program: None,
+            }
+        }
+        Distribution::Crio => Site {
+            distribution,
+            unit,
+            socket: "/run/crio/crio.sock".to_owned(),
+            main: config.unwrap_or_else(|| "/etc/crio/crio.conf".to_owned()),
+            editable: None,
+            drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
+            program: None,
+        },
+    }
+}
+
+/// The value of an option in a command line, as `--name value` or `--name=value`.
+fn option<'a>(command: &'a [String], names: &[&str]) -> Option<&'a str> {
+    command.iter().enumerate().find_map(|(index, word)| {
+        names.iter().find_map(|name| {
+            if word == name {
+                return command.get(index + 1).map(String::as_str);
+            }
+            word.strip_prefix(name)?.strip_prefix('=')
+        })
+    })
+}

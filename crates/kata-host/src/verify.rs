@@ -1,0 +1,60 @@
+//! Waits until the container runtime says what it must say.
+//!
+//! An active unit proves nothing: containerd stays active with a dead CRI plugin.
+
+use std::time::Duration;
+
+use crate::host::{Host, HostErrorKind};
+use crate::observe::Cri;
+use crate::plan::Expect;
+use crate::preflight::unsatisfied;
+use crate::site::Site;
+
+/// How long the container runtime may take. containerd takes less than a second here with sandboxes
+/// running; CRI-O with a thousand containers takes a minute.
+const LIMIT: Duration = Duration::from_secs(120);
+/// The first wait between two looks, and the longest one.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+/// An answer that cannot change any more is believed when it came this often in a row.
+const FINAL: u32 = 3;
+
+/// The container runtime's answer once it is as expected.
+///
+/// # Errors
+/// What it says instead.
+pub(crate) fn verify(host: &mut dyn Host, site: &Site, expect: &Expect) -> Result<Cri, String> {
+    let end = host.now() + LIMIT;
+    let [mut pause, longest] = PAUSES;
+    let mut final_answers = 0;
+    loop {
+        let (reason, is_final) = match look(host, site, expect) {
+            Ok(cri) => return Ok(cri),
+            Err(answer) => answer,
+        };
+        // A runtime that restarts by itself may yet take the change in.
+        final_answers = if is_final && site.unit.is_some() { final_answers + 1 } else { 0 };
+        if final_answers >= FINAL || host.now() >= end {
+            return Err(reason);
+        }
+        host.wait(pause);
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// One look: what is wrong, and whether waiting can help.
+fn look(host: &mut dyn Host, site: &Site, expect: &Expect) -> Result<Cri, (String, bool)> {
+    let failed = |error: crate::host::HostError| {
+        (error.to_string(), error.kind == HostErrorKind::Unimplemented)
+    };
+    let version = host.cri_version(&site.socket).map_err(failed)?;
+    let status = host.cri_status(&site.socket).map_err(failed)?;
+    if !status.runtime_ready {
+        return Err((format!("it is not ready: {}", status.message), false));
+    }
+    let sandboxes = host.cri_sandboxes(&site.socket).map_err(failed)?;
+    let cri = Cri { version, status, sandboxes };
+    match unsatisfied(&cri, expect) {
+        None => Ok(cri),
+        Some(reason) => Err((reason, true)),
+    }
+}

@@ -1,0 +1,395 @@
+//! A node in memory: the [`Host`] that can be killed, or lose its power, at any call.
+
+use std::time::Duration;
+
+use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
+use kata_host::digest;
+use kata_host::host::{
+    CriStatus, CriVersion, Device, Facts, Host, HostError, HostErrorKind, HostResult, Sandbox,
+    Stat, Unit,
+};
+use kata_host::paths;
+use kata_host::payload::{Stage, TREE, seal_stage};
+
+use crate::disk::Disk;
+use crate::runtime::{Kind, Runtime};
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The process is killed before the call has an effect.
+    KilledBefore,
+    /// The process is killed after the call has had its effect.
+    KilledAfter,
+    /// The call fails, and the process goes on.
+    Fails(HostErrorKind),
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub disk: Disk,
+    pub runtime: Runtime,
+    pub facts: Facts,
+    pub disk_free: u64,
+    pub broken_device: Option<Device>,
+    pub systemd: bool,
+    /// Calls so far, and how many of them wrote something.
+    pub calls: usize,
+    pub writes: usize,
+    pub log: Vec<String>,
+    fault: Option<(usize, Fault)>,
+    dead: bool,
+    now: Duration,
+}
+
+pub(crate) const V2_MAIN: &str = "# by hand\nversion = 3\n\n[plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\" # ours\n";
+pub(crate) const V1_MAIN: &str = "version = 2\n# by hand\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.local/pause:9\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true\n";
+const QEMU: &str = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\nkernel = \"/opt/kata/share/kata-containers/vmlinux.container\"\nvalid_hypervisor_paths = [\"/opt/kata/bin/qemu-system-x86_64\"]\n\n[agent.kata]\n#enable_debug = true\n\n[runtime]\n#enable_debug = true\n";
+
+impl Node {
+    /// A node whose container runtime runs, with nothing of ours on it.
+    pub(crate) fn new(kind: Kind, main: Option<&str>) -> Self {
+        let mut disk = Disk::default();
+        for path in ["/etc", "/opt", "/var", "/var/lib", "/run", "/run/lock"] {
+            disk.make_dir(path, 0o755).unwrap();
+        }
+        disk.write("/etc/os-release", b"ID=debian\n", 0o644).unwrap();
+        let runtime = Runtime::new(kind);
+        if kind == Kind::Crio {
+            disk.make_dir("/etc/crio", 0o755).unwrap();
+            disk.make_dir("/etc/crio/crio.conf.d", 0o755).unwrap();
+        }
+        if let Some(main) = main {
+            let folder = paths::parent(&runtime.main).to_owned();
+            disk.make_dir(&folder, 0o755).unwrap();
+            disk.write(&runtime.main, main.as_bytes(), 0o640).unwrap();
+        }
+        let mut node = Self {
+            disk,
+            runtime,
+            facts: Facts {
+                architecture: "x86_64".to_owned(),
+                memory_available: 8 << 30,
+                selinux_confined: false,
+            },
+            disk_free: 100 << 30,
+            broken_device: None,
+            systemd: true,
+            calls: 0,
+            writes: 0,
+            log: Vec::new(),
+            fault: None,
+            dead: false,
+            now: Duration::ZERO,
+        };
+        node.boot();
+        node.runtime.restarts = 0;
+        node.disk.settle();
+        node
+    }
+
+    fn boot(&mut self) {
+        self.runtime.start(&self.disk);
+    }
+
+    /// What a stage container leaves.
+    pub(crate) fn stage(&mut self, image: &str) {
+        let folder = format!("{}/.unpacking", paths::STAGING);
+        for path in [paths::ROOT, paths::STAGING, &folder] {
+            self.disk.make_dir(path, 0o755).unwrap();
+        }
+        let tree = format!("{folder}/{TREE}");
+        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+        elf.resize(64, 0);
+        elf[18] = 62;
+        elf.extend(image.bytes());
+        for directory in [
+            "",
+            "/bin",
+            "/share",
+            "/share/kata-qemu",
+            "/share/kata-qemu/qemu",
+            "/share/defaults",
+            "/share/defaults/kata-containers",
+            "/share/kata-containers",
+        ] {
+            self.disk.make_dir(&format!("{tree}{directory}"), 0o755).unwrap();
+        }
+        let mut file = |name: &str, content: &[u8], mode| {
+            self.disk.write(&format!("{tree}/{name}"), content, mode).unwrap();
+        };
+        file("bin/containerd-shim-kata-v2", &elf, 0o755);
+        file("bin/qemu-system-x86_64", image.as_bytes(), 0o755);
+        file("share/kata-containers/vmlinux-6.12", image.as_bytes(), 0o644);
+        file("share/defaults/kata-containers/configuration-qemu.toml", QEMU.as_bytes(), 0o644);
+        file(
+            "share/defaults/kata-containers/configuration-clh.toml",
+            QEMU.replace("qemu", "clh").as_bytes(),
+            0o644,
+        );
+        self.disk
+            .symlink("vmlinux-6.12", &format!("{tree}/share/kata-containers/vmlinux.container"))
+            .unwrap();
+        let stage = Stage {
+            image: image.to_owned(),
+            source: image.to_owned(),
+            shims: vec!["qemu".to_owned(), "clh".to_owned()],
+            kata_version: Some("3.24.0".to_owned()),
+            digest: String::new(),
+        };
+        seal_stage(self, &folder, stage).unwrap();
+        self.disk.settle();
+    }
+
+    /// Arms a fault at a call, counted from now.
+    pub(crate) fn arm(&mut self, call: usize, fault: Fault) {
+        self.calls = 0;
+        self.writes = 0;
+        self.log.clear();
+        self.fault = Some((call, fault));
+    }
+
+    /// Whether the armed fault was met.
+    pub(crate) fn was_hit(&self) -> bool {
+        self.fault.is_some_and(|(call, _)| self.calls > call)
+    }
+
+    /// The next process starts. With a loss of power, the node boots before that.
+    pub(crate) fn revive(&mut self, power_lost: bool) {
+        self.dead = false;
+        self.fault = None;
+        self.calls = 0;
+        self.writes = 0;
+        self.log.clear();
+        if power_lost {
+            self.disk.lose_power();
+            self.runtime.sandboxes.clear();
+            self.boot();
+        }
+    }
+
+    pub(crate) fn sandbox(&mut self, id: &str, handler: &str) {
+        self.runtime.sandboxes.push(Sandbox {
+            id: id.to_owned(),
+            namespace: "shop".to_owned(),
+            pod: format!("web-{id}"),
+            handler: handler.to_owned(),
+            ready: true,
+        });
+    }
+
+    pub(crate) fn etc(&self) -> Vec<(String, String)> {
+        self.disk.all().into_iter().filter(|(path, _)| path.starts_with("/etc")).collect()
+    }
+
+    pub(crate) fn text(&self, path: &str) -> String {
+        String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
+    }
+
+    fn call<T>(
+        &mut self,
+        writes: bool,
+        action: String,
+        effect: impl FnOnce(&mut Self) -> Result<T, (String, HostErrorKind)>,
+    ) -> HostResult<T> {
+        let error = |action: String, reason: &str, kind| {
+            Err(HostError { action, reason: reason.to_owned(), kind })
+        };
+        if self.dead {
+            return error(action, "killed", HostErrorKind::Other);
+        }
+        let call = self.calls;
+        self.calls += 1;
+        self.log.push(action.clone());
+        let fault = self.fault.filter(|(at, _)| *at == call).map(|(_, fault)| fault);
+        match fault {
+            Some(Fault::KilledBefore) => {
+                self.dead = true;
+                return error(action, "killed", HostErrorKind::Other);
+            }
+            Some(Fault::Fails(kind)) => return error(action, "injected", kind),
+            Some(Fault::KilledAfter) | None => {}
+        }
+        if writes {
+            self.writes += 1;
+        }
+        let result = effect(self);
+        if fault == Some(Fault::KilledAfter) {
+            self.dead = true;
+            return error(action, "killed", HostErrorKind::Other);
+        }
+        result.map_err(|(reason, kind)| HostError { action, reason, kind })
+    }
+
+    fn cri<T>(
+        &mut self,
+        what: &str,
+        answer: impl FnOnce(&Runtime, &toml::Table) -> T,
+    ) -> HostResult<T> {
+        self.call(false, format!("ask CRI for {what}"), |node| match &node.runtime.running {
+            None => Err(("connection refused".to_owned(), HostErrorKind::Unreachable)),
+            Some(Err(reason)) => {
+                Err((format!("unknown service: {reason}"), HostErrorKind::Unimplemented))
+            }
+            Some(Ok(table)) => Ok(answer(&node.runtime, table)),
+        })
+    }
+}
+
+fn other(reason: String) -> (String, HostErrorKind) {
+    (reason, HostErrorKind::Other)
+}
+
+impl Host for Node {
+    fn read(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
+        self.call(false, format!("read {path}"), |node| Ok(node.disk.read(path)))
+    }
+    fn read_start(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
+        self.call(false, format!("read the start of {path}"), |node| {
+            Ok(node.disk.read(path).map(|bytes| bytes.into_iter().take(64).collect()))
+        })
+    }
+    fn stat(&mut self, path: &str) -> HostResult<Option<Stat>> {
+        self.call(false, format!("stat {path}"), |node| Ok(node.disk.stat(path)))
+    }
+    fn list(&mut self, path: &str) -> HostResult<Option<Vec<String>>> {
+        self.call(false, format!("list {path}"), |node| Ok(node.disk.list(path)))
+    }
+    fn sha256(&mut self, path: &str) -> HostResult<String> {
+        self.call(false, format!("hash {path}"), |node| {
+            let bytes = node.disk.read(path).ok_or_else(|| other("no file".to_owned()))?;
+            Ok(digest::hex(&bytes))
+        })
+    }
+    fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
+        self.call(true, format!("write {path}"), |node| {
+            node.disk.write(path, content, mode).map_err(other)
+        })
+    }
+    fn sync_file(&mut self, path: &str) -> HostResult<()> {
+        self.call(true, format!("sync {path}"), |node| {
+            node.disk.sync_file(path);
+            Ok(())
+        })
+    }
+    fn sync_dir(&mut self, path: &str) -> HostResult<()> {
+        self.call(true, format!("sync directory {path}"), |node| {
+            node.disk.sync_dir(path).map_err(other)
+        })
+    }
+    fn sync_tree(&mut self, path: &str) -> HostResult<()> {
+        self.call(true, format!("sync tree {path}"), |node| {
+            node.disk.sync_tree(path);
+            Ok(())
+        })
+    }
+    fn rename(&mut self, from: &str, to: &str) -> HostResult<()> {
+        self.call(true, format!("rename {from} to {to}"), |node| {
+            node.disk.rename(from, to).map_err(other)
+        })
+    }
+    fn unlink(&mut self, path: &str) -> HostResult<()> {
+        self.call(true, format!("unlink {path}"), |node| node.disk.unlink(path).map_err(other))
+    }
+    fn symlink(&mut self, target: &str, path: &str) -> HostResult<()> {
+        self.call(true, format!("link {path} to {target}"), |node| {
+            node.disk.symlink(target, path).map_err(other)
+        })
+    }
+    fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
+        self.call(true, format!("create directory {path}"), |node| {
+            node.disk.make_dir(path, mode).map_err(other)
+        })
+    }
+    fn remove_dir(&mut self, path: &str) -> HostResult<bool> {
+        self.call(true, format!("remove directory {path}"), |node| Ok(node.disk.remove_dir(path)))
+    }
+    fn lock(&mut self, path: &str) -> HostResult<bool> {
+        self.call(false, format!("lock {path}"), |_| Ok(true))
+    }
+    fn facts(&mut self) -> HostResult<Facts> {
+        self.call(false, "read facts".to_owned(), |node| Ok(node.facts.clone()))
+    }
+    fn disk_free(&mut self, path: &str) -> HostResult<u64> {
+        self.call(false, format!("ask for free space at {path}"), |node| Ok(node.disk_free))
+    }
+    fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
+        self.call(false, format!("open {device:?}"), |node| {
+            Ok(match node.broken_device {
+                Some(broken) if broken == device => Err("cannot be opened".to_owned()),
+                Some(_) | None => Ok(()),
+            })
+        })
+    }
+    fn load_module(&mut self, name: &str) -> HostResult<()> {
+        self.call(true, format!("load module {name}"), |_| Ok(()))
+    }
+    fn unit(&mut self, name: &str) -> HostResult<Option<Unit>> {
+        self.call(false, format!("ask for unit {name}"), |node| {
+            if !node.systemd {
+                return Err(("no such socket".to_owned(), HostErrorKind::Unreachable));
+            }
+            Ok((name == node.runtime.unit()).then(|| Unit {
+                active: node.runtime.running.is_some(),
+                command: vec!["/usr/bin/containerd".to_owned()],
+            }))
+        })
+    }
+    fn restart_unit(&mut self, name: &str) -> HostResult<()> {
+        self.call(true, format!("restart {name}"), |node| {
+            let disk = node.disk.clone();
+            node.runtime.start(&disk);
+            match &node.runtime.running {
+                None => Err(("the job failed".to_owned(), HostErrorKind::Failed)),
+                Some(_) => Ok(()),
+            }
+        })
+    }
+    fn config_dump(&mut self, _program: &str, config: &str) -> HostResult<String> {
+        self.call(false, format!("dump {config}"), |node| {
+            let table = node
+                .runtime
+                .load(&node.disk, config)
+                .map_err(|reason| (reason, HostErrorKind::Failed))?;
+            Ok(toml::to_string(&table).unwrap())
+        })
+    }
+    fn cri_version(&mut self, _socket: &str) -> HostResult<CriVersion> {
+        self.cri("version", |runtime, _| runtime.version())
+    }
+    fn cri_status(&mut self, _socket: &str) -> HostResult<CriStatus> {
+        self.cri("status", Runtime::status)
+    }
+    fn cri_sandboxes(&mut self, _socket: &str) -> HostResult<Vec<Sandbox>> {
+        self.cri("sandboxes", |runtime, _| runtime.sandboxes.clone())
+    }
+    fn now(&mut self) -> Duration {
+        // A process that is killed does not wait for anything.
+        if self.dead {
+            self.now += Duration::from_secs(3600);
+        }
+        self.now
+    }
+    fn wait(&mut self, duration: Duration) {
+        self.now += duration;
+    }
+}
+
+/// A task for the handler `kata` with the shim `qemu`.
+pub(crate) fn task(action: NodeAction, image: &str) -> NodeTask {
+    let installs = action != NodeAction::Remove;
+    NodeTask {
+        version: NODE_TASK_VERSION,
+        node: "worker-0".to_owned(),
+        action,
+        handlers: if installs {
+            vec![TaskHandler { name: "kata".to_owned(), shim: "qemu".to_owned() }]
+        } else {
+            Vec::new()
+        },
+        payload_image: installs.then(|| image.to_owned()),
+        container_runtime: None,
+        log_level: None,
+    }
+}

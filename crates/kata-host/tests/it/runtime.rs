@@ -1,0 +1,256 @@
+//! A container runtime that reads its configuration as containerd 1.x, containerd 2.x and CRI-O do,
+//! with the traps that were found in the real ones.
+
+use std::collections::BTreeSet;
+
+use kata_host::host::{CriStatus, CriVersion, Sandbox};
+use toml::{Table, Value};
+
+use crate::disk::Disk;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Containerd(u32, u32),
+    Crio,
+}
+
+/// A container runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime {
+    pub kind: Kind,
+    pub main: String,
+    /// The configuration that the process runs with; `None` while it is down.
+    pub running: Option<Result<Table, String>>,
+    pub restarts: u32,
+    pub sandboxes: Vec<Sandbox>,
+    /// A fault: the runtime never becomes ready while our handler is configured.
+    pub chokes_on: Option<String>,
+    /// A fault: the runtime does not come up any more, whatever is configured.
+    pub broken: bool,
+}
+
+const IDS: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
+
+impl Runtime {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let main = match kind {
+            Kind::Containerd(..) => "/etc/containerd/config.toml",
+            Kind::Crio => "/etc/crio/crio.conf",
+        };
+        Self {
+            kind,
+            main: main.to_owned(),
+            running: None,
+            restarts: 0,
+            sandboxes: Vec::new(),
+            chokes_on: None,
+            broken: false,
+        }
+    }
+
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.kind {
+            Kind::Containerd(..) => "containerd.service",
+            Kind::Crio => "crio.service",
+        }
+    }
+
+    /// Reads the files as a start does. An error keeps the process from starting.
+    pub(crate) fn load(&self, disk: &Disk, main: &str) -> Result<Table, String> {
+        let text =
+            |path: &str| disk.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let parse = |text: &str| text.parse::<Table>().map_err(|error| error.message().to_owned());
+        if self.kind == Kind::Crio {
+            let mut merged = parse(&text(main).unwrap_or_default())?;
+            let folder = "/etc/crio/crio.conf.d";
+            for name in disk.list(folder).unwrap_or_default() {
+                merge(&mut merged, parse(&text(&format!("{folder}/{name}")).unwrap_or_default())?);
+            }
+            return Ok(merged);
+        }
+        let mut merged = parse(&text(main).unwrap_or_default())?;
+        let version = merged.get("version").and_then(Value::as_integer);
+        let imports = merged.get("imports").and_then(Value::as_array).cloned().unwrap_or_default();
+        for import in imports.iter().filter_map(Value::as_str) {
+            let files = match import.strip_suffix("/*.toml") {
+                None => {
+                    if text(import).is_none() {
+                        return Err(format!("open {import}: no such file"));
+                    }
+                    vec![import.to_owned()]
+                }
+                Some(folder) => disk
+                    .list(folder)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .filter(|name| name.ends_with(".toml"))
+                    .map(|name| format!("{folder}/{name}"))
+                    .collect(),
+            };
+            for file in files {
+                let drop_in = parse(&text(&file).unwrap_or_default())?;
+                self.import(&mut merged, drop_in, version);
+            }
+        }
+        merged.remove("imports");
+        Ok(self.with_defaults(merged))
+    }
+
+    fn import(&self, merged: &mut Table, drop_in: Table, version: Option<i64>) {
+        let Kind::Containerd(major, _) = self.kind else { return };
+        if major >= 2 {
+            let mut drop_in = drop_in;
+            if let Some(Value::Table(plugins)) = drop_in.get_mut("plugins") {
+                // A drop-in of another schema is silently not there.
+                let keep = if version == Some(3) { IDS[0] } else { IDS[1] };
+                plugins.retain(|name, _| !IDS.contains(&name) || name == keep || name == IDS[0]);
+            }
+            merge(merged, drop_in);
+            return;
+        }
+        // Before 2.0 a plugin's section replaces the one before it.
+        for (key, value) in drop_in {
+            match (key.as_str(), value) {
+                ("plugins", Value::Table(sections)) => {
+                    let plugins = merged
+                        .entry("plugins")
+                        .or_insert_with(|| Value::Table(Table::new()))
+                        .as_table_mut();
+                    if let Some(plugins) = plugins {
+                        plugins.extend(sections);
+                    }
+                }
+                (_, value) => {
+                    merged.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// The default runtime is there unless runtimes are configured in 1.x, and always in 2.x.
+    fn with_defaults(&self, mut table: Table) -> Table {
+        let Kind::Containerd(major, _) = self.kind else { return table };
+        let id = IDS
+            .iter()
+            .find(|id| table.get("plugins").and_then(|plugins| plugins.get(**id)).is_some())
+            .copied()
+            .unwrap_or(if major >= 2 { IDS[0] } else { IDS[1] });
+        let mut runtimes = Table::new();
+        let given = at(&table, &["plugins", id, "containerd", "runtimes"]).cloned();
+        if major >= 2 || given.as_ref().is_none_or(Table::is_empty) {
+            let text = "runtime_type = \"io.containerd.runc.v2\"\n[options]\n\
+                BinaryName = \"\"\nCriuImagePath = \"\"\nCriuPath = \"\"\nCriuWorkPath = \"\"\n\
+                IoGid = 0\nIoUid = 0\nNoNewKeyring = false\nNoPivotRoot = false\nRoot = \"\"\n\
+                ShimCgroup = \"\"\nSystemdCgroup = false\n";
+            runtimes.insert("runc".to_owned(), Value::Table(text.parse().unwrap()));
+        }
+        merge(&mut runtimes, given.unwrap_or_default());
+        let nested = |name: &str, table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
+        let defaults =
+            nested("plugins", nested(id, nested("containerd", nested("runtimes", runtimes))));
+        merge(&mut table, defaults);
+        table.entry("version").or_insert(Value::from(if major >= 2 { 3 } else { 2 }));
+        table
+    }
+
+    pub(crate) fn start(&mut self, disk: &Disk) {
+        let main = self.main.clone();
+        self.restarts += 1;
+        self.running = match self.load(disk, &main) {
+            Err(_) => None,
+            Ok(_) if self.broken => None,
+            Ok(table) => {
+                let handlers = handlers(&table);
+                let dead = matches!(self.kind, Kind::Containerd(..)) && !handlers.contains("runc")
+                    || self.chokes_on.as_ref().is_some_and(|name| handlers.contains(name));
+                Some(if dead { Err("invalid plugin config".to_owned()) } else { Ok(table) })
+            }
+        };
+    }
+
+    pub(crate) fn version(&self) -> CriVersion {
+        match self.kind {
+            Kind::Containerd(major, minor) => {
+                CriVersion { name: "containerd".to_owned(), version: format!("v{major}.{minor}.9") }
+            }
+            Kind::Crio => CriVersion { name: "cri-o".to_owned(), version: "1.34.1".to_owned() },
+        }
+    }
+
+    pub(crate) fn status(&self, table: &Table) -> CriStatus {
+        let names = handlers(table);
+        let mut runtimes = serde_json::Map::new();
+        for id in IDS {
+            for (name, runtime) in
+                at(table, &["plugins", id, "containerd", "runtimes"]).into_iter().flatten()
+            {
+                let text = |key: &str| runtime.get(key).and_then(Value::as_str).unwrap_or_default();
+                let path = runtime
+                    .get("options")
+                    .and_then(|options| options.get("ConfigPath"))
+                    .and_then(Value::as_str);
+                runtimes.insert(
+                    name.clone(),
+                    serde_json::json!({
+                        "runtimeType": text("runtime_type"),
+                        "runtimePath": text("runtime_path"),
+                        "options": { "ConfigPath": path },
+                    }),
+                );
+            }
+        }
+        let config = serde_json::json!({ "containerd": { "runtimes": runtimes } }).to_string();
+        match self.kind {
+            Kind::Containerd(major, _) => CriStatus {
+                runtime_ready: true,
+                message: String::new(),
+                handlers: if major >= 2 {
+                    names.into_iter().chain([String::new()]).collect()
+                } else {
+                    Vec::new()
+                },
+                config: Some(config),
+            },
+            Kind::Crio => CriStatus {
+                runtime_ready: true,
+                message: String::new(),
+                handlers: names.into_iter().chain(["crun".to_owned()]).collect(),
+                config: None,
+            },
+        }
+    }
+}
+
+fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {
+    path.iter().try_fold(table, |table, name| table.get(*name)?.as_table())
+}
+
+pub(crate) fn handlers(table: &Table) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for id in IDS {
+        names.extend(
+            at(table, &["plugins", id, "containerd", "runtimes"])
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone()),
+        );
+    }
+    names.extend(
+        at(table, &["crio", "runtime", "runtimes"])
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone()),
+    );
+    names
+}
+
+fn merge(into: &mut Table, from: Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(into)), Value::Table(from)) => merge(into, from),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
