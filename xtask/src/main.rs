@@ -5,6 +5,7 @@
 mod assure;
 mod ci;
 mod codegen;
+mod dist;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,10 @@ enum Task {
     /// Show that the operator keeps its promises under faults, and that tests notice seeded bugs;
     /// write docs/assurance.json
     Assure(assure::Options),
+    /// Build what is published below target/dist: static binaries, the plugin's archive and krew manifest
+    Dist(dist::Options),
+    /// Build the operator's image with buildah, after `dist`, and run what is in it (as root)
+    Image(dist::Options),
     /// Run all that CI runs: format, lints, tidy, tests, a sample of the assurance
     Ci {
         /// Leave the tests out, because they have just run
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::check(&root),
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Assure(options) => assure::run(&root, &options),
+        Task::Dist(options) => dist::dist(&root, options),
+        Task::Image(options) => dist::image(&root, options),
         Task::Ci { skip_tests } => ci::run(&root, skip_tests),
     };
     if problems.is_empty() {
