@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::pictures::PICTURES;
 use crate::{command, output, say};
 
 /// Each generated file and the words after `kata-operator` that print it.
@@ -27,6 +28,9 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
             Ok(fresh) => compare(root, file, Some(&fresh), check, &mut problems),
             Err(error) => problems.push(error),
         }
+    }
+    for picture in &PICTURES {
+        compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
     }
     for (folder, word) in FOLDERS {
         if let Err(error) = whole(root, folder, word, check, &mut problems) {

@@ -6,6 +6,7 @@ mod assure;
 mod ci;
 mod codegen;
 mod dist;
+mod pictures;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ enum Task {
     /// Check the house rules: dependency edges, file sizes, module docs, lints, generated files,
     /// seeded bugs that fit the code
     Tidy,
-    /// Write the generated files under deploy/
+    /// Write the generated files under deploy/ and docs/
     Codegen {
         /// Change nothing; fail if a file is stale
         #[arg(long)]
