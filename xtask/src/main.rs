@@ -24,7 +24,7 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Task {
-    /// Check the house rules: dependency edges, file sizes, module docs, lints, generated files,
+    /// Check the house rules: dependency edges, file sizes, module docs, lints, links, generated files,
     /// seeded bugs that fit the code
     Tidy,
     /// Write the generated files under deploy/ and docs/

@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-const COLUMN: i32 = 150;
+const COLUMN: i32 = 184;
 const ROW: i32 = 96;
-const WIDTH: i32 = 124;
+const WIDTH: i32 = 136;
 const HEIGHT: i32 = 48;
 const MARGIN: i32 = 24;
 
@@ -146,8 +146,12 @@ impl Picture {
             return;
         }
         let (x, y) = (i32::midpoint(x1, x2), i32::midpoint(y1, y2));
-        let (x, anchor) = if x1 == x2 { (x + 6, "start") } else { (x, "middle") };
-        let y = if y1 == y2 { y - HEIGHT / 2 - 4 } else { y - 5 };
+        let (x, anchor) = if y1 == y2 { (x, "middle") } else { (x + 10, "start") };
+        let y = match y2 - y1 {
+            0 => y - HEIGHT / 2 - 4,
+            down if down > 0 => y - 2,
+            _ => y + 12,
+        };
         _ = writeln!(
             out,
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" fill=\"#6b7f99\" font-size=\"11\">{label}</text>"

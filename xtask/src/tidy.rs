@@ -12,6 +12,7 @@ use crate::assure::catalogue;
 use crate::{codegen, command, output};
 
 mod comparison;
+mod links;
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
@@ -60,6 +61,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(forbidden(root));
     problems.extend(catalogue::check(root));
     problems.extend(comparison::check(root));
+    problems.extend(links::check(root));
     problems.extend(codegen::run(root, true));
     problems
 }
