@@ -22,7 +22,7 @@ pub(super) fn check(root: &Path) -> Vec<String> {
 fn dead(root: &Path, page: &Path) -> Vec<String> {
     // One that is deleted and not yet committed has no links.
     let Ok(text) = fs::read_to_string(root.join(page)) else { return Vec::new() };
-    let folder = page.parent().unwrap_or(Path::new(""));
+    let folder = page.parent().unwrap_or_else(|| Path::new(""));
     let mut problems = Vec::new();
     for (line, link) in links(&text) {
         if link.contains("://") || link.starts_with("mailto:") {
