@@ -350,6 +350,65 @@ catalogue! {
     KATA3042 HandlersDrifted Warning {
         cause: "The container runtime does not offer what its configuration says.",
         fix: "Nothing; the next run that may change the node restarts it."
+    KATA3101 NodeUnfit Warning {
+        cause: "A check of the node says that Kata cannot run there, so nothing is installed on it.",
+        fix: "Correct what the check names, or exclude the node in spec.kataConfigPoolSelector; the check is repeated by itself."
+    }
+    KATA3102 NodeJobFailed Warning {
+        cause: "A Job on the node could not carry out its task; the node is as before, or the next Job goes on.",
+        fix: "Look at the log of the Job that the message names; it is tried again by itself."
+    }
+    KATA3103 NodeRolledBack Error {
+        cause: "The change of the node failed and was undone, so it is not tried again as it is.",
+        fix: "Correct what the message names, then annotate the KataNode with kata-operator.dev/retry and any new value, or change the KataConfig."
+    }
+    KATA3104 NodeUnsafe Error {
+        cause: "The change of the node failed, and so did the way back.",
+        fix: "Look at the container runtime on the node; then annotate the KataNode with kata-operator.dev/retry and any new value."
+    }
+    KATA3105 NodeJobVanished Warning {
+        cause: "Somebody deleted a Job of the operator before its result was read.",
+        fix: "Nothing; the Job is created again by itself."
+    }
+    KATA3106 NodeJobUnschedulable Warning {
+        cause: "The pod of a Job cannot be scheduled onto its node.",
+        fix: "Make room on the node, or remove what the scheduler names in the message."
+    }
+    KATA3107 NodeJobImage Warning {
+        cause: "An image that a Job needs cannot be pulled on the node.",
+        fix: "Correct spec.payload.image or the operator's image, or give the node access to the registry."
+    }
+    KATA3108 NodeJobTimedOut Warning {
+        cause: "A Job on the node did not end in time.",
+        fix: "Look at the Events of the Job and its pod; it is tried again by itself."
+    }
+    KATA3109 NodeJobNoReport Warning {
+        cause: "A Job on the node ended without a report that can be read, so what it did is not known.",
+        fix: "Look at the log of the Job that the message names; the next Job looks at the node itself."
+    }
+    KATA3110 SandboxesOnNode Warning {
+        cause: "The node's container runtime has sandboxes that the change would harm.",
+        fix: "Delete or move the pods that the message names."
+    }
+    KATA3111 RolloutStopped Error {
+        cause: "The same change failed on several nodes, so no further node is changed.",
+        fix: "Correct the cause on the nodes that the message names, then annotate their KataNodes with kata-operator.dev/retry, or change the KataConfig."
+    }
+    KATA3112 RolloutPaused Warning {
+        cause: "spec.rollout.paused is true, so no further node is changed.",
+        fix: "Set spec.rollout.paused of the KataConfig to false."
+    }
+    KATA3113 NodeDrifted Warning {
+        cause: "The node was found to differ from what was installed, so it is repaired.",
+        fix: "Nothing; find out who changed the node if it happens again."
+    }
+    KATA3114 OtherInstaller Warning {
+        cause: "Something else installs Kata on the node.",
+        fix: "Remove the other installation from the node, or exclude the node in spec.kataConfigPoolSelector."
+    }
+    KATA3115 NodeJobWithoutPod Warning {
+        cause: "A Job has no pod: an admission rule or a quota refuses it.",
+        fix: "Look at the Events of the Job; the operator's namespace needs pod-security.kubernetes.io/enforce=privileged."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",

@@ -124,6 +124,11 @@ pub struct RuntimeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub handler: Option<String>,
+    /// Without the Machine Config Operator: the shim of the payload that serves the handler, such as qemu or clh; absent
+    /// means what follows kata- in the handler, and qemu for the handler kata.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub shim: Option<String>,
     /// What a sandbox needs on top of its containers; absent means 250m CPU and 350Mi memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadSpec>,
@@ -249,6 +254,16 @@ impl RuntimeSpec {
     /// The handler of the container runtime.
     pub fn effective_handler(&self) -> &str {
         self.handler.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The shim of the payload that serves the handler.
+    pub fn effective_shim(&self) -> &str {
+        let handler = self.effective_handler();
+        match (&self.shim, handler.strip_prefix("kata-")) {
+            (Some(shim), _) => shim,
+            (None, Some(shim)) => shim,
+            (None, None) => "qemu",
+        }
     }
 
     /// CPU and memory that a sandbox needs on top of its containers.

@@ -95,6 +95,53 @@ pub const MONITOR_SERVICE: &str = "metrics";
 /// The operator's namespace if no other is given (compatible).
 pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
+/// The name of the installer that the ecosystem knows; the prefix of its own node labels.
+pub const KATA_DEPLOY_LABEL_PREFIX: &str = "kata-deploy.katacontainers.io/";
+/// Value of [`RUNTIME_LABEL`] on a node without the Machine Config Operator that is being changed, is to be
+/// repaired, or is losing Kata: something of ours may be on it, and no sandboxed pod shall come.
+pub const RUNTIME_LABEL_CLAIMED: &str = "false";
+/// Label of the nodes, without the Machine Config Operator, on which something of ours may be. It tells
+/// our [`RUNTIME_LABEL`] from that of other installers.
+pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";
+/// Value of [`CLAIM_LABEL`].
+pub const CLAIMED: &str = "true";
+/// Taint that an admin may register nodes with, so that no pod comes before Kata is there; it is lifted last.
+pub const STARTUP_TAINT: &str = "kata-operator.dev/startup";
+/// Annotation of a KataNode: another value lets a change be tried again that was given up.
+pub const RETRY_ANNOTATION: &str = "kata-operator.dev/retry";
+/// The image that the runtime's files come from if the KataConfig and the operator's settings name none.
+pub const PAYLOAD_IMAGE: &str = "quay.io/kata-containers/kata-deploy:4.1.0";
+
+/// What the Jobs of the node agent carry, in the operator's namespace.
+pub mod node_job {
+    /// Label of every such Job and of its pods.
+    pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+    /// Value of [`COMPONENT_LABEL`].
+    pub const COMPONENT: &str = "node-agent";
+    /// Label of a Job's pod with the Job's name; the Job controller sets it.
+    pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+    /// Annotation with the name of the node.
+    pub const NODE: &str = "kata-operator.dev/node";
+    /// Annotation with the uid of the node.
+    pub const NODE_UID: &str = "kata-operator.dev/node-uid";
+    /// Annotation with the action, as in the task.
+    pub const ACTION: &str = "kata-operator.dev/action";
+    /// Annotation with the digest of the wanted state.
+    pub const STATE: &str = "kata-operator.dev/state";
+    /// Annotation with the digest of the facts of the node that the Job was made for.
+    pub const FACTS: &str = "kata-operator.dev/facts";
+    /// Annotation with the number of the Job on its node, from 1.
+    pub const NUMBER: &str = "kata-operator.dev/number";
+    /// The container that carries the task out and reports.
+    pub const AGENT_CONTAINER: &str = "node-agent";
+    /// The init container that takes the operator's program to the others.
+    pub const COPY_CONTAINER: &str = "self-copy";
+    /// The init container that takes the runtime's files out of the payload's image.
+    pub const STAGE_CONTAINER: &str = "stage";
+    /// The service account of the pods, which has no rights at all.
+    pub const SERVICE_ACCOUNT: &str = "kata-node-agent";
+}
+
 /// Annotations that the Machine Config Operator keeps on nodes.
 pub mod mco {
     /// The rendered MachineConfig that the node runs; changes only at the end of an update.

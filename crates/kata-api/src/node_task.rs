@@ -14,6 +14,25 @@ pub const NODE_TASK_VERSION: u32 = 1;
 /// (kubelet: `MaxContainerTerminationMessageLength`, 4,096).
 pub const REPORT_BYTES: usize = 4096;
 
+impl NodeAction {
+    /// The name as in a task.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Preflight => "Preflight",
+            Self::Install => "Install",
+            Self::Inspect => "Inspect",
+            Self::Remove => "Remove",
+        }
+    }
+
+    /// The action of a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Preflight, Self::Install, Self::Inspect, Self::Remove]
+            .into_iter()
+            .find(|action| action.as_str() == name)
+    }
+}
+
 /// What is asked for.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeAction {

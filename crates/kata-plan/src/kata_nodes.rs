@@ -149,5 +149,6 @@ fn status(view: &View<'_>, node: &NodeView<'_>) -> KataNodeStatus {
         container_runtime_version: known(&facts.container_runtime_version),
         kernel_version: known(&facts.kernel_version),
         boot_id: known(&facts.boot_id),
+        host: None,
     }
 }

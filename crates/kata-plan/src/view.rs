@@ -128,6 +128,10 @@ impl NodeView<'_> {
             (_, Some(NodeStep::Rebooting)) => "rebooting",
             (_, Some(NodeStep::Finishing)) => "finishing",
             (_, Some(NodeStep::Verifying)) => "verifying",
+            (_, Some(NodeStep::Preflight)) => "being checked",
+            (_, Some(NodeStep::Staging)) => "staging",
+            (_, Some(NodeStep::Changing)) => "changing",
+            (_, Some(NodeStep::Confirming)) => "confirming",
             (Phase::NotReady, None) if self.facts.unschedulable => "cordoned",
             (Phase::NotReady, None) if !self.verified => "without label",
             (Phase::NotReady, None) => "not Ready",
@@ -138,7 +142,7 @@ impl NodeView<'_> {
                 Phase::Installing | Phase::Updating | Phase::Removing | Phase::NotReady,
                 Some(step),
             ) => {
-                format!(" ({}/{})", step.number(), NodeStep::COUNT)
+                format!(" ({}/{})", step.number(), step.count())
             }
             _ => String::new(),
         };

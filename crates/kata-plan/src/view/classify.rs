@@ -91,7 +91,7 @@ fn is_left_on_image(view: &View<'_>, facts: &NodeFacts) -> bool {
 
 /// A step as in the status of a KataNode.
 pub(crate) fn step_text(step: Option<NodeStep>) -> String {
-    step.map(|step| format!("{}/{} {}", step.number(), NodeStep::COUNT, step.as_str()))
+    step.map(|step| format!("{}/{} {}", step.number(), step.count(), step.as_str()))
         .unwrap_or_default()
 }
 
