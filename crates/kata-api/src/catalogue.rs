@@ -350,6 +350,7 @@ catalogue! {
     KATA3042 HandlersDrifted Warning {
         cause: "The container runtime does not offer what its configuration says.",
         fix: "Nothing; the next run that may change the node restarts it."
+    }
     KATA3101 NodeUnfit Warning {
         cause: "A check of the node says that Kata cannot run there, so nothing is installed on it.",
         fix: "Correct what the check names, or exclude the node in spec.kataConfigPoolSelector; the check is repeated by itself."
@@ -362,7 +363,7 @@ catalogue! {
         cause: "The change of the node failed and was undone, so it is not tried again as it is.",
         fix: "Correct what the message names, then annotate the KataNode with kata-operator.dev/retry and any new value, or change the KataConfig."
     }
-    KATA3104 NodeUnsafe Error {
+    KATA3104 NodeBroken Error {
         cause: "The change of the node failed, and so did the way back.",
         fix: "Look at the container runtime on the node; then annotate the KataNode with kata-operator.dev/retry and any new value."
     }
@@ -409,6 +410,10 @@ catalogue! {
     KATA3115 NodeJobWithoutPod Warning {
         cause: "A Job has no pod: an admission rule or a quota refuses it.",
         fix: "Look at the Events of the Job; the operator's namespace needs pod-security.kubernetes.io/enforce=privileged."
+    }
+    KATA3116 AgentImageUnknown Error {
+        cause: "The operator does not know its own image, which has the node agent.",
+        fix: "Set RELATED_IMAGE_NODE_AGENT of the operator's Deployment, or its option --node-agent-image."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",

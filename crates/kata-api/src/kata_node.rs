@@ -241,9 +241,9 @@ pub struct HostStatus {
     /// Whether something of ours may be on the node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub touched: bool,
-    /// The image that the installed payload was taken from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload_image: Option<String>,
+    /// The handlers that the container runtime offered when it was asked last, ours and others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handlers: Vec<String>,
     /// Digest of the payload in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_digest: Option<String>,

@@ -12,8 +12,8 @@ use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
 use kata_plan::{
-    Decision, DrainBlocker, Freshness, Kind, Need, Next, NodeFacts, Observed, Options, PodScope,
-    Snapshot, validate,
+    Decision, DrainBlocker, Freshness, JobObjects, Kind, Need, Next, NodeFacts, Observed, Options,
+    PodScope, Snapshot, validate,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -184,7 +184,7 @@ impl Caches {
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
             Kind::RuntimeClass => self.runtime_classes.absorb(text),
             Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
-            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
+            Kind::Job | Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
         }
     }
 
@@ -203,6 +203,7 @@ impl Caches {
             Kind::RuntimeClass => self.runtime_classes.forget(name),
             Kind::DaemonSet
             | Kind::SecurityContextConstraints
+            | Kind::Job
             | Kind::ConfigMap
             | Kind::Pod
             | Kind::PodDisruptionBudget => {}
@@ -354,6 +355,7 @@ impl Observer {
             runtime_classes: caches.runtime_classes.observed(),
             kata_nodes: caches.kata_nodes.observed(),
             monitor: caches.monitor.observed(),
+            jobs: JobObjects::absent(),
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
         })

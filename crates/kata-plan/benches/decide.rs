@@ -16,8 +16,8 @@ use kata_api::names::{self, mco};
 use kata_api::{KataConfig, KataNode, MachineConfig, MachineConfigPool};
 use kata_plan::snapshot::Readiness;
 use kata_plan::{
-    Action, Decision, Freshness, MonitorObjects, Next, NodeFacts, Observed, Options, Snapshot,
-    invariants, next,
+    Action, Decision, Freshness, JobObjects, MonitorObjects, Next, NodeFacts, Observed, Options,
+    Snapshot, invariants, next,
 };
 use serde_json::{Value, json};
 
@@ -95,6 +95,7 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
         runtime_classes: Observed::Known(Vec::new()),
         kata_nodes: Observed::Known(Vec::new()),
         monitor: MonitorObjects::absent(),
+        jobs: JobObjects::absent(),
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
     };

@@ -16,6 +16,7 @@ use crate::payload::Payload;
 use crate::selection::Mode;
 
 pub(crate) mod monitor;
+pub(crate) mod node_job;
 
 /// CRI-O's log levels.
 pub(crate) const LOG_LEVELS: &[&str] =
@@ -255,9 +256,11 @@ pub(crate) fn is_our_class(class: &RuntimeClass) -> bool {
 }
 
 /// A RuntimeClass of ours, if the existing one differs in anything besides the immutable handler.
+///
+/// `role` is the role label that it selects besides the label of verified nodes, if nodes have one.
 pub(crate) fn runtime_class(
     config: &KataConfig,
-    mode: Mode,
+    role: Option<&str>,
     runtime: &RuntimeSpec,
     existing: Option<&RuntimeClass>,
 ) -> Option<Value> {
@@ -267,7 +270,7 @@ pub(crate) fn runtime_class(
     let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
     let mut node_selector = runtime.node_selector.clone();
     // Ours win: a class that matched nodes without the runtime would strand its pods.
-    node_selector.insert(mode.node_label().to_owned(), String::new());
+    node_selector.extend(role.map(|role| (role.to_owned(), String::new())));
     node_selector.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
     let scheduling = Scheduling {
         node_selector: Some(node_selector),

@@ -15,7 +15,7 @@ use crate::mco;
 use crate::plan::{Plan, Step};
 use crate::report::{Decision, Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
 use crate::selection::{self, Configs};
-use crate::snapshot::{Freshness, Need, PodScope, Snapshot};
+use crate::snapshot::{Freshness, Need, Platform, PodScope, Snapshot};
 use crate::status;
 use crate::steps::{self, Steps};
 use crate::view::{self, Unreadable, View};
@@ -128,7 +128,9 @@ fn wanted(snapshot: &Snapshot, thought: &Thought<'_>) -> Vec<Need> {
 
 /// Our MachineConfigs and the rendered ones that pools and nodes name, as far as nobody read them yet.
 fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
-    if selection::configs(snapshot).active.is_none() {
+    if snapshot.options.platform != Platform::OpenShift
+        || selection::configs(snapshot).active.is_none()
+    {
         return Vec::new();
     }
     let nodes = snapshot.nodes.known().into_iter().flatten();
@@ -254,6 +256,7 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
         times.push(snapshot.options.look_again);
     }
     if let Some(Ok(view)) = &thought.view {
+        times.extend(crate::hosts::timers(view));
         let until = |since: jiff::Timestamp, limit: Duration| {
             let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
             let left = limit.saturating_sub(view.now.duration_since(since));

@@ -64,7 +64,7 @@ fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, said: &Said<'_>) ->
         said.before
     );
     EventToSend {
-        name: format!("{}.{:016x}", prefix(&regarding.name), fnv(&identity)),
+        name: format!("{}.{}", prefix(&regarding.name), text::digest(&identity)),
         regarding: regarding.clone(),
         related: related.cloned(),
         warning: said.warning,
@@ -77,13 +77,6 @@ fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, said: &Said<'_>) ->
 /// As much of an object's name as leaves room for the rest in an Event's name of 253 characters.
 fn prefix(name: &str) -> &str {
     name.get(..NAME_PREFIX).map_or(name, |cut| cut.trim_end_matches(['.', '-']))
-}
-
-/// FNV-1a: short, stable across versions; names need no more.
-fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 fn of_config(

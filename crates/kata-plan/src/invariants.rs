@@ -16,7 +16,9 @@ use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::plan::{Action, OnFailure, Step};
 use crate::report::{Decision, StatusReport};
-use crate::snapshot::{Freshness, NodeFacts, PodScope, SandboxedPod, Snapshot};
+use crate::snapshot::{Freshness, NodeFacts, Platform, PodScope, SandboxedPod, Snapshot};
+
+mod hosts;
 
 /// A promise. The numbers are those of the list of safety properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +39,12 @@ pub enum Property {
     Finalizer,
     /// S13: what is unknown, or may be old, leads to nothing disruptive.
     Unknown,
+    /// Never more than one Job on a node, and none that runs is deleted.
+    OneJob,
+    /// No more nodes are changed at once than may be unavailable.
+    Rollout,
+    /// A pod that may change a node has no token and only what it needs.
+    Privileges,
     /// L3: what is not done has a reason.
     Named,
     /// A status is well-formed and bounded.
@@ -69,6 +77,11 @@ pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
         match &step.action {
             Action::LabelNode { node, seen, set, remove } => {
                 let keys: BTreeSet<&str> = set.keys().chain(remove).map(String::as_str).collect();
+                if snapshot.options.platform == Platform::Kubernetes {
+                    checker.owned_labels(node, &keys);
+                    checker.host_labels(node, set);
+                    continue;
+                }
                 checker.guard(node, seen.as_deref(), set, &keys);
                 checker.labels(node, &keys, set.contains_key(names::RUNTIME_LABEL));
             }
@@ -79,6 +92,7 @@ pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
             Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => {}
         }
     }
+    checker.jobs(decision);
     for status in decision.report.status.iter().chain(&decision.report.other_configs) {
         checker.status(status);
     }
@@ -126,6 +140,15 @@ impl<'a> Checker<'a> {
                 Action::Apply { object, .. } if object.kind == Kind::RuntimeClass => {
                     Freshness::Cached
                 }
+                Action::Delete { object, .. } if object.kind == Kind::Job => Freshness::Cached,
+                // What a Job is for decides, see `jobs`.
+                Action::Apply { object, .. } if object.kind == Kind::Job => Freshness::Cached,
+                // It claims a node or marks it, and disturbs nobody.
+                Action::LabelNode { .. }
+                    if self.snapshot.options.platform == Platform::Kubernetes =>
+                {
+                    Freshness::Cached
+                }
                 // Whose request is refused if the node is not as it was seen, see `guard`.
                 Action::LabelNode { set, remove, .. } => {
                     if set.keys().chain(remove).any(|key| key != names::RUNTIME_LABEL) {
@@ -143,11 +166,18 @@ impl<'a> Checker<'a> {
         self.expect(Property::Unknown, disruptive.is_none(), || {
             format!("disruptive on reads that may be old: {}", text(disruptive))
         });
-        let known = self.snapshot.nodes.is_known()
-            && self.snapshot.pools.is_known()
+        let of_platform = match self.snapshot.options.platform {
+            Platform::OpenShift => {
+                self.snapshot.pools.is_known() && self.snapshot.container_runtime_configs.is_known()
+            }
+            Platform::Kubernetes => {
+                self.snapshot.jobs.jobs.is_known() && self.snapshot.jobs.pods.is_known()
+            }
+        };
+        let known = of_platform
+            && self.snapshot.nodes.is_known()
             && self.snapshot.runtime_classes.is_known()
-            && self.snapshot.kata_nodes.is_known()
-            && self.snapshot.container_runtime_configs.is_known();
+            && self.snapshot.kata_nodes.is_known();
         let touching = steps.iter().find(|step| step.action.object().kind != Kind::KataConfig);
         self.expect(Property::Unknown, known || touching.is_none(), || {
             format!("written although a read failed: {}", text(touching))
@@ -219,6 +249,7 @@ impl<'a> Checker<'a> {
                 left.push(name.to_owned());
             }
         }
+        left.extend(self.left_on_hosts());
         if of_monitor(Some(&snapshot.monitor.daemon_set)) {
             left.push(names::MONITOR.to_owned());
         }
@@ -282,11 +313,18 @@ impl<'a> Checker<'a> {
         });
     }
 
-    fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
-        let ours = [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL];
+    fn owned_labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>) {
+        let ours = match self.snapshot.options.platform {
+            Platform::OpenShift => [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL],
+            Platform::Kubernetes => [names::RUNTIME_LABEL, names::CLAIM_LABEL],
+        };
         self.expect(Property::Fields, keys.iter().all(|key| ours.contains(key)), || {
             format!("{node} gets labels that are not ours: {keys:?}")
         });
+    }
+
+    fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
+        self.owned_labels(node, keys);
         let Some(facts) = self.node(&node.name) else {
             return self.expect(Property::Unknown, false, || format!("{node} was not seen"));
         };
@@ -336,6 +374,10 @@ impl<'a> Checker<'a> {
                 .flatten()
                 .any(|class| class.metadata.uid == object.uid && managed(class)),
             Kind::KataNode => true,
+            Kind::Job => {
+                self.deleted_job(object);
+                object.namespace.as_ref() == Some(&self.snapshot.options.namespace)
+            }
             Kind::DaemonSet => {
                 object.name == names::MONITOR
                     && object.namespace.as_ref() == Some(&self.snapshot.options.namespace)
@@ -428,6 +470,7 @@ impl<'a> Checker<'a> {
                 &["selector", "template", "updateStrategy"]
             }
             Kind::SecurityContextConstraints if object.name == names::MONITOR_CONSTRAINTS => &[],
+            Kind::Job => &["activeDeadlineSeconds", "backoffLimit", "template"],
             Kind::RuntimeClass => &[],
             _ => {
                 return self
@@ -436,6 +479,7 @@ impl<'a> Checker<'a> {
         };
         let metadata: &[&str] = match object.kind {
             Kind::MachineConfig => &["annotations", "labels", "name"],
+            Kind::Job => &["annotations", "labels", "name", "namespace"],
             Kind::RuntimeClass => &["annotations", "labels", "name", "ownerReferences"],
             _ => &["labels", "name", "namespace", "ownerReferences"],
         };

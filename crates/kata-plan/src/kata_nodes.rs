@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::KataNodeStatus;
-use kata_api::kata_node::Phase;
+use kata_api::kata_node::{HostStatus, Phase};
 use serde_json::json;
 
 use crate::mco::Runs;
@@ -88,9 +88,10 @@ fn is_news(view: &View<'_>, node: &NodeView<'_>, status: &KataNodeStatus) -> boo
     };
     let Some(written) = node.previous.and_then(|previous| previous.status.as_ref()) else {
         // Without a status a KataNode reads as waiting.
-        return node.phase != Phase::Waiting || node.finding.is_some();
+        return node.phase != Phase::Waiting || node.finding.is_some() || status.host.is_some();
     };
-    if told(written) != told(status) {
+    // What came of a Job is remembered nowhere else.
+    if told(written) != told(status) || written.host != status.host {
         return true;
     }
     if node.phase == Phase::Waiting || written == status {
@@ -121,7 +122,13 @@ pub(crate) fn step_is_untold(node: &NodeView<'_>) -> bool {
 fn status(view: &View<'_>, node: &NodeView<'_>) -> KataNodeStatus {
     let facts = node.facts;
     let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let reported = facts.runtime_handlers.iter().flatten();
+    let known_to_host = node.host.as_ref().map(|host| &host.known.status.handlers);
+    let reported: Vec<&String> = match (&facts.runtime_handlers, known_to_host) {
+        (Some(reported), _) => reported.iter().collect(),
+        // An older kubelet reports none; the container runtime itself told the Job.
+        (None, Some(handlers)) => handlers.iter().collect(),
+        (None, None) => Vec::new(),
+    };
     KataNodeStatus {
         ready: match (node.phase, node.runs) {
             (Phase::Ready, _) => "True",
@@ -139,6 +146,7 @@ fn status(view: &View<'_>, node: &NodeView<'_>) -> KataNodeStatus {
             .map(|finding| text::cut(&finding.message, MESSAGE))
             .unwrap_or_default(),
         handlers: reported
+            .into_iter()
             .filter(|handler| {
                 view.runtimes.iter().any(|runtime| runtime.effective_handler() == *handler)
             })
@@ -149,6 +157,10 @@ fn status(view: &View<'_>, node: &NodeView<'_>) -> KataNodeStatus {
         container_runtime_version: known(&facts.container_runtime_version),
         kernel_version: known(&facts.kernel_version),
         boot_id: known(&facts.boot_id),
-        host: None,
+        host: node
+            .host
+            .as_ref()
+            .map(|host| host.known.status.clone())
+            .filter(|host| *host != HostStatus::default()),
     }
 }

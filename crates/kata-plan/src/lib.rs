@@ -8,6 +8,7 @@
 mod bodies;
 pub mod decide;
 mod events;
+mod hosts;
 pub mod invariants;
 mod kata_nodes;
 mod mco;
@@ -34,6 +35,6 @@ pub use report::{
     WaitingOn,
 };
 pub use snapshot::{
-    DrainBlocker, Freshness, MonitorObjects, Need, NodeFacts, Options, PodScope, SandboxedPod,
-    Snapshot, UnreadableObject,
+    DrainBlocker, Freshness, JobEnd, JobObjects, JobPod, MonitorObjects, Need, NodeFacts, NodeJob,
+    Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableObject,
 };

@@ -26,6 +26,8 @@ pub enum Kind {
     DaemonSet,
     /// Of OpenShift; that of kata-monitor.
     SecurityContextConstraints,
+    /// Of `batch`; those of the node agent.
+    Job,
     /// A ConfigMap; only ever read.
     ConfigMap,
     /// A pod; only ever named, never written.
@@ -47,6 +49,7 @@ impl Kind {
             Self::RuntimeClass => "RuntimeClass",
             Self::DaemonSet => "DaemonSet",
             Self::SecurityContextConstraints => "SecurityContextConstraints",
+            Self::Job => "Job",
             Self::ConfigMap => "ConfigMap",
             Self::Pod => "Pod",
             Self::PodDisruptionBudget => "PodDisruptionBudget",
@@ -64,6 +67,7 @@ impl Kind {
             }
             Self::RuntimeClass => "node.k8s.io/v1",
             Self::DaemonSet => "apps/v1",
+            Self::Job => "batch/v1",
             Self::SecurityContextConstraints => "security.openshift.io/v1",
             Self::PodDisruptionBudget => "policy/v1",
         }
@@ -81,6 +85,7 @@ impl Kind {
             Self::RuntimeClass => "runtimeclasses",
             Self::DaemonSet => "daemonsets",
             Self::SecurityContextConstraints => "securitycontextconstraints",
+            Self::Job => "jobs",
             Self::ConfigMap => "configmaps",
             Self::Pod => "pods",
             Self::PodDisruptionBudget => "poddisruptionbudgets",

@@ -41,7 +41,7 @@ impl Payload {
 }
 
 /// What the nodes' configuration shall contain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     /// How Kata gets onto the nodes; `None` if that cannot be told, and nothing is installed either.
     pub(crate) payload: Option<Payload>,

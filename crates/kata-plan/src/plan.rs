@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kata_api::names;
+use kata_api::node_task::NodeAction;
 use serde_json::{Map, Value, json};
 
 use crate::object::{Kind, ObjectRef};
@@ -150,7 +151,9 @@ impl Action {
     ///
     /// The label of verified nodes disturbs nobody: putting it on is refused if the node has changed
     /// since, and taking it off only keeps new pods away, and must never be held back. The role label
-    /// disturbs one node, which must still be as it was seen. What reaches many nodes at once, or
+    /// disturbs one node, which must still be as it was seen. A Job that changes a node must be one of no
+    /// more than may run at once, so all Jobs are read again; one that only looks can be made twice at
+    /// worst under the same name. What reaches many nodes at once, or
     /// cannot be taken back, wants everything read again.
     pub fn freshness(&self) -> Freshness {
         match self {
@@ -166,6 +169,7 @@ impl Action {
             }
             Self::Apply { object, body } => match object.kind {
                 Kind::MachineConfigPool => Freshness::Objects,
+                Kind::Job if changes_node(body) => Freshness::Objects,
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig if is_for_our_pool(body) => {
                     Freshness::Objects
                 }
@@ -173,7 +177,10 @@ impl Action {
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig => Freshness::Quorum,
                 _ => Freshness::Cached,
             },
-            Self::Delete { object, .. } if object.kind.is_beside() => Freshness::Cached,
+            // Only Jobs that are over, or that change nothing, are deleted.
+            Self::Delete { object, .. } if object.kind.is_beside() || object.kind == Kind::Job => {
+                Freshness::Cached
+            }
             Self::Delete { .. } => Freshness::Quorum,
         }
     }
@@ -230,6 +237,14 @@ fn is_for_our_pool(body: &Value) -> bool {
     let selected = &body["spec"]["machineConfigPoolSelector"]["matchLabels"];
     *role == names::POOL
         || selected.get(format!("{}{}", names::POOL_LABEL_PREFIX, names::POOL)).is_some()
+}
+
+/// Whether a Job of the node agent changes its node.
+fn changes_node(body: &Value) -> bool {
+    let action = body["metadata"]["annotations"][names::node_job::ACTION].as_str();
+    action
+        .and_then(NodeAction::parse)
+        .is_none_or(|action| matches!(action, NodeAction::Install | NodeAction::Remove))
 }
 
 impl fmt::Display for Action {

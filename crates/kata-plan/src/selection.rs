@@ -93,7 +93,8 @@ fn is_worker(node: &NodeFacts) -> bool {
     node.labels.contains_key(names::WORKER_ROLE_LABEL)
 }
 
-fn is_windows(node: &NodeFacts) -> bool {
+/// Whether a node runs Windows.
+pub(crate) fn is_windows(node: &NodeFacts) -> bool {
     node.labels.get(names::OS_LABEL).map(String::as_str) == Some("windows")
         || node.operating_system == "windows"
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::node_task::{NodeAction, NodeReport};
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub kata_nodes: Observed<Vec<Arc<KataNode>>>,
     /// What kata-monitor has in the cluster, from watch caches.
     pub monitor: MonitorObjects,
+    /// The Jobs of the node agent, on [`Platform::Kubernetes`].
+    pub jobs: JobObjects,
     /// Sandboxed pods, by the scope that [`Need::Pods`] asked for. Read past any cache, always.
     pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
     /// What holds up the drain of a node, by node, as [`Need::DrainBlockers`] asked.
@@ -85,13 +88,115 @@ impl MonitorObjects {
     }
 }
 
+/// The Jobs of the node agent in the operator's namespace, and their pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobObjects {
+    /// The Jobs, made by [`crate::validate::node_job`].
+    pub jobs: Observed<Vec<NodeJob>>,
+    /// Their pods, made by [`crate::validate::job_pod`].
+    pub pods: Observed<Vec<JobPod>>,
+}
+
+impl JobObjects {
+    /// There is none.
+    pub fn absent() -> Self {
+        Self { jobs: Observed::Known(Vec::new()), pods: Observed::Known(Vec::new()) }
+    }
+}
+
+/// A Job of the node agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeJob {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The node that it is for.
+    pub node: String,
+    /// The uid of that node.
+    pub node_uid: String,
+    /// What it is to do.
+    pub action: NodeAction,
+    /// The digest of the wanted state.
+    pub state: String,
+    /// The digest of the node's facts that it was made for.
+    pub facts: String,
+    /// Its number on the node.
+    pub number: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// How it ended, if it did.
+    pub end: Option<JobEnd>,
+}
+
+/// The end of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobEnd {
+    /// The reason of the condition `Failed`, such as `DeadlineExceeded`; `None` if it is complete.
+    pub failed: Option<String>,
+    /// What the condition says.
+    pub message: String,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+/// A pod of such a Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobPod {
+    /// Its name.
+    pub name: String,
+    /// The name of its Job.
+    pub job: String,
+    /// The node that it is for, whether or not it is bound to it.
+    pub node: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether its phase is `Succeeded` or `Failed`.
+    pub finished: bool,
+    /// Why it cannot be scheduled, if so.
+    pub unschedulable: Option<String>,
+    /// The container that cannot start, if one cannot.
+    pub stuck: Option<StuckContainer>,
+    /// Whether the container that carries the task out has begun.
+    pub started: bool,
+    /// The report in its termination message: `None` if there is none, an error if it cannot be read.
+    pub report: Option<Result<NodeReport, String>>,
+    /// How the containers ended that failed, such as `stage: exit code 1: no space left on device`.
+    pub failures: Vec<String>,
+}
+
+/// A container that waits for something that may never come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckContainer {
+    /// Its name.
+    pub container: String,
+    /// Its image.
+    pub image: String,
+    /// The kubelet's reason, such as `ImagePullBackOff`.
+    pub reason: String,
+    /// The kubelet's message.
+    pub message: String,
+}
+
+/// Who changes the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Platform {
+    /// The Machine Config Operator.
+    #[default]
+    OpenShift,
+    /// Jobs of the operator.
+    Kubernetes,
+}
+
 /// How old the reads of a snapshot may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Freshness {
     /// From watch caches: may be older than our own last write.
     Cached,
-    /// KataConfigs, pools, our MachineConfig, ContainerRuntimeConfigs and RuntimeClasses were read for
-    /// this pass without a `resourceVersion`; nodes and KataNodes, of which there may be thousands, come
+    /// KataConfigs, pools, our MachineConfig, ContainerRuntimeConfigs, RuntimeClasses and the Jobs of the
+    /// node agent with their pods were read for this pass without a `resourceVersion`; nodes and KataNodes, of which there may be thousands, come
     /// from watch caches. A step about one node may rely on that if its request is refused when the
     /// node is not as it was seen ([`NodeFacts::resource_version`]).
     Objects,
@@ -103,6 +208,14 @@ pub enum Freshness {
 /// Settings of the operator that the decision depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Who changes the nodes.
+    pub platform: Platform,
+    /// The image of the operator, which has the node agent; `None` if it is not known.
+    pub agent_image: Option<String>,
+    /// The image that the runtime's files come from if the KataConfig names none.
+    pub payload_image: String,
+    /// How often a node is compared with what is installed on it.
+    pub inspect_every: Duration,
     /// How long a drain may take before it is called blocked.
     pub drain_blocked_after: Duration,
     /// How long any other step of a node's change may take before somebody has to look.
@@ -137,6 +250,10 @@ impl Snapshot {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            platform: Platform::OpenShift,
+            agent_image: None,
+            payload_image: names::PAYLOAD_IMAGE.to_owned(),
+            inspect_every: Duration::from_hours(6),
             drain_blocked_after: Duration::from_mins(10),
             step_slow_after: Duration::from_mins(30),
             not_ready_grace: Duration::from_secs(60),

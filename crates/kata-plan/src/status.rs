@@ -209,6 +209,7 @@ fn concerns_readiness(finding: &Finding) -> bool {
                 | Code::RolloutNotHonoured
                 | Code::ForeignRuntimeLabel
                 | Code::AdoptedOverhead
+                | Code::OtherInstaller
         )
 }
 
@@ -262,6 +263,13 @@ fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standi
                     | Code::NodeStateUnknown
                     | Code::ReadFailed
                     | Code::WriteFailed
+                    // These are tried again by themselves.
+                    | Code::NodeJobFailed
+                    | Code::NodeJobVanished
+                    | Code::NodeJobTimedOut
+                    | Code::NodeJobNoReport
+                    | Code::SandboxesOnNode
+                    | Code::NodeDrifted
             )
     });
     Standing {
@@ -378,7 +386,7 @@ fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wante
         };
     }
     if let Some(node) = view.nodes.iter().find(|node| node.phase == Phase::Failed) {
-        let message = in_progress::failed_message(&node.facts.name, node.facts.degraded_reason());
+        let message = in_progress::failed_message(&node.facts.name, node.failure());
         return wanted("True", in_progress::FAILED, message);
     }
     if view.nodes.is_empty() {

@@ -19,6 +19,7 @@ use crate::selection;
 use crate::snapshot::Need;
 use crate::view::{self, NodeView, View};
 
+mod hosts;
 mod install;
 mod monitor;
 mod remove;
@@ -55,6 +56,14 @@ impl Steps {
 /// The steps for the active KataConfig.
 pub(crate) fn steps(view: &View<'_>) -> Steps {
     let mut out = Steps::default();
+    if let Some(of_hosts) = &view.hosts {
+        if view.deleting {
+            hosts::remove(view, of_hosts, &mut out);
+        } else {
+            hosts::install(view, of_hosts, &mut out);
+        }
+        return out;
+    }
     if view.deleting {
         remove(view, &mut out);
     } else {

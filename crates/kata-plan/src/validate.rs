@@ -3,13 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kata_api::names::node_job;
+use kata_api::node_task::NodeAction;
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
-use crate::snapshot::{DrainBlocker, NodeFacts, Readiness, SandboxedPod};
+use crate::snapshot::{
+    DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod, StuckContainer,
+};
+use crate::text;
 
 /// Annotations with this prefix are kept.
 pub const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
@@ -88,6 +94,103 @@ pub fn rendered(config: &mut MachineConfig) {
         .cloned()
         .collect();
     config.spec.config = (!kept.is_empty()).then(|| json!({"storage": {"files": kept}}));
+}
+
+/// Most bytes of what a container left behind when it failed.
+const FAILURE: usize = 512;
+
+/// The facts of a Job of the node agent; `None` if it is none.
+pub fn node_job(job: &Job) -> Option<NodeJob> {
+    let annotations = job.metadata.annotations.as_ref()?;
+    let text = |key: &str| annotations.get(key).cloned();
+    let status = job.status.as_ref();
+    let end = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .find(|condition| {
+            condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed")
+        })
+        .map(|condition| JobEnd {
+            failed: (condition.type_ == "Failed")
+                .then(|| condition.reason.clone().unwrap_or_default()),
+            message: condition.message.clone().unwrap_or_default(),
+            at: condition.last_transition_time.as_ref().map(|time| time.0),
+        });
+    Some(NodeJob {
+        name: job.metadata.name.clone().unwrap_or_default(),
+        uid: job.metadata.uid.clone().unwrap_or_default(),
+        node: text(node_job::NODE)?,
+        node_uid: text(node_job::NODE_UID)?,
+        action: NodeAction::parse(annotations.get(node_job::ACTION)?)?,
+        state: text(node_job::STATE)?,
+        facts: text(node_job::FACTS)?,
+        number: annotations.get(node_job::NUMBER)?.parse().ok()?,
+        created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deleting: job.metadata.deletion_timestamp.is_some(),
+        end,
+    })
+}
+
+/// The facts of a pod of such a Job; `None` if it is none.
+pub fn job_pod(pod: &Pod) -> Option<JobPod> {
+    let metadata = &pod.metadata;
+    let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
+    let node = metadata.annotations.as_ref().and_then(|all| all.get(node_job::NODE)).cloned()?;
+    let status = pod.status.as_ref();
+    let scheduled = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    let first = status.and_then(|status| status.init_container_statuses.as_deref());
+    let main = status.and_then(|status| status.container_statuses.as_deref());
+    let containers = || first.into_iter().flatten().chain(main.into_iter().flatten());
+    let agent = main.into_iter().flatten().find(|status| status.name == node_job::AGENT_CONTAINER);
+    let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
+    Some(JobPod {
+        name: metadata.name.clone().unwrap_or_default(),
+        job: label(node_job::JOB_NAME_LABEL)?,
+        node,
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        finished: is_finished(pod),
+        unschedulable: scheduled.map(|it| it.message.clone().unwrap_or_default()),
+        stuck: containers().find_map(stuck),
+        started: agent
+            .and_then(|agent| agent.state.as_ref())
+            .is_some_and(|state| state.running.is_some() || state.terminated.is_some()),
+        report: ended
+            .and_then(|ended| ended.message.as_deref())
+            .map(str::trim)
+            .filter(|message| !message.is_empty())
+            .map(|message| serde_json::from_str(message).map_err(|error| error.to_string())),
+        failures: containers().filter_map(failure).collect(),
+    })
+}
+
+/// What a container waits for, if it may wait for ever.
+fn stuck(status: &ContainerStatus) -> Option<StuckContainer> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.clone()?;
+    (!matches!(reason.as_str(), "ContainerCreating" | "PodInitializing")).then(|| StuckContainer {
+        container: status.name.clone(),
+        image: status.image.clone(),
+        reason,
+        message: text::cut(waiting.message.as_deref().unwrap_or_default(), FAILURE),
+    })
+}
+
+/// How a container failed, if it did.
+fn failure(status: &ContainerStatus) -> Option<String> {
+    let ended = status.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
+    let message = ended.message.as_deref().unwrap_or_default().trim();
+    let why = match (message.starts_with('{'), message, ended.reason.as_deref()) {
+        // The report is read on its own.
+        (false, message, _) if !message.is_empty() => format!(": {}", text::cut(message, FAILURE)),
+        (_, _, Some(reason)) if reason != "Error" => format!(": {reason}"),
+        _ => String::new(),
+    };
+    Some(format!("{} ended with exit code {}{why}", status.name, ended.exit_code))
 }
 
 /// The facts of a pod; `None` if it names no RuntimeClass.

@@ -9,19 +9,20 @@ use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::{NodeStep, Phase};
 use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, names};
 
+use crate::hosts::{self, HostNode, Hosts};
 use crate::mco::{self, Runs};
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::payload::{self, Wanted};
 use crate::report::Finding;
 use crate::selection::{self, Mode, Selected};
-use crate::snapshot::{NodeFacts, PodScope, SandboxedPod, Snapshot};
+use crate::snapshot::{NodeFacts, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::text;
 
 mod classify;
 
 use classify::node_view;
-pub(crate) use classify::{drain_is_long, step_text};
+pub(crate) use classify::{drain_is_long, label_of_ready, pods_on_leaving, since, step_text};
 
 /// The snapshot, understood.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct View<'a> {
     /// Whether the pool is to get a configuration with our MachineConfig.
     pub(crate) targeted: bool,
     pub(crate) findings: Vec<Finding>,
+    /// What there is besides where Jobs change the nodes; `None` where the Machine Config Operator does.
+    pub(crate) hosts: Option<Hosts>,
 }
 
 /// A node that has, gets or loses Kata.
@@ -58,7 +61,7 @@ pub(crate) struct NodeView<'a> {
     pub(crate) previous: Option<&'a KataNode>,
     /// Whether the node shall have Kata.
     pub(crate) wanted: bool,
-    /// Whether it carries the pool's role label.
+    /// Whether it carries the pool's role label, or the label that claims it for Jobs.
     pub(crate) labelled: bool,
     /// Whether it carries the label of verified nodes.
     pub(crate) verified: bool,
@@ -72,6 +75,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) step: Option<NodeStep>,
     pub(crate) since: Timestamp,
     pub(crate) finding: Option<Finding>,
+    /// What there is besides where Jobs change the nodes.
+    pub(crate) host: Option<HostNode<'a>>,
 }
 
 impl NodeView<'_> {
@@ -93,7 +98,17 @@ impl NodeView<'_> {
 
     /// Whether somebody is changing the node right now.
     pub(crate) fn in_flight(&self) -> bool {
-        self.step.is_some_and(|step| step != NodeStep::Verifying) && self.phase != Phase::Failed
+        self.step.is_some_and(|step| !matches!(step, NodeStep::Verifying | NodeStep::Confirming))
+            && self.phase != Phase::Failed
+    }
+
+    /// Why the node is in the phase `Failed`.
+    pub(crate) fn failure(&self) -> &str {
+        match (&self.host, &self.finding) {
+            (Some(_), Some(finding)) => &finding.message,
+            (Some(_), None) => "",
+            (None, _) => self.facts.degraded_reason(),
+        }
     }
 
     /// The node and its state in a few words, such as `worker-1 draining (2/6)`.
@@ -121,6 +136,7 @@ impl NodeView<'_> {
             (Phase::WaitingToRemove, _) if self.facts.step().is_some() => {
                 "waiting for an earlier change to end"
             }
+            (Phase::Waiting, Some(NodeStep::Preflight)) => "being checked",
             (Phase::Waiting | Phase::WaitingToRemove, _) => "waiting",
             (_, Some(NodeStep::Targeted)) => "targeted",
             (_, Some(NodeStep::Draining)) => "draining",
@@ -141,7 +157,8 @@ impl NodeView<'_> {
             (
                 Phase::Installing | Phase::Updating | Phase::Removing | Phase::NotReady,
                 Some(step),
-            ) => {
+            )
+            | (Phase::Waiting, Some(step @ NodeStep::Preflight)) => {
                 format!(" ({}/{})", step.number(), step.count())
             }
             _ => String::new(),
@@ -161,6 +178,9 @@ pub(crate) fn view<'a>(
     snapshot: &'a Snapshot,
     config: &'a KataConfig,
 ) -> Result<View<'a>, Unreadable> {
+    if snapshot.options.platform == Platform::Kubernetes {
+        return hosts::view(snapshot, config);
+    }
     let (facts, pools) = read(snapshot, config)?;
     let deleting = config.metadata.deletion_timestamp.is_some();
     let mode = selection::mode(snapshot, &facts, &pools);
@@ -193,23 +213,10 @@ pub(crate) fn view<'a>(
         behind,
         findings,
         pools,
+        hosts: None,
     };
-    let kata_nodes: BTreeMap<&str, &KataNode> = snapshot
-        .kata_nodes
-        .known()
-        .into_iter()
-        .flatten()
-        .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node.as_ref()))
-        .collect();
-    for found in
-        snapshot.unreadable(Kind::Node).into_iter().chain(snapshot.unreadable(Kind::KataConfig))
-    {
-        let message =
-            format!("cannot read {}: {}; it is left alone meanwhile", found.object, found.error);
-        let mut finding = Finding::new(Code::ReadFailed, found.object.clone(), message);
-        "Correct what the message says is wrong with the object.".clone_into(&mut finding.fix);
-        view.findings.push(finding);
-    }
+    let kata_nodes = kata_nodes_by_node(snapshot);
+    view.note_unreadable();
     let mut marked_by_others = Vec::new();
     for facts in facts {
         let selected = match selection::select(config, mode, facts, &view.pools) {
@@ -232,20 +239,7 @@ pub(crate) fn view<'a>(
             marked_by_others.push(facts.name.as_str());
         }
     }
-    if !marked_by_others.is_empty() {
-        view.findings.push(Finding::new(
-            Code::ForeignRuntimeLabel,
-            selection::config_ref(config),
-            format!(
-                "{} {} {}=true without being ours, and {} left alone: {}",
-                text::count(marked_by_others.len(), "node"),
-                if marked_by_others.len() == 1 { "carries" } else { "carry" },
-                names::RUNTIME_LABEL,
-                if marked_by_others.len() == 1 { "is" } else { "are" },
-                text::list(&marked_by_others, text::NAMES)
-            ),
-        ));
-    }
+    view.note_marked_by_others(&marked_by_others);
     Ok(view)
 }
 
@@ -256,71 +250,87 @@ pub(crate) fn to_the_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// The reads without which nothing is said about any node.
-fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Unreadable> {
-    let mut findings = Vec::new();
-    let subject = selection::config_ref(config);
-    let mut failed = |what: &str, error: &str| {
-        findings.push(Finding::new(
+/// The KataNodes by the node that they are about.
+pub(crate) fn kata_nodes_by_node(snapshot: &Snapshot) -> BTreeMap<&str, &KataNode> {
+    let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+    kata_nodes.map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node.as_ref())).collect()
+}
+
+/// Collects the reads that failed, without which nothing is said about any node.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    subject: ObjectRef,
+    findings: Vec<Finding>,
+}
+
+impl Reading {
+    /// Nothing failed yet, unless a KataConfig that cannot be read may be the active one.
+    pub(crate) fn new(snapshot: &Snapshot, config: &KataConfig) -> Self {
+        let mut reading = Self { subject: selection::config_ref(config), findings: Vec::new() };
+        let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        for found in snapshot.unreadable(Kind::KataConfig) {
+            if found.created.is_none_or(|older| created.is_none_or(|created| older <= created)) {
+                reading
+                    .fail(&format!("{}, which may be the older one", found.object), &found.error);
+            }
+        }
+        reading
+    }
+
+    /// A read that has to be known.
+    pub(crate) fn require<T>(&mut self, observed: &Observed<T>) {
+        if let Observed::Unknown { what, error } = observed {
+            self.fail(what, error);
+        }
+    }
+
+    fn fail(&mut self, what: &str, error: &str) {
+        self.findings.push(Finding::new(
             Code::ReadFailed,
-            subject.clone(),
+            self.subject.clone(),
             format!("cannot read {what}: {error}; nothing is changed meanwhile"),
         ));
-    };
-    for (what, error) in [
-        error_of(&snapshot.kata_nodes),
-        error_of(&snapshot.runtime_classes),
-        error_of(&snapshot.container_runtime_configs),
-    ]
-    .into_iter()
-    .chain(names::MACHINE_CONFIGS.map(|name| snapshot.machine_configs.get(name).and_then(error_of)))
-    .flatten()
-    {
-        failed(what, error);
     }
-    // It may be the active one.
-    let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    for found in snapshot.unreadable(Kind::KataConfig) {
-        if found.created.is_none_or(|older| created.is_none_or(|created| older <= created)) {
-            failed(&format!("{}, which may be the older one", found.object), &found.error);
+
+    /// What failed, if anything did.
+    pub(crate) fn finish(mut self) -> Result<(), Unreadable> {
+        if self.findings.is_empty() {
+            return Ok(());
         }
-    }
-    let nodes = match &snapshot.nodes {
-        Observed::Known(nodes) => nodes.iter().map(AsRef::as_ref).collect(),
-        Observed::Unknown { what, error } => {
-            failed(what, error);
-            Vec::new()
-        }
-    };
-    let pools: BTreeMap<&str, &MachineConfigPool> = match &snapshot.pools {
-        Observed::Known(pools) => pools.iter().map(|pool| (mco::pool_name(pool), pool)).collect(),
-        Observed::Unknown { what, error } => {
-            failed(what, error);
-            BTreeMap::new()
-        }
-    };
-    if findings.is_empty() && !pools.contains_key(names::WORKER_POOL) {
-        findings.push(Finding::new(
-            Code::MachineConfigOperatorNotReady,
-            ObjectRef::named(Kind::MachineConfigPool, names::WORKER_POOL),
-            "the MachineConfigPool worker does not exist; nothing is changed meanwhile".to_owned(),
-        ));
-    }
-    if findings.is_empty() {
-        let mut nodes: Vec<&NodeFacts> = nodes;
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok((nodes, pools))
-    } else {
-        findings.sort_by(|a, b| a.message.cmp(&b.message));
-        Err(Unreadable { findings })
+        self.findings.sort_by(|a, b| a.message.cmp(&b.message));
+        Err(Unreadable { findings: self.findings })
     }
 }
 
-fn error_of<T>(observed: &Observed<T>) -> Option<(&str, &str)> {
-    match observed {
-        Observed::Known(_) => None,
-        Observed::Unknown { what, error } => Some((what, error)),
+/// The reads without which nothing is said about any node.
+fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Unreadable> {
+    let mut reading = Reading::new(snapshot, config);
+    reading.require(&snapshot.kata_nodes);
+    reading.require(&snapshot.runtime_classes);
+    reading.require(&snapshot.container_runtime_configs);
+    for name in names::MACHINE_CONFIGS {
+        if let Some(observed) = snapshot.machine_configs.get(name) {
+            reading.require(observed);
+        }
     }
+    reading.require(&snapshot.nodes);
+    reading.require(&snapshot.pools);
+    reading.finish()?;
+    let pools = snapshot.pools.known().into_iter().flatten();
+    let pools: BTreeMap<&str, &MachineConfigPool> =
+        pools.map(|pool| (mco::pool_name(pool), pool)).collect();
+    if !pools.contains_key(names::WORKER_POOL) {
+        let finding = Finding::new(
+            Code::MachineConfigOperatorNotReady,
+            ObjectRef::named(Kind::MachineConfigPool, names::WORKER_POOL),
+            "the MachineConfigPool worker does not exist; nothing is changed meanwhile".to_owned(),
+        );
+        return Err(Unreadable { findings: vec![finding] });
+    }
+    let mut nodes: Vec<&NodeFacts> =
+        snapshot.nodes.known().into_iter().flatten().map(AsRef::as_ref).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((nodes, pools))
 }
 
 /// The rendered MachineConfigs that bring Kata and are not as they shall be.
@@ -378,7 +388,8 @@ fn own_classes(
     own
 }
 
-fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
+/// What is wrong with a KataConfig on any cluster.
+fn shared_config_findings(config: &KataConfig) -> Vec<Finding> {
     let subject = selection::config_ref(config);
     let spec = &config.spec;
     let mut findings = Vec::new();
@@ -403,6 +414,13 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
             "spec.enablePeerPods is true, and is ignored".to_owned(),
         ));
     }
+    findings
+}
+
+fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
+    let subject = selection::config_ref(config);
+    let spec = &config.spec;
+    let mut findings = shared_config_findings(config);
     let selective = spec.check_node_eligibility
         || spec.kata_config_pool_selector.as_ref().is_some_and(|selector| {
             selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
@@ -432,6 +450,68 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
 }
 
 impl<'a> View<'a> {
+    /// A view without nodes of a cluster without the Machine Config Operator.
+    pub(crate) fn without_pools(snapshot: &'a Snapshot, config: &'a KataConfig) -> Self {
+        let runtimes = config.spec.effective_runtimes();
+        let mut view = Self {
+            snapshot,
+            now: to_the_second(snapshot.now),
+            config,
+            deleting: config.metadata.deletion_timestamp.is_some(),
+            mode: Mode::Pool,
+            pools: BTreeMap::new(),
+            nodes: Vec::new(),
+            selected: 0,
+            classes: classes(snapshot, config, &runtimes),
+            own_classes: own_classes(snapshot, config, &runtimes),
+            runtimes,
+            wanted: Wanted::default(),
+            behind: BTreeSet::new(),
+            targeted: false,
+            findings: shared_config_findings(config),
+            hosts: None,
+        };
+        view.note_unreadable();
+        view
+    }
+
+    /// The role label that a RuntimeClass selects besides that of verified nodes.
+    pub(crate) fn role_label(&self) -> Option<&'static str> {
+        self.hosts.is_none().then(|| self.mode.node_label())
+    }
+
+    /// Tells of objects that cannot be understood.
+    fn note_unreadable(&mut self) {
+        let nodes = self.snapshot.unreadable(Kind::Node).into_iter();
+        for found in nodes.chain(self.snapshot.unreadable(Kind::KataConfig)) {
+            let message = format!(
+                "cannot read {}: {}; it is left alone meanwhile",
+                found.object, found.error
+            );
+            let mut finding = Finding::new(Code::ReadFailed, found.object.clone(), message);
+            "Correct what the message says is wrong with the object.".clone_into(&mut finding.fix);
+            self.findings.push(finding);
+        }
+    }
+
+    /// Tells of nodes with the label of verified nodes that have nothing to do with us.
+    pub(crate) fn note_marked_by_others(&mut self, nodes: &[&str]) {
+        if nodes.is_empty() {
+            return;
+        }
+        let (carry, are) = if nodes.len() == 1 { ("carries", "is") } else { ("carry", "are") };
+        self.findings.push(Finding::new(
+            Code::ForeignRuntimeLabel,
+            selection::config_ref(self.config),
+            format!(
+                "{} {carry} {}=true without being ours, and {are} left alone: {}",
+                text::count(nodes.len(), "node"),
+                names::RUNTIME_LABEL,
+                text::list(nodes, text::NAMES)
+            ),
+        ));
+    }
+
     /// Whether a node has, gets or loses Kata through us.
     fn has_node(&self, name: &str) -> bool {
         self.nodes.binary_search_by(|node| node.facts.name.as_str().cmp(name)).is_ok()

@@ -15,7 +15,8 @@ use kata_api::{
 };
 use kata_plan::snapshot::Readiness;
 use kata_plan::{
-    Freshness, MonitorObjects, Need, NodeFacts, Observed, Options, PodScope, SandboxedPod, Snapshot,
+    Freshness, JobObjects, MonitorObjects, Need, NodeFacts, Observed, Options, PodScope,
+    SandboxedPod, Snapshot,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -263,6 +264,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
         ),
         kata_nodes: list(failed(Unread::Records), "KataNodes", records),
         monitor: MonitorObjects::absent(),
+        jobs: JobObjects::absent(),
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
     }

@@ -28,18 +28,7 @@ const NODES_FOR_CLUSTER_READ: usize = 20;
 
 pub(super) fn install(view: &View<'_>, out: &mut Steps) {
     let config = view.config;
-    let finalizers = config.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|name| name == names::FINALIZER) {
-        out.push(
-            Action::AddFinalizer {
-                config: selection::config_ref(config),
-                resource_version: config.metadata.resource_version.clone().unwrap_or_default(),
-                finalizers: finalizers.into_iter().chain([names::FINALIZER.to_owned()]).collect(),
-            },
-            OnFailure::Stop,
-            "before anything else is changed",
-        );
-    }
+    finalizer(view, out);
     verified_labels(view, out);
     let begun = names::MACHINE_CONFIGS.into_iter().any(|name| machine_config(view, name).is_some());
     if view.nodes.is_empty() {
@@ -59,6 +48,23 @@ pub(super) fn install(view: &View<'_>, out: &mut Steps) {
     kata_nodes(view, out);
     wait_for_nodes(view, out);
     monitor::install(view, out);
+}
+
+/// Our finalizer comes before anything else.
+pub(super) fn finalizer(view: &View<'_>, out: &mut Steps) {
+    let config = view.config;
+    let finalizers = config.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == names::FINALIZER) {
+        out.push(
+            Action::AddFinalizer {
+                config: selection::config_ref(config),
+                resource_version: config.metadata.resource_version.clone().unwrap_or_default(),
+                finalizers: finalizers.into_iter().chain([names::FINALIZER.to_owned()]).collect(),
+            },
+            OnFailure::Stop,
+            "before anything else is changed",
+        );
+    }
 }
 
 fn no_nodes_message(view: &View<'_>) -> String {
@@ -267,8 +273,7 @@ fn pool_labels(view: &View<'_>, out: &mut Steps) {
     }
 }
 
-fn runtime_classes(view: &View<'_>, out: &mut Steps) {
-    let served = view.nodes.iter().any(|node| node.verdict == Some(true));
+pub(super) fn runtime_classes(view: &View<'_>, out: &mut Steps) {
     let offered: BTreeSet<&str> = view
         .config
         .status
@@ -285,8 +290,10 @@ fn runtime_classes(view: &View<'_>, out: &mut Steps) {
         );
         let Some(existing) = existing else {
             // Once offered it is kept, even if all its nodes are away for a while.
-            if (served || offered.contains(runtime.name.as_str()))
-                && let Some(body) = bodies::runtime_class(view.config, view.mode, runtime, None)
+            if (is_served(view, runtime.effective_handler())
+                || offered.contains(runtime.name.as_str()))
+                && let Some(body) =
+                    bodies::runtime_class(view.config, view.role_label(), runtime, None)
             {
                 out.push(
                     Action::Apply { object, body },
@@ -315,7 +322,7 @@ fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             );
             withdraw(view, out, &object, Code::HandlerImmutable, &message);
         } else if let Some(body) =
-            bodies::runtime_class(view.config, view.mode, runtime, Some(existing))
+            bodies::runtime_class(view.config, view.role_label(), runtime, Some(existing))
         {
             out.push(
                 Action::Apply { object, body },
@@ -335,6 +342,14 @@ fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             withdraw(view, out, &object, Code::RuntimeClassInUse, &message);
         }
     }
+}
+
+/// Whether pods with a handler can run where the label of verified nodes lets them: on one node at least,
+/// and on each that carries it.
+fn is_served(view: &View<'_>, handler: &str) -> bool {
+    let mut open = view.nodes.iter().filter(|node| node.verdict == Some(true)).peekable();
+    open.peek().is_some()
+        && open.all(|node| node.host.as_ref().is_none_or(|host| host.offers(handler)))
 }
 
 /// Tells of classes that keep the overhead with which they were adopted.

@@ -47,7 +47,7 @@ pub(super) fn remove(view: &View<'_>, out: &mut Steps) {
 }
 
 /// Whether no sandboxed pod is left in the cluster; says so if one is.
-fn no_pods(view: &View<'_>, out: &mut Steps) -> bool {
+pub(super) fn no_pods(view: &View<'_>, out: &mut Steps) -> bool {
     let config = selection::config_ref(view.config);
     match view.running(None) {
         Err(None) => {
@@ -91,21 +91,26 @@ fn keep_pool(view: &View<'_>, out: &mut Steps) {
     }
 }
 
+/// Deletes the RuntimeClasses. Says whether one is still there.
+pub(super) fn remove_classes(classes: &[&RuntimeClass], out: &mut Steps) -> bool {
+    for class in classes {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let object = ObjectRef::new(Kind::RuntimeClass, &name, class.metadata.uid.as_deref());
+        if class.metadata.deletion_timestamp.is_none() {
+            out.push(delete(object.clone()), OnFailure::Stop, "no sandboxed pod is left");
+        }
+        out.wait(Waiting::Deletion, object, format!("RuntimeClass {name} to be gone"));
+    }
+    !classes.is_empty()
+}
+
 fn remove_from_nodes(
     view: &View<'_>,
     out: &mut Steps,
     classes: &[&RuntimeClass],
     unmonitored: bool,
 ) {
-    if !classes.is_empty() {
-        for class in classes {
-            let name = class.metadata.name.clone().unwrap_or_default();
-            let object = ObjectRef::new(Kind::RuntimeClass, &name, class.metadata.uid.as_deref());
-            if class.metadata.deletion_timestamp.is_none() {
-                out.push(delete(object.clone()), OnFailure::Stop, "no sandboxed pod is left");
-            }
-            out.wait(Waiting::Deletion, object, format!("RuntimeClass {name} to be gone"));
-        }
+    if remove_classes(classes, out) {
         return;
     }
     for node in view.nodes.iter().filter(|node| node.labelled) {

@@ -52,19 +52,27 @@ pub(super) fn node_view<'a>(
         step: None,
         since: view.now,
         finding: None,
+        host: None,
     };
     let missing = missing_handlers(view, facts);
     node.verdict = verdict(view, &node, missing.is_empty());
     classify(view, &mut node, &missing);
-    let status = previous.and_then(|kata_node| kata_node.status.as_ref());
+    node.since = since(view, &node);
+    drain_finding(view, &mut node);
+    slow_finding(view, &mut node);
+    if let Some(finding) = pods_on_leaving(view, &node) {
+        node.finding = Some(finding);
+    }
+    Some(node)
+}
+
+/// Since when the node is in its phase and at its step.
+pub(crate) fn since(view: &View<'_>, node: &NodeView<'_>) -> Timestamp {
+    let status = node.previous.and_then(|kata_node| kata_node.status.as_ref());
     let begun = status
         .filter(|status| status.phase == node.phase && status.step == step_text(node.step))
         .and_then(|status| status.since);
-    node.since = begun.or_else(|| cordoned_since(&node)).unwrap_or(view.now);
-    drain_finding(view, &mut node);
-    slow_finding(view, &mut node);
-    pods_finding(view, &mut node);
-    Some(node)
+    begun.or_else(|| cordoned_since(node)).unwrap_or(view.now)
 }
 
 /// Since when a node that is being drained is cordoned, as the API server knows it: nobody may have written
@@ -125,11 +133,16 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, has_handlers: bool) -> Option<b
         Runs::Unknown => return None,
         Runs::Yes | Runs::No | Runs::Installing | Runs::Removing => return Some(false),
     }
-    if node.facts.ready.status == Some(true) {
+    label_of_ready(view, node.facts)
+}
+
+/// Whether a node that has Kata shall carry the label of verified nodes, as far as its kubelet matters.
+pub(crate) fn label_of_ready(view: &View<'_>, facts: &NodeFacts) -> Option<bool> {
+    if facts.ready.status == Some(true) {
         return Some(true);
     }
     let silent_for =
-        node.facts.ready.since.map_or(SignedDuration::ZERO, |since| view.now.duration_since(since));
+        facts.ready.since.map_or(SignedDuration::ZERO, |since| view.now.duration_since(since));
     let grace = SignedDuration::try_from(view.snapshot.options.not_ready_grace)
         .unwrap_or(SignedDuration::MAX);
     (silent_for >= grace).then_some(false)
@@ -326,22 +339,18 @@ fn slow_finding(view: &View<'_>, node: &mut NodeView<'_>) {
     ));
 }
 
-/// Sandboxed pods that keep a node in the pool which is not selected any more.
-fn pods_finding(view: &View<'_>, node: &mut NodeView<'_>) {
+/// Sandboxed pods that keep a node from losing Kata which is not selected any more.
+pub(crate) fn pods_on_leaving(view: &View<'_>, node: &NodeView<'_>) -> Option<Finding> {
     let leaves = !view.deleting && !node.wanted && node.labelled;
     let name = &node.facts.name;
-    if leaves
-        && let Ok(pods) = view.running(Some(name))
-        && !pods.is_empty()
-    {
-        node.finding = Some(Finding::new(
-            Code::PodsOnLeavingNode,
-            node.object(),
-            format!(
-                "node {name} is not selected any more, but {} on it: {}",
-                text::running(pods.len()),
-                text::pods(&pods)
-            ),
-        ));
-    }
+    let pods = view.running(Some(name)).ok().filter(|pods| leaves && !pods.is_empty())?;
+    Some(Finding::new(
+        Code::PodsOnLeavingNode,
+        node.object(),
+        format!(
+            "node {name} is not selected any more, but {} on it: {}",
+            text::running(pods.len()),
+            text::pods(&pods)
+        ),
+    ))
 }

@@ -3,10 +3,13 @@
 
 mod cases;
 mod content;
+mod hosts;
+mod hosts_random;
 mod journeys;
 mod kstatus;
 mod lessons;
 mod monitor;
+mod plain;
 mod random;
 mod render;
 mod world;

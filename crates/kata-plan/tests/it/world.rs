@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kata_api::KataNode;
 use kata_plan::{
-    Decision, Freshness, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed, Options,
-    PodScope, Request, Snapshot, UnreadableObject, decide, needs, validate,
+    Decision, Freshness, JobObjects, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed,
+    Options, Platform, PodScope, Request, Snapshot, UnreadableObject, decide, needs, validate,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -36,6 +37,8 @@ pub(crate) struct World {
     /// Nodes that do not get the extension installed.
     pub(crate) failing: BTreeSet<String>,
     pub(crate) writes: Vec<Request>,
+    /// What Jobs come to on nodes where they do not succeed.
+    pub(crate) hosts: BTreeMap<String, crate::plain::Fate>,
     uids: u64,
 }
 
@@ -87,6 +90,7 @@ impl World {
             undrainable: BTreeSet::new(),
             failing: BTreeSet::new(),
             writes: Vec::new(),
+            hosts: BTreeMap::new(),
             uids: 0,
         };
         for pool in ["master", "worker"] {
@@ -316,6 +320,14 @@ impl World {
                 constraints: self
                     .constraints_served
                     .then(|| self.single(Kind::SecurityContextConstraints)),
+            },
+            jobs: JobObjects {
+                jobs: self
+                    .typed::<Job>(Kind::Job)
+                    .map(|jobs| jobs.iter().filter_map(validate::node_job).collect()),
+                pods: self
+                    .typed::<Pod>(Kind::Pod)
+                    .map(|pods| pods.iter().filter_map(validate::job_pod).collect()),
             },
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
@@ -714,6 +726,10 @@ impl World {
     /// Everything besides the operator moves by one step.
     pub(crate) fn tick(&mut self) {
         self.now = self.now.checked_add(jiff::SignedDuration::from_secs(5)).unwrap();
+        if self.options.platform == Platform::Kubernetes {
+            self.run_jobs();
+            return;
+        }
         self.container_runtime();
         self.render();
         self.target();
@@ -751,6 +767,8 @@ fn reversed(snapshot: &Snapshot) -> Snapshot {
     snapshot.container_runtime_configs = turn(snapshot.container_runtime_configs);
     snapshot.runtime_classes = turn(snapshot.runtime_classes);
     snapshot.kata_nodes = turn(snapshot.kata_nodes);
+    snapshot.jobs.jobs = turn(snapshot.jobs.jobs);
+    snapshot.jobs.pods = turn(snapshot.jobs.pods);
     snapshot.pods = snapshot.pods.into_iter().map(|(scope, pods)| (scope, turn(pods))).collect();
     snapshot
 }
@@ -760,6 +778,7 @@ fn kind_of(kind: &str) -> Kind {
         "KataConfig" => Kind::KataConfig,
         "KataNode" => Kind::KataNode,
         "Node" => Kind::Node,
+        "Job" => Kind::Job,
         "MachineConfig" => Kind::MachineConfig,
         "MachineConfigPool" => Kind::MachineConfigPool,
         "ContainerRuntimeConfig" => Kind::ContainerRuntimeConfig,

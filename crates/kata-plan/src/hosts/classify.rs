@@ -1,0 +1,233 @@
+//! One node: phase, step, whether it shall carry the label of verified nodes, and what holds it up.
+//!
+//! Plans nothing.
+
+use jiff::SignedDuration;
+use kata_api::kata_node::{JobOutcome, NodeStep, Phase};
+use kata_api::node_task::NodeAction;
+use kata_api::{Code, names};
+
+use super::rollout::ATTEMPTS;
+use super::{HostNode, Next};
+use crate::report::Finding;
+use crate::snapshot::{JobPod, NodeJob};
+use crate::text;
+use crate::view::{NodeView, View};
+
+/// How long a Job may be without a pod before somebody has to look.
+pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Settles what is said about a node.
+pub(super) fn classify(view: &View<'_>, node: &mut NodeView<'_>, host: &HostNode<'_>) {
+    node.verdict = verdict(view, node, host);
+    (node.phase, node.step) = if node.wanted { wanted(node, host) } else { leaving(node, host) };
+    node.finding = finding(view, node, host);
+}
+
+/// Whether the node shall carry the label of verified nodes, see [`crate::view`]: a node that is being
+/// changed, or about to be, does not.
+fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<bool> {
+    let changes = host.is_changing() || (host.permitted && matches!(host.next, Next::Change(_)));
+    let usable = node.wanted
+        && !node.facts.unschedulable
+        && !node.facts.deleting
+        && !changes
+        && host.known.status.installed.is_some()
+        && host.missing.is_empty();
+    if !usable {
+        return Some(false);
+    }
+    crate::view::label_of_ready(view, node.facts)
+}
+
+fn wanted(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>) {
+    let installed = host.known.status.installed.is_some();
+    let changing = if installed { Phase::Updating } else { Phase::Installing };
+    if host.runs(NodeAction::Install) || host.runs(NodeAction::Remove) {
+        return (changing, Some(host.job_step()));
+    }
+    if host.permitted && host.next == Next::Change(NodeAction::Install) && node.labelled {
+        return (changing, Some(NodeStep::Staging));
+    }
+    if host.next == Next::Confirm {
+        let phase = if node.verified { Phase::NotReady } else { changing };
+        return (phase, Some(NodeStep::Confirming));
+    }
+    if installed {
+        let phase = if node.verdict == Some(true) { Phase::Ready } else { Phase::NotReady };
+        return (phase, None);
+    }
+    if host.failed {
+        return (Phase::Failed, None);
+    }
+    (Phase::Waiting, host.runs(NodeAction::Preflight).then_some(NodeStep::Preflight))
+}
+
+fn leaving(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>) {
+    if host.is_changing() {
+        (Phase::Removing, Some(host.job_step()))
+    } else if host.failed {
+        (Phase::Failed, None)
+    } else if host.next == Next::Nothing && !host.known.status.touched && node.labelled {
+        // Clean; its labels are going.
+        (Phase::Removing, Some(NodeStep::Confirming))
+    } else {
+        (Phase::WaitingToRemove, None)
+    }
+}
+
+fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<Finding> {
+    let name = &node.facts.name;
+    let make = |code: Code, message: String| Some(Finding::new(code, node.object(), message));
+    if let Some((job, pod)) = host.known.running
+        && let Some((code, what)) = trouble(view, job, pod)
+    {
+        return make(code, format!("node {name}: Job {} {what}", job.name));
+    }
+    let busy = host.known.running.is_some();
+    if let Some(pod) = host.known.lingering.filter(|_| !busy) {
+        let message = format!("node {name}: Job {} is gone, and its pod is not", pod.job);
+        return make(Code::NodeJobVanished, message);
+    }
+    let concerned = node.phase != Phase::Ready && !host.is_changing();
+    if concerned && node.facts.ready.status != Some(true) {
+        let reason = match node.facts.ready.reason.as_str() {
+            "" => "the kubelet does not report",
+            reason => reason,
+        };
+        return make(Code::NodeNotReady, format!("node {name} is not Ready: {reason}"));
+    }
+    if concerned && node.facts.unschedulable {
+        let message =
+            format!("node {name} is cordoned, so it is not changed, and counts as unavailable");
+        let mut finding = Finding::new(Code::NodeCordoned, node.object(), message);
+        "Uncordon the node.".clone_into(&mut finding.fix);
+        return Some(finding);
+    }
+    if !busy && let Some((code, message)) = last_failure(host) {
+        let mut finding = Finding::new(code, node.object(), format!("node {name}: {message}"));
+        finding.fix = finding.fix.replace("the KataNode", &format!("KataNode {name}"));
+        return Some(finding);
+    }
+    if host.overdue {
+        let message = format!(
+            "node {name} has Kata, and its kubelet does not report the handler {}",
+            host.missing.join(", ")
+        );
+        let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);
+        "Look at the container runtime's and the kubelet's log on the node."
+            .clone_into(&mut finding.fix);
+        return Some(finding);
+    }
+    crate::view::pods_on_leaving(view, node)
+}
+
+/// What keeps a Job from running.
+fn trouble(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<(Code, String)> {
+    let Some(pod) = pod else {
+        let waits = job.created.is_some_and(|made| view.now.duration_since(made) >= POD_GRACE);
+        return waits.then(|| (Code::NodeJobWithoutPod, "has no pod".to_owned()));
+    };
+    if let Some(message) = &pod.unschedulable {
+        return Some((
+            Code::NodeJobUnschedulable,
+            format!("cannot run: pod {} is not scheduled: {message}", pod.name),
+        ));
+    }
+    let stuck = pod.stuck.as_ref()?;
+    let pulls = matches!(
+        stuck.reason.as_str(),
+        "ErrImagePull"
+            | "ImagePullBackOff"
+            | "InvalidImageName"
+            | "ErrImageNeverPull"
+            | "RegistryUnavailable"
+            | "ImageInspectError"
+            | "SignatureValidationFailed"
+    );
+    let detail =
+        if stuck.message.is_empty() { String::new() } else { format!(": {}", stuck.message) };
+    Some(if pulls {
+        (
+            Code::NodeJobImage,
+            format!("cannot run: image {} cannot be pulled: {}{detail}", stuck.image, stuck.reason),
+        )
+    } else {
+        (
+            Code::NodeJobFailed,
+            format!("cannot run: container {} waits: {}{detail}", stuck.container, stuck.reason),
+        )
+    })
+}
+
+/// What the last Job left to say, as long as it holds.
+fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
+    let status = &host.known.status;
+    let last = status.job.as_ref()?;
+    let outcome = last.outcome?;
+    let holds =
+        matches!(host.next, Next::Later(_)) || host.given_up || outcome == JobOutcome::Drifted;
+    if !holds || (outcome == JobOutcome::Drifted && status.installed.is_some()) {
+        return None;
+    }
+    let what = match last.action {
+        NodeAction::Preflight => "the check",
+        NodeAction::Install => "the installation",
+        NodeAction::Inspect => "the inspection",
+        NodeAction::Remove => "the removal",
+    };
+    let message = if last.message.is_empty() { "no reason is given" } else { &last.message };
+    let job = &last.name;
+    let again = if last.failures > 1 {
+        format!(
+            " ({} in a row)",
+            text::count(usize::try_from(last.failures).unwrap_or(0), "failure")
+        )
+    } else {
+        String::new()
+    };
+    Some(match outcome {
+        JobOutcome::Done => return None,
+        JobOutcome::Refused => (Code::NodeUnfit, format!("{message}{again}")),
+        JobOutcome::Blocked => (Code::SandboxesOnNode, format!("{what} is held up: {message}")),
+        JobOutcome::Drifted => {
+            (Code::NodeDrifted, format!("it differs from what was installed: {message}"))
+        }
+        JobOutcome::RolledBack => (Code::NodeRolledBack, format!("{what} was undone: {message}")),
+        JobOutcome::Unsafe => {
+            (Code::NodeBroken, format!("{what} failed, and could not be undone: {message}"))
+        }
+        JobOutcome::Failed | JobOutcome::NotStarted => {
+            (Code::NodeJobFailed, format!("{what} by Job {job} failed: {message}{again}"))
+        }
+        JobOutcome::TimedOut => {
+            (Code::NodeJobTimedOut, format!("Job {job} for {what} did not end in time{again}"))
+        }
+        JobOutcome::NoReport => {
+            (Code::NodeJobNoReport, format!("Job {job} for {what}: {message}{again}"))
+        }
+        JobOutcome::Vanished => {
+            (Code::NodeJobVanished, format!("{message}, and its result is not known{again}"))
+        }
+    })
+}
+
+/// Whether a change of the node failed for the time being.
+pub(super) fn has_failed(host: &HostNode<'_>, state: &str) -> bool {
+    let last = host.known.status.job.as_ref();
+    host.given_up
+        || last.is_some_and(|last| {
+            let change = matches!(last.action, NodeAction::Install | NodeAction::Remove);
+            let same = last.action == NodeAction::Remove || last.state == state;
+            change
+                && same
+                && last.outcome.is_some()
+                && last.failures >= ATTEMPTS
+                && last.facts == host.facts
+        })
+}
+
+/// Whether the label says that something of ours may be on the node.
+pub(super) fn is_claimed(labels: &std::collections::BTreeMap<String, String>) -> bool {
+    labels.contains_key(names::CLAIM_LABEL)
+}

@@ -1,0 +1,159 @@
+//! How many nodes may be changed at once, and which of them now.
+//!
+//! A node that is down for another reason counts. The first node of a change goes alone; a change that
+//! fails on several nodes goes no further.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kata_api::kata_node::JobOutcome;
+use kata_api::node_task::NodeAction;
+
+use super::{HostNode, Next};
+use crate::view::{NodeView, View};
+
+/// On how many nodes a change may fail before the first on which it succeeds.
+const FAILURES_BEFORE_SUCCESS: usize = 2;
+/// On how many nodes it may fail after that.
+const FAILURES: usize = 3;
+/// After how many attempts a change has failed on a node, although it is tried again from time to time.
+pub(super) const ATTEMPTS: i64 = 3;
+/// How many Jobs that change nothing run at once.
+const CHECKS: usize = 20;
+
+/// Who may go on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rollout {
+    /// How many nodes may be unavailable at once.
+    pub(crate) limit: usize,
+    /// The nodes that are unavailable, or are being changed, by name.
+    pub(crate) unavailable: Vec<String>,
+    /// The nodes on which the change failed, if so many that it goes no further.
+    pub(crate) stopped_by: Vec<String>,
+    /// Whether one node goes alone, since the change has not succeeded anywhere.
+    pub(crate) canary: bool,
+    /// `spec.rollout.paused`.
+    pub(crate) paused: bool,
+    /// The nodes that may get their next Job now.
+    pub(crate) permitted: BTreeSet<String>,
+}
+
+/// Who may go on.
+pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
+    let spec = view.config.spec.rollout.as_ref();
+    let limit = limit(spec.and_then(|spec| spec.max_unavailable.as_ref()), view.nodes.len());
+    let hosts = || view.nodes.iter().filter_map(|node| Some((node, node.host.as_ref()?)));
+    let unavailable: Vec<String> = hosts()
+        .filter(|(node, host)| is_unavailable(node, host))
+        .map(|(node, _)| node.facts.name.clone())
+        .collect();
+    let succeeded = hosts()
+        .any(|(node, host)| node.wanted && host.known.status.installed.as_deref() == Some(state));
+    let failed: Vec<String> = hosts()
+        .filter(|(node, host)| node.wanted && host.failed)
+        .map(|(node, _)| node.facts.name.clone())
+        .collect();
+    let tolerated = if succeeded { FAILURES } else { FAILURES_BEFORE_SUCCESS };
+    let mut rollout = Rollout {
+        limit,
+        unavailable,
+        stopped_by: if failed.len() >= tolerated { failed } else { Vec::new() },
+        canary: !succeeded,
+        paused: spec.is_some_and(|spec| spec.paused),
+        permitted: BTreeSet::new(),
+    };
+    permit_changes(view, &mut rollout);
+    permit_checks(view, &mut rollout);
+    rollout
+}
+
+/// Whether a node is unavailable, or is being made so.
+fn is_unavailable(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
+    let known = &host.known;
+    let last = known.status.job.as_ref();
+    node.facts.ready.status != Some(true)
+        || node.facts.unschedulable
+        || node.facts.deleting
+        || host.is_changing()
+        || (host.next == Next::Confirm && !node.verified)
+        || last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
+}
+
+fn permit_changes(view: &View<'_>, rollout: &mut Rollout) {
+    if rollout.paused {
+        return;
+    }
+    let mut slots = rollout.limit.saturating_sub(rollout.unavailable.len());
+    let mut eligible: Vec<(&NodeView<'_>, NodeAction)> = view
+        .nodes
+        .iter()
+        .filter_map(|node| {
+            let host = node.host.as_ref()?;
+            let Next::Change(action) = host.next else { return None };
+            let free = host.known.running.is_none() && host.known.lingering.is_none();
+            let guarded = match action {
+                // What is unavailable anyway may lose Kata meanwhile.
+                NodeAction::Remove => super::is_clear(view, node),
+                _ => !is_unavailable(node, host),
+            };
+            (free && guarded).then_some((node, action))
+        })
+        .collect();
+    // Who was begun with goes first, so that no more nodes are without the label than may be.
+    eligible.sort_by_key(|(node, _)| (!node.labelled || node.verified, &node.facts.name));
+    let installing = view
+        .nodes
+        .iter()
+        .filter_map(|node| node.host.as_ref())
+        .filter(|host| host.runs(NodeAction::Install) || host.next == Next::Confirm)
+        .count();
+    let mut installs = if !rollout.stopped_by.is_empty() {
+        0
+    } else if rollout.canary {
+        1_usize.saturating_sub(installing)
+    } else {
+        usize::MAX
+    };
+    for (node, action) in eligible {
+        let free_of_charge = rollout.unavailable.contains(&node.facts.name);
+        if slots == 0 && !free_of_charge {
+            continue;
+        }
+        if action == NodeAction::Install {
+            if installs == 0 {
+                continue;
+            }
+            installs -= 1;
+        }
+        slots -= usize::from(!free_of_charge);
+        rollout.permitted.insert(node.facts.name.clone());
+    }
+}
+
+fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
+    let hosts = || view.nodes.iter().filter_map(|node| Some((node, node.host.as_ref()?)));
+    let running = hosts()
+        .filter(|(_, host)| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))
+        .count();
+    let waiting = hosts().filter(|(_, host)| {
+        matches!(host.next, Next::Check(_))
+            && host.known.running.is_none()
+            && host.known.lingering.is_none()
+    });
+    let permitted = waiting.take(CHECKS.saturating_sub(running));
+    rollout.permitted.extend(permitted.map(|(node, _)| node.facts.name.clone()));
+}
+
+/// `spec.rollout.maxUnavailable` of so many nodes: at least one.
+fn limit(value: Option<&IntOrString>, nodes: usize) -> usize {
+    let limit = match value {
+        None => 1,
+        Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(1),
+        Some(IntOrString::String(text)) => {
+            let percent: usize =
+                text.trim_end_matches('%').parse().ok().filter(|it| *it <= 100).unwrap_or(0);
+            nodes.saturating_mul(percent) / 100
+        }
+    };
+    limit.max(1)
+}

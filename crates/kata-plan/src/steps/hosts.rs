@@ -1,0 +1,357 @@
+//! The steps where Jobs change the nodes: labels, Jobs, RuntimeClasses, in an order in which no sandboxed
+//! pod loses its runtime.
+//!
+//! Which node may go on is settled in [`crate::hosts`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::kata_node::Phase;
+use kata_api::node_task::NodeAction;
+use kata_api::{Code, names};
+
+use super::install::{finalizer, runtime_classes};
+use super::remove::{no_pods, remove_classes};
+use super::{Steps, delete, kata_nodes, our_classes, remove_finalizers};
+use crate::bodies::node_job;
+use crate::hosts::{HostNode, Hosts, Next};
+use crate::object::{Kind, ObjectRef};
+use crate::plan::{Action, OnFailure};
+use crate::report::Waiting;
+use crate::selection;
+use crate::snapshot::{Need, PodScope};
+use crate::text;
+use crate::view::{NodeView, View};
+
+/// From how many nodes on one read of all pods is cheaper than one per node.
+const NODES_FOR_CLUSTER_READ: usize = 20;
+
+/// Brings Kata onto nodes, and takes it off those that are not selected any more.
+pub(super) fn install(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
+    finalizer(view, out);
+    labels(view, out);
+    if !view.nodes.iter().any(|node| node.wanted) {
+        out.find(Code::NoNodesSelected, selection::config_ref(view.config), no_nodes(view));
+    }
+    leaving_pods(view, out);
+    jobs(view, hosts, out);
+    runtime_classes(view, out);
+    kata_nodes(view, out);
+    wait(view, hosts, out);
+}
+
+/// Removes everything when the KataConfig is being deleted.
+pub(super) fn remove(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
+    labels(view, out);
+    let labels_off = !view.nodes.iter().any(|node| node.verified);
+    let classes = our_classes(view);
+    let pods_matter = !labels_off || !classes.is_empty() || !view.nodes.is_empty();
+    let clear = !pods_matter || no_pods(view, out);
+    let removable = clear && labels_off;
+    if removable {
+        if !remove_classes(&classes, out) {
+            jobs(view, hosts, out);
+        }
+    } else {
+        // Jobs that are over go all the same.
+        spent_jobs(view, hosts, out);
+    }
+    if clear && !labels_off {
+        let config = selection::config_ref(view.config);
+        out.wait(Waiting::OwnWrites, config, "the label of verified nodes is taken off");
+    }
+    kata_nodes(view, out);
+    wait(view, hosts, out);
+    finish(view, hosts, &classes, removable, out);
+}
+
+/// Lets the KataConfig go when nothing is left.
+fn finish(
+    view: &View<'_>,
+    hosts: &Hosts,
+    classes: &[&k8s_openapi::api::node::v1::RuntimeClass],
+    clear: bool,
+    out: &mut Steps,
+) {
+    // What cannot be understood may have Kata.
+    let unreadable = view.snapshot.unreadable(Kind::Node);
+    for node in &unreadable {
+        let message = format!("{} to be readable", node.object);
+        out.wait(Waiting::Read, node.object.clone(), message);
+    }
+    let jobs_left = view.snapshot.jobs.jobs.known().is_none_or(|jobs| !jobs.is_empty());
+    let kata_nodes_left = view.snapshot.kata_nodes.known().is_none_or(|list| !list.is_empty());
+    if !clear
+        || !unreadable.is_empty()
+        || !classes.is_empty()
+        || !view.nodes.is_empty()
+        || kata_nodes_left
+    {
+        return;
+    }
+    if jobs_left {
+        let subject = hosts.strays.first().map_or_else(
+            || selection::config_ref(view.config),
+            |(name, uid)| job_ref(view, name, Some(uid)),
+        );
+        out.wait(Waiting::Deletion, subject, "the Jobs on the nodes to be gone");
+    } else {
+        out.steps.push(remove_finalizers(view.config, "nothing is left"));
+    }
+}
+
+fn no_nodes(view: &View<'_>) -> String {
+    let excluded: Vec<&str> = view
+        .findings
+        .iter()
+        .filter(|finding| finding.subject.kind == Kind::Node)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    if !excluded.is_empty() {
+        return format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
+    }
+    let eligible = if view.config.spec.check_node_eligibility {
+        format!(", carries {}=true", names::NFD_LABEL)
+    } else {
+        String::new()
+    };
+    format!(
+        "no node matches spec.kataConfigPoolSelector{eligible} and runs Linux; a node of the control plane \
+         counts only if the selector names its role, its host name or a label of your own"
+    )
+}
+
+/// The labels of the nodes: `true` on those that can run sandboxed pods, `false` on those that something of
+/// ours may be on, none on the others.
+fn labels(view: &View<'_>, out: &mut Steps) {
+    for node in &view.nodes {
+        let Some(host) = &node.host else { continue };
+        let value = node.facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
+        let claims = host.permitted && host.next == Next::Change(NodeAction::Install);
+        let wanted = if is_clean(node, host) {
+            None
+        } else if node.verdict == Some(true) {
+            Some(names::RUNTIME_LABEL_VERIFIED)
+        } else if node.verdict == Some(false)
+            && (node.labelled || host.known.status.touched || claims)
+        {
+            Some(names::RUNTIME_LABEL_CLAIMED)
+        } else {
+            continue;
+        };
+        if value == wanted && node.labelled == wanted.is_some() {
+            continue;
+        }
+        let why = match wanted {
+            None => "nothing of ours is on it any more",
+            Some(names::RUNTIME_LABEL_VERIFIED) => "it can run sandboxed pods",
+            Some(_) if claims => "it is about to be changed",
+            Some(_) if node.wanted => "it cannot run sandboxed pods now",
+            Some(_) => "no new sandboxed pod shall come",
+        };
+        let keys = [names::RUNTIME_LABEL, names::CLAIM_LABEL].map(str::to_owned);
+        let (set, remove) = match wanted {
+            None => (BTreeMap::new(), BTreeSet::from(keys)),
+            Some(value) => {
+                let [runtime, claim] = keys;
+                let claimed = names::CLAIMED.to_owned();
+                (BTreeMap::from([(runtime, value.to_owned()), (claim, claimed)]), BTreeSet::new())
+            }
+        };
+        // To keep new pods away is right on a node that has changed too.
+        let seen = if wanted == Some(names::RUNTIME_LABEL_CLAIMED) { None } else { node.version() };
+        out.push(
+            Action::LabelNode { node: node.object(), seen, set, remove },
+            OnFailure::Continue,
+            why,
+        );
+    }
+}
+
+/// Whether a node that leaves has nothing of ours any more.
+fn is_clean(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
+    !node.wanted
+        && !node.verified
+        && !host.known.status.touched
+        && !host.is_changing()
+        && host.next == Next::Nothing
+        && !host.known.unsure
+}
+
+/// Has the pods on nodes that leave read.
+fn leaving_pods(view: &View<'_>, out: &mut Steps) {
+    let leaving: Vec<&NodeView<'_>> = view
+        .nodes
+        .iter()
+        .filter(|node| {
+            let next = node.host.as_ref().map(|host| host.next);
+            !node.wanted && !node.verified && next == Some(Next::Change(NodeAction::Remove))
+        })
+        .collect();
+    let many = leaving.len() > NODES_FOR_CLUSTER_READ;
+    for node in leaving {
+        let name = &node.facts.name;
+        match view.running(Some(name)) {
+            Err(None) => {
+                let scope = if many { PodScope::Cluster } else { PodScope::Node(name.clone()) };
+                out.needs.insert(Need::Pods { scope, classes: view.classes.clone() });
+                out.wait(Waiting::Read, node.object(), format!("the pods on {name} are read"));
+            }
+            Err(Some(error)) => out.find(
+                Code::ReadFailed,
+                node.object(),
+                format!("cannot read the pods on node {name}: {error}; it keeps Kata meanwhile"),
+            ),
+            Ok(pods) if pods.is_empty() => {}
+            Ok(pods) => out.wait(
+                Waiting::Pods,
+                node.object(),
+                format!("{} on {name} to end", text::count(pods.len(), "sandboxed pod")),
+            ),
+        }
+    }
+}
+
+fn job_ref(view: &View<'_>, name: &str, uid: Option<&str>) -> ObjectRef {
+    ObjectRef::new(Kind::Job, name, uid).within(&view.snapshot.options.namespace)
+}
+
+/// The Jobs that are due, and those that are spent.
+fn jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
+    let options = &view.snapshot.options;
+    spent_jobs(view, hosts, out);
+    for node in &view.nodes {
+        let Some(host) = &node.host else { continue };
+        if host.known.unsure {
+            out.needs.insert(Need::Objects);
+        }
+        let action = match host.next {
+            Next::Check(action) => action,
+            Next::Change(NodeAction::Install) if !node.labelled || node.verified => continue,
+            Next::Change(action) => action,
+            Next::Nothing | Next::Later(_) | Next::Confirm => continue,
+        };
+        if !host.permitted || host.known.running.is_some() || host.known.lingering.is_some() {
+            continue;
+        }
+        let Some(agent_image) = &options.agent_image else {
+            let config = selection::config_ref(view.config);
+            let message = "the operator does not know its own image, so no Job can run".to_owned();
+            out.find(Code::AgentImageUnknown, config, message);
+            return;
+        };
+        let task = hosts.desired.task(node.facts, action);
+        let wish = node_job::Wish {
+            task: &task,
+            node_uid: &node.facts.uid,
+            state: &hosts.desired.state,
+            facts: &host.facts,
+            number: host.next_number(),
+            agent_image,
+            payload_image: hosts.desired.payload_image(),
+        };
+        let name = node_job::name(&node.facts.name, &node.facts.uid, wish.number);
+        let why = match action {
+            NodeAction::Preflight => "to see whether the node can run Kata",
+            NodeAction::Install if node.behind => "the node has another version or other settings",
+            NodeAction::Install => "the node shall have Kata",
+            NodeAction::Inspect => "to see whether the node is as it was installed",
+            NodeAction::Remove => "the node shall lose Kata, and no sandboxed pod is left",
+        };
+        out.push(
+            Action::Apply {
+                object: job_ref(view, &name, None),
+                body: node_job::job(&wish, options),
+            },
+            OnFailure::Continue,
+            format!("{} {why}", action.as_str()),
+        );
+    }
+}
+
+/// Deletes Jobs that nobody needs any more.
+fn spent_jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
+    let spent = view
+        .nodes
+        .iter()
+        .filter_map(|node| node.host.as_ref())
+        .flat_map(|host| host.known.spent.iter().copied())
+        .filter(|job| !job.deleting);
+    for job in spent {
+        out.push(
+            delete(job_ref(view, &job.name, Some(&job.uid))),
+            OnFailure::Continue,
+            "its result is recorded",
+        );
+    }
+    for (name, uid) in &hosts.strays {
+        out.push(
+            delete(job_ref(view, name, Some(uid))),
+            OnFailure::Continue,
+            "its node has nothing to do with Kata",
+        );
+    }
+}
+
+/// What the nodes wait for, and what is wrong with the rollout.
+fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
+    let rollout = &hosts.rollout;
+    let config = selection::config_ref(view.config);
+    let mut queued: Vec<&str> = Vec::new();
+    for node in &view.nodes {
+        let Some(host) = &node.host else { continue };
+        let waits = matches!(host.next, Next::Change(_) | Next::Check(NodeAction::Preflight));
+        if node.in_flight() || host.next == Next::Confirm {
+            out.wait(Waiting::Node, node.object(), node.brief());
+        } else if let Next::Later(until) = host.next {
+            let message = format!("{} to be tried again at {until}", node.facts.name);
+            out.wait(Waiting::Node, node.object(), message);
+        } else if waits || node.phase != Phase::Ready {
+            queued.push(&node.facts.name);
+        }
+    }
+    let installs_wait = view.nodes.iter().any(|node| {
+        let next = node.host.as_ref().map(|host| (host.next, host.permitted));
+        next == Some((Next::Change(NodeAction::Install), false))
+    });
+    if !rollout.stopped_by.is_empty() && !view.deleting {
+        let nodes = rollout.stopped_by.len();
+        let message = format!(
+            "the change failed on {}, so no further node is changed: {}",
+            text::count(nodes, "node"),
+            text::list(&rollout.stopped_by, text::NAMES)
+        );
+        out.find(Code::RolloutStopped, config.clone(), message);
+    }
+    let changes_wait = view
+        .nodes
+        .iter()
+        .any(|node| node.host.as_ref().is_some_and(|host| matches!(host.next, Next::Change(_))));
+    if rollout.paused && changes_wait {
+        let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
+        out.find(Code::RolloutPaused, config.clone(), message);
+    }
+    if queued.is_empty() {
+        return;
+    }
+    let why = if rollout.paused || !rollout.stopped_by.is_empty() {
+        String::new()
+    } else if rollout.unavailable.len() >= rollout.limit {
+        format!(
+            " (at most {} may be unavailable, and {} {})",
+            rollout.limit,
+            text::list(&rollout.unavailable, text::NAMES),
+            if rollout.unavailable.len() == 1 { "is" } else { "are" }
+        )
+    } else if rollout.canary && installs_wait {
+        " (the first one goes alone)".to_owned()
+    } else {
+        String::new()
+    };
+    let message = format!(
+        "{} that {} not being changed{why}: {}",
+        text::count(queued.len(), "node"),
+        if queued.len() == 1 { "is" } else { "are" },
+        text::list(&queued, text::NAMES)
+    );
+    out.wait(Waiting::Node, config, message);
+}

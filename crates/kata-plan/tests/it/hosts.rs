@@ -1,0 +1,495 @@
+//! Whole lives of a KataConfig where Jobs change the nodes: what must hold at the end, and on the way.
+
+use kata_plan::{Kind, Observed, decide};
+use serde_json::json;
+
+use crate::journeys::{condition, is};
+use crate::plain::{Fate, NAMESPACE};
+use crate::world::{VERIFIED, World};
+
+const CLAIM: &str = "kata-operator.dev/claimed";
+
+fn label(world: &World, node: &str) -> Option<String> {
+    world.node(node).labels.get(VERIFIED).cloned()
+}
+
+fn host(world: &World, node: &str) -> serde_json::Value {
+    world.get(Kind::KataNode, node).unwrap()["status"]["host"].clone()
+}
+
+fn nothing_left(world: &World) {
+    for kind in [Kind::KataConfig, Kind::KataNode, Kind::RuntimeClass, Kind::Job] {
+        assert_eq!(world.names(kind), Vec::<String>::new());
+    }
+    for name in world.names(Kind::Node) {
+        let labels = world.node(&name).labels;
+        assert!(
+            !labels.contains_key(VERIFIED) && !labels.contains_key(CLAIM),
+            "{name}: {labels:?}"
+        );
+    }
+}
+
+/// Passes until it holds.
+fn until(world: &mut World, holds: impl Fn(&World) -> bool) {
+    for _ in 0..3_000 {
+        if holds(world) {
+            return;
+        }
+        world.pass();
+        world.tick();
+    }
+    panic!("it never holds:\n{}", crate::render::decision(&world.pass()));
+}
+
+fn finding(world: &World, code: &str) -> String {
+    let decision = decide(&world.observe());
+    let all: Vec<String> = decision.report.findings.iter().map(ToString::to_string).collect();
+    all.iter().find(|text| text.starts_with(code)).unwrap_or_else(|| panic!("{all:#?}")).clone()
+}
+
+#[test]
+fn installs_one_node_after_the_other_and_removes_them() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    let last = world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(condition(&world, "InProgress"), is("False", "AsExpected"));
+    assert!(last.report.waiting_on.is_empty() && last.report.findings.is_empty(), "{last:#?}");
+    for index in 0..3 {
+        assert_eq!(label(&world, &format!("worker-{index}")).as_deref(), Some("true"));
+    }
+    assert_eq!(label(&world, "master-0"), None);
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    assert_eq!(class["scheduling"]["nodeSelector"], json!({VERIFIED: "true"}));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
+fn never_more_nodes_change_than_may_be_unavailable() {
+    for (value, most) in [(json!(null), 1), (json!(2), 2), (json!("50%"), 3), (json!("1%"), 1)] {
+        let mut world = World::plain(1, 6);
+        world.config(&json!({"rollout": {"maxUnavailable": value}}));
+        let mut peak = 0;
+        for round in 0..2_000 {
+            let before = world.objects.clone();
+            let decision = world.pass();
+            let changing = world.changing().len();
+            let succeeded = world
+                .names(Kind::Node)
+                .iter()
+                .any(|node| label(&world, node).as_deref() == Some("true"));
+            assert!(succeeded || changing <= 1, "the first node goes alone");
+            peak = peak.max(changing);
+            world.tick();
+            if decision.plan.steps.is_empty() && world.objects == before {
+                break;
+            }
+            assert!(round < 1_999, "does not settle");
+        }
+        assert_eq!(peak, most, "{value}");
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    }
+}
+
+#[test]
+fn a_node_that_is_down_uses_up_the_budget() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    world.set_ready("worker-2", false);
+    for _ in 0..40 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    let (status, reason) = condition(&world, "Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NodeNotReady"));
+    world.set_ready("worker-2", true);
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_node_that_is_rolled_back_does_not_hold_up_the_others_and_is_not_tried_again() {
+    let mut world = World::plain(1, 3);
+    world.hosts.insert("worker-0".to_owned(), Fate::RollsBack);
+    world.config(&json!({}));
+    world.settle();
+    assert_eq!(label(&world, "worker-0").as_deref(), Some("false"));
+    assert_eq!(label(&world, "worker-1").as_deref(), Some("true"));
+    assert_eq!(label(&world, "worker-2").as_deref(), Some("true"));
+    assert_eq!(condition(&world, "Degraded"), is("True", "NodeRolledBack"));
+    assert_eq!(condition(&world, "Stalled"), is("True", "NodeRolledBack"));
+    assert!(finding(&world, "KATA3103").contains("simulated RolledBack"));
+    assert_eq!(host(&world, "worker-0")["rollbacks"], json!(1));
+    // Neither time nor another pass changes that.
+    for _ in 0..1_000 {
+        world.pass();
+        world.tick();
+    }
+    assert_eq!(host(&world, "worker-0")["rollbacks"], json!(1));
+    // The admin corrects the cause and says so.
+    world.hosts.clear();
+    world.edit(
+        Kind::KataNode,
+        "worker-0",
+        &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
+    );
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_change_that_fails_again_and_again_goes_no_further() {
+    let mut world = World::plain(1, 6);
+    for index in 0..6 {
+        world.hosts.insert(format!("worker-{index}"), Fate::RollsBack);
+    }
+    world.config(&json!({"rollout": {"maxUnavailable": 3}}));
+    world.settle();
+    let touched =
+        (0..6).filter(|index| label(&world, &format!("worker-{index}")).is_some()).count();
+    assert_eq!(touched, 2);
+    assert!(finding(&world, "KATA3111").contains("worker-0, worker-1"));
+    // Another payload is another change.
+    world.hosts.clear();
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}}));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn paused_stops_before_the_next_node() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.changing().is_empty());
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"rollout": {"paused": true}}}),
+    );
+    world.settle();
+    let verified: Vec<String> = world
+        .names(Kind::Node)
+        .into_iter()
+        .filter(|node| label(&world, node).as_deref() == Some("true"))
+        .collect();
+    assert_eq!(verified, ["worker-0"]);
+    assert!(finding(&world, "KATA3112").contains("paused"));
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"rollout": {"paused": false}}}),
+    );
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_new_payload_goes_node_by_node_and_running_pods_stay() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}}));
+    world.settle();
+    world.pod("web", "kata", "worker-1");
+    let before = host(&world, "worker-1")["installed"].clone();
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}}));
+    world.pass();
+    assert_eq!(condition(&world, "Ready").0, "False");
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_ne!(host(&world, "worker-1")["installed"], before);
+    assert!(world.get(Kind::Pod, "default/web").is_some());
+}
+
+#[test]
+fn an_upgrade_that_is_undone_leaves_the_node_ready_with_what_it_had() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}}));
+    world.settle();
+    world.hosts.insert("worker-0".to_owned(), Fate::RollsBack);
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}}));
+    world.settle();
+    assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
+    assert_eq!(condition(&world, "Degraded"), is("True", "NodeRolledBack"));
+    let installed = |node: &str| host(&world, node)["installed"].clone();
+    assert_ne!(installed("worker-0"), installed("worker-1"));
+    assert_eq!(installed("worker-1"), installed("worker-2"));
+    // Back to what was: nothing is changed on the node that has it.
+    let restarts = host(&world, "worker-0")["restarts"].clone();
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 3}, "spec": {"payload": {"image": "registry.example/payload:1"}}}));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(host(&world, "worker-0")["restarts"], restarts);
+}
+
+#[test]
+fn nodes_join_and_leave() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.settle();
+    world.add_plain_node("worker-9");
+    world.settle();
+    assert_eq!(label(&world, "worker-9").as_deref(), Some("true"));
+    world.pod("web", "kata", "worker-9");
+    world.label("worker-9", "kata", Some("no"));
+    for _ in 0..50 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    assert_eq!(label(&world, "worker-9").as_deref(), Some("false"));
+    assert!(finding(&world, "KATA2112").contains("default/web"));
+    world.delete(Kind::Pod, "default/web");
+    world.settle();
+    assert_eq!(label(&world, "worker-9"), None);
+    assert!(world.get(Kind::KataNode, "worker-9").is_none());
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_node_that_vanishes_in_the_middle_leaves_nothing_behind() {
+    let mut world = World::plain(1, 3);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.changing().is_empty());
+    world.delete(Kind::Node, "worker-0");
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert!(world.names(Kind::Job).iter().all(|job| !job.contains("worker-0")));
+    assert!(world.get(Kind::KataNode, "worker-0").is_none());
+}
+
+#[test]
+fn a_deletion_waits_for_the_last_pod_and_then_completes() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    world.pod("web", "kata", "worker-1");
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..30 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
+    assert_eq!(label(&world, "worker-0").as_deref(), Some("false"));
+    assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+    world.delete(Kind::Pod, "default/web");
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
+fn sandboxes_that_only_the_runtime_knows_hold_a_removal_up_by_name() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.hosts.insert("worker-0".to_owned(), Fate::Blocked);
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    until(&mut world, |world| host(world, "worker-0")["job"]["outcome"] == "Blocked");
+    assert!(finding(&world, "KATA3110").contains("shop/ghost"));
+    world.hosts.clear();
+    until(&mut world, |world| world.get(Kind::KataConfig, "cluster-kataconfig").is_none());
+    nothing_left(&world);
+}
+
+#[test]
+fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
+    for (fate, code) in [
+        (Fate::Unfit, "KATA3101"),
+        (Fate::Fails, "KATA3102"),
+        (Fate::Breaks, "KATA3104"),
+        (Fate::NoRoom, "KATA3106"),
+        (Fate::NoImage, "KATA3107"),
+        (Fate::Hangs, "KATA3108"),
+        (Fate::Garbage, "KATA3109"),
+        (Fate::Silent, "KATA3109"),
+        (Fate::Blocked, "KATA3110"),
+        (Fate::NoPod, "KATA3115"),
+        (Fate::Unreported, "KATA2108"),
+    ] {
+        let mut world = World::plain(1, 1);
+        world.hosts.insert("worker-0".to_owned(), fate);
+        world.config(&json!({}));
+        until(&mut world, |world| {
+            let decision = decide(&world.observe());
+            decision.report.findings.iter().any(|it| it.code.to_string() == code)
+        });
+        assert_ne!(label(&world, "worker-0").as_deref(), Some("true"), "{fate:?}");
+        world.hosts.clear();
+        if fate == Fate::Unreported {
+            let handlers = json!([{"name": ""}, {"name": "runc"}, {"name": "kata"}]);
+            world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
+        }
+        if fate == Fate::Breaks {
+            world.edit(
+                Kind::KataNode,
+                "worker-0",
+                &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
+            );
+        }
+        until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+        world.settle();
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"), "{fate:?}");
+    }
+}
+
+#[test]
+fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
+    });
+    let job = world
+        .names(Kind::Job)
+        .into_iter()
+        .find(|job| world.get(Kind::Job, job).unwrap()["status"]["conditions"].is_null())
+        .unwrap();
+    // With orphans, as `kubectl delete --cascade=orphan` does it.
+    world.edit(Kind::Pod, &format!("{job}-pod"), &json!({"metadata": {"ownerReferences": null}}));
+    world.delete(Kind::Job, &job);
+    for _ in 0..20 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    assert!(finding(&world, "KATA3105").contains("its pod is not"));
+    world.hosts.clear();
+    world.delete(Kind::Pod, &format!("{job}-pod"));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let first = host(&world, "worker-0")["inspected"].clone();
+    let hours = |world: &mut World, hours: i64| {
+        world.now = world.now.checked_add(jiff::SignedDuration::from_hours(hours)).unwrap();
+        world.settle();
+    };
+    hours(&mut world, 7);
+    assert_ne!(host(&world, "worker-0")["inspected"], first);
+    let restarts = host(&world, "worker-0")["restarts"].clone();
+    world.hosts.insert("worker-0".to_owned(), Fate::Drifted);
+    world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
+    until(&mut world, |world| host(world, "worker-0")["drifts"] == json!(1));
+    world.hosts.clear();
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_ne!(host(&world, "worker-0")["restarts"], restarts);
+}
+
+#[test]
+fn who_cannot_have_it_is_told_why() {
+    let mut world = World::plain(1, 5);
+    world.label("worker-0", "kubernetes.io/os", Some("windows"));
+    world.edit(
+        Kind::Node,
+        "worker-1",
+        &json!({"status": {"nodeInfo": {"containerRuntimeVersion": "docker://24"}}}),
+    );
+    world.annotate("worker-2", "currentConfig", "rendered-worker-1");
+    world.annotate("worker-2", "desiredConfig", "rendered-worker-1");
+    world.label("worker-3", "kata-deploy.katacontainers.io/default", Some("true"));
+    world.config(&json!({}));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    let decision = decide(&world.observe());
+    let all: Vec<String> = decision.report.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        all,
+        [
+            "KATA3114 OtherInstaller: Node worker-3: node worker-3 is left alone: it carries the label kata-deploy.katacontainers.io/default, which something else put there",
+            "KATA2110 UnsupportedNode: Node worker-0: node worker-0 is left alone: it runs Windows",
+            "KATA2110 UnsupportedNode: Node worker-1: node worker-1 is left alone: its container runtime docker is neither containerd nor CRI-O",
+            "KATA2110 UnsupportedNode: Node worker-2: node worker-2 is left alone: the Machine Config Operator manages it, and would undo what a Job does",
+        ]
+    );
+}
+
+#[test]
+fn a_node_of_the_control_plane_counts_only_if_the_selector_names_it() {
+    for (selector, gets) in [
+        (json!(null), false),
+        (json!({"matchLabels": {"kubernetes.io/os": "linux"}}), false),
+        (json!({"matchLabels": {"kubernetes.io/hostname": "master-0"}}), true),
+        (
+            json!({"matchExpressions": [{"key": "node-role.kubernetes.io/master", "operator": "Exists"}]}),
+            true,
+        ),
+        (json!({"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}), false),
+    ] {
+        let mut world = World::plain(1, 0);
+        world.config(&json!({"kataConfigPoolSelector": selector}));
+        world.settle();
+        assert_eq!(label(&world, "master-0").is_some(), gets, "{selector}");
+        if !gets {
+            assert!(finding(&world, "KATA1003").contains("control plane"), "{selector}");
+        }
+    }
+}
+
+#[test]
+fn a_result_counts_once_whatever_crashes() {
+    let mut world = World::plain(1, 3);
+    world.hosts.insert("worker-1".to_owned(), Fate::RollsBack);
+    world.config(&json!({}));
+    for round in 0..400 {
+        world.crashing_pass(round % 4);
+        world.tick();
+    }
+    world.settle();
+    assert_eq!(host(&world, "worker-1")["rollbacks"], json!(1));
+    assert_eq!(host(&world, "worker-0")["restarts"], json!(1));
+    assert_eq!(label(&world, "worker-2").as_deref(), Some("true"));
+}
+
+#[test]
+fn reads_that_fail_change_nothing() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.changing().is_empty());
+    for kind in ["jobs", "pods", "nodes", "katanodes"] {
+        world.unreadable.insert(kind.to_owned());
+        assert!(!world.observe().jobs.jobs.is_known() || kind != "jobs");
+        let decision = world.pass();
+        assert!(decision.plan.steps.is_empty(), "{kind}: {}", crate::render::decision(&decision));
+        world.unreadable.clear();
+    }
+    assert!(matches!(world.observe().jobs.jobs, Observed::Known(_)));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn the_first_pass_and_the_job_of_an_installation() {
+    let mut world = World::plain(1, 2);
+    world.config(
+        &json!({"logLevel": "debug", "runtimes": [{"name": "kata"}, {"name": "kata-clh"}]}),
+    );
+    insta::assert_snapshot!("hosts_first_pass", crate::render::decision(&world.pass()));
+    until(&mut world, |world| !world.changing().is_empty());
+    let job = world.names(Kind::Job).into_iter().find(|job| {
+        world.get(Kind::Job, job).unwrap()["metadata"]["annotations"]["kata-operator.dev/action"] == "Install"
+    }).unwrap();
+    assert!(job.starts_with(&format!("{NAMESPACE}/kata-worker-0-")));
+    let mut job = world.get(Kind::Job, &job).unwrap().clone();
+    job["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .retain(|key, _| ["annotations", "labels", "name"].contains(&key.as_str()));
+    job.as_object_mut().unwrap().remove("status");
+    insta::assert_snapshot!("hosts_install_job", serde_saphyr::to_string(&job).unwrap());
+}

@@ -1,0 +1,204 @@
+//! Random lives where Jobs change the nodes: whatever happens, no promise is broken on the way, and when
+//! nothing goes wrong any more, all is well, or all is gone.
+
+use kata_plan::Kind;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::journeys::{condition, is};
+use crate::plain::Fate;
+use crate::world::World;
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Passes(u8),
+    Crash(u8),
+    Minutes(u8),
+    Fate(u8, usize),
+    Sound(u8),
+    Ready(u8, bool),
+    Cordon(u8, bool),
+    Select(u8, bool),
+    Pod(u8),
+    NoPods,
+    Payload(u8),
+    Paused(bool),
+    MaxUnavailable(u8),
+    DeleteJobs,
+    ForgetNode(u8),
+    Unreadable(u8),
+    NewNode(u8),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let node = 0_u8..4;
+    prop_oneof![
+        6 => (1_u8..12).prop_map(Deed::Passes),
+        3 => (0_u8..6).prop_map(Deed::Crash),
+        2 => (1_u8..90).prop_map(Deed::Minutes),
+        3 => (node.clone(), 0_usize..Fate::ALL.len()).prop_map(|(node, fate)| Deed::Fate(node, fate)),
+        1 => node.clone().prop_map(Deed::Sound),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, ready)| Deed::Ready(node, ready)),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, cordon)| Deed::Cordon(node, cordon)),
+        2 => (node.clone(), any::<bool>()).prop_map(|(node, selected)| Deed::Select(node, selected)),
+        1 => node.clone().prop_map(Deed::Pod),
+        1 => Just(Deed::NoPods),
+        1 => (1_u8..4).prop_map(Deed::Payload),
+        1 => any::<bool>().prop_map(Deed::Paused),
+        1 => (1_u8..4).prop_map(Deed::MaxUnavailable),
+        1 => Just(Deed::DeleteJobs),
+        1 => node.clone().prop_map(Deed::ForgetNode),
+        1 => (0_u8..4).prop_map(Deed::Unreadable),
+        1 => node.prop_map(Deed::NewNode),
+    ]
+}
+
+fn spec(world: &mut World, patch: &serde_json::Value) {
+    if world.get(Kind::KataConfig, "cluster-kataconfig").is_some() {
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": patch}));
+    }
+}
+
+fn does(world: &mut World, deed: &Deed) {
+    let name = |node: u8| format!("worker-{node}");
+    let there = |world: &World, node: u8| world.get(Kind::Node, &name(node)).is_some();
+    match deed {
+        Deed::Passes(count) => {
+            for _ in 0..*count {
+                world.pass();
+                world.tick();
+            }
+        }
+        Deed::Crash(writes) => {
+            world.crashing_pass(usize::from(*writes));
+            world.tick();
+        }
+        Deed::Minutes(minutes) => {
+            let span = jiff::SignedDuration::from_mins(i64::from(*minutes));
+            world.now = world.now.checked_add(span).unwrap();
+        }
+        Deed::Fate(node, fate) => {
+            world.hosts.insert(name(*node), Fate::ALL[*fate]);
+        }
+        Deed::Sound(node) => {
+            world.hosts.remove(&name(*node));
+        }
+        Deed::Ready(node, ready) if there(world, *node) => world.set_ready(&name(*node), *ready),
+        Deed::Cordon(node, cordon) if there(world, *node) => world.cordon(&name(*node), *cordon),
+        Deed::Select(node, selected) if there(world, *node) => {
+            world.label(&name(*node), "kata", Some(if *selected { "yes" } else { "no" }));
+        }
+        Deed::Pod(node) => {
+            // Nobody schedules a pod where the RuntimeClass does not select.
+            let open = there(world, *node)
+                && world
+                    .node(&name(*node))
+                    .labels
+                    .get("katacontainers.io/kata-runtime")
+                    .map(String::as_str)
+                    == Some("true")
+                && world.get(Kind::RuntimeClass, "kata").is_some();
+            if open {
+                world.pod(&format!("web-{node}"), "kata", &name(*node));
+            }
+        }
+        Deed::NoPods => {
+            for pod in world.names(Kind::Pod).iter().filter(|pod| pod.starts_with("default/")) {
+                world.delete(Kind::Pod, pod);
+            }
+        }
+        Deed::Payload(version) => {
+            spec(
+                world,
+                &json!({"payload": {"image": format!("registry.example/payload:{version}")}}),
+            );
+        }
+        Deed::Paused(paused) => spec(world, &json!({"rollout": {"paused": paused}})),
+        Deed::MaxUnavailable(most) => spec(world, &json!({"rollout": {"maxUnavailable": most}})),
+        Deed::DeleteJobs => {
+            for job in world.names(Kind::Job) {
+                world.delete(Kind::Job, &job);
+            }
+        }
+        Deed::ForgetNode(node) => world.delete(Kind::KataNode, &name(*node)),
+        Deed::Unreadable(which) => {
+            let kind = ["jobs", "nodes", "katanodes", "runtimeclasses"][usize::from(*which)];
+            world.unreadable.insert(kind.to_owned());
+            world.pass();
+            world.unreadable.clear();
+        }
+        Deed::NewNode(node) => {
+            world.delete(Kind::Node, &name(*node));
+            world.add_plain_node(&name(*node));
+        }
+        Deed::Ready(..) | Deed::Cordon(..) | Deed::Select(..) => {}
+    }
+}
+
+/// Nothing goes wrong any more.
+fn heal(world: &mut World) {
+    world.hosts.clear();
+    for node in world.names(Kind::Node) {
+        world.set_ready(&node, true);
+        world.cordon(&node, false);
+        if world.get(Kind::KataNode, &node).is_some() {
+            let retry = json!({"metadata": {"annotations": {"kata-operator.dev/retry": "healed"}}});
+            world.edit(Kind::KataNode, &node, &retry);
+        }
+    }
+    for pod in world.names(Kind::Pod).iter().filter(|pod| pod.starts_with("default/")) {
+        world.delete(Kind::Pod, pod);
+    }
+    spec(world, &json!({"rollout": {"paused": false}}));
+}
+
+fn passes(world: &mut World) {
+    for _ in 0..24 {
+        world.pass();
+        world.tick();
+    }
+    // Past every pause.
+    for _ in 0..8 {
+        let hour = jiff::SignedDuration::from_mins(61);
+        world.now = world.now.checked_add(hour).unwrap();
+        for _ in 0..24 {
+            world.pass();
+            world.tick();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_it_ends_well(deeds in prop::collection::vec(deed(), 1..30), deleted in any::<bool>()) {
+        let mut world = World::plain(1, 3);
+        world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+            {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+        for deed in &deeds {
+            does(&mut world, deed);
+        }
+        heal(&mut world);
+        if deleted {
+            world.delete(Kind::KataConfig, "cluster-kataconfig");
+        } else {
+            for node in world.names(Kind::Node) {
+                world.label(&node, "kata", Some("yes"));
+            }
+        }
+        passes(&mut world);
+        world.settle();
+        if deleted {
+            for kind in [Kind::KataConfig, Kind::KataNode, Kind::Job, Kind::RuntimeClass] {
+                prop_assert_eq!(world.names(kind), Vec::<String>::new());
+            }
+            for name in world.names(Kind::Node) {
+                let labels = world.node(&name).labels;
+                prop_assert!(!labels.contains_key("kata-operator.dev/claimed"), "{}: {:?}", name, labels);
+            }
+        } else {
+            prop_assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The model of a cluster without the Machine Config Operator: a Job controller and kubelets, and hosts
+//! that are no more than what Jobs report of them.
+
+use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, SandboxInTheWay};
+use kata_plan::{Kind, Options, Platform};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// What Jobs come to on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// A preflight check is fatal.
+    Unfit,
+    /// A change is undone.
+    RollsBack,
+    /// A change fails, and so does the way back.
+    Breaks,
+    /// A change cannot be carried out.
+    Fails,
+    /// Sandboxes that no pod tells of are in the way.
+    Blocked,
+    /// The report is garbage.
+    Garbage,
+    /// The pod ends without a report.
+    Silent,
+    /// The payload's image cannot be pulled.
+    NoImage,
+    /// The pod is not scheduled.
+    NoRoom,
+    /// No pod is made.
+    NoPod,
+    /// The pod runs and does not end.
+    Hangs,
+    /// The node is found to differ.
+    Drifted,
+    /// The kubelet does not report the handlers.
+    Unreported,
+}
+
+impl Fate {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Unfit,
+        Self::RollsBack,
+        Self::Breaks,
+        Self::Fails,
+        Self::Blocked,
+        Self::Garbage,
+        Self::Silent,
+        Self::NoImage,
+        Self::NoRoom,
+        Self::NoPod,
+        Self::Hangs,
+        Self::Drifted,
+        Self::Unreported,
+    ];
+}
+
+pub(crate) const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+
+fn outcome(fate: Option<Fate>, action: NodeAction) -> Outcome {
+    let changes = matches!(action, NodeAction::Install | NodeAction::Remove);
+    match fate {
+        Some(Fate::Unfit) if action != NodeAction::Remove => Outcome::Refused,
+        Some(Fate::RollsBack) if changes => Outcome::RolledBack,
+        Some(Fate::Breaks) if changes => Outcome::Unsafe,
+        Some(Fate::Fails) if changes => Outcome::Failed,
+        Some(Fate::Blocked) if changes => Outcome::Blocked,
+        Some(Fate::Drifted) if action == NodeAction::Inspect => Outcome::Drifted,
+        _ => Outcome::Done,
+    }
+}
+
+fn task_of(job: &Value) -> NodeTask {
+    let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
+    let words: Vec<&str> = command.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let at = words.iter().position(|word| *word == "--task").unwrap();
+    serde_json::from_str(words[at + 1]).unwrap()
+}
+
+impl World {
+    /// A cluster without the Machine Config Operator.
+    pub(crate) fn plain(masters: usize, workers: usize) -> Self {
+        let mut world = Self::new(masters, workers);
+        let nodes = world.names(Kind::Node);
+        world.objects.retain(|(kind, _), _| *kind == Kind::Node);
+        for node in nodes {
+            world.make_plain(&node);
+        }
+        world.options = Options {
+            platform: Platform::Kubernetes,
+            agent_image: Some("registry.example/kata-operator:1".to_owned()),
+            payload_image: "registry.example/payload:1".to_owned(),
+            ..Options::default()
+        };
+        world
+    }
+
+    fn make_plain(&mut self, node: &str) {
+        let worker = json!({"metadata": {"annotations": null, "labels": {
+            "node-role.kubernetes.io/worker": null,
+            "kubernetes.io/hostname": node,
+        }}, "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4"}}});
+        self.edit(Kind::Node, node, &worker);
+    }
+
+    pub(crate) fn add_plain_node(&mut self, name: &str) {
+        self.create(json!({
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux", "kubernetes.io/hostname": name}},
+            "spec": {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "runtimeHandlers": [{"name": ""}, {"name": "runc"}],
+                "nodeInfo": {
+                    "operatingSystem": "linux", "bootID": "boot", "kernelVersion": "6.12",
+                    "containerRuntimeVersion": "containerd://2.1.4", "architecture": "amd64",
+                    "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "osImage": "",
+                    "systemUUID": "",
+                },
+            },
+        }));
+    }
+
+    /// The unfinished Jobs that change a node, by node.
+    pub(crate) fn changing(&self) -> Vec<String> {
+        let jobs = self.names(Kind::Job);
+        jobs.iter()
+            .filter_map(|name| {
+                let job = self.get(Kind::Job, name).unwrap();
+                let annotations = &job["metadata"]["annotations"];
+                let action = annotations["kata-operator.dev/action"].as_str().unwrap();
+                (job["status"]["conditions"].is_null() && ["Install", "Remove"].contains(&action))
+                    .then(|| annotations["kata-operator.dev/node"].as_str().unwrap().to_owned())
+            })
+            .collect()
+    }
+
+    /// One step of the Job controller and of the kubelets.
+    pub(crate) fn run_jobs(&mut self) {
+        for key in self.names(Kind::Job) {
+            let job = self.get(Kind::Job, &key).unwrap().clone();
+            if !job["status"]["conditions"].is_null() {
+                continue;
+            }
+            let task = task_of(&job);
+            let fate = self.hosts.get(&task.node).copied();
+            let created: jiff::Timestamp =
+                job["status"]["startTime"].as_str().map_or(self.now, |time| time.parse().unwrap());
+            if job["status"]["startTime"].is_null() {
+                let started = self.now.to_string();
+                self.edit(
+                    Kind::Job,
+                    &key,
+                    &json!({
+                    "metadata": {"creationTimestamp": started}, "status": {"startTime": started}}),
+                );
+            }
+            let deadline = job["spec"]["activeDeadlineSeconds"].as_i64().unwrap();
+            if self.now.duration_since(created).as_secs() >= deadline {
+                self.delete(Kind::Pod, &format!("{key}-pod"));
+                self.end(
+                    &key,
+                    Some(("DeadlineExceeded", "Job was active longer than specified deadline")),
+                );
+                continue;
+            }
+            self.run_pod(&key, &job, &task, fate);
+        }
+    }
+
+    fn end(&mut self, job: &str, failed: Option<(&str, &str)>) {
+        let (kind, reason, message) = failed
+            .map_or(("Complete", "CompletionsReached", ""), |(reason, message)| {
+                ("Failed", reason, message)
+            });
+        let condition = json!([{"type": kind, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": self.now.to_string()}]);
+        self.edit(Kind::Job, job, &json!({"status": {"conditions": condition}}));
+    }
+
+    fn run_pod(&mut self, key: &str, job: &Value, task: &NodeTask, fate: Option<Fate>) {
+        let pod_key = format!("{key}-pod");
+        let name = format!("{}-pod", job["metadata"]["name"].as_str().unwrap());
+        let Some(pod) = self.get(Kind::Pod, &pod_key).cloned() else {
+            if fate != Some(Fate::NoPod) {
+                self.create(json!({
+                    "kind": "Pod",
+                    "metadata": {
+                        "namespace": NAMESPACE, "name": name,
+                        "labels": {"batch.kubernetes.io/job-name": job["metadata"]["name"]},
+                        "annotations": job["metadata"]["annotations"],
+                        "ownerReferences": [{"uid": job["metadata"]["uid"]}],
+                    },
+                    "spec": {"containers": []},
+                    "status": {"phase": "Pending"},
+                }));
+            }
+            return;
+        };
+        let down = self.node(&task.node).ready.status != Some(true);
+        if down {
+            return;
+        }
+        let state = |state: Value| {
+            json!({"status": {"containerStatuses": [{
+            "name": "node-agent", "image": "registry.example/kata-operator:1", "imageID": "",
+            "ready": false, "restartCount": 0, "state": state}]}})
+        };
+        let stages = task.action == NodeAction::Install;
+        match fate {
+            Some(Fate::NoRoom) => {
+                let conditions = json!([{"type": "PodScheduled", "status": "False",
+                    "reason": "Unschedulable", "message": "0/3 nodes are available: 1 Insufficient cpu."}]);
+                self.edit(Kind::Pod, &pod_key, &json!({"status": {"conditions": conditions}}));
+            }
+            Some(Fate::NoImage) if stages => {
+                let waiting = json!([{"name": "stage", "image": "registry.example/payload:1", "imageID": "",
+                    "ready": false, "restartCount": 0, "state": {"waiting": {
+                        "reason": "ImagePullBackOff", "message": "not found"}}}]);
+                self.edit(
+                    Kind::Pod,
+                    &pod_key,
+                    &json!({"status": {"initContainerStatuses": waiting}}),
+                );
+            }
+            _ if pod["status"]["containerStatuses"].is_null() => {
+                self.edit(Kind::Pod, &pod_key, &state(json!({"running": {}})));
+            }
+            Some(Fate::Hangs)
+                if matches!(task.action, NodeAction::Install | NodeAction::Remove) => {}
+            _ => self.finish(key, &pod_key, task, fate, state),
+        }
+    }
+
+    fn finish(
+        &mut self,
+        key: &str,
+        pod_key: &str,
+        task: &NodeTask,
+        fate: Option<Fate>,
+        state: impl Fn(Value) -> Value,
+    ) {
+        let outcome = outcome(fate, task.action);
+        let done = outcome == Outcome::Done;
+        let mut handlers: Vec<String> = vec!["runc".to_owned()];
+        if done {
+            handlers.extend(task.handlers.iter().map(|handler| handler.name.clone()));
+        }
+        handlers.sort();
+        if matches!(task.action, NodeAction::Install | NodeAction::Remove)
+            && done
+            && fate != Some(Fate::Unreported)
+        {
+            let reported: Vec<Value> = std::iter::once(json!({"name": ""}))
+                .chain(handlers.iter().map(|name| json!({"name": name})))
+                .collect();
+            self.edit(Kind::Node, &task.node, &json!({"status": {"runtimeHandlers": reported}}));
+        }
+        let report = NodeReport {
+            version: task.version,
+            action: task.action,
+            outcome,
+            changed: done,
+            restarted: done && matches!(task.action, NodeAction::Install | NodeAction::Remove),
+            runtime: "containerd 2.1.4".to_owned(),
+            handlers: Some(handlers),
+            payload_digest: None,
+            kata_version: None,
+            checks: Vec::new(),
+            more_checks: 0,
+            sandboxes: if outcome == Outcome::Blocked {
+                vec![SandboxInTheWay {
+                    namespace: "shop".to_owned(),
+                    pod: "ghost".to_owned(),
+                    handler: "kata".to_owned(),
+                }]
+            } else {
+                Vec::new()
+            },
+            sandbox_count: 0,
+            message: if done { String::new() } else { format!("simulated {outcome:?}") },
+        };
+        let message = match fate {
+            Some(Fate::Garbage) => "not JSON".to_owned(),
+            Some(Fate::Silent) => String::new(),
+            _ => json!(report).to_string(),
+        };
+        let good = done && !matches!(fate, Some(Fate::Garbage | Fate::Silent));
+        let ended = json!({"terminated": {"exitCode": i32::from(!good), "message": message}});
+        self.edit(Kind::Pod, pod_key, &state(ended));
+        let phase = if good { "Succeeded" } else { "Failed" };
+        self.edit(Kind::Pod, pod_key, &json!({"status": {"phase": phase}}));
+        self.end(
+            key,
+            (!good)
+                .then_some(("BackoffLimitExceeded", "Job has reached the specified backoff limit")),
+        );
+    }
+}
