@@ -16,11 +16,12 @@ mod links;
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
-const EDGES: [(&str, Option<&[&str]>); 8] = [
+const EDGES: [(&str, Option<&[&str]>); 9] = [
     ("kata-api", Some(&[])),
     ("kata-plan", Some(&["kata-api"])),
     ("kata-host", Some(&["kata-api"])),
     ("kata-operator", Some(&["kata-api", "kata-plan", "kata-host"])),
+    ("kubectl-kata", Some(&["kata-api", "kata-plan"])),
     ("simcluster", Some(&["kata-api", "kata-host"])),
     ("kata-sim", Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster"])),
     (
@@ -31,7 +32,11 @@ const EDGES: [(&str, Option<&[&str]>); 8] = [
 ];
 
 /// Edges that tests may have besides.
-const TEST_EDGES: [(&str, &str); 1] = [("kata-operator", "simcluster")];
+const TEST_EDGES: [(&str, &str); 3] = [
+    ("kata-operator", "simcluster"),
+    ("kubectl-kata", "simcluster"),
+    ("kubectl-kata", "kata-operator"),
+];
 
 /// Foreign crates that a crate must not depend on, directly or through others: what would let I/O,
 /// threads or a clock into a pure crate.

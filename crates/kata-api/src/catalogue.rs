@@ -419,6 +419,126 @@ catalogue! {
         cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",
         fix: "Delete these pods, or scale their owners down."
     }
+    KATA5001 ClusterTooOld Warning {
+        cause: "Kubernetes is older than 1.30, whose kubelets are the first that report the handlers of their container runtime.",
+        fix: "Upgrade the cluster; until then a node counts as verified without this evidence."
+    }
+    KATA5002 PermissionMissing Warning {
+        cause: "You lack a permission that the command needs to see or do everything.",
+        fix: "Ask for the permission that the message names, for example through the ClusterRole kata-operator-view."
+    }
+    KATA5003 CustomResourceMissing Error {
+        cause: "The API server does not serve KataConfig.",
+        fix: "Install the operator: `kata-operator manifests | kubectl apply --server-side -f -`."
+    }
+    KATA5004 CustomResourceStale Warning {
+        cause: "The CustomResourceDefinition in the cluster is of another version than this program.",
+        fix: "Apply the definitions of the operator's version again: `kata-operator crd | kubectl apply --server-side -f -`."
+    }
+    KATA5005 OperatorNotRunning Error {
+        cause: "No pod of the operator is ready, so nothing goes on.",
+        fix: "See `kubectl kata logs operator` and the operator's Deployment."
+    }
+    KATA5006 VersionSkew Warning {
+        cause: "This program and the operator differ by more than one minor version.",
+        fix: "Use the plugin of the operator's version."
+    }
+    KATA5007 NoKataConfig Warning {
+        cause: "There is no KataConfig, so no node gets Kata.",
+        fix: "Create one: `kubectl kata install`."
+    }
+    KATA5008 KataConfigRefused Error {
+        cause: "The API server refuses the KataConfig.",
+        fix: "Correct what the message names."
+    }
+    KATA5009 ManifestInvalid Error {
+        cause: "The manifest is no valid KataConfig.",
+        fix: "Correct the line that the message names."
+    }
+    KATA5010 OperatorSilent Warning {
+        cause: "The operator has not taken up the latest change of the KataConfig.",
+        fix: "See whether the operator runs, and `kubectl kata logs operator`."
+    }
+    KATA5101 NotSandboxed Error {
+        cause: "The pod runs on its node's own kernel, and not in a virtual machine.",
+        fix: "Add `runtimeClassName: kata` under spec, and create the pod again."
+    }
+    KATA5102 IsolationUnproven Warning {
+        cause: "Nothing could be asked inside the pod, so it is not proven that it runs in a virtual machine.",
+        fix: "Get the permission that the message names, or use an image with `cat`."
+    }
+    KATA5103 ProbeFailed Error {
+        cause: "A probe pod did not come to run, or did not answer.",
+        fix: "See the message, and `kubectl kata nodes`."
+    }
+    KATA5104 PodNotRunning Warning {
+        cause: "The pod does not run, so there is nothing to verify.",
+        fix: "See `kubectl kata why` for the reason."
+    }
+    KATA5201 RuntimeClassMissing Error {
+        cause: "The pod names a RuntimeClass that does not exist.",
+        fix: "Correct runtimeClassName, or create a KataConfig that offers this RuntimeClass."
+    }
+    KATA5202 SelectorConflict Error {
+        cause: "The pod's nodeSelector contradicts that of its RuntimeClass.",
+        fix: "Remove the label from the pod's nodeSelector; the RuntimeClass adds the right one."
+    }
+    KATA5203 OverheadMismatch Error {
+        cause: "The pod states an overhead that is not that of its RuntimeClass.",
+        fix: "Remove spec.overhead from the pod; the RuntimeClass adds it."
+    }
+    KATA5204 QuotaExceeded Error {
+        cause: "A ResourceQuota of the namespace does not leave enough, and the overhead of the sandbox counts.",
+        fix: "Raise the quota, or ask for less."
+    }
+    KATA5205 NoNodeFits Warning {
+        cause: "No node can take the pod now.",
+        fix: "Free what the message names, or give more nodes Kata."
+    }
+    KATA5206 WaitsForRollout Info {
+        cause: "The nodes that could take the pod are being given Kata, or are about to be.",
+        fix: "Nothing: it is scheduled when the next node is ready; see `kubectl kata wait`."
+    }
+    KATA5207 PodRejected Error {
+        cause: "The API server refuses the pod when it is created.",
+        fix: "Correct what the message names in the pod's template."
+    }
+    KATA5211 HandlerNotConfigured Error {
+        cause: "The node's container runtime does not know the handler of the RuntimeClass.",
+        fix: "See `kubectl kata nodes`; the node must not carry katacontainers.io/kata-runtime=true."
+    }
+    KATA5212 VirtualizationMissing Error {
+        cause: "The node cannot start virtual machines, because /dev/kvm is missing or cannot be used.",
+        fix: "Switch on virtualization in the firmware, or nested virtualization in the hypervisor, or exclude the node."
+    }
+    KATA5213 GuestUnreachable Error {
+        cause: "The virtual machine started, and the agent in its guest did not answer.",
+        fix: "Look at the guest's console in the node's journal; often the guest has too little memory, or vhost_vsock is missing."
+    }
+    KATA5214 GuestOutOfMemory Error {
+        cause: "The virtual machine has too little memory.",
+        fix: "Raise the pod's memory limit: the guest has it besides the default of the runtime's configuration."
+    }
+    KATA5215 GuestImageMissing Error {
+        cause: "The guest's kernel or image is not on the node.",
+        fix: "See `kubectl kata nodes`; delete the node's KataNode to have it installed again."
+    }
+    KATA5216 FeatureUnsupported Error {
+        cause: "The pod asks for something that pods in virtual machines cannot have, such as hostNetwork.",
+        fix: "Take it out of the pod, or run the pod without the RuntimeClass."
+    }
+    KATA5217 SandboxFailed Error {
+        cause: "The container runtime cannot make the pod's sandbox.",
+        fix: "See the message, and the journal of the container runtime on the node."
+    }
+    KATA5218 ImageNotPulled Warning {
+        cause: "An image of the pod cannot be pulled.",
+        fix: "Correct the image's name, or give the pod a pull secret."
+    }
+    KATA5219 ContainerFails Warning {
+        cause: "A container of the pod ends again and again.",
+        fix: "See `kubectl logs`; the sandbox itself works."
+    }
 }
 
 impl std::fmt::Display for Code {

@@ -34,7 +34,9 @@ pub use report::{
     Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency,
     WaitingOn,
 };
+pub use selection::by_age;
 pub use snapshot::{
     DrainBlocker, Freshness, JobEnd, JobObjects, JobPod, MonitorObjects, Need, NodeFacts, NodeJob,
     Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableObject,
 };
+pub use view::sandbox_classes;

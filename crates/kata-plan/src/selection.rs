@@ -52,16 +52,20 @@ pub(crate) struct Configs<'a> {
 /// Sorts the KataConfigs out: the oldest is active. One that is being deleted and does not carry our
 /// finalizer (any more) is nobody's business.
 pub(crate) fn configs(snapshot: &Snapshot) -> Configs<'_> {
-    let mut sorted: Vec<&KataConfig> = snapshot
-        .configs
+    let mut sorted = by_age(&snapshot.configs).into_iter();
+    Configs { active: sorted.next(), others: sorted.collect() }
+}
+
+/// The KataConfigs that matter, the active one first.
+pub fn by_age(configs: &[KataConfig]) -> Vec<&KataConfig> {
+    let mut sorted: Vec<&KataConfig> = configs
         .iter()
         .filter(|config| config.metadata.deletion_timestamp.is_none() || has_finalizer(config))
         .collect();
     sorted.sort_by_key(|config| {
         (config.metadata.creation_timestamp.as_ref().map(|time| time.0), &config.metadata.name)
     });
-    let mut sorted = sorted.into_iter();
-    Configs { active: sorted.next(), others: sorted.collect() }
+    sorted
 }
 
 /// Whether a KataConfig carries one of our finalizers.

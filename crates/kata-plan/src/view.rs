@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::{NodeStep, Phase};
 use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, names};
@@ -203,7 +204,7 @@ pub(crate) fn view<'a>(
         mode,
         nodes: Vec::new(),
         selected: 0,
-        classes: classes(snapshot, config, &runtimes),
+        classes: classes(snapshot, config),
         own_classes: own_classes(snapshot, config, &runtimes),
         runtimes,
         targeted: pools
@@ -348,19 +349,22 @@ fn behind<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> BTreeSet<&'a str> {
         .collect()
 }
 
+fn classes(snapshot: &Snapshot, config: &KataConfig) -> BTreeSet<String> {
+    let existing = snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);
+    sandbox_classes(config, existing)
+}
+
 /// Every RuntimeClass whose pods our runtime runs: those that we offer or offered, and those of other
 /// people that name one of our handlers.
-fn classes(snapshot: &Snapshot, config: &KataConfig, runtimes: &[RuntimeSpec]) -> BTreeSet<String> {
+pub fn sandbox_classes(config: &KataConfig, existing: &[RuntimeClass]) -> BTreeSet<String> {
+    let runtimes = config.spec.effective_runtimes();
     let handlers: BTreeSet<&str> = runtimes.iter().map(RuntimeSpec::effective_handler).collect();
     let mut classes: BTreeSet<String> =
         runtimes.iter().map(|runtime| runtime.name.clone()).collect();
     classes.extend(config.status.iter().flat_map(|status| status.runtime_classes.iter().cloned()));
     classes.extend(
-        snapshot
-            .runtime_classes
-            .known()
-            .into_iter()
-            .flatten()
+        existing
+            .iter()
             .filter(|class| {
                 handlers.contains(class.handler.as_str()) || crate::bodies::is_our_class(class)
             })

@@ -1,0 +1,311 @@
+//! Requests to the API server, with one rule for what is not permitted: it is noted, named at the end,
+//! and the rest goes on.
+//!
+//! Reads go straight to the API server; nothing is cached.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::Request;
+use kube::core::Status;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+use crate::resource::{Resource, encode};
+
+/// How many objects one answer may have.
+const PAGE: u32 = 500;
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Gap {
+    /// The verb that is not permitted, or `read` if something else went wrong.
+    pub(crate) verb: String,
+    /// What it is about, such as `nodes` or `katanodes.kata-operator.dev`.
+    pub(crate) resource: String,
+    /// The namespace; absent if it is the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+}
+
+impl Gap {
+    /// `you may not list nodes`.
+    pub(crate) fn sentence(&self) -> String {
+        let place = self
+            .namespace
+            .as_ref()
+            .map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
+        format!("you may not {} {}{place}", self.verb, self.resource)
+    }
+}
+
+/// The outcome of a read that may not be permitted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Read<T> {
+    /// The answer.
+    Known(T),
+    /// It is not permitted; the gap is noted.
+    Forbidden,
+    /// The API server does not serve the kind.
+    NotServed,
+}
+
+impl<T> Read<T> {
+    /// The answer, if there is one.
+    pub(crate) fn known(self) -> Option<T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Forbidden | Self::NotServed => None,
+        }
+    }
+
+    /// The answer, if there is one.
+    pub(crate) fn as_known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Forbidden | Self::NotServed => None,
+        }
+    }
+}
+
+impl<T> Read<T> {
+    /// Whether it is not permitted.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden)
+    }
+
+    /// Whether the API server does not serve the kind.
+    pub(crate) fn is_not_served(&self) -> bool {
+        matches!(self, Self::NotServed)
+    }
+}
+
+impl<T> Read<Vec<T>> {
+    /// The objects that there are; none if they cannot be read.
+    pub(crate) fn items(&self) -> &[T] {
+        self.as_known().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Which objects to list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scope<'a> {
+    /// The namespace; all if `None`.
+    pub(crate) namespace: Option<&'a str>,
+    /// A label selector.
+    pub(crate) labels: Option<&'a str>,
+    /// A field selector.
+    pub(crate) fields: Option<&'a str>,
+}
+
+/// Why a request failed, before it is known what that means.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The API server answered with an error.
+    Status(Box<Status>),
+    /// Anything else.
+    Other(Failure),
+}
+
+/// The API server.
+pub(crate) struct Api {
+    pub(crate) client: kube::Client,
+    timeout: Duration,
+    gaps: Mutex<Vec<Gap>>,
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
+}
+
+#[derive(Deserialize, Default)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn new(client: kube::Client, timeout: Duration) -> Self {
+        Self { client, timeout, gaps: Mutex::default() }
+    }
+
+    /// What could not be read so far, each once.
+    pub(crate) fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        gaps.sort();
+        gaps.dedup();
+        gaps
+    }
+
+    /// Notes something that is not permitted.
+    pub(crate) fn note(&self, verb: &str, resource: &str, namespace: Option<&str>) {
+        let gap = Gap {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.map(str::to_owned),
+        };
+        self.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
+    }
+
+    /// Sends a request and gives the answer's text.
+    pub(crate) async fn send(
+        &self,
+        what: &str,
+        request: Request<Vec<u8>>,
+    ) -> Result<String, Trouble> {
+        let limit = self.timeout;
+        let answer = tokio::time::timeout(limit, self.client.request_text(request)).await;
+        match answer {
+            Err(_elapsed) => Err(Trouble::Other(Failure::Silent {
+                what: what.to_owned(),
+                seconds: limit.as_secs(),
+            })),
+            Ok(Ok(text)) => Ok(text),
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
+                Err(Trouble::Other(Failure::Unauthorized {
+                    what: what.to_owned(),
+                    message: status.message.clone(),
+                }))
+            }
+            Ok(Err(kube::Error::Api(status))) => Err(Trouble::Status(status)),
+            Ok(Err(source)) => Err(Trouble::Other(Failure::Unreachable {
+                what: what.to_owned(),
+                source: Box::new(source),
+            })),
+        }
+    }
+
+    /// GET of a path, as text.
+    pub(crate) async fn text(&self, what: &str, path: &str) -> Result<String, Trouble> {
+        self.send(what, request(what, http::Method::GET, path, None, Vec::new())?).await
+    }
+
+    async fn page<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        scope: &Scope<'_>,
+        next: Option<&str>,
+    ) -> Result<Page<T>, Trouble> {
+        let what = format!("list {}", resource.qualified());
+        let mut path = format!("{}?limit={PAGE}", resource.path(scope.namespace));
+        let parts =
+            [("labelSelector", scope.labels), ("fieldSelector", scope.fields), ("continue", next)];
+        for (key, value) in parts {
+            if let Some(value) = value {
+                path.push_str(&format!("&{key}={}", encode(value)));
+            }
+        }
+        let text = self.text(&what, &path).await?;
+        serde_json::from_str(&text)
+            .map_err(|source| Trouble::Other(Failure::Answer { what, source }))
+    }
+
+    /// All objects of a kind.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        scope: Scope<'_>,
+    ) -> Result<Read<Vec<T>>, Failure> {
+        let mut all = Vec::new();
+        let mut next: Option<String> = None;
+        loop {
+            match self.page::<T>(resource, &scope, next.as_deref()).await {
+                Ok(page) => {
+                    all.extend(page.items);
+                    match page.metadata.next.filter(|next| !next.is_empty()) {
+                        Some(more) => next = Some(more),
+                        None => return Ok(Read::Known(all)),
+                    }
+                }
+                // The list took so long that the API server forgot where it was.
+                Err(Trouble::Status(status)) if status.code == 410 && next.is_some() => {
+                    all.clear();
+                    next = None;
+                }
+                Err(Trouble::Status(status)) => match status.code {
+                    403 => {
+                        self.note("list", &resource.qualified(), scope.namespace);
+                        return Ok(Read::Forbidden);
+                    }
+                    404 => return Ok(Read::NotServed),
+                    _ => return Err(refused(&format!("list {}", resource.qualified()), &status)),
+                },
+                Err(Trouble::Other(failure)) => return Err(failure),
+            }
+        }
+    }
+
+    /// One object; `Known(None)` if there is none.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Read<Option<T>>, Failure> {
+        let what = format!("get {} {name}", resource.qualified());
+        match self.text(&what, &resource.object(namespace, name)).await {
+            Ok(text) => serde_json::from_str(&text)
+                .map(|object| Read::Known(Some(object)))
+                .map_err(|source| Failure::Answer { what, source }),
+            Err(Trouble::Status(status)) => match status.code {
+                403 => {
+                    self.note("get", &resource.qualified(), namespace);
+                    Ok(Read::Forbidden)
+                }
+                404 => Ok(Read::Known(None)),
+                _ => Err(refused(&what, &status)),
+            },
+            Err(Trouble::Other(failure)) => Err(failure),
+        }
+    }
+}
+
+fn request(
+    what: &str,
+    method: http::Method,
+    path: &str,
+    content: Option<&'static str>,
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, Trouble> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::CONTENT_TYPE, content.unwrap_or("application/json"))
+        .body(body)
+        .map_err(|error| {
+            Trouble::Other(Failure::Refused {
+                what: what.to_owned(),
+                message: format!("no valid request: {error}"),
+            })
+        })
+}
+
+/// What an error status means when the command cannot go on.
+pub(crate) fn refused(what: &str, status: &Status) -> Failure {
+    match status.code {
+        403 => Failure::Forbidden(format!("cannot {what}: {}", status.message)),
+        404 => Failure::NotFound(format!("cannot {what}: {}", status.message)),
+        500.. => Failure::Unreachable {
+            what: what.to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status.clone()))),
+        },
+        _ => Failure::Refused { what: what.to_owned(), message: status.message.clone() },
+    }
+}
+
+impl Trouble {
+    /// What it means when the command cannot go on.
+    pub(crate) fn failure(self, what: &str) -> Failure {
+        match self {
+            Self::Status(status) => refused(what, &status),
+            Self::Other(failure) => failure,
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! The command line: what was typed, and, in [`settings`], what it means.
+//!
+//! Flags are kubectl's where kubectl has them, and are accepted before and after the verb.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::human::parse_duration;
+use crate::settings::{Connection, KubeconfigSource, Now, Output, Settings};
+use crate::style::Style;
+
+/// How long one request may take if nothing else is said.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Inspect, verify and troubleshoot sandboxed pods and the roll-out of Kata Containers.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-kata",
+    bin_name = "kubectl kata",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Exit codes: 0 fine, 1 findings (not Ready, a check failed), 2 usage, 3 cannot reach or authenticate \
+                  to the API server, 4 refused, 5 inconclusive, 124 timeout, 130 interrupted."
+)]
+pub struct Arguments {
+    /// What applies to every command.
+    #[command(flatten)]
+    pub global: GlobalArguments,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Colour {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Flags of every command.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArguments {
+    /// Kubeconfig to use instead of KUBECONFIG or ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Address of the API server
+    #[arg(long, short, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// Bearer token to authenticate with
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// Namespace [default: the context's]
+    #[arg(long, short, global = true, value_name = "NS")]
+    pub namespace: Option<String>,
+    /// All namespaces
+    #[arg(long, short = 'A', global = true)]
+    pub all_namespaces: bool,
+    /// User to impersonate
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Group to impersonate; can be given several times
+    #[arg(long = "as-group", global = true, value_name = "GROUP")]
+    pub impersonate_groups: Vec<String>,
+    /// Uid to impersonate
+    #[arg(long = "as-uid", global = true, value_name = "UID")]
+    pub impersonate_uid: Option<String>,
+    /// How long one request may take, such as 10s; 0 means for ever [default: 30s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
+    pub request_timeout: Option<Duration>,
+    /// Do not check the server's certificate
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// Name to look for in the server's certificate
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+    /// Form of the result
+    #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    pub output: Output,
+    /// Tables without titles
+    #[arg(long, global = true)]
+    pub no_headers: bool,
+    /// When to colour; NO_COLOR and CLICOLOR_FORCE are honoured
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    pub color: Colour,
+    /// Also fail (exit code 1) on warnings
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = ["warning"])]
+    pub fail_on: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// How far Kata is: the KataConfig, its nodes, and what is wrong
+    Status(StatusArguments),
+    /// Wait until Kata is ready, gone, or a node is verified
+    Wait(WaitArguments),
+    /// Check the cluster, before an installation or after it, or a manifest
+    Doctor(DoctorArguments),
+    /// Prove that pods run in virtual machines of their own
+    Verify(VerifyArguments),
+    /// Why a pod does not run, or is not sandboxed
+    #[command(alias = "explain")]
+    Why(WhyArguments),
+    /// List sandboxed pods
+    #[command(alias = "pod", alias = "po")]
+    Pods(ListArguments),
+    /// List the nodes that have, get or lose Kata
+    #[command(alias = "node", alias = "no")]
+    Nodes(ListArguments),
+    /// What happened to the KataConfig, its nodes and sandboxed pods
+    Events(EventsArguments),
+    /// Logs of a sandboxed pod, of the operator, or of what changes a node
+    Logs(LogsArguments),
+    /// Collect what a bug report needs, with secrets taken out
+    MustGather(GatherArguments),
+    /// Create a KataConfig
+    Install(InstallArguments),
+    /// Delete the KataConfig, once no sandboxed pod is left
+    Uninstall(UninstallArguments),
+    /// What a KATA code means and what to do about it
+    #[command(alias = "code")]
+    Codes(CodesArguments),
+    /// Versions of the plugin, the operator and the cluster
+    Version(VersionArguments),
+    /// Shell completion
+    Completion(CompletionArguments),
+    /// Candidates for a command line, in the protocol of kubectl_complete-NAME
+    #[command(name = "__complete", hide = true)]
+    Complete(CompleteArguments),
+    /// The JSON schema of a kind of document
+    #[command(name = "__schema", hide = true)]
+    Schema(SchemaArguments),
+}
+
+/// Arguments of `status`.
+#[derive(Args, Debug, Default)]
+pub struct StatusArguments {
+    /// Show every node
+    #[arg(long)]
+    pub nodes: bool,
+    /// Show the status again whenever it changes
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Wait until Ready, as `kubectl kata wait` does
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "wait")]
+    pub timeout: Option<Duration>,
+}
+
+/// Arguments of `wait`.
+#[derive(Args, Debug)]
+pub struct WaitArguments {
+    /// What to wait for: ready, deleted, node/NAME=Ready or node/NAME=Verified
+    #[arg(long = "for", value_name = "WHAT", default_value = "ready")]
+    pub what: String,
+    /// How long to wait; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub timeout: Duration,
+}
+
+/// Arguments of `doctor`.
+#[derive(Args, Debug, Default)]
+pub struct DoctorArguments {
+    /// Check whether Kata can be installed; without it, whether it works
+    #[arg(long)]
+    pub pre: bool,
+    /// A manifest with a KataConfig to check, with line and column
+    #[arg(long, short, value_name = "FILE")]
+    pub filename: Option<PathBuf>,
+    /// With --filename: do not ask the cluster
+    #[arg(long, requires = "filename")]
+    pub offline: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Debug, Default)]
+pub struct VerifyArguments {
+    /// A pod, as pod/NAME; without one, probe pods are run on nodes
+    #[arg(value_name = "pod/NAME")]
+    pub target: Option<String>,
+    /// Only this node; can be given several times
+    #[arg(long, value_name = "NAME", conflicts_with = "target")]
+    pub node: Vec<String>,
+    /// RuntimeClass of the sandboxed probe [default: the first one of the KataConfig]
+    #[arg(long, value_name = "NAME", conflicts_with = "target")]
+    pub runtime_class: Option<String>,
+    /// Image of the probe [default: the operator's]
+    #[arg(long, value_name = "REF", conflicts_with = "target")]
+    pub image: Option<String>,
+    /// Container of the pod [default: the first]
+    #[arg(long, short, value_name = "NAME", requires = "target")]
+    pub container: Option<String>,
+    /// How long the probes of a node may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2m")]
+    pub timeout: Duration,
+    /// Also write the result as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Leave the probes of failed nodes for a look; they end by themselves
+    #[arg(long, conflicts_with = "target")]
+    pub keep: bool,
+    /// If something fails, collect what a bug report needs
+    #[arg(long)]
+    pub collect_on_failure: bool,
+}
+
+/// Arguments of `why`.
+#[derive(Args, Debug)]
+pub struct WhyArguments {
+    /// A pod or what makes pods: pod/NAME, deployment/NAME, statefulset/NAME, daemonset/NAME, job/NAME
+    #[arg(value_name = "TYPE/NAME")]
+    pub target: String,
+}
+
+/// Arguments of `pods` and `nodes`.
+#[derive(Args, Debug, Default)]
+pub struct ListArguments {
+    /// Only these
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Only those with these labels
+    #[arg(long, short = 'l', value_name = "LABELS")]
+    pub selector: Option<String>,
+    /// Show the list again whenever it changes
+    #[arg(long, short)]
+    pub watch: bool,
+}
+
+/// Arguments of `events`.
+#[derive(Args, Debug, Default)]
+pub struct EventsArguments {
+    /// Also what is to come
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Only Events of this type, such as Warning
+    #[arg(long, value_name = "TYPE")]
+    pub types: Option<String>,
+}
+
+/// Arguments of `logs`.
+#[derive(Args, Debug)]
+pub struct LogsArguments {
+    /// operator, pod/NAME or node/NAME
+    #[arg(value_name = "WHAT")]
+    pub target: String,
+    /// Container of the pod
+    #[arg(long, short, value_name = "NAME")]
+    pub container: Option<String>,
+    /// Also what is to come
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Of the container before the last restart
+    #[arg(long, short)]
+    pub previous: bool,
+    /// Only so many lines from the end
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<u64>,
+    /// Only what is younger, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub since: Option<Duration>,
+    /// Instead, what the shim of the pod's sandbox wrote into the node's journal
+    #[arg(long, group = "journal")]
+    pub shim: bool,
+    /// Instead, what the virtual machine monitor wrote into the node's journal
+    #[arg(long, group = "journal")]
+    pub vmm: bool,
+    /// Instead, what the guest wrote into the node's journal
+    #[arg(long, group = "journal")]
+    pub guest: bool,
+}
+
+/// Arguments of `must-gather`.
+#[derive(Args, Debug, Default)]
+pub struct GatherArguments {
+    /// Logs and Events of this time
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2h")]
+    pub since: Option<Duration>,
+    /// Write files into this directory, and no archive
+    #[arg(long, value_name = "DIR")]
+    pub dest_dir: Option<PathBuf>,
+    /// Write this archive [default: kata-must-gather-TIME.tar]
+    #[arg(long, value_name = "FILE", conflicts_with = "dest_dir")]
+    pub archive: Option<PathBuf>,
+    /// Leave values of environment variables, tokens and addresses in
+    #[arg(long)]
+    pub no_redaction: bool,
+}
+
+/// Whether and how to act out a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum DryRun {
+    /// Change the cluster
+    #[default]
+    None,
+    /// Only print what would be sent
+    Client,
+    /// Send it, and have the API server check it without storing it
+    Server,
+}
+
+/// Arguments of `install`.
+#[derive(Args, Debug, Default)]
+pub struct InstallArguments {
+    /// Name of the KataConfig
+    #[arg(long, value_name = "NAME", default_value = "cluster-kataconfig")]
+    pub name: String,
+    /// Nodes that shall run sandboxed pods, as labels KEY=VALUE,... [default: every worker]
+    #[arg(long, value_name = "LABELS")]
+    pub node_selector: Option<String>,
+    /// Label this node with what --node-selector says first; can be given several times
+    #[arg(long, value_name = "NAME", requires = "node_selector")]
+    pub node: Vec<String>,
+    /// How many nodes may be disturbed at once, as a number or a percentage
+    #[arg(long, value_name = "N")]
+    pub max_unavailable: Option<String>,
+    /// Image with the runtime's files, for clusters without the Machine Config Operator
+    #[arg(long, value_name = "REF")]
+    pub payload_image: Option<String>,
+    /// Only nodes that Node Feature Discovery found able
+    #[arg(long)]
+    pub check_node_eligibility: bool,
+    /// Wait until Ready
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub timeout: Duration,
+    /// Change nothing
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, default_value = "none", default_missing_value = "client")]
+    pub dry_run: DryRun,
+}
+
+/// Arguments of `uninstall`.
+#[derive(Args, Debug, Default)]
+pub struct UninstallArguments {
+    /// Change nothing, and say what would happen
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Evict the sandboxed pods, as far as PodDisruptionBudgets allow it
+    #[arg(long)]
+    pub evict_pods: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Wait until nothing is left
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub timeout: Duration,
+}
+
+/// Arguments of `codes`.
+#[derive(Args, Debug, Default)]
+pub struct CodesArguments {
+    /// The code, such as KATA2104, or its reason, such as DrainBlocked
+    #[arg(value_name = "CODE")]
+    pub codes: Vec<String>,
+}
+
+/// Arguments of `version`.
+#[derive(Args, Debug, Default)]
+pub struct VersionArguments {
+    /// Only the plugin's own, without asking the cluster
+    #[arg(long)]
+    pub client: bool,
+}
+
+/// A shell, or kubectl itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Shell {
+    /// For `kubectl-kata` in bash
+    Bash,
+    /// For `kubectl-kata` in zsh
+    Zsh,
+    /// For `kubectl-kata` in fish
+    Fish,
+    /// The script kubectl_complete-kata, which belongs on the PATH
+    Kubectl,
+}
+
+/// Arguments of `completion`.
+#[derive(Args, Debug)]
+pub struct CompletionArguments {
+    /// For what
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Arguments of `__complete`.
+#[derive(Args, Debug)]
+pub struct CompleteArguments {
+    /// The words so far, the last of them to be completed.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+/// Arguments of `__schema`.
+#[derive(Args, Debug)]
+pub struct SchemaArguments {
+    /// The kind; all, separated by lines `# KIND`, if none is given.
+    pub kind: Option<String>,
+}
+
+impl Arguments {
+    /// The flags of every command. Those on a line that is to be completed count too: they say which
+    /// cluster and which namespace to look in.
+    pub fn global(&self) -> GlobalArguments {
+        let Command::Complete(complete) = &self.command else { return self.global.clone() };
+        let words = crate::commands::completion::global_words(&complete.words);
+        let line = std::iter::once("kubectl-kata".to_owned()).chain(words);
+        let parsed = Self::try_parse_from(line.chain(["version".to_owned()]));
+        parsed.map_or_else(|_incomplete| self.global.clone(), |parsed| parsed.global)
+    }
+}
+
+/// What we use of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvVars {
+    /// `KUBECONFIG`.
+    pub kubeconfig: Option<OsString>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `NO_COLOR`.
+    pub no_color: bool,
+    /// `CLICOLOR_FORCE`.
+    pub force_color: bool,
+    /// `TERM`.
+    pub term: String,
+    /// `LC_ALL`, else `LC_CTYPE`, else `LANG`.
+    pub locale: String,
+}
+
+impl EnvVars {
+    /// The environment of this process.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
+    pub fn of_process() -> Self {
+        let text = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        Self {
+            kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            no_color: text("NO_COLOR").is_some(),
+            force_color: text("CLICOLOR_FORCE").is_some_and(|value| value != "0"),
+            term: text("TERM").unwrap_or_default(),
+            locale: text("LC_ALL")
+                .or_else(|| text("LC_CTYPE"))
+                .or_else(|| text("LANG"))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// What standard output and standard error are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terminal {
+    /// Whether standard output is a terminal.
+    pub out: bool,
+    /// Whether standard error is a terminal.
+    pub err: bool,
+    /// Columns of the terminal, if it is one.
+    pub width: Option<usize>,
+}
+
+/// From what was typed and the environment to settings. Pure.
+pub fn settings(
+    global: &GlobalArguments,
+    environment: &EnvVars,
+    terminal: Terminal,
+    now: Now,
+) -> Settings {
+    let source = match (&global.kubeconfig, &environment.kubeconfig) {
+        (Some(path), _) => KubeconfigSource::Flag(path.clone()),
+        (None, Some(paths)) => KubeconfigSource::Environment(
+            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
+        ),
+        (None, None) => KubeconfigSource::Home(
+            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
+        ),
+    };
+    let colour = match global.color {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto if environment.no_color => false,
+        Colour::Auto if environment.force_color => true,
+        Colour::Auto => terminal.out && environment.term != "dumb",
+    };
+    let locale = environment.locale.to_ascii_lowercase();
+    // No locale at all is that of containers and of CI, which show UTF-8.
+    let unicode = locale.is_empty() || locale.contains("utf-8") || locale.contains("utf8");
+    Settings {
+        connection: Connection {
+            source,
+            context: global.context.clone(),
+            cluster: global.cluster.clone(),
+            user: global.user.clone(),
+            server: global.server.clone(),
+            token: global.token.clone(),
+            impersonate: global.impersonate.clone(),
+            impersonate_groups: global.impersonate_groups.clone(),
+            impersonate_uid: global.impersonate_uid.clone(),
+            insecure: global.insecure_skip_tls_verify,
+            tls_server_name: global.tls_server_name.clone(),
+        },
+        namespace: global.namespace.clone(),
+        all_namespaces: global.all_namespaces,
+        output: global.output,
+        titles: !global.no_headers,
+        fail_on_warning: global.fail_on.is_some(),
+        request_timeout: match global.request_timeout {
+            None => REQUEST_TIMEOUT,
+            Some(Duration::ZERO) => Duration::MAX,
+            Some(timeout) => timeout,
+        },
+        style: Style { colour, unicode, width: terminal.width.filter(|_| terminal.out) },
+        now,
+    }
+}

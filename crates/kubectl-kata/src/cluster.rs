@@ -1,0 +1,244 @@
+//! What most commands want to know first: the active KataConfig, its nodes and its RuntimeClasses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::kata_config::RuntimeSpec;
+use kata_api::{KataConfig, KataNode, names};
+use serde::Deserialize;
+
+use crate::api::{Api, Read, Scope};
+use crate::document::{ClassFacts, OperatorFacts};
+use crate::failure::Failure;
+use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, RUNTIME_CLASSES};
+
+/// What the API server says of itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ServerVersion {
+    #[serde(default)]
+    pub(crate) git_version: String,
+}
+
+impl ServerVersion {
+    /// Whether the cluster says that it is simulated, in the build part of its version.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.git_version.split_once('+').is_some_and(|(_, build)| build == "simulated")
+    }
+}
+
+/// The version of the API server.
+pub(crate) async fn version(api: &Api) -> Result<ServerVersion, Failure> {
+    let what = "read the cluster's version";
+    match api.text(what, "/version").await {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|source| Failure::Answer { what: what.to_owned(), source }),
+        // Some API servers show it to nobody; then it is not known, and nothing depends on it.
+        Err(crate::api::Trouble::Status(_)) => Ok(ServerVersion::default()),
+        Err(trouble) => Err(trouble.failure(what)),
+    }
+}
+
+/// The KataConfigs and what belongs to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Kata {
+    pub(crate) version: ServerVersion,
+    pub(crate) configs: Read<Vec<KataConfig>>,
+    pub(crate) nodes: Read<Vec<KataNode>>,
+    pub(crate) classes: Read<Vec<RuntimeClass>>,
+}
+
+impl Kata {
+    /// Reads them.
+    pub(crate) async fn read(api: &Api) -> Result<Self, Failure> {
+        let (version, configs, nodes, classes) = futures::join!(
+            version(api),
+            api.list::<KataConfig>(KATA_CONFIGS, Scope::default()),
+            api.list::<KataNode>(KATA_NODES, Scope::default()),
+            api.list::<RuntimeClass>(RUNTIME_CLASSES, Scope::default()),
+        );
+        Ok(Self { version: version?, configs: configs?, nodes: nodes?, classes: classes? })
+    }
+
+    /// The active KataConfig.
+    pub(crate) fn active(&self) -> Option<&KataConfig> {
+        kata_plan::by_age(self.configs.items()).first().copied()
+    }
+
+    /// The names of those that are not active.
+    pub(crate) fn others(&self) -> Vec<String> {
+        let sorted = kata_plan::by_age(self.configs.items());
+        sorted.iter().skip(1).filter_map(|config| config.metadata.name.clone()).collect()
+    }
+
+    /// Whether the cluster is simulated.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.version.is_simulated()
+    }
+
+    /// The RuntimeClasses whose pods run in virtual machines: those of the KataConfig, or, without one,
+    /// those whose handler is called after Kata.
+    pub(crate) fn sandbox_classes(&self) -> BTreeSet<String> {
+        let existing = self.classes.items();
+        match self.active() {
+            Some(config) => kata_plan::sandbox_classes(config, existing),
+            None => existing
+                .iter()
+                .filter(|class| class.handler.starts_with("kata"))
+                .filter_map(|class| class.metadata.name.clone())
+                .collect(),
+        }
+    }
+
+    /// Handlers by class, as far as classes can be seen.
+    pub(crate) fn handlers(&self) -> BTreeMap<String, String> {
+        let mut handlers: BTreeMap<String, String> = BTreeMap::new();
+        for runtime in self.runtimes() {
+            handlers.insert(runtime.name.clone(), runtime.effective_handler().to_owned());
+        }
+        handlers.extend(
+            self.classes
+                .items()
+                .iter()
+                .filter_map(|class| Some((class.metadata.name.clone()?, class.handler.clone()))),
+        );
+        handlers
+    }
+
+    /// What the KataConfig offers.
+    pub(crate) fn runtimes(&self) -> Vec<RuntimeSpec> {
+        self.active().map(|config| config.spec.effective_runtimes()).unwrap_or_default()
+    }
+
+    /// The RuntimeClasses of the KataConfig.
+    pub(crate) fn class_facts(&self) -> Vec<ClassFacts> {
+        let told: Vec<&String> = self
+            .active()
+            .and_then(|config| config.status.as_ref())
+            .map(|status| status.runtime_classes.iter().collect())
+            .unwrap_or_default();
+        self.runtimes()
+            .iter()
+            .map(|runtime| {
+                let class = self
+                    .classes
+                    .items()
+                    .iter()
+                    .find(|class| class.metadata.name.as_deref() == Some(&runtime.name));
+                let fixed = class
+                    .and_then(|class| class.overhead.as_ref())
+                    .and_then(|overhead| overhead.pod_fixed.as_ref());
+                let (cpu, memory) = runtime.effective_overhead();
+                let of = |key: &str, default: String| {
+                    fixed.and_then(|fixed| fixed.get(key)).map_or(default, |found| found.0.clone())
+                };
+                ClassFacts {
+                    name: runtime.name.clone(),
+                    exists: class.is_some() || told.contains(&&runtime.name),
+                    handler: class.map_or_else(
+                        || runtime.effective_handler().to_owned(),
+                        |class| class.handler.clone(),
+                    ),
+                    overhead_cpu: of("cpu", cpu.0),
+                    overhead_memory: of("memory", memory.0),
+                }
+            })
+            .collect()
+    }
+}
+
+/// The labels that select nodes, as `KEY=VALUE`; empty for every worker.
+pub(crate) fn selector_text(config: &KataConfig) -> String {
+    let Some(selector) = &config.spec.kata_config_pool_selector else { return String::new() };
+    let labels =
+        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().flatten().map(|requirement| {
+        let values = requirement.values.clone().unwrap_or_default().join(",");
+        match requirement.operator.as_str() {
+            "In" => format!("{} in ({values})", requirement.key),
+            "NotIn" => format!("{} notin ({values})", requirement.key),
+            "DoesNotExist" => format!("!{}", requirement.key),
+            _ => requirement.key.clone(),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
+/// The operator's Deployment.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Deployment {
+    #[serde(default)]
+    metadata: DeploymentMetadata,
+    #[serde(default)]
+    spec: DeploymentSpec,
+    #[serde(default)]
+    status: DeploymentStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct DeploymentMetadata {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct DeploymentSpec {
+    #[serde(default)]
+    replicas: Option<i64>,
+    #[serde(default)]
+    template: Template,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Template {
+    #[serde(default)]
+    spec: TemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct TemplateSpec {
+    #[serde(default)]
+    containers: Vec<TemplateContainer>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct TemplateContainer {
+    #[serde(default)]
+    image: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeploymentStatus {
+    #[serde(default)]
+    ready_replicas: i64,
+}
+
+impl Deployment {
+    /// The operator's image.
+    pub(crate) fn image(&self) -> Option<&str> {
+        let containers = &self.spec.template.spec.containers;
+        containers.first().map(|container| container.image.as_str())
+    }
+
+    pub(crate) fn facts(&self) -> OperatorFacts {
+        let label = self.metadata.labels.get("app.kubernetes.io/version").cloned();
+        let tag = || {
+            let (_, tag) = self.image()?.rsplit('/').next()?.split_once(':')?;
+            Some(tag.trim_start_matches('v').to_owned())
+        };
+        OperatorFacts {
+            namespace: self.metadata.namespace.clone(),
+            version: label.or_else(tag),
+            ready_replicas: Some(self.status.ready_replicas),
+            replicas: Some(self.spec.replicas.unwrap_or(1)),
+        }
+    }
+}
+
+/// The operator's Deployment, in its usual namespace; elsewhere it is not looked for.
+pub(crate) async fn operator(api: &Api) -> Result<Read<Option<Deployment>>, Failure> {
+    api.get::<Deployment>(DEPLOYMENTS, Some(names::NAMESPACE), names::PRODUCT).await
+}

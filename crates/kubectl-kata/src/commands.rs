@@ -1,0 +1,127 @@
+//! The verbs. Each reads, asks what to make of it, and prints.
+
+mod codes;
+pub(crate) mod completion;
+mod nodes;
+mod pods;
+mod schema;
+mod status;
+mod version;
+mod wait;
+
+use crate::arguments::Command;
+use crate::document::{Head, Problem};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::settings::{Output, Settings};
+use crate::style::{Mark, Style, Tone, wrap};
+use crate::{Context, human};
+
+/// The result of a command that needs no cluster; `None` if it needs one.
+pub(crate) fn offline(
+    command: &Command,
+    settings: &Settings,
+    printer: &mut Printer<'_>,
+) -> Option<Result<Exit, Failure>> {
+    match command {
+        Command::Codes(arguments) => Some(codes::run(arguments, settings, printer)),
+        Command::Completion(arguments) => Some(completion::script(arguments, printer)),
+        Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
+        Command::Schema(arguments) => Some(schema::run(arguments, printer)),
+        Command::Complete(arguments) => completion::offline(arguments, printer),
+        _ => None,
+    }
+}
+
+/// Runs a command that needs the cluster.
+pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Result<Exit, Failure> {
+    let mut context = context;
+    let context = &mut context;
+    let exit = match command {
+        Command::Status(arguments) => status::run(arguments, context).await,
+        Command::Pods(arguments) => pods::run(arguments, context).await,
+        Command::Nodes(arguments) => nodes::run(arguments, context).await,
+        Command::Wait(arguments) => wait::run(arguments, context).await,
+        Command::Version(_) => version::run(context).await,
+        Command::Complete(arguments) => return completion::online(arguments, context).await,
+        _ => Ok(Exit::Fine),
+    }?;
+    close(context, exit)
+}
+
+/// Names what could not be seen. What looks well may not be, then.
+fn close(context: &mut Context<'_, '_>, exit: Exit) -> Result<Exit, Failure> {
+    let gaps = context.api.gaps();
+    if gaps.is_empty() {
+        return Ok(exit);
+    }
+    let sentences: Vec<String> = gaps.iter().map(crate::api::Gap::sentence).collect();
+    context
+        .printer
+        .say(&format!("not everything could be seen: {}", human::list(&sentences, 10)))?;
+    Ok(if exit == Exit::Fine { Exit::Inconclusive } else { exit })
+}
+
+/// The head of a document, with what says that nothing was measured.
+pub(crate) fn marked(text: &str, simulated: bool) -> String {
+    if simulated { format!("{text} (simulated)") } else { text.to_owned() }
+}
+
+/// Problems for people: what, then how to go on.
+pub(crate) fn problem_lines(problems: &[Problem], style: &Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    let width = style.width.unwrap_or(usize::MAX).max(40);
+    for problem in problems {
+        let mark = match problem.severity {
+            "error" => Mark::Bad,
+            "warning" => Mark::Warn,
+            _ => Mark::Skip,
+        };
+        let text = style.plain(&format!("{} {}", problem.id, problem.message));
+        for (at, line) in wrap(&text, width - 4).iter().enumerate() {
+            if at == 0 {
+                lines.push(format!("  {} {line}", style.mark(mark)));
+            } else {
+                lines.push(format!("    {line}"));
+            }
+        }
+        let fix = style.plain(&format!("fix: {}", problem.fix.trim_end_matches('.')));
+        lines.extend(wrap(&fix, width - 6).iter().map(|line| format!("      {line}")));
+        let more = format!("      more: kubectl kata codes {}", problem.id);
+        lines.push(style.paint(Tone::Dim, &more).into_owned());
+    }
+    lines
+}
+
+/// Whether an exit code is to be 1 because of warnings.
+pub(crate) fn judged(problems: &[Problem], settings: &Settings, otherwise: Exit) -> Exit {
+    let warned = problems.iter().any(|problem| problem.severity != "info");
+    if otherwise == Exit::Fine && settings.fail_on_warning && warned {
+        Exit::Findings
+    } else {
+        otherwise
+    }
+}
+
+/// Refuses formats that a command has no use for.
+pub(crate) fn expect_output(
+    settings: &Settings,
+    allowed: &[Output],
+    verb: &str,
+) -> Result<(), Failure> {
+    if allowed.contains(&settings.output) {
+        return Ok(());
+    }
+    let names: Vec<String> = allowed
+        .iter()
+        .filter_map(clap::ValueEnum::to_possible_value)
+        .map(|value| value.get_name().to_owned())
+        .collect();
+    Err(Failure::Usage(format!("`kubectl kata {verb}` prints {}", names.join(", "))))
+}
+
+/// A head without a cluster.
+pub(crate) fn local_head(kind: &'static str) -> Head {
+    Head::new(kind, false)
+}

@@ -1,0 +1,150 @@
+//! `codes`: the catalogue of findings, offline. The pages of the documentation are its Markdown.
+
+use kata_api::Code;
+
+use super::{expect_output, local_head};
+use crate::arguments::CodesArguments;
+use crate::document::{CodeList, CodeRow};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::problem::{hint, severity};
+use crate::settings::{Output, Settings};
+use crate::style::{Tone, wrap};
+use crate::table::{Cell, Table, column};
+
+pub(crate) fn run(
+    arguments: &CodesArguments,
+    settings: &Settings,
+    printer: &mut Printer<'_>,
+) -> Result<Exit, Failure> {
+    let allowed =
+        [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name, Output::Markdown];
+    expect_output(settings, &allowed, "codes")?;
+    let mut rows = Vec::new();
+    for wanted in &arguments.codes {
+        rows.push(find(wanted)?);
+    }
+    if arguments.codes.is_empty() {
+        rows.extend(Code::ALL.iter().map(|code| row(*code)));
+    }
+    let list = CodeList { head: local_head("CodeList"), items: rows };
+    if printer.document(settings.output, &list)? {
+        return Ok(Exit::Fine);
+    }
+    match settings.output {
+        Output::Name => {
+            for row in &list.items {
+                printer.line(row.code)?;
+            }
+        }
+        Output::Markdown => {
+            for row in &list.items {
+                printer.raw(&page(row))?;
+            }
+        }
+        _ if arguments.codes.is_empty() => table(&list, settings, printer)?,
+        _ => {
+            for row in &list.items {
+                entry(row, printer)?;
+            }
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+fn row(code: Code) -> CodeRow {
+    let entry = code.entry();
+    CodeRow {
+        code: entry.code,
+        reason: entry.reason,
+        severity: severity(entry.severity),
+        cause: entry.cause,
+        fix: entry.fix,
+        hint: hint(entry.code),
+    }
+}
+
+fn find(wanted: &str) -> Result<CodeRow, Failure> {
+    let digits = wanted.to_ascii_uppercase();
+    Code::ALL
+        .iter()
+        .find(|code| {
+            let entry = code.entry();
+            entry.code == digits
+                || entry.code.strip_prefix("KATA") == Some(&digits)
+                || entry.reason.eq_ignore_ascii_case(wanted)
+        })
+        .map(|code| row(*code))
+        .ok_or_else(|| {
+            Failure::Usage(format!("there is no code {wanted}: see `kubectl kata codes`"))
+        })
+}
+
+fn tone(severity: &str) -> Tone {
+    match severity {
+        "error" => Tone::Bad,
+        "warning" => Tone::Warn,
+        _ => Tone::Dim,
+    }
+}
+
+fn table(list: &CodeList, settings: &Settings, printer: &mut Printer<'_>) -> Result<(), Failure> {
+    let mut table = Table::new(&[
+        column("CODE"),
+        column("REASON"),
+        column("SEVERITY").dispensable(1),
+        column("CAUSE"),
+        column("FIX").wide(),
+    ]);
+    for row in &list.items {
+        table.row(vec![
+            row.code.into(),
+            row.reason.into(),
+            Cell::toned(row.severity, tone(row.severity)),
+            row.cause.into(),
+            row.fix.into(),
+        ]);
+    }
+    Ok(printer.table(&table, settings.is_wide(), settings.titles)?)
+}
+
+fn entry(row: &CodeRow, printer: &mut Printer<'_>) -> Result<(), Failure> {
+    let style = printer.style();
+    let width = style.width.unwrap_or(usize::MAX).max(40) - 10;
+    let severity = style.paint(tone(row.severity), row.severity).into_owned();
+    printer.line(&format!("{} {}   {severity}", row.code, row.reason))?;
+    for (title, text) in [("cause", row.cause), ("fix", row.fix), ("more", row.hint.as_str())] {
+        for (at, line) in wrap(text, width).iter().enumerate() {
+            let title = if at == 0 { title } else { "" };
+            printer.line(&format!("  {title:<7} {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The page of the documentation about a code.
+fn page(row: &CodeRow) -> String {
+    let CodeRow { code, reason, severity, cause, fix, hint: _ } = row;
+    format!(
+        "# {code} {reason}\n\n\
+         Severity: {severity}.\n\n\
+         ## Cause\n\n{cause}\n\n\
+         ## Fix\n\n{fix}\n\n\
+         ## Where it is seen\n\n\
+         `kubectl kata {verb}` shows it; `kubectl kata codes {code}` shows this page without a network.\n",
+        verb = seen_by(code),
+    )
+}
+
+/// The command that shows a code.
+fn seen_by(code: &str) -> &'static str {
+    match code.get(4..5) {
+        Some("1") => "status` and `kubectl kata doctor",
+        Some("2" | "3") => "status` and `kubectl kata nodes -o wide",
+        Some("4") => "status` and `kubectl kata uninstall --dry-run",
+        _ if code.starts_with("KATA51") => "verify",
+        _ if code.starts_with("KATA52") => "why",
+        _ => "doctor",
+    }
+}

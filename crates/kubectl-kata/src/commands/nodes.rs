@@ -1,0 +1,269 @@
+//! `nodes`: the nodes that have, get or lose Kata, and how much room for sandboxes they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::kata_node::Phase;
+use kata_api::{KataNode, names};
+use serde::Deserialize;
+
+use super::expect_output;
+use super::status::{tone, verified};
+use crate::Context;
+use crate::api::{Read, Scope};
+use crate::arguments::ListArguments;
+use crate::changes::Changes;
+use crate::cluster::Kata;
+use crate::document::{Head, NodeList, NodeRow};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human::{self, quantity};
+use crate::pod::Pod;
+use crate::resource::{KATA_NODES, NODES, PODS};
+use crate::settings::Output;
+use crate::style::Tone;
+use crate::table::{Cell, Table, column};
+
+/// A node, with no more than what is shown.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Node {
+    #[serde(default)]
+    metadata: NodeMetadata,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeMetadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeStatus {
+    #[serde(default)]
+    allocatable: BTreeMap<String, String>,
+}
+
+pub(crate) async fn run(
+    arguments: &ListArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
+    expect_output(context.settings, &allowed, "nodes")?;
+    let list = read(arguments, context).await?;
+    print(&list, context, context.settings.titles)?;
+    if arguments.watch {
+        watch(arguments, list, context).await?;
+    }
+    Ok(Exit::Fine)
+}
+
+async fn watch(
+    arguments: &ListArguments,
+    list: NodeList,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let mut before = list.items;
+    let interrupted = context.interrupted();
+    let mut interrupted = std::pin::pin!(interrupted);
+    loop {
+        context.printer.flush()?;
+        {
+            let mut changes = Changes::of(&context.api, &[KATA_NODES], None);
+            tokio::select! {
+                () = &mut interrupted => return Ok(()),
+                () = changes.next() => {}
+            }
+        }
+        let mut list = read(arguments, context).await?;
+        let now = list.items.clone();
+        list.items.retain(|row| !before.contains(row));
+        if !list.items.is_empty() {
+            print(&list, context, false)?;
+        }
+        before = now;
+    }
+}
+
+async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<NodeList, Failure> {
+    let api = &context.api;
+    let labels = Scope { labels: arguments.selector.as_deref(), ..Scope::default() };
+    let (kata, nodes, pods) = futures::join!(
+        Kata::read(api),
+        api.list::<Node>(NODES, labels),
+        api.list::<Pod>(PODS, Scope::default()),
+    );
+    let (kata, nodes, pods) = (kata?, nodes?, pods?);
+    match kata.nodes {
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "cannot list nodes with Kata: you may not list {}",
+                KATA_NODES.qualified()
+            )));
+        }
+        Read::NotServed => {
+            return Err(Failure::NotFound(
+                "the cluster does not serve KataNode, so the operator is not installed: see `kubectl \
+                 kata doctor --pre`"
+                    .to_owned(),
+            ));
+        }
+        Read::Known(_) => {}
+    }
+    if arguments.selector.is_some() && nodes.is_forbidden() {
+        return Err(Failure::Forbidden(
+            "cannot select nodes by label: you may not list nodes".to_owned(),
+        ));
+    }
+    let wanted: BTreeSet<&str> =
+        arguments.names.iter().map(|name| name.strip_prefix("node/").unwrap_or(name)).collect();
+    let by_name: BTreeMap<&str, &Node> =
+        nodes.items().iter().map(|node| (node.metadata.name.as_str(), node)).collect();
+    let classes = kata.sandbox_classes();
+    let overhead = kata.class_facts().first().map(|class| {
+        (quantity(&class.overhead_cpu).unwrap_or(0), quantity(&class.overhead_memory).unwrap_or(0))
+    });
+    let mut used: BTreeMap<&str, Use> = BTreeMap::new();
+    for pod in pods.items().iter().filter(|pod| !pod.is_finished()) {
+        let Some(node) = pod.node() else { continue };
+        let entry = used.entry(node).or_default();
+        entry.cpu += pod.takes("cpu");
+        entry.memory += pod.takes("memory");
+        entry.pods += 1;
+        entry.sandboxed += usize::from(pod.class().is_some_and(|class| classes.contains(class)));
+    }
+    let mut items: Vec<NodeRow> = kata
+        .nodes
+        .items()
+        .iter()
+        .filter(|node| wanted.is_empty() || wanted.contains(node.spec.node_name.as_str()))
+        .filter(|node| {
+            arguments.selector.is_none() || by_name.contains_key(node.spec.node_name.as_str())
+        })
+        .map(|kata_node| {
+            let name = kata_node.spec.node_name.as_str();
+            let node = by_name.get(name).copied();
+            let used = pods.as_known().map(|_| used.get(name).copied().unwrap_or_default());
+            row(kata_node, node, used, overhead)
+        })
+        .collect();
+    items.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(NodeList { head: Head::new("NodeList", kata.is_simulated()), items, gaps: api.gaps() })
+}
+
+/// What the pods of a node take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    cpu: i128,
+    memory: i128,
+    pods: i128,
+    sandboxed: usize,
+}
+
+fn row(
+    kata_node: &KataNode,
+    node: Option<&Node>,
+    used: Option<Use>,
+    overhead: Option<(i128, i128)>,
+) -> NodeRow {
+    let status = kata_node.status.clone().unwrap_or_default();
+    let labelled = node.map(|node| {
+        node.metadata.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED)
+    });
+    NodeRow {
+        name: kata_node.spec.node_name.clone(),
+        phase: status.phase.as_str().to_owned(),
+        step: status.step,
+        handlers: status.handlers,
+        runtime: status.container_runtime_version,
+        kernel: status.kernel_version,
+        free_sandboxes: node
+            .zip(used)
+            .zip(overhead)
+            .filter(|_| status.phase == Phase::Ready)
+            .and_then(|((node, used), overhead)| free(node, used, overhead)),
+        pods: used.map(|used| used.sandboxed),
+        labelled,
+        ready: status.ready,
+        since: status.since,
+        code: status.code,
+        message: status.message,
+    }
+}
+
+/// How many more sandboxes fit that ask for nothing besides their overhead, as the scheduler counts.
+fn free(node: &Node, used: Use, (cpu, memory): (i128, i128)) -> Option<i64> {
+    let all = |key: &str| node.status.allocatable.get(key).and_then(|text| quantity(text));
+    let fits = |all: i128, used: i128, each: i128| match each {
+        0 => i128::MAX,
+        each => (all - used).max(0) / each,
+    };
+    let count = fits(all("cpu")?, used.cpu, cpu)
+        .min(fits(all("memory")?, used.memory, memory))
+        .min((all("pods")? / 1_000 - used.pods).max(0));
+    i64::try_from(count).ok()
+}
+
+fn print(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+    let settings = context.settings;
+    if context.printer.document(settings.output, list)? {
+        return Ok(());
+    }
+    if settings.output == Output::Name {
+        for row in &list.items {
+            context.printer.line(&format!("node/{}", row.name))?;
+        }
+        return Ok(());
+    }
+    if list.items.is_empty() {
+        context.printer.say("No nodes with Kata found.")?;
+        return Ok(());
+    }
+    let now = settings.now();
+    let mut table = Table::new(&[
+        column("NODE"),
+        column("PHASE"),
+        column("STEP").wide(),
+        column("HANDLERS"),
+        column("RUNTIME").dispensable(1),
+        column("KERNEL").wide(),
+        column("FREE SANDBOXES").dispensable(2),
+        column("PODS"),
+        column("LABEL").dispensable(3),
+        column("VERIFIED"),
+        column("SINCE"),
+        column("CODE").wide(),
+        column("MESSAGE").wide(),
+    ]);
+    for row in &list.items {
+        let number = |number: Option<i64>| number.map(|n| n.to_string()).unwrap_or_default();
+        let labelled = match row.labelled {
+            Some(true) => Cell::from("true"),
+            Some(false) => Cell::toned("no", Tone::Dim),
+            None => "".into(),
+        };
+        table.row(vec![
+            row.name.clone().into(),
+            Cell::toned(row.phase.clone(), tone(&row.phase)),
+            row.step.clone().into(),
+            row.handlers.join(",").into(),
+            row.runtime.as_deref().unwrap_or_default().replace("://", " ").into(),
+            row.kernel.clone().unwrap_or_default().into(),
+            number(row.free_sandboxes).into(),
+            number(row.pods.and_then(|pods| i64::try_from(pods).ok())).into(),
+            labelled,
+            verified(&row.ready),
+            row.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
+            row.code.clone().unwrap_or_default().into(),
+            row.message.clone().into(),
+        ]);
+    }
+    context.printer.table(&table, settings.is_wide(), titles)?;
+    if list.head.simulated && titles {
+        context.printer.say("(simulated)")?;
+    }
+    Ok(())
+}

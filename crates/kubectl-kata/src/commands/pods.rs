@@ -1,0 +1,175 @@
+//! `pods`: the pods that run in virtual machines, with what that costs.
+
+use std::collections::BTreeSet;
+
+use super::expect_output;
+use crate::Context;
+use crate::api::Scope;
+use crate::arguments::ListArguments;
+use crate::changes::Changes;
+use crate::cluster::Kata;
+use crate::document::{Head, PodList, PodRow};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::pod::Pod;
+use crate::resource::{PODS, Resource};
+use crate::settings::Output;
+use crate::style::Tone;
+use crate::table::{Cell, Column, Table, column};
+
+pub(crate) async fn run(
+    arguments: &ListArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
+    expect_output(context.settings, &allowed, "pods")?;
+    let list = read(arguments, context).await?;
+    print(&list, context, context.settings.titles)?;
+    if arguments.watch {
+        watch(arguments, list, context).await?;
+    }
+    Ok(Exit::Fine)
+}
+
+async fn watch(
+    arguments: &ListArguments,
+    list: PodList,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let kinds: [Resource; 1] = [PODS];
+    let namespace = context.list_namespace();
+    let mut before = list.items;
+    let interrupted = context.interrupted();
+    let mut interrupted = std::pin::pin!(interrupted);
+    loop {
+        context.printer.flush()?;
+        {
+            let mut changes = Changes::of(&context.api, &kinds, namespace.as_deref());
+            tokio::select! {
+                () = &mut interrupted => return Ok(()),
+                () = changes.next() => {}
+            }
+        }
+        let mut list = read(arguments, context).await?;
+        let now = list.items.clone();
+        // As with kubectl, only what has changed.
+        list.items.retain(|row| !before.contains(row));
+        if !list.items.is_empty() {
+            print(&list, context, false)?;
+        }
+        before = now;
+    }
+}
+
+async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<PodList, Failure> {
+    let api = &context.api;
+    let namespace = context.list_namespace();
+    let scope = Scope {
+        namespace: namespace.as_deref(),
+        labels: arguments.selector.as_deref(),
+        fields: None,
+    };
+    let (kata, pods) = futures::join!(Kata::read(api), api.list::<Pod>(PODS, scope));
+    let (kata, pods) = (kata?, pods?);
+    if pods.is_forbidden() {
+        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        return Err(Failure::Forbidden(format!("cannot list pods: you may not list pods{place}")));
+    }
+    let classes = kata.sandbox_classes();
+    let handlers = kata.handlers();
+    let wanted: BTreeSet<&str> =
+        arguments.names.iter().map(|name| name.strip_prefix("pod/").unwrap_or(name)).collect();
+    let mut items: Vec<PodRow> = pods
+        .items()
+        .iter()
+        .filter(|pod| wanted.is_empty() || wanted.contains(pod.metadata.name.as_str()))
+        .filter_map(|pod| {
+            let class = pod.class().filter(|class| classes.contains(*class))?;
+            let overhead = &pod.spec.overhead;
+            let amount = |key: &str| overhead.get(key).map_or("0", String::as_str);
+            Some(PodRow {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                ready: pod.ready(),
+                containers: pod.spec.containers.len(),
+                status: pod.shown_status(),
+                restarts: pod.status.container_statuses.iter().map(|s| s.restart_count).sum(),
+                created: pod.metadata.creation_timestamp,
+                node: pod.node().map(str::to_owned),
+                runtime_class: class.to_owned(),
+                handler: handlers.get(class).cloned(),
+                overhead: (!overhead.is_empty())
+                    .then(|| format!("{}/{}", amount("cpu"), amount("memory"))),
+                owner: pod.owner(),
+            })
+        })
+        .collect();
+    items.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    Ok(PodList { head: Head::new("PodList", kata.is_simulated()), items, gaps: api.gaps() })
+}
+
+const COLUMNS: [Column; 11] = [
+    column("NAMESPACE"),
+    column("NAME"),
+    column("READY"),
+    column("STATUS"),
+    column("RESTARTS").dispensable(2),
+    column("AGE"),
+    column("NODE"),
+    column("CLASS").dispensable(1),
+    column("HANDLER").wide(),
+    column("OVERHEAD").wide(),
+    column("OWNER").wide(),
+];
+
+fn print(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+    let settings = context.settings;
+    if context.printer.document(settings.output, list)? {
+        return Ok(());
+    }
+    if settings.output == Output::Name {
+        for row in &list.items {
+            context.printer.line(&format!("pod/{}", row.name))?;
+        }
+        return Ok(());
+    }
+    if list.items.is_empty() {
+        let place = context.list_namespace();
+        let text = place.map_or_else(
+            || "No sandboxed pods found.".to_owned(),
+            |name| format!("No sandboxed pods found in {name} namespace."),
+        );
+        context.printer.say(&text)?;
+        return Ok(());
+    }
+    let skip = usize::from(!settings.all_namespaces);
+    let mut table = Table::new(COLUMNS.get(skip..).unwrap_or_default());
+    let now = settings.now();
+    for row in &list.items {
+        let tone = match row.status.as_str() {
+            "Running" | "Completed" => Tone::Plain,
+            "Pending" | "ContainerCreating" | "Terminating" => Tone::Warn,
+            _ => Tone::Bad,
+        };
+        let cells: Vec<Cell> = vec![
+            row.namespace.clone().into(),
+            row.name.clone().into(),
+            format!("{}/{}", row.ready, row.containers).into(),
+            Cell::toned(row.status.clone(), tone),
+            row.restarts.to_string().into(),
+            row.created.map(|created| human::age(now, created)).unwrap_or_default().into(),
+            row.node.clone().unwrap_or_default().into(),
+            row.runtime_class.clone().into(),
+            row.handler.clone().unwrap_or_default().into(),
+            row.overhead.clone().unwrap_or_default().into(),
+            row.owner.clone().unwrap_or_default().into(),
+        ];
+        table.row(cells.into_iter().skip(skip).collect());
+    }
+    context.printer.table(&table, settings.is_wide(), titles)?;
+    if list.head.simulated && titles {
+        context.printer.say("(simulated)")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! `status`: how far Kata is, which nodes are in the way, and what to do.
+
+use jiff::Timestamp;
+use kata_api::kata_node::Phase;
+use kata_api::{KataConfig, KataNode, conditions, names};
+
+use super::{expect_output, judged, marked, problem_lines};
+use crate::Context;
+use crate::api::{Api, Scope};
+use crate::arguments::StatusArguments;
+use crate::changes::Changes;
+use crate::cluster::{Kata, operator, selector_text};
+use crate::document::{
+    ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, StatusReport,
+};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::pod::Pod;
+use crate::problem;
+use crate::resource::{KATA_CONFIGS, KATA_NODES, PODS};
+use crate::settings::{Output, Settings};
+use crate::style::{Style, Tone};
+use crate::table::{Cell, Table, column};
+
+mod drain;
+pub(crate) mod progress;
+
+/// How many nodes are shown if not all are asked for.
+const ROWS: usize = 10;
+
+pub(crate) async fn run(
+    arguments: &StatusArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed =
+        [Output::Table, Output::Wide, Output::Short, Output::Json, Output::Yaml, Output::Name];
+    expect_output(context.settings, &allowed, "status")?;
+    if arguments.wait {
+        let wanted = super::wait::Wanted::Ready;
+        let timeout = arguments.timeout.unwrap_or_default();
+        let exit = super::wait::until(&wanted, timeout, context).await?;
+        if exit != Exit::Fine {
+            return Ok(exit);
+        }
+    }
+    let report = read(context).await?;
+    let mut exit = print(&report, arguments, context)?;
+    if arguments.watch {
+        let interrupted = context.interrupted();
+        let mut interrupted = std::pin::pin!(interrupted);
+        let mut said = serde_json::to_string(&report).unwrap_or_default();
+        loop {
+            {
+                let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None);
+                tokio::select! {
+                    () = &mut interrupted => return Ok(exit),
+                    () = changes.next() => {}
+                }
+            }
+            let report = read(context).await?;
+            let says = serde_json::to_string(&report).unwrap_or_default();
+            if says != said {
+                if context.settings.is_text() {
+                    context.printer.line("")?;
+                }
+                exit = print(&report, arguments, context)?;
+                context.printer.flush()?;
+                said = says;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+fn print(
+    report: &StatusReport,
+    arguments: &StatusArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let settings = context.settings;
+    if !context.printer.document(settings.output, report)? {
+        for line in lines(report, arguments.nodes, settings, &context.printer.style()) {
+            context.printer.line(&line)?;
+        }
+    }
+    let exit = if report.success { Exit::Fine } else { Exit::Findings };
+    Ok(judged(&report.problems, settings, exit))
+}
+
+/// Reads everything that the status shows.
+pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
+    let api = &context.api;
+    let now = context.settings.now();
+    let (kata, operator, pods) =
+        futures::join!(Kata::read(api), operator(api), api.list::<Pod>(PODS, Scope::default()),);
+    let (kata, operator, pods) = (kata?, operator?, pods?);
+    if kata.configs.is_forbidden() {
+        return Err(Failure::Forbidden(
+            "cannot tell how far Kata is: you may not list kataconfigs.kataconfiguration.openshift.io"
+                .to_owned(),
+        ));
+    }
+    let mut report = report(&kata, now);
+    report.operator = match operator.known().flatten() {
+        Some(deployment) => deployment.facts(),
+        None => {
+            OperatorFacts { namespace: names::NAMESPACE.to_owned(), ..OperatorFacts::default() }
+        }
+    };
+    let classes = kata.sandbox_classes();
+    report.pods = pods.as_known().map(|pods| {
+        let ours = |pod: &&Pod| pod.class().is_some_and(|class| classes.contains(class));
+        let phase =
+            |phase: &str| pods.iter().filter(ours).filter(|p| p.status.phase == phase).count();
+        PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
+    });
+    add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
+    report.gaps = api.gaps();
+    Ok(report)
+}
+
+/// Adds what holds up nodes that are being drained.
+pub(crate) async fn add_blocked_drains(
+    api: &Api,
+    nodes: &[KataNode],
+    report: &mut StatusReport,
+) -> Result<(), Failure> {
+    for problem in drain::problems(api, nodes).await? {
+        // What the operator says later it says with fewer details.
+        report
+            .problems
+            .retain(|other| (&other.id, &other.subject) != (&problem.id, &problem.subject));
+        for node in &mut report.nodes {
+            if problem.subject == format!("node/{}", node.name) {
+                node.message.clone_from(&problem.message);
+                node.code = Some(problem.id.clone());
+            }
+        }
+        report.problems.push(problem);
+    }
+    problem::sort(&mut report.problems);
+    Ok(())
+}
+
+/// What the KataConfig and the KataNodes say.
+pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
+    let config = kata.active();
+    let nodes = progress::nodes(config, kata.nodes.items(), now);
+    let mut problems = match config {
+        Some(config) => problem::of_status(config, kata.nodes.items()),
+        None => Vec::new(),
+    };
+    if kata.configs.is_not_served() {
+        problems.push(crate::document::Problem::new(
+            kata_api::Code::CustomResourceMissing,
+            "customresourcedefinition/kataconfigs.kataconfiguration.openshift.io",
+            "the cluster does not serve KataConfig, so the operator is not installed",
+        ));
+    } else if config.is_none() {
+        problems.push(crate::document::Problem::new(
+            kata_api::Code::NoKataConfig,
+            "cluster",
+            "there is no KataConfig, so no node has Kata through this operator",
+        ));
+    }
+    StatusReport {
+        head: Head::new("StatusReport", kata.is_simulated()),
+        success: config.is_some_and(is_ready),
+        config: config.map(facts),
+        other_configs: kata.others(),
+        runtime_classes: kata.class_facts(),
+        node_selector: config.map(selector_text).unwrap_or_default(),
+        operator: OperatorFacts::default(),
+        plugin: crate::VERSION,
+        pods: None,
+        nodes,
+        problems,
+        gaps: Vec::new(),
+    }
+}
+
+fn condition(config: &KataConfig, type_: &str) -> Option<ConditionFacts> {
+    let all = config.status.iter().flat_map(|status| &status.conditions);
+    all.into_iter().find(|condition| condition.type_ == type_).map(|condition| ConditionFacts {
+        status: condition.status.clone(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        since: condition.last_transition_time.0,
+    })
+}
+
+/// Whether a KataConfig is Ready, and says so of the generation that it has.
+pub(crate) fn is_ready(config: &KataConfig) -> bool {
+    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
+    config.metadata.deletion_timestamp.is_none()
+        && observed == config.metadata.generation
+        && condition(config, conditions::READY).is_some_and(|ready| ready.status == "True")
+}
+
+fn facts(config: &KataConfig) -> ConfigFacts {
+    let status = config.status.clone().unwrap_or_default();
+    ConfigFacts {
+        name: config.metadata.name.clone().unwrap_or_default(),
+        generation: config.metadata.generation.unwrap_or_default(),
+        observed_generation: status.observed_generation,
+        created: config.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deleting: config.metadata.deletion_timestamp.is_some(),
+        ready: condition(config, conditions::READY),
+        stalled: condition(config, conditions::STALLED).filter(|stalled| stalled.status == "True"),
+        node_count: status.kata_nodes.node_count,
+        ready_node_count: status.kata_nodes.ready_node_count,
+    }
+}
+
+/// The status for people.
+fn lines(report: &StatusReport, all: bool, settings: &Settings, style: &Style) -> Vec<String> {
+    let now = settings.now();
+    let mut lines = Vec::new();
+    if settings.output == Output::Name {
+        return report.config.iter().map(|c| format!("kataconfig/{}", c.name)).collect();
+    }
+    if settings.output != Output::Short {
+        lines.extend(head(report, now, style));
+        if !report.nodes.is_empty() {
+            lines.push(String::new());
+            lines.extend(node_lines(report, all, settings, style, now));
+        }
+    }
+    if !report.problems.is_empty() {
+        if settings.output != Output::Short {
+            lines.push("Problems".to_owned());
+        }
+        lines.extend(problem_lines(&report.problems, style));
+    }
+    if settings.output == Output::Short && report.problems.is_empty() {
+        lines.push(summary(report));
+    }
+    if report.problems.iter().any(|problem| problem.id == kata_api::Code::NoKataConfig.entry().code)
+    {
+        lines.push("Next: kubectl kata doctor --pre, then kubectl kata install".to_owned());
+    }
+    lines
+}
+
+/// The status in a few words.
+pub(crate) fn summary(report: &StatusReport) -> String {
+    match &report.config {
+        None => "no KataConfig".to_owned(),
+        Some(config) => {
+            let word = if report.success { "Ready" } else { "not Ready" };
+            marked(
+                &format!("{word}: {}/{} nodes", config.ready_node_count, config.node_count),
+                report.head.simulated,
+            )
+        }
+    }
+}
+
+fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut entry = |name: &str, text: String| {
+        let limit = style.width.unwrap_or(usize::MAX);
+        lines.push(crate::style::cut(&format!("{name:<12}{}", style.plain(&text)), limit));
+    };
+    let Some(config) = &report.config else {
+        entry("KataConfig", marked("none", report.head.simulated));
+        return lines;
+    };
+    let observed =
+        config.observed_generation.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
+    let age = config.created.map(|created| format!("   age {}", human::age(now, created)));
+    let deleting = if config.deleting { "   being deleted" } else { "" };
+    entry(
+        "KataConfig",
+        marked(
+            &format!(
+                "{}   generation {} (observed {observed}){}{deleting}",
+                config.name,
+                config.generation,
+                age.unwrap_or_default()
+            ),
+            report.head.simulated,
+        ),
+    );
+    match &config.ready {
+        Some(ready) => entry(
+            "Ready",
+            format!("{:<7}{:<13} {}", ready.status, ready.reason, brief(&ready.message)),
+        ),
+        None => entry("Ready", "Unknown: the operator has not said anything yet".to_owned()),
+    }
+    for class in &report.runtime_classes {
+        let selector = if report.node_selector.is_empty() {
+            "every worker".to_owned()
+        } else {
+            format!("nodes {}", report.node_selector)
+        };
+        let exists = if class.exists { "" } else { " (does not exist yet)" };
+        entry(
+            "Runtime",
+            format!(
+                "RuntimeClass {}{exists} -> handler {}, overhead {}/{}, {selector}",
+                class.name, class.handler, class.overhead_cpu, class.overhead_memory
+            ),
+        );
+    }
+    let operator = &report.operator;
+    let version = match (&operator.version, operator.ready_replicas, operator.replicas) {
+        (version, Some(ready), Some(all)) => {
+            let version = version.as_deref().unwrap_or("of unknown version");
+            format!("{version} ({ready}/{all})")
+        }
+        _ => format!("no Deployment {} in {}", names::PRODUCT, operator.namespace),
+    };
+    entry("Operator", format!("{version}   plugin {}", report.plugin));
+    if let Some(pods) = &report.pods {
+        let mut text = format!("{} sandboxed running, {} pending", pods.running, pods.pending);
+        if pods.failed > 0 {
+            text.push_str(&format!(", {} failed", pods.failed));
+        }
+        entry("Pods", text);
+    }
+    for other in &report.other_configs {
+        entry("Not active", format!("KataConfig {other}: only the oldest is active"));
+    }
+    lines
+}
+
+/// The part of a condition's message that is not told elsewhere.
+fn brief(message: &str) -> &str {
+    match message.find("; KATA") {
+        Some(end) => message.get(..end).unwrap_or(message),
+        None => message,
+    }
+}
+
+fn node_lines(
+    report: &StatusReport,
+    all: bool,
+    settings: &Settings,
+    style: &Style,
+    now: Timestamp,
+) -> Vec<String> {
+    let mut table = Table::new(&[
+        column("NODE"),
+        column("PHASE"),
+        column("STEP"),
+        column("SINCE").dispensable(2),
+        column("ETA").dispensable(1),
+        column("HANDLER").dispensable(4),
+        column("VERIFIED").dispensable(3),
+        column("MESSAGE"),
+    ]);
+    let most = if all { usize::MAX } else { ROWS };
+    for node in report.nodes.iter().take(most) {
+        table.row(row(node, now));
+    }
+    let mut lines = table.lines(style, settings.is_wide(), settings.titles);
+    if report.nodes.len() > most {
+        let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+        for node in report.nodes.iter().skip(most) {
+            *counts.entry(node.phase.as_str()).or_default() += 1;
+        }
+        let counts: Vec<String> =
+            counts.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+        lines.push(format!(
+            "Omitted {}: {} (--nodes shows all)",
+            human::count(report.nodes.len() - most, "node"),
+            counts.join(", ")
+        ));
+    }
+    lines
+}
+
+/// The colour of a phase.
+pub(crate) fn tone(phase: &str) -> Tone {
+    match phase {
+        "Ready" => Tone::Good,
+        "Failed" | "NotReady" | "Unknown" => Tone::Bad,
+        "Waiting" | "WaitingToRemove" => Tone::Dim,
+        _ => Tone::Warn,
+    }
+}
+
+/// Whether the operator found that sandboxed pods can run.
+pub(crate) fn verified(ready: &str) -> Cell {
+    match ready {
+        "True" => Cell::toned("Pass", Tone::Good),
+        "Unknown" => Cell::toned("Unknown", Tone::Warn),
+        _ => "-".into(),
+    }
+}
+
+fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
+    let eta = match node.eta_seconds {
+        Some(seconds) => human::about(jiff::SignedDuration::from_secs(seconds)),
+        None if node.phase == Phase::Ready.as_str() => String::new(),
+        None => "unknown".to_owned(),
+    };
+    vec![
+        node.name.clone().into(),
+        Cell::toned(node.phase.clone(), tone(&node.phase)),
+        node.step.clone().into(),
+        node.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
+        eta.into(),
+        node.handlers.join(",").into(),
+        verified(&node.ready),
+        node.message.clone().into(),
+    ]
+}

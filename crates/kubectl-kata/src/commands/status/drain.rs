@@ -1,0 +1,138 @@
+//! What holds up the nodes that are being drained, seen at once and not only when the operator calls it
+//! blocked. Which pods those are, [`kata_plan::validate::drain_blockers`] says.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kata_api::kata_node::NodeStep;
+use kata_api::{Code, KataNode};
+use kata_plan::{DrainBlocker, validate};
+use serde_json::Value;
+
+use crate::api::{Api, Scope};
+use crate::document::Problem;
+use crate::failure::Failure;
+use crate::human;
+use crate::resource::{BUDGETS, PODS, REPLICA_SETS};
+
+/// How many nodes are looked at.
+const NODES: usize = 10;
+
+/// A problem for each node whose drain something holds up now.
+pub(crate) async fn problems(api: &Api, nodes: &[KataNode]) -> Result<Vec<Problem>, Failure> {
+    let draining: Vec<&str> = nodes
+        .iter()
+        .filter(|node| {
+            let step = node.status.as_ref().map_or("", |status| status.step.as_str());
+            step.ends_with(NodeStep::Draining.as_str())
+        })
+        .map(|node| node.spec.node_name.as_str())
+        .take(NODES)
+        .collect();
+    if draining.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(budgets) = api.list::<PodDisruptionBudget>(BUDGETS, Scope::default()).await?.known()
+    else {
+        return Ok(Vec::new());
+    };
+    let found: Vec<Result<Option<Problem>, Failure>> =
+        stream::iter(draining).map(|node| of_node(api, node, &budgets)).buffered(4).collect().await;
+    Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+async fn of_node(
+    api: &Api,
+    node: &str,
+    budgets: &[PodDisruptionBudget],
+) -> Result<Option<Problem>, Failure> {
+    let fields = format!("spec.nodeName={node}");
+    let scope = Scope { fields: Some(&fields), ..Scope::default() };
+    let Some(pods) = api.list::<Pod>(PODS, scope).await?.known() else { return Ok(None) };
+    let blockers = validate::drain_blockers(&pods, budgets);
+    // A pod that is being deleted is what a drain is about; it has a grace period.
+    let held: Vec<&DrainBlocker> =
+        blockers.iter().filter(|blocker| blocker.budget.is_some()).collect();
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let mut by_budget: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for blocker in &held {
+        let budget = blocker.budget.as_deref().unwrap_or_default();
+        by_budget.entry((&blocker.namespace, budget)).or_default().push(&blocker.pod);
+    }
+    let mut messages = Vec::new();
+    let mut fixes = Vec::new();
+    for ((namespace, name), names) in &by_budget {
+        let budget = budgets.iter().find(|budget| {
+            budget.metadata.namespace.as_deref() == Some(namespace)
+                && budget.metadata.name.as_deref() == Some(name)
+        });
+        let status = budget.and_then(|budget| budget.status.as_ref());
+        let numbers = status.map_or_else(String::new, |status| {
+            format!(
+                " ({} of {} healthy, {} required)",
+                status.current_healthy, status.expected_pods, status.desired_healthy
+            )
+        });
+        messages.push(format!(
+            "PodDisruptionBudget {namespace}/{name} allows 0 disruptions{numbers}, pod {}",
+            human::list(names, 3)
+        ));
+        let owner = match names.first() {
+            Some(pod) => owner(api, &pods, namespace, pod).await?,
+            None => None,
+        };
+        let required = status.map_or(1, |status| status.desired_healthy);
+        fixes.push(match owner {
+            Some(owner) => format!(
+                "kubectl scale -n {namespace} {owner} --replicas={}, or lower minAvailable of the \
+                 PodDisruptionBudget {name}",
+                required + 1
+            ),
+            None => format!(
+                "delete pod {} in {namespace}, or lower minAvailable of the PodDisruptionBudget {name}",
+                human::list(names, 3)
+            ),
+        });
+    }
+    Ok(Some(
+        Problem::new(
+            Code::DrainBlocked,
+            format!("node/{node}"),
+            format!("{node} cannot drain: {}", messages.join("; ")),
+        )
+        .with_fix(fixes.join("; ")),
+    ))
+}
+
+/// What one would scale, such as `deployment/web`.
+async fn owner(
+    api: &Api,
+    pods: &[Pod],
+    namespace: &str,
+    name: &str,
+) -> Result<Option<String>, Failure> {
+    let pod = pods.iter().find(|pod| {
+        pod.metadata.namespace.as_deref() == Some(namespace)
+            && pod.metadata.name.as_deref() == Some(name)
+    });
+    let references = pod.and_then(|pod| pod.metadata.owner_references.as_deref());
+    let Some(reference) =
+        references.into_iter().flatten().find(|owner| owner.controller == Some(true))
+    else {
+        return Ok(None);
+    };
+    if reference.kind != "ReplicaSet" {
+        return Ok(Some(format!("{}/{}", reference.kind.to_lowercase(), reference.name)));
+    }
+    let set = api.get::<Value>(REPLICA_SETS, Some(namespace), &reference.name).await?;
+    let set = set.known().flatten().unwrap_or_default();
+    let deployment = set["metadata"]["ownerReferences"][0]["name"].as_str();
+    Ok(Some(deployment.map_or_else(
+        || format!("replicaset/{}", reference.name),
+        |name| format!("deployment/{name}"),
+    )))
+}

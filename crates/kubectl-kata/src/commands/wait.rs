@@ -1,0 +1,325 @@
+//! `wait`: until Kata is ready, gone, or one node is verified.
+//!
+//! On a terminal it shows how far it is; elsewhere one line with the time for every change. It stops at
+//! once when the operator cannot go on without help: nobody is served by a timeout that runs out.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kata_api::kata_node::Phase;
+use tokio::time::Instant;
+
+use super::status::{self, summary};
+use super::{expect_output, marked, problem_lines};
+use crate::Context;
+use crate::arguments::WaitArguments;
+use crate::changes::Changes;
+use crate::document::StatusReport;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::resource::{KATA_CONFIGS, KATA_NODES};
+use crate::settings::Output;
+use crate::style::Tone;
+
+/// How often the display moves on a terminal.
+const TICK: Duration = Duration::from_secs(1);
+/// How many nodes are shown under the bar.
+const NODES: usize = 8;
+/// Columns of the bar.
+const BAR: usize = 32;
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The KataConfig is Ready.
+    Ready,
+    /// There is no KataConfig any more.
+    Deleted,
+    /// The operator found that this node can run sandboxed pods.
+    Node(String),
+}
+
+pub(crate) async fn run(
+    arguments: &WaitArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "wait")?;
+    let wanted = parse(&arguments.what)?;
+    until(&wanted, arguments.timeout, context).await
+}
+
+fn parse(text: &str) -> Result<Wanted, Failure> {
+    let wrong = || {
+        Failure::Usage(format!(
+            "--for {text}: wait for ready, deleted, node/NAME=Ready or node/NAME=Verified"
+        ))
+    };
+    match text.to_ascii_lowercase().as_str() {
+        "ready" | "condition=ready" => return Ok(Wanted::Ready),
+        "deleted" | "delete" => return Ok(Wanted::Deleted),
+        _ => {}
+    }
+    let (name, state) =
+        text.strip_prefix("node/").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
+    let known = state.eq_ignore_ascii_case("ready") || state.eq_ignore_ascii_case("verified");
+    if known && !name.is_empty() { Ok(Wanted::Node(name.to_owned())) } else { Err(wrong()) }
+}
+
+/// How it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stand {
+    /// What was waited for holds.
+    Done,
+    /// It will not come without help.
+    Stuck,
+    /// Not yet.
+    Under,
+}
+
+fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
+    match wanted {
+        Wanted::Ready if report.success => Stand::Done,
+        // Whoever waits before the KataConfig is created is early, and not wrong.
+        Wanted::Ready => match &report.config {
+            Some(config) if config.stalled.is_some() => Stand::Stuck,
+            Some(config) if config.deleting => Stand::Stuck,
+            Some(_) | None => Stand::Under,
+        },
+        Wanted::Deleted if report.config.is_none() => Stand::Done,
+        Wanted::Deleted => match &report.config {
+            Some(config) if config.deleting && config.stalled.is_some() => Stand::Stuck,
+            Some(_) | None => Stand::Under,
+        },
+        Wanted::Node(name) => match report.nodes.iter().find(|node| node.name == *name) {
+            Some(node) if node.ready == "True" => Stand::Done,
+            Some(node) if node.phase == Phase::Failed.as_str() => Stand::Stuck,
+            Some(_) | None => Stand::Under,
+        },
+    }
+}
+
+/// Waits. A timeout of zero is none.
+pub(crate) async fn until(
+    wanted: &Wanted,
+    timeout: Duration,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let begin = context.settings.now();
+    let end = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+    let interrupted = context.interrupted();
+    let mut interrupted = std::pin::pin!(interrupted);
+    let mut said = String::new();
+    loop {
+        let report = match observe(context).await {
+            Ok(report) => Some(report),
+            // An API server that restarts while its nodes do is no reason to give up.
+            Err(Failure::Unreachable { .. } | Failure::Silent { .. }) if !said.is_empty() => None,
+            Err(failure) => return Err(failure),
+        };
+        if let Some(report) = &report {
+            tell(report, begin, &mut said, context)?;
+            match stand(wanted, report) {
+                Stand::Done => return finish(report, wanted, begin, Exit::Fine, context),
+                Stand::Stuck => return finish(report, wanted, begin, Exit::Findings, context),
+                Stand::Under => {}
+            }
+        }
+        let live = context.printer.is_live();
+        let looked = Instant::now();
+        let wake = {
+            let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None);
+            let mut next = std::pin::pin!(changes.next());
+            loop {
+                let tick = Instant::now() + TICK;
+                tokio::select! {
+                    () = &mut interrupted => break Wake::Interrupted,
+                    () = &mut next => break Wake::Changed,
+                    () = expired(end) => break Wake::Expired,
+                    () = tokio::time::sleep_until(tick), if live => {}
+                }
+                if let (true, Some(report)) = (live, &report) {
+                    let now = context.settings.now();
+                    let lines = bars(report, begin, now, context.printer.style().unicode);
+                    context.printer.draw(&lines)?;
+                }
+            }
+        };
+        match wake {
+            Wake::Interrupted => return Ok(Exit::Interrupted),
+            Wake::Expired => {
+                let text = report.as_ref().map_or_else(String::new, summary);
+                let span = human::span(context.settings.now().duration_since(begin));
+                context.printer.say(&format!("error: timed out after {span}: {text}"))?;
+                if let Some(report) = &report {
+                    for line in problem_lines(&report.problems, &context.printer.style()) {
+                        context.printer.say(&line)?;
+                    }
+                }
+                return Ok(Exit::TimedOut);
+            }
+            // A watch that breaks at once must not make us ask without end.
+            Wake::Changed => tokio::time::sleep_until(looked + TICK / 2).await,
+        }
+    }
+}
+
+enum Wake {
+    Interrupted,
+    Changed,
+    Expired,
+}
+
+async fn expired(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn observe(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
+    let kata = crate::cluster::Kata::read(&context.api).await?;
+    if kata.configs.is_forbidden() {
+        return Err(Failure::Forbidden(
+            "cannot wait: you may not list kataconfigs.kataconfiguration.openshift.io".to_owned(),
+        ));
+    }
+    let mut report = status::report(&kata, context.settings.now());
+    status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
+    report.gaps = context.api.gaps();
+    Ok(report)
+}
+
+/// Says what has changed.
+fn tell(
+    report: &StatusReport,
+    begin: Timestamp,
+    said: &mut String,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let now = context.settings.now();
+    if context.printer.is_live() {
+        let lines = bars(report, begin, now, context.printer.style().unicode);
+        context.printer.draw(&lines)?;
+        "shown".clone_into(said);
+        return Ok(());
+    }
+    let says = sentence(report);
+    if says != *said {
+        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let text = context.printer.style().plain(&says);
+        context.printer.say(&format!("{time} {text}"))?;
+        *said = says;
+    }
+    Ok(())
+}
+
+/// What there is to say, in one line.
+fn sentence(report: &StatusReport) -> String {
+    let Some(config) = &report.config else { return summary(report) };
+    let message = config
+        .ready
+        .as_ref()
+        .map_or("the operator has not said anything yet", |ready| ready.message.as_str());
+    let reason = config.ready.as_ref().map_or("Unknown", |ready| ready.reason.as_str());
+    let mut text = format!("{reason}: {message}");
+    for problem in &report.problems {
+        if problem.severity != "info" && !text.contains(&problem.message) {
+            text.push_str(&format!("; {} {} (fix: {})", problem.id, problem.message, problem.fix));
+        }
+    }
+    marked(&text, report.head.simulated)
+}
+
+/// The display on a terminal.
+fn bars(report: &StatusReport, begin: Timestamp, now: Timestamp, unicode: bool) -> Vec<String> {
+    let elapsed = human::span(now.duration_since(begin));
+    let Some(config) = &report.config else {
+        return vec![format!(" {}   {elapsed} elapsed", summary(report))];
+    };
+    let all = usize::try_from(config.node_count).unwrap_or(0);
+    let ready = usize::try_from(config.ready_node_count).unwrap_or(0);
+    let filled = (BAR * ready).checked_div(all).unwrap_or(0).min(BAR);
+    let (full, empty) = if unicode { ("━", "╌") } else { ("#", ".") };
+    let word = config.ready.as_ref().map_or("starting", |ready| ready.reason.as_str());
+    let left = report.nodes.iter().filter_map(|node| node.eta_seconds).max();
+    let left = left.map_or_else(
+        || "time left unknown".to_owned(),
+        |seconds| format!("{} left", human::about(SignedDuration::from_secs(seconds))),
+    );
+    let mut lines = vec![format!(
+        " {word:<14}{}{}  {ready}/{all} nodes   {elapsed} elapsed   {left}",
+        full.repeat(filled),
+        empty.repeat(BAR - filled)
+    )];
+    let busy = report.nodes.iter().filter(|node| {
+        node.code.is_some() || !node.step.is_empty() || node.phase == Phase::Failed.as_str()
+    });
+    for node in busy.take(NODES) {
+        let since = node.since.map(|since| human::age(now, since)).unwrap_or_default();
+        let what = if node.step.is_empty() { &node.phase } else { &node.step };
+        lines.push(format!(" {:<14}{what:<16}{since:<8}{}", node.name, node.message));
+    }
+    lines
+}
+
+fn finish(
+    report: &StatusReport,
+    wanted: &Wanted,
+    begin: Timestamp,
+    exit: Exit,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    context.printer.draw(&[])?;
+    if context.printer.document(context.settings.output, report)? {
+        return Ok(exit);
+    }
+    let span = human::span(context.settings.now().duration_since(begin));
+    let style = context.printer.style();
+    if exit == Exit::Fine {
+        let verified = report.nodes.iter().filter(|node| node.ready == "True").count();
+        let text = match (wanted, &report.config) {
+            (Wanted::Node(name), _) => format!("node/{name} verified, {span}"),
+            (Wanted::Ready, Some(config)) => format!(
+                "Ready: {}/{} nodes, {verified}/{} verified, {span}",
+                config.ready_node_count, config.node_count, config.node_count
+            ),
+            (Wanted::Ready | Wanted::Deleted, _) => {
+                format!("Deleted: no KataConfig is left, {span}")
+            }
+        };
+        let text = marked(&text, report.head.simulated);
+        context.printer.line(&style.paint(Tone::Good, &text))?;
+        return Ok(exit);
+    }
+    let stalled = report.config.as_ref().and_then(|config| config.stalled.as_ref());
+    let why = match (wanted, stalled, &report.config) {
+        (Wanted::Ready, None, Some(config)) if config.deleting => {
+            format!("KataConfig {} is being deleted", config.name)
+        }
+        (_, Some(stalled), _) => {
+            format!("Stalled {}: nothing goes on without help", stalled.reason)
+        }
+        (_, None, _) => "a node has failed".to_owned(),
+    };
+    context.printer.line(&marked(&format!("{why}, {span}"), report.head.simulated))?;
+    for line in problem_lines(&report.problems, &style) {
+        context.printer.line(&line)?;
+    }
+    Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_can_be_said_as_kubectl_says_it() {
+        assert_eq!(parse("condition=Ready").unwrap(), Wanted::Ready);
+        assert_eq!(parse("delete").unwrap(), Wanted::Deleted);
+        assert_eq!(parse("node/worker-1=Verified").unwrap(), Wanted::Node("worker-1".to_owned()));
+        for wrong in ["node/worker-1", "node/=Ready", "pods", "node/a=Gone"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The documents that `-o json` and `-o yaml` print: `cli.kata-operator.dev/v1`.
+//!
+//! Within a version fields are only added. Their schemas are in docs/schema.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::api::Gap;
+
+/// The version of all documents.
+pub(crate) const API_VERSION: &str = "cli.kata-operator.dev/v1";
+
+/// What every document begins with.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Head {
+    /// `cli.kata-operator.dev/v1`.
+    pub(crate) api_version: &'static str,
+    /// The kind of document.
+    pub(crate) kind: &'static str,
+    /// Whether the cluster is a simulated one, so that nothing in the document was measured.
+    pub(crate) simulated: bool,
+}
+
+impl Head {
+    pub(crate) fn new(kind: &'static str, simulated: bool) -> Self {
+        Self { api_version: API_VERSION, kind, simulated }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Problem {
+    /// The code of the catalogue, such as `KATA2104`.
+    pub(crate) id: String,
+    /// `info`, `warning` or `error`.
+    pub(crate) severity: &'static str,
+    /// What it is about, such as `node/worker-1`.
+    pub(crate) subject: String,
+    /// What holds, with the names of the objects.
+    pub(crate) message: String,
+    /// What to do.
+    pub(crate) fix: String,
+    /// The page with more.
+    pub(crate) hint: String,
+}
+
+/// A condition of the KataConfig.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConditionFacts {
+    /// `True`, `False` or `Unknown`.
+    pub(crate) status: String,
+    /// One word.
+    pub(crate) reason: String,
+    /// A sentence.
+    pub(crate) message: String,
+    /// Since when the status is what it is.
+    #[schemars(with = "String")]
+    pub(crate) since: Timestamp,
+}
+
+/// The KataConfig.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConfigFacts {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its generation.
+    pub(crate) generation: i64,
+    /// The generation that its status speaks of.
+    pub(crate) observed_generation: Option<i64>,
+    /// When it was created.
+    #[schemars(with = "Option<String>")]
+    pub(crate) created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub(crate) deleting: bool,
+    /// Its condition Ready.
+    pub(crate) ready: Option<ConditionFacts>,
+    /// Its condition Stalled, if it is True.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stalled: Option<ConditionFacts>,
+    /// How many nodes are selected.
+    pub(crate) node_count: i64,
+    /// How many of them can run sandboxed pods.
+    pub(crate) ready_node_count: i64,
+}
+
+/// A RuntimeClass.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ClassFacts {
+    /// Its name.
+    pub(crate) name: String,
+    /// Whether it exists.
+    pub(crate) exists: bool,
+    /// The handler of the container runtime.
+    pub(crate) handler: String,
+    /// CPU that a sandbox takes on top of its containers.
+    pub(crate) overhead_cpu: String,
+    /// Memory that a sandbox takes on top of its containers.
+    pub(crate) overhead_memory: String,
+}
+
+/// How many sandboxed pods there are.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodCounts {
+    /// Running.
+    pub(crate) running: usize,
+    /// Not yet running.
+    pub(crate) pending: usize,
+    /// Failed.
+    pub(crate) failed: usize,
+}
+
+/// The operator.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OperatorFacts {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its version, as its Deployment says.
+    pub(crate) version: Option<String>,
+    /// Pods that are ready.
+    pub(crate) ready_replicas: Option<i64>,
+    /// Pods that there shall be.
+    pub(crate) replicas: Option<i64>,
+}
+
+/// A node in the roll-out.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeProgress {
+    /// Its name.
+    pub(crate) name: String,
+    /// How far it is.
+    pub(crate) phase: String,
+    /// What happens on it, as `2/6 Draining`; empty if nothing does.
+    pub(crate) step: String,
+    /// When phase and step began.
+    #[schemars(with = "Option<String>")]
+    pub(crate) since: Option<Timestamp>,
+    /// In how many seconds it is probably done; absent if nothing says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) eta_seconds: Option<i64>,
+    /// Our handlers that its container runtime advertises.
+    pub(crate) handlers: Vec<String>,
+    /// Whether the operator found that it can run sandboxed pods: `True`, `False` or `Unknown`.
+    pub(crate) ready: String,
+    /// The code of what holds it up, if anything does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<String>,
+    /// What is going on.
+    pub(crate) message: String,
+}
+
+/// The result of `status` and of `wait`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StatusReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// Whether the active KataConfig is Ready, for the generation that it has.
+    pub(crate) success: bool,
+    /// The active KataConfig; absent if there is none.
+    pub(crate) config: Option<ConfigFacts>,
+    /// KataConfigs that are not active.
+    pub(crate) other_configs: Vec<String>,
+    /// The RuntimeClasses that the KataConfig names.
+    pub(crate) runtime_classes: Vec<ClassFacts>,
+    /// Labels that select nodes, as `KEY=VALUE`.
+    pub(crate) node_selector: String,
+    /// The operator.
+    pub(crate) operator: OperatorFacts,
+    /// The version of this program.
+    pub(crate) plugin: &'static str,
+    /// Sandboxed pods; absent if they cannot be seen.
+    pub(crate) pods: Option<PodCounts>,
+    /// All nodes that have, get or lose Kata, worst first.
+    pub(crate) nodes: Vec<NodeProgress>,
+    /// What is not as it should be, worst first.
+    pub(crate) problems: Vec<Problem>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// A sandboxed pod.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodRow {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Containers that are ready.
+    pub(crate) ready: usize,
+    /// Containers that there are.
+    pub(crate) containers: usize,
+    /// As kubectl shows it.
+    pub(crate) status: String,
+    /// Restarts of containers.
+    pub(crate) restarts: i64,
+    /// When it was created.
+    #[schemars(with = "Option<String>")]
+    pub(crate) created: Option<Timestamp>,
+    /// The node that it is bound to.
+    pub(crate) node: Option<String>,
+    /// Its RuntimeClass.
+    pub(crate) runtime_class: String,
+    /// The handler of the class, if the class can be seen.
+    pub(crate) handler: Option<String>,
+    /// Overhead that its sandbox takes, as CPU/memory.
+    pub(crate) overhead: Option<String>,
+    /// What made it, such as `ReplicaSet/web-5d4`.
+    pub(crate) owner: Option<String>,
+}
+
+/// The result of `pods`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodList {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The pods, by namespace and name.
+    pub(crate) items: Vec<PodRow>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// A node with Kata.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeRow {
+    /// Its name.
+    pub(crate) name: String,
+    /// How far it is.
+    pub(crate) phase: String,
+    /// What happens on it.
+    pub(crate) step: String,
+    /// Our handlers that its container runtime advertises.
+    pub(crate) handlers: Vec<String>,
+    /// The container runtime and its version.
+    pub(crate) runtime: Option<String>,
+    /// The kernel's version.
+    pub(crate) kernel: Option<String>,
+    /// How many more sandboxes without requests of their own fit, by CPU, memory and pods.
+    pub(crate) free_sandboxes: Option<i64>,
+    /// Sandboxed pods on it.
+    pub(crate) pods: Option<usize>,
+    /// Whether it carries the label that lets sandboxed pods in.
+    pub(crate) labelled: Option<bool>,
+    /// Whether the operator found that it can run sandboxed pods: `True`, `False` or `Unknown`.
+    pub(crate) ready: String,
+    /// When phase and step began.
+    #[schemars(with = "Option<String>")]
+    pub(crate) since: Option<Timestamp>,
+    /// The code of what holds it up, if anything does.
+    pub(crate) code: Option<String>,
+    /// What is going on.
+    pub(crate) message: String,
+}
+
+/// The result of `nodes`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeList {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The nodes, by name.
+    pub(crate) items: Vec<NodeRow>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// An entry of the catalogue.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CodeRow {
+    /// Such as `KATA2104`.
+    pub(crate) code: &'static str,
+    /// Such as `DrainBlocked`; the reason in conditions and Events.
+    pub(crate) reason: &'static str,
+    /// `info`, `warning` or `error`.
+    pub(crate) severity: &'static str,
+    /// Why it happens.
+    pub(crate) cause: &'static str,
+    /// What to do.
+    pub(crate) fix: &'static str,
+    /// The page with more.
+    pub(crate) hint: String,
+}
+
+/// The result of `codes`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CodeList {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The entries, by code.
+    pub(crate) items: Vec<CodeRow>,
+}
+
+/// The result of `version`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VersionReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The version of this program.
+    pub(crate) plugin: &'static str,
+    /// The operator, if it can be seen.
+    pub(crate) operator: Option<OperatorFacts>,
+    /// The version of Kubernetes.
+    pub(crate) kubernetes: Option<String>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}

@@ -1,0 +1,160 @@
+//! Why a command cannot go on, and which exit code that is.
+//!
+//! A message names the object, the cause and the fix. Nobody ever sees Debug text.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use crate::exit::Exit;
+
+/// Why a command cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// A kubeconfig file cannot be read or contains an error.
+    #[error("cannot use kubeconfig {}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// The kubeconfig names no usable context, cluster or user.
+    #[error("cannot use the kubeconfig: see `kubectl config get-contexts`")]
+    Context {
+        /// Why.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// No kubeconfig, and not in a pod.
+    #[error(
+        "no kubeconfig found and not running in a pod; give --kubeconfig FILE or set KUBECONFIG"
+    )]
+    NoKubeconfig {
+        /// Why the service account cannot be used.
+        #[source]
+        source: Box<kube::config::InClusterError>,
+    },
+    /// The client cannot be built, mostly because of certificates or credentials.
+    #[error("cannot prepare the connection to {server}")]
+    Client {
+        /// The API server's URL.
+        server: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server does not answer, or not in a way that can be read.
+    #[error("cannot {what}: the API server does not answer")]
+    Unreachable {
+        /// What was to be done.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server does not answer in time.
+    #[error("cannot {what}: no answer within {seconds} s (--request-timeout)")]
+    Silent {
+        /// What was to be done.
+        what: String,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The API server does not accept the credentials.
+    #[error(
+        "cannot {what}: the API server does not accept the credentials: {message}; log in again"
+    )]
+    Unauthorized {
+        /// What was to be done.
+        what: String,
+        /// What it says.
+        message: String,
+    },
+    /// A permission without which the command is of no use.
+    #[error("{0}; ask for it, or use another --context or --as")]
+    Forbidden(String),
+    /// The API server refused the request.
+    #[error("cannot {what}: {message}")]
+    Refused {
+        /// What was to be done.
+        what: String,
+        /// What the API server said.
+        message: String,
+    },
+    /// There is no such object.
+    #[error("{0}")]
+    NotFound(String),
+    /// The answer is not what it must be.
+    #[error("cannot {what}: the answer cannot be read")]
+    Answer {
+        /// What was to be done.
+        what: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the output")]
+    Output(#[from] std::io::Error),
+    /// The output cannot be put into this format.
+    #[error("cannot print the result as {format}: {message}")]
+    Format {
+        /// The format.
+        format: &'static str,
+        /// Why.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) => Exit::Usage,
+            Self::Kubeconfig { .. }
+            | Self::Context { .. }
+            | Self::NoKubeconfig { .. }
+            | Self::Client { .. }
+            | Self::Unreachable { .. }
+            | Self::Silent { .. }
+            | Self::Unauthorized { .. } => Exit::Unreachable,
+            Self::Forbidden(_) => Exit::Inconclusive,
+            // Whoever read our output has had enough.
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
+            Self::Refused { .. }
+            | Self::NotFound(_)
+            | Self::Answer { .. }
+            | Self::File { .. }
+            | Self::Output(_)
+            | Self::Format { .. } => Exit::Findings,
+        }
+    }
+
+    /// The message with its causes, each once.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(error) = next {
+            let cause = error.to_string();
+            if !text.contains(&cause) {
+                text.push_str(": ");
+                text.push_str(&cause);
+            }
+            next = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,161 @@
+//! Times, counts and amounts as people read them, in the forms that kubectl uses.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The age of something, as kubectl writes ages: two units at most, and the finer the younger.
+pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
+    span(now.duration_since(then))
+}
+
+/// A duration as kubectl writes ages.
+pub(crate) fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    let two = |big: i64, unit: &str, small: i64, sub: &str| match small {
+        0 => format!("{big}{unit}"),
+        small => format!("{big}{unit}{small}{sub}"),
+    };
+    if seconds < 120 {
+        format!("{seconds}s")
+    } else if minutes < 10 {
+        two(minutes, "m", seconds % 60, "s")
+    } else if minutes < 180 {
+        format!("{minutes}m")
+    } else if hours < 8 {
+        two(hours, "h", minutes % 60, "m")
+    } else if hours < 48 {
+        format!("{hours}h")
+    } else if days < 8 {
+        two(days, "d", hours % 24, "h")
+    } else if days < 730 {
+        format!("{days}d")
+    } else {
+        two(days / 365, "y", days % 365, "d")
+    }
+}
+
+/// An estimate: `~40s`, `~6m`, `~2h`.
+pub(crate) fn about(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    if seconds < 90 {
+        format!("~{}s", (seconds + 9) / 10 * 10)
+    } else if seconds < 5_400 {
+        format!("~{}m", (seconds + 30) / 60)
+    } else {
+        format!("~{}h", (seconds + 1_800) / 3_600)
+    }
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// `a, b, c and 7 more`.
+pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
+    let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
+    match items.len().saturating_sub(most) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// A quantity in thousandths of its unit, rounded up; `None` if it is none.
+pub(crate) fn quantity(text: &str) -> Option<i128> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // In billionths first, so that `100u` and `0.5` are exact.
+    let factor: i128 = match suffix {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => 1_000_000_000,
+        "k" => 1_000_000_000_000,
+        "M" => 10_i128.pow(15),
+        "G" => 10_i128.pow(18),
+        "T" => 10_i128.pow(21),
+        "P" => 10_i128.pow(24),
+        "Ki" => 1_000_000_000 << 10,
+        "Mi" => 1_000_000_000 << 20,
+        "Gi" => 1_000_000_000 << 30,
+        "Ti" => 1_000_000_000 << 40,
+        "Pi" => 1_000_000_000 << 50,
+        _ => return None,
+    };
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let nano = digits.checked_mul(factor)?.checked_div(scale)?;
+    Some((nano + 999_999) / 1_000_000)
+}
+
+/// A duration such as `90s`, `30m`, `1h30m` or `45` (seconds).
+pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    let wrong = || format!("{text:?} is no duration: write 90s, 30m or 1h30m");
+    let mut total: u64 = 0;
+    let mut number = String::new();
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        let factor = match c {
+            's' => 1,
+            'm' => 60,
+            'h' => 3_600,
+            'd' => 86_400,
+            _ => return Err(wrong()),
+        };
+        let value: u64 = number.parse().map_err(|_wrong| wrong())?;
+        total =
+            value.checked_mul(factor).and_then(|add| total.checked_add(add)).ok_or_else(wrong)?;
+        number.clear();
+    }
+    if !number.is_empty() {
+        let value: u64 = number.parse().map_err(|_wrong| wrong())?;
+        total = total.checked_add(value).ok_or_else(wrong)?;
+    } else if text.is_empty() {
+        return Err(wrong());
+    }
+    Ok(std::time::Duration::from_secs(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_kubectl_writes_them() {
+        let text = |seconds| span(SignedDuration::from_secs(seconds));
+        let pairs = [
+            (5, "5s"),
+            (119, "119s"),
+            (120, "2m"),
+            (150, "2m30s"),
+            (3_600, "60m"),
+            (4 * 3_600 + 60, "4h1m"),
+            (30 * 3_600, "30h"),
+            (3 * 86_400, "3d"),
+            (400 * 86_400, "400d"),
+        ];
+        for (seconds, expected) in pairs {
+            assert_eq!(text(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn amounts_are_read_and_written() {
+        assert_eq!(quantity("250m"), Some(250));
+        assert_eq!(quantity("0.25"), Some(250));
+        assert_eq!(quantity("350Mi"), Some(350 * 1024 * 1024 * 1000));
+        assert_eq!(quantity("lots"), None);
+    }
+
+    #[test]
+    fn durations_are_read() {
+        assert_eq!(parse_duration("1h30m").unwrap().as_secs(), 5_400);
+        assert_eq!(parse_duration("45").unwrap().as_secs(), 45);
+        assert!(parse_duration("soon").is_err());
+        assert!(parse_duration("").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! `kubectl kata`: one command for each thing that people do by hand on a cluster with Kata Containers.
+//!
+//! Arguments become settings, settings a command, and a command's result goes to a printer. Commands
+//! read the API server and ask [`kata_plan`] where there is something to decide; they keep nothing.
+//! [`run`] is everything but the process, so that tests run the same commands.
+
+mod api;
+pub mod arguments;
+mod changes;
+mod cluster;
+mod commands;
+mod connect;
+mod document;
+mod estimate;
+mod exit;
+mod failure;
+mod human;
+mod pod;
+mod printer;
+mod problem;
+mod resource;
+pub mod settings;
+mod style;
+mod table;
+
+pub use connect::connect;
+pub use exit::Exit;
+pub use failure::Failure;
+pub use printer::Printer;
+pub use style::Style;
+
+use api::Api;
+use arguments::Command;
+use settings::{Connection, Settings};
+use tokio::sync::watch;
+
+/// The version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What a command works with.
+pub(crate) struct Context<'a, 'p> {
+    pub(crate) api: Api,
+    pub(crate) settings: &'a Settings,
+    pub(crate) printer: &'a mut Printer<'p>,
+    interrupt: watch::Receiver<bool>,
+}
+
+impl Context<'_, '_> {
+    /// Resolves when the user wants the command to end.
+    pub(crate) fn interrupted(&self) -> impl Future<Output = ()> + use<> {
+        let mut interrupt = self.interrupt.clone();
+        async move {
+            if interrupt.wait_for(|interrupted| *interrupted).await.is_err() {
+                // Nobody is left who could interrupt.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The namespace to work in.
+    pub(crate) fn namespace(&self) -> String {
+        self.settings
+            .namespace
+            .clone()
+            .unwrap_or_else(|| self.api.client.default_namespace().to_owned())
+    }
+
+    /// The namespace of lists; `None` for all.
+    pub(crate) fn list_namespace(&self) -> Option<String> {
+        (!self.settings.all_namespaces).then(|| self.namespace())
+    }
+}
+
+/// Runs a command to its end. `connect` is only called if the command needs the cluster; `interrupt`
+/// becomes true when the user wants it to end.
+pub async fn run<F>(
+    command: &Command,
+    settings: &Settings,
+    printer: &mut Printer<'_>,
+    interrupt: watch::Receiver<bool>,
+    connect: F,
+) -> Exit
+where
+    F: AsyncFnOnce(&Connection) -> Result<kube::Client, Failure>,
+{
+    let result = match commands::offline(command, settings, printer) {
+        Some(result) => result,
+        None => match connect(&settings.connection).await {
+            Ok(client) => {
+                let api = Api::new(client, settings.request_timeout);
+                let context = Context { api, settings, printer, interrupt };
+                Box::pin(commands::online(command, context)).await
+            }
+            Err(failure) => Err(failure),
+        },
+    };
+    let exit = match result {
+        Ok(exit) => exit,
+        Err(failure) => {
+            let exit = failure.exit();
+            if exit != Exit::Fine {
+                // There is nobody left to tell if standard error is closed.
+                drop(printer.say(&format!("error: {}", failure.chain())));
+            }
+            exit
+        }
+    };
+    match printer.flush() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Findings,
+        Ok(()) | Err(_) => exit,
+    }
+}

@@ -1,0 +1,78 @@
+//! The `kubectl-kata` binary: arguments in, exit code out. Nothing else is here.
+
+use std::io::{BufWriter, IsTerminal as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use jiff::Timestamp;
+use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
+use kubectl_kata::{Exit, Printer, connect, run};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn main() -> ExitCode {
+    let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let name = words.first().map(std::path::PathBuf::from).unwrap_or_default();
+    // One program under three names: kubectl looks for the second, `oc adm must-gather` for the third.
+    let extra: &[&str] = match name.file_stem().and_then(|name| name.to_str()) {
+        Some("kubectl_complete-kata") => &["__complete"],
+        Some("gather") => &["must-gather", "--dest-dir", "/must-gather"],
+        _ => &[],
+    };
+    words.splice(1.min(words.len())..1.min(words.len()), extra.iter().map(Into::into));
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let exit = match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Fine,
+                _ => Exit::Usage,
+            };
+            // There is nobody left to tell if the streams are closed.
+            drop(error.print());
+            return ExitCode::from(exit.code());
+        }
+    };
+    let (out, err) = (std::io::stdout(), std::io::stderr());
+    let terminal = Terminal {
+        out: out.is_terminal(),
+        err: err.is_terminal(),
+        width: terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)),
+    };
+    let environment = EnvVars::of_process();
+    let settings = settings(&arguments.global(), &environment, terminal, Arc::new(Timestamp::now));
+    let live = terminal.err && environment.term != "dumb";
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(_error) => return ExitCode::from(Exit::Findings.code()),
+    };
+    let exit = runtime.block_on(async {
+        let (interrupt, interrupted) = watch::channel(false);
+        let signals = signal(SignalKind::interrupt())
+            .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)));
+        if let Ok((mut ctrl_c, mut terminate)) = signals {
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = ctrl_c.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                interrupt.send_replace(true);
+                // The second one ends the process as if nobody listened.
+                tokio::select! {
+                    _ = ctrl_c.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                std::process::abort();
+            });
+        }
+        let (mut out, mut err) = (BufWriter::new(out.lock()), err.lock());
+        let mut printer = Printer::new(&mut out, &mut err, settings.style, live);
+        run(&arguments.command, &settings, &mut printer, interrupted, async |connection| {
+            connect(connection).await
+        })
+        .await
+    });
+    runtime.shutdown_background();
+    ExitCode::from(exit.code())
+}

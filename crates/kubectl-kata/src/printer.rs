@@ -1,0 +1,122 @@
+//! Where a command's output goes: data to standard output, talk to standard error.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::settings::Output;
+use crate::style::Style;
+use crate::table::Table;
+
+/// Where output goes.
+pub struct Printer<'a> {
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    style: Style,
+    /// Whether standard error is a terminal, on which a line can be written anew.
+    live: bool,
+    /// How many lines of standard error are to be written anew.
+    drawn: usize,
+}
+
+impl std::fmt::Debug for Printer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Printer").field("style", &self.style).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Printer<'a> {
+    /// A printer to these streams. `live` says whether `err` is a terminal.
+    pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write, style: Style, live: bool) -> Self {
+        Self { out, err, style, live, drawn: 0 }
+    }
+
+    /// What the terminal can show.
+    pub(crate) fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Whether standard error is a terminal.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// A line of data.
+    pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
+        self.clear()?;
+        writeln!(self.out, "{text}")
+    }
+
+    /// Text as it is.
+    pub(crate) fn raw(&mut self, text: &str) -> io::Result<()> {
+        self.clear()?;
+        self.out.write_all(text.as_bytes())
+    }
+
+    /// A line of talk.
+    pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+        self.clear()?;
+        writeln!(self.err, "{text}")
+    }
+
+    /// A table.
+    pub(crate) fn table(&mut self, table: &Table, wide: bool, titles: bool) -> io::Result<()> {
+        let style = self.style;
+        table.lines(&style, wide, titles).iter().try_for_each(|line| self.line(line))
+    }
+
+    /// Lines of talk that the next ones replace; nothing unless standard error is a terminal.
+    pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+        if !self.live {
+            return Ok(());
+        }
+        self.clear()?;
+        for line in lines {
+            writeln!(self.err, "{line}")?;
+        }
+        self.drawn = lines.len();
+        self.err.flush()
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        if self.drawn > 0 {
+            write!(self.err, "\x1b[{}A\x1b[0J", self.drawn)?;
+            self.drawn = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes out what is buffered.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.err.flush()
+    }
+
+    /// A document as JSON or YAML; false if another format is wanted.
+    pub(crate) fn document(
+        &mut self,
+        output: Output,
+        document: &impl Serialize,
+    ) -> Result<bool, Failure> {
+        match output {
+            Output::Json => {
+                let text = serde_json::to_string_pretty(document).map_err(|error| {
+                    Failure::Format { format: "JSON", message: error.to_string() }
+                })?;
+                self.line(&text)?;
+            }
+            Output::Yaml => self.raw(&yaml(document)?)?,
+            Output::Table | Output::Wide | Output::Name | Output::Short | Output::Markdown => {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A document as YAML.
+pub(crate) fn yaml(document: &impl Serialize) -> Result<String, Failure> {
+    serde_saphyr::to_string(document)
+        .map_err(|error| Failure::Format { format: "YAML", message: error.to_string() })
+}

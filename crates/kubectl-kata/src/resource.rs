@@ -1,0 +1,75 @@
+//! The kinds that this program reads, as paths of the API.
+
+use std::fmt::Write as _;
+
+/// A kind of object, as the API server serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The API group; empty for the core.
+    pub(crate) group: &'static str,
+    /// The version.
+    pub(crate) version: &'static str,
+    /// The name in paths.
+    pub(crate) plural: &'static str,
+}
+
+const fn resource(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
+    Resource { group, version, plural }
+}
+
+pub(crate) const NAMESPACES: Resource = resource("", "v1", "namespaces");
+pub(crate) const NODES: Resource = resource("", "v1", "nodes");
+pub(crate) const PODS: Resource = resource("", "v1", "pods");
+pub(crate) const DEPLOYMENTS: Resource = resource("apps", "v1", "deployments");
+pub(crate) const REPLICA_SETS: Resource = resource("apps", "v1", "replicasets");
+pub(crate) const BUDGETS: Resource = resource("policy", "v1", "poddisruptionbudgets");
+pub(crate) const RUNTIME_CLASSES: Resource = resource("node.k8s.io", "v1", "runtimeclasses");
+pub(crate) const KATA_CONFIGS: Resource =
+    resource("kataconfiguration.openshift.io", "v1", "kataconfigs");
+pub(crate) const KATA_NODES: Resource = resource("kata-operator.dev", "v1alpha1", "katanodes");
+
+impl Resource {
+    /// `katanodes.kata-operator.dev`, `pods`.
+    pub(crate) fn qualified(self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// The path of the kind, in a namespace or in all.
+    pub(crate) fn path(self, namespace: Option<&str>) -> String {
+        let mut path = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            path.push_str(&encode(namespace));
+        }
+        path.push('/');
+        path.push_str(self.plural);
+        path
+    }
+
+    /// The path of an object.
+    pub(crate) fn object(self, namespace: Option<&str>, name: &str) -> String {
+        format!("{}/{}", self.path(namespace), encode(name))
+    }
+}
+
+/// Text as a part of a path or of a query.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _always = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,116 @@
+//! How text looks: colours, glyphs and width. A colour never says anything that a word or a glyph does
+//! not say too.
+
+use std::borrow::Cow;
+
+use unicode_width::UnicodeWidthStr as _;
+
+/// What a terminal, or whatever is in its place, can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Whether to colour.
+    pub colour: bool,
+    /// Whether anything beyond ASCII may be printed.
+    pub unicode: bool,
+    /// Columns of the terminal; `None` means that lines have no limit.
+    pub width: Option<usize>,
+}
+
+/// What a piece of text says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Warn,
+    Bad,
+    Dim,
+}
+
+/// The outcome of something that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Warn,
+    Bad,
+    Skip,
+}
+
+impl Style {
+    /// Text in the colour of its tone.
+    pub(crate) fn paint<'t>(&self, tone: Tone, text: &'t str) -> Cow<'t, str> {
+        let code = match tone {
+            Tone::Plain => return Cow::Borrowed(text),
+            Tone::Good => 32,
+            Tone::Warn => 33,
+            Tone::Bad => 31,
+            Tone::Dim => 2,
+        };
+        if self.colour && !text.is_empty() {
+            Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m"))
+        } else {
+            Cow::Borrowed(text)
+        }
+    }
+
+    /// The glyph of an outcome, coloured.
+    pub(crate) fn mark(&self, mark: Mark) -> Cow<'static, str> {
+        let (tone, glyph, ascii) = match mark {
+            Mark::Warn => (Tone::Warn, "‼", "!"),
+            Mark::Bad => (Tone::Bad, "×", "x"),
+            Mark::Skip => (Tone::Dim, "-", "-"),
+        };
+        self.paint(tone, if self.unicode { glyph } else { ascii })
+    }
+
+    /// Text that the terminal can show: what it cannot becomes a question mark, and control characters
+    /// of somebody else never reach it.
+    pub(crate) fn plain(&self, text: &str) -> String {
+        text.chars()
+            .map(|c| match c {
+                '\n' | '\t' => ' ',
+                c if c.is_control() => '?',
+                c if !self.unicode && !c.is_ascii() => '?',
+                c => c,
+            })
+            .collect()
+    }
+}
+
+/// How many columns a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// The text cut to so many columns, with a mark that it was cut.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut used = 3;
+    for c in text.chars() {
+        used += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
+        if used > most {
+            break;
+        }
+        short.push(c);
+    }
+    format!("{}...", short.trim_end())
+}
+
+/// The text in lines of at most so many columns, broken at spaces.
+pub(crate) fn wrap(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && columns(line) + 1 + columns(word) > most {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}

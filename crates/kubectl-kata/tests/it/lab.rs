@@ -1,0 +1,356 @@
+//! Simulated clusters with the operator, and the commands on them. Times are virtual: nothing here waits
+//! for real.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser as _;
+use http::header::AUTHORIZATION;
+use jiff::Timestamp;
+use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
+use kubectl_kata::{Printer, run};
+use serde_json::{Value, json};
+use simcluster::api::authentication::{self, Signer};
+use simcluster::api::rbac::bootstrap;
+use simcluster::api::server::Writer;
+use simcluster::clock::Clock;
+use simcluster::resource::{NAMESPACES, NODES, PODS};
+use simcluster::topology::{self, Layout};
+use simcluster::world::NodeFault;
+use simcluster::{Cluster, Resource};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+
+/// When simulated clusters begin.
+pub(crate) fn epoch() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: u8,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    /// The output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    /// The same, if it ended with this code.
+    #[track_caller]
+    pub(crate) fn expect(self, code: u8) -> Self {
+        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
+        self
+    }
+
+    /// The same, if the output has these texts.
+    #[track_caller]
+    pub(crate) fn says(self, texts: &[&str]) -> Self {
+        for text in texts {
+            assert!(
+                self.out.contains(text) || self.err.contains(text),
+                "does not say {text:?}:\n{}\n{}",
+                self.out,
+                self.err
+            );
+        }
+        self
+    }
+}
+
+/// Where a command runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) environment: EnvVars,
+    pub(crate) terminal: Terminal,
+}
+
+impl Place {
+    /// A terminal of this width.
+    pub(crate) fn terminal(width: usize) -> Self {
+        Self {
+            terminal: Terminal { out: true, err: true, width: Some(width) },
+            environment: EnvVars { locale: "en_US.UTF-8".to_owned(), ..EnvVars::default() },
+        }
+    }
+}
+
+/// A simulated cluster.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) cluster: Cluster,
+    operator: Option<JoinHandle<()>>,
+    pub(crate) token: Option<String>,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(operator) = &self.operator {
+            operator.abort();
+        }
+    }
+}
+
+impl Lab {
+    /// A cluster without anything of ours.
+    pub(crate) fn bare(layout: &Layout) -> Self {
+        let simulation = topology::build(layout, epoch()).unwrap();
+        let cluster = Cluster::start(simulation, Clock::starting_at(epoch()));
+        Self { cluster, operator: None, token: None }
+    }
+
+    /// A cluster of so many workers with the operator's kinds and the operator.
+    pub(crate) fn with_workers(workers: u32) -> Self {
+        let mut lab = Self::bare(&Layout { workers, ..Layout::default() });
+        lab.install();
+        lab.start_operator();
+        lab
+    }
+
+    /// Three workers and the operator.
+    pub(crate) fn new() -> Self {
+        Self::with_workers(3)
+    }
+
+    /// Creates what `kata-operator manifests` prints, but for the Deployment.
+    pub(crate) fn install(&self) {
+        let arguments = kata_operator::arguments::ManifestsArguments::default();
+        let objects = kata_operator::manifests::objects(&arguments).unwrap();
+        for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
+            self.create(object.clone());
+        }
+    }
+
+    /// Starts the operator.
+    pub(crate) fn start_operator(&mut self) {
+        let client = kube::Client::new(self.cluster.client_service(), "default");
+        let settings = kata_operator::Settings::simulated(self.cluster.now());
+        self.operator = Some(tokio::spawn(async move {
+            let run = kata_operator::run(client, settings, std::future::pending());
+            run.await.unwrap();
+        }));
+    }
+
+    /// Creates an object of any kind.
+    #[track_caller]
+    pub(crate) fn create(&self, object: Value) {
+        self.try_create(object).unwrap();
+    }
+
+    /// Creates an object; the message if it is refused.
+    pub(crate) fn try_create(&self, object: Value) -> Result<(), String> {
+        self.cluster.with(|simulation, now| {
+            let writer = Writer { manager: "kubectl", now };
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let def = simulation.api.registry.by_kind(group, &kind).unwrap();
+            let resource = def.resource.clone();
+            let created = simulation.api.create(writer, &resource, &namespace, object);
+            created.map(drop).map_err(|error| error.message)
+        })
+    }
+
+    /// Labels a node.
+    pub(crate) fn label(&self, node: &str, key: &str, value: Option<&str>) {
+        self.merge(&NODES, "", node, &json!({"metadata": {"labels": {key: value}}}));
+    }
+
+    /// Changes an object as a user would.
+    pub(crate) fn merge(&self, resource: &Resource, namespace: &str, name: &str, patch: &Value) {
+        self.cluster.with(|simulation, now| {
+            let writer = Writer { manager: "kubectl", now };
+            simulation.api.merge(writer, resource, namespace, name, patch).unwrap();
+        });
+    }
+
+    /// An object.
+    pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Value> {
+        let object = self.cluster.with(|sim, _| sim.api.get(resource, namespace, name));
+        object.map(|object| (*object).clone())
+    }
+
+    /// Makes a node fail.
+    pub(crate) fn fault(&self, node: &str, fault: &str) {
+        let fault: NodeFault = fault.parse().unwrap();
+        self.cluster.with(|simulation, _| {
+            simulation.world.hosts.get_mut(node).unwrap().faults.insert(fault);
+            simulation.world.touch(node);
+        });
+    }
+
+    /// The KataConfig of the examples, for workers with the label `kata=true`, which these nodes get.
+    pub(crate) fn kata(&self, nodes: &[&str]) {
+        for node in nodes {
+            self.label(node, "kata", Some("true"));
+        }
+        self.create(json!({
+            "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+            "metadata": {"name": "cluster-kataconfig"},
+            "spec": {"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}},
+        }));
+    }
+
+    /// A namespace.
+    pub(crate) fn namespace(&self, name: &str) {
+        if self.get(&NAMESPACES, "", name).is_none() {
+            self.create(
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            );
+        }
+    }
+
+    /// A pod of the examples, sandboxed or not.
+    pub(crate) fn pod(&self, name: &str, class: Option<&str>) {
+        self.namespace("test-kata");
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "test-kata", "labels": {"app": name}},
+            "spec": {
+                "nodeSelector": {"kata": "true"},
+                "containers": [{
+                    "name": name, "image": "quay.io/rcarrata/net-toolbox:latest",
+                    "command": ["/bin/bash", "-c", "sleep 99999999999"],
+                }],
+            },
+        });
+        if let Some(class) = class {
+            pod["spec"]["runtimeClassName"] = json!(class);
+        }
+        self.create(pod);
+    }
+
+    /// Lets virtual time pass until `done` holds.
+    #[track_caller]
+    pub(crate) fn until(
+        &self,
+        what: &'static str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> impl Future<Output = ()> {
+        let end = Instant::now() + Duration::from_secs(3 * 3600);
+        async move {
+            while !done(self) {
+                assert!(Instant::now() < end, "{what} does not come");
+                self.pass(1).await;
+            }
+        }
+    }
+
+    /// Lets so many seconds of virtual time pass.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep_until(Instant::now() + Duration::from_secs(seconds)).await;
+    }
+
+    /// Waits until the KataConfig is Ready.
+    pub(crate) async fn ready(&self) {
+        self.until("Ready", |lab| lab.condition("Ready") == "True").await;
+    }
+
+    /// The status of a condition of the KataConfig.
+    pub(crate) fn condition(&self, type_: &str) -> String {
+        let configs = kata_configs();
+        let config = self.get(&configs, "", "cluster-kataconfig").unwrap_or_default();
+        let conditions = config["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == type_);
+        found.and_then(|found| found["status"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// Waits until a pod is in a phase.
+    pub(crate) async fn phase(&self, name: &'static str, phase: &'static str) {
+        self.until("the pod's phase", |lab| {
+            lab.get(&PODS, "test-kata", name).is_some_and(|pod| pod["status"]["phase"] == phase)
+        })
+        .await;
+    }
+
+    /// From now on everybody may do only what RBAC grants; commands run as an account that may view.
+    pub(crate) fn only_view(&mut self) {
+        self.namespace("viewers");
+        let account = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "viewer", "namespace": "viewers"},
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "viewer"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": "viewers"}],
+        });
+        self.create(account);
+        self.create(binding);
+        let token = self.cluster.with(|simulation, now| {
+            simulation.frontend.strangers = authentication::Strangers::Admin;
+            bootstrap::enforce(simulation, Signer::new([1, 2])).unwrap();
+            let request = json!({"spec": {"expirationSeconds": 360_000}});
+            let signer = simulation.frontend.signer.as_ref();
+            let account = ("viewers", "viewer");
+            let answer =
+                authentication::token(&simulation.api, signer, account, &request, now).unwrap();
+            answer["status"]["token"].as_str().unwrap().to_owned()
+        });
+        self.token = Some(token);
+    }
+
+    fn client(&self) -> kube::Client {
+        let bearer: Option<http::HeaderValue> =
+            self.token.as_ref().map(|token| format!("Bearer {token}").parse().unwrap());
+        let service = self.cluster.client_service().map_request(
+            move |mut request: http::Request<kube::client::Body>| {
+                if let Some(bearer) = &bearer {
+                    request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+                }
+                request
+            },
+        );
+        kube::Client::new(service, "default")
+    }
+
+    /// Runs a command in a pipe.
+    pub(crate) async fn kata_command(&self, line: &str) -> Done {
+        self.run_at(line, &Place::default()).await
+    }
+
+    /// Runs a command somewhere.
+    pub(crate) async fn run_at(&self, line: &str, place: &Place) -> Done {
+        let (_interrupt, interrupted) = watch::channel(false);
+        self.run_with(line, place, interrupted).await
+    }
+
+    /// Runs a command that can be interrupted.
+    pub(crate) async fn run_with(
+        &self,
+        line: &str,
+        place: &Place,
+        interrupt: watch::Receiver<bool>,
+    ) -> Done {
+        let words = std::iter::once("kubectl-kata").chain(line.split_whitespace());
+        let arguments = Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        let cluster = self.cluster.clone();
+        let now = Arc::new(move || cluster.now());
+        let settings = settings(&arguments.global(), &place.environment, place.terminal, now);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let live = place.terminal.err && place.environment.term != "dumb";
+        let mut printer = Printer::new(&mut out, &mut err, settings.style, live);
+        let client = self.client();
+        let exit =
+            run(&arguments.command, &settings, &mut printer, interrupt, async |_| Ok(client)).await;
+        Done {
+            code: exit.code(),
+            out: String::from_utf8(out).unwrap(),
+            err: String::from_utf8(err).unwrap(),
+        }
+    }
+}
+
+/// KataConfigs.
+pub(crate) fn kata_configs() -> Resource {
+    Resource::dynamic("kataconfiguration.openshift.io".to_owned(), "kataconfigs".to_owned())
+}

@@ -1,0 +1,55 @@
+//! `pods` and `nodes`.
+
+use crate::lab::Lab;
+
+#[tokio::test(start_paused = true)]
+async fn pods_and_nodes_are_listed() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("net-kata", Some("kata"));
+    lab.pod("net-regular", None);
+    lab.phase("net-kata", "Running").await;
+    let done = lab.kata_command("pods").await.expect(0);
+    assert_eq!(
+        (done.out.as_str(), done.err.as_str()),
+        ("", "No sandboxed pods found in default namespace.\n")
+    );
+    let done = lab.kata_command("pods -A -o wide").await.expect(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines[0].starts_with("NAMESPACE   NAME       READY   STATUS "), "{}", done.out);
+    assert!(lines[1].starts_with("test-kata   net-kata   1/1     Running"), "{}", done.out);
+    assert!(lines[1].contains("250m/350Mi") && lines.len() == 2, "{}", done.out);
+    let done = lab.kata_command("pods -n test-kata -o name").await.expect(0);
+    assert_eq!(done.out, "pod/net-kata\n");
+    let done = lab.kata_command("nodes --no-headers").await.expect(0);
+    assert!(done.out.starts_with("worker-0   Ready   kata   cri-o 1.34.1   "), "{}", done.out);
+    let done = lab.kata_command("nodes -o json").await.expect(0);
+    let list = done.json();
+    assert_eq!(list["items"][0]["freeSandboxes"], 13);
+    assert_eq!(list["items"][0]["pods"], 1);
+    lab.kata_command("version")
+        .await
+        .expect(0)
+        .says(&["kubernetes  v1.34.0+simulated (simulated)"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_are_completed_in_the_namespace_of_the_line() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.pod("net-regular", None);
+    let complete =
+        async |line: &str| lab.kata_command(&format!("__complete {line}")).await.expect(0).out;
+    assert_eq!(
+        complete("-- verify -n test-kata pod/net").await,
+        "pod/net-regular\tno RuntimeClass\n:4\n"
+    );
+    assert_eq!(complete("-- verify pod/net").await, ":4\n");
+    assert_eq!(complete("-- verify --node worker-1").await, "worker-1\tnode\n:4\n");
+    assert_eq!(complete("codes KATA21040").await, ":4\n");
+    assert_eq!(
+        complete("stat").await,
+        "status\tHow far Kata is: the KataConfig, its nodes, and what is wrong\n:4\n"
+    );
+}

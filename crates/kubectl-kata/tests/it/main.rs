@@ -1,0 +1,7 @@
+//! Tests of `kubectl kata`: the commands on simulated clusters on virtual time, and the program itself.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod lab;
+mod lists;
+mod status;

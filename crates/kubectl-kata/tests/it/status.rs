@@ -1,0 +1,97 @@
+//! `status` and `wait` in the course of a roll-out.
+
+use crate::lab::{Lab, Place};
+
+#[tokio::test(start_paused = true)]
+async fn without_anything_it_says_how_to_begin() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&["KATA5003", "the operator is not installed"]);
+    assert_eq!(done.err, "");
+    lab.install();
+    let done = lab.kata_command("status").await.expect(1);
+    done.says(&["KATA5007", "kubectl kata install"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_is_followed_to_its_end() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.until("the first node", |lab| lab.condition("Ready") == "False").await;
+    lab.pass(60).await;
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&[
+        "KataConfig  cluster-kataconfig   generation 1 (observed 1)   age 61s (simulated)",
+        "RuntimeClass kata (does not exist yet) -> handler kata, overhead 250m/350Mi, nodes kata=true",
+        "worker-0   Installing   3/6 Applying   ",
+        "worker-1   Waiting      -              ",
+        "unknown",
+        "waits for its turn",
+    ]);
+    assert!(done.out.is_ascii(), "no colours and no glyphs where none are needed: {}", done.out);
+    let narrow = lab.run_at("status", &Place::terminal(60)).await.expect(1);
+    assert!(narrow.out.contains("\x1b[33mInstalling\x1b[0m"), "{}", narrow.out);
+    assert!(!narrow.out.contains("HANDLER"), "{}", narrow.out);
+
+    let done = lab.kata_command("wait --timeout 1h").await.expect(0);
+    assert!(done.out.starts_with("Ready: 2/2 nodes, 2/2 verified, 13m"), "{}", done.out);
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert!(lines.len() > 5, "{}", done.err);
+    assert!(lines.iter().all(|line| line.starts_with("2026-01-01T00:")), "{}", done.err);
+
+    let report = lab.kata_command("status -o json").await.expect(0).json();
+    assert_eq!(report["apiVersion"], "cli.kata-operator.dev/v1");
+    assert_eq!(report["simulated"], true);
+    assert_eq!(report["config"]["readyNodeCount"], 2);
+    assert_eq!(report["nodes"][1]["ready"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_left_is_told_once_a_node_is_done_and_not_before() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1", "worker-2"]);
+    lab.pass(120).await;
+    let report = lab.kata_command("status -o json").await.expect(1).json();
+    assert!(report["nodes"].as_array().unwrap().iter().all(|n| n["etaSeconds"].is_null()));
+    lab.until("the first node", |lab| {
+        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["kataNodes"]["readyNodeCount"] == 1
+    })
+    .await;
+    lab.pass(30).await;
+    let report = lab.kata_command("status -o json").await.expect(1).json();
+    let etas: Vec<i64> = report["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|node| node["etaSeconds"].as_i64())
+        .collect();
+    assert_eq!(etas.len(), 2, "{report:#}");
+    // The first node took about seven and a half minutes.
+    assert!((300..480).contains(&etas[0]) && (700..960).contains(&etas[1]), "{etas:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_with_the_timeout_and_at_once_when_nothing_goes_on() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "install-fails");
+    let done = lab.kata_command("wait --timeout 3m").await.expect(124);
+    done.says(&["timed out after 3m"]);
+    let done = lab.kata_command("wait --timeout 5h").await.expect(1);
+    done.says(&["Stalled NodeDegraded", "KATA2106", "fix: "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_only_view_is_told_what_is_missing() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.only_view();
+    let done = lab.kata_command("status").await.expect(5);
+    done.says(&["Ready       True", "you may not list runtimeclasses.node.k8s.io"]);
+    let done = lab.kata_command("nodes").await.expect(5);
+    done.says(&["worker-0", "you may not list nodes"]);
+    lab.kata_command("pods -A").await.expect(5);
+    lab.kata_command("wait").await.expect(5);
+}
