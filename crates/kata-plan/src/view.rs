@@ -466,7 +466,7 @@ impl<'a> View<'a> {
             pools: BTreeMap::new(),
             nodes: Vec::new(),
             selected: 0,
-            classes: classes(snapshot, config, &runtimes),
+            classes: classes(snapshot, config),
             own_classes: own_classes(snapshot, config, &runtimes),
             runtimes,
             wanted: Wanted::default(),
