@@ -268,11 +268,12 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
             } else if node.in_flight() {
                 times.extend(until(node.since, snapshot.options.step_slow_after));
             }
+            // What is due already is in the plan; if it cannot be written, looking again does not help.
             if kata_nodes::step_is_untold(node)
                 && let Some(due) = kata_nodes::steps_due(node)
+                && due > view.now
             {
-                let left = due.duration_since(view.now).max(SignedDuration::ZERO);
-                times.extend(Duration::try_from(left).ok());
+                times.extend(Duration::try_from(due.duration_since(view.now)).ok());
             }
             if node.verified
                 && node.verdict.is_none()
