@@ -1,7 +1,7 @@
 //! Many episodes on several threads, and what came of them together.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,12 @@ use crate::judge::References;
 use crate::plan::Plan;
 use crate::shape::Topology;
 use crate::workload::Workload;
+
+/// How long an episode may take; one of fifty nodes takes some seconds. In one that takes longer no virtual
+/// time passes any more, because somebody goes round in circles.
+const STUCK: Duration = Duration::from_mins(5);
+/// How often to look for such episodes.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -150,15 +156,19 @@ pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
     // little of everything.
     jobs.sort_by_cached_key(|(_, plan)| enumerate::hash(&plan.line()));
     let (done, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    each(&jobs, order.threads, |(sort, plan)| {
+    let under_way: Mutex<BTreeMap<String, Instant>> = Mutex::default();
+    let under_way = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = |(sort, plan): &(Sort, Plan)| {
         if order.budget.is_some_and(|budget| begun.elapsed() >= budget) {
             left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        under_way().insert(plan.line(), Instant::now());
         let broken = match references.judge(plan, false, stays_idle(plan)) {
             Ok(outcome) => outcome.broken,
             Err(error) => vec![error.to_string()],
         };
+        under_way().remove(&plan.line());
         let count = done.fetch_add(1, Ordering::Relaxed) + 1;
         let failure = (!broken.is_empty()).then(|| Failure { plan: plan.line(), broken });
         if let Some(Failure { plan, broken }) = &failure {
@@ -173,10 +183,38 @@ pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
         let cell = cells.entry((plan.topology, plan.workload)).or_default();
         *cell.plans.entry(*sort).or_default() += 1;
         cell.failures.extend(failure);
+    };
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+                let stuck = |(_, since): &(&String, &Instant)| since.elapsed() > STUCK;
+                if let Some((plan, _)) = under_way().iter().find(stuck) {
+                    tell(&format!("BROKEN L1: it never ends\n  {plan}"));
+                    #[expect(
+                        clippy::exit,
+                        reason = "its thread cannot be stopped, nor waited for"
+                    )]
+                    std::process::exit(1);
+                }
+            }
+        });
+        let _end = End(&ended);
+        each(&jobs, order.threads, work);
     });
     let left_out = left_out.into_inner();
     let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
     summarise(order, cells.into_values().collect(), left_out, begun.elapsed())
+}
+
+/// Says that all is over when it is dropped, be it by a panic.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether ten idle minutes follow; they cost as much as the rest.

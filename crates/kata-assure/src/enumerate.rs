@@ -204,13 +204,13 @@ struct Share {
 
 fn share(workload: Workload, topology: Topology) -> Share {
     let single =
-        Share { crashes: 1, writes: 3, reads: 22, events: 5, deeds: 7, pairs: 15, random: 60 };
+        Share { crashes: 1, writes: 3, reads: 22, events: 5, deeds: 7, pairs: 15, random: 130 };
     // An episode on more nodes takes longer.
-    let three = Share { writes: 5, reads: 44, events: 9, deeds: 11, ..single };
+    let three = Share { writes: 5, reads: 44, events: 9, deeds: 11, random: 60, ..single };
     let ends = matches!(workload, Workload::Install | Workload::Uninstall);
     match topology {
         Topology::Single | Topology::Three if ends => {
-            Share { writes: 1, reads: 5, events: 2, deeds: 3, pairs: 150, random: 100, ..single }
+            Share { writes: 1, reads: 5, events: 2, deeds: 3, pairs: 150, random: 200, ..single }
         }
         Topology::Single => single,
         Topology::Three => three,

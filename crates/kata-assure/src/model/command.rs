@@ -25,6 +25,9 @@ pub struct ModelArguments {
     /// Give up a scope after so many seconds.
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
+    /// Enumerate the scopes that take a minute without optimisation.
+    #[arg(long, conflicts_with = "edits")]
+    sample: bool,
     /// Enumerate one scope with so many edits, instead of the scopes of a full run.
     #[arg(long)]
     edits: Option<u8>,
@@ -51,6 +54,7 @@ pub struct ModelArguments {
 impl ModelArguments {
     fn scopes(&self) -> Vec<Scope> {
         match self.edits {
+            None if self.sample => run::sample(self.nodes),
             None => run::scopes(self.nodes),
             Some(edits) => vec![Scope {
                 nodes: self.nodes,

@@ -92,6 +92,27 @@ pub fn scopes(nodes: u8) -> Vec<Scope> {
     ]
 }
 
+/// The scopes of a sample: no edit comes together with a fault.
+pub(super) fn sample(nodes: u8) -> Vec<Scope> {
+    let edited = Scope {
+        nodes,
+        edits: 1,
+        faults: 0,
+        stalls: 0,
+        pods: 1,
+        operators: 1,
+        lingers: false,
+        log_level: false,
+    };
+    let one = Scope { nodes: 1, ..edited };
+    vec![
+        edited,
+        Scope { edits: 0, faults: 1, ..edited },
+        Scope { edits: 0, stalls: 1, ..one },
+        Scope { lingers: true, log_level: true, ..one },
+    ]
+}
+
 /// Enumerates one scope until all is seen, a promise is broken, or `limit` is over.
 pub fn check(machine: Machine, threads: usize, limit: Option<Duration>) -> Checked {
     check_until(machine, HasDiscoveries::AnyFailures, threads, limit)
