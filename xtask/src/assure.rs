@@ -8,6 +8,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{command, output, say};
@@ -15,12 +17,14 @@ use crate::{command, output, say};
 pub(crate) mod catalogue;
 mod harness;
 mod mutants;
+mod parts;
 pub(crate) mod record;
 mod tree;
 
 use catalogue::Mutant;
 use harness::{Extent, Harness};
 use mutants::{Fate, Run};
+use parts::Took;
 use record::Record;
 
 /// How many seeded bugs a sample tries.
@@ -33,12 +37,16 @@ pub(crate) struct Options {
     /// docs/assurance.json, and writes nothing
     #[arg(long)]
     sample: bool,
-    /// Run one part only, and write nothing
+    /// Run one part only, and write no record
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
     /// How many threads episodes and model take
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
+    /// Take over the parts that ran before, by themselves and without failures, on the very same
+    /// sources; the record says which
+    #[arg(long)]
+    resume: bool,
     /// Write docs/assurance.json although files differ from the commit that it will name
     #[arg(long)]
     allow_dirty: bool,
@@ -56,6 +64,7 @@ impl Options {
         Self {
             sample: true,
             only: None,
+            resume: false,
             threads: 2,
             allow_dirty: false,
             mutant: Vec::new(),
@@ -64,14 +73,25 @@ impl Options {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
     /// The seeded bugs
     Mutants,
     /// Episodes under faults
     Episodes,
     /// The model
     Model,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mutants => "mutants",
+            Self::Episodes => "episodes",
+            Self::Model => "model",
+        }
+    }
 }
 
 /// Runs what is asked for; returns what is wrong.
@@ -84,57 +104,101 @@ pub(crate) fn run(root: &Path, options: &Options) -> Vec<String> {
 }
 
 fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Result<(), String> {
-    let begun = Instant::now();
     let mut head = command(root, "git");
     head.args(["rev-parse", "HEAD"]);
     let commit = output(head)?.trim().to_owned();
-    let whole = !options.sample && options.only.is_none() && options.mutant.is_empty();
+    let full = !options.sample && options.mutant.is_empty() && !options.survey;
+    let whole = full && options.only.is_none();
+    let clean = clean(root);
+    let is_clean = clean.is_ok();
     if whole && !options.allow_dirty {
-        clean(root)?;
+        clean?;
     }
     let recorded = if options.sample { Some(Record::read(root)?) } else { None };
-    let wanted = |part: Part| options.only.is_none_or(|only| only == part);
     let catalogue = catalogue::read(root)?;
     let extent = if options.sample { Extent::Sample(seed(&commit)) } else { Extent::Whole };
+    let chosen = choose(&catalogue, options, extent)?;
+    let sources = if full && is_clean { Some(parts::sources(root)?) } else { None };
 
-    let (mut episodes, mut model) = (Value::Null, Value::Null);
-    if wanted(Part::Episodes) || wanted(Part::Model) {
-        let harness = Harness::build(root, extent, options.threads)?;
-        if wanted(Part::Episodes) {
-            episodes = harness.episodes()?;
-        }
-        if wanted(Part::Model) {
-            model = harness.model()?;
-        }
-    }
+    let mut runs = Runs { root, options, sources, took: Vec::new() };
+    let harness = || Harness::build(root, extent, options.threads);
+    let failures = |found: &Value| found["failures"].as_u64();
+    let sound = |found: &Value| failures(found) == Some(0);
+    let episodes = runs.run(Part::Episodes, sound, || harness()?.episodes())?;
+    let model = runs.run(Part::Model, sound, || harness()?.model())?;
     for (part, found) in [("episodes", &episodes), ("model", &model)] {
-        let failures = found["failures"].as_u64();
-        if failures.is_some_and(|failures| failures > 0) || (failures.is_none() && !found.is_null())
-        {
+        if let Some(found) = found.as_ref().filter(|found| !sound(found)) {
             problems.push(format!("{part}: {} failures, see above", found["failures"]));
         }
     }
-
-    let mut bugs = Run::default();
-    if wanted(Part::Mutants) {
-        problems.extend(catalogue::check(root));
-        let chosen = choose(&catalogue, options, extent)?;
-        bugs = mutants::run(root, &chosen, options.survey);
+    let bugs = runs.run(
+        Part::Mutants,
+        |bugs: &Run| bugs.problems.is_empty(),
+        || {
+            let mut bugs = mutants::run(root, &chosen, options.survey);
+            bugs.problems.extend(catalogue::check(root));
+            Ok(bugs)
+        },
+    )?;
+    if let Some(bugs) = &bugs {
         let killed = bugs.outcomes.iter().filter(|bug| bug.fate == Fate::Killed).count();
         let seconds = bugs.took.as_secs();
         say(&format!("assure: {killed} of {} seeded bugs killed in {seconds} s", chosen.len()));
-        problems.append(&mut bugs.problems);
+        problems.extend(bugs.problems.iter().cloned());
     }
+    let (episodes, model) = (episodes.unwrap_or_default(), model.unwrap_or_default());
     if let Some(recorded) = recorded {
         problems.extend(recorded.fallen(catalogue.len(), &episodes, &model));
     }
     if whole {
-        let seconds = begun.elapsed().as_secs();
-        let record = Record::new(commit, episodes, model, bugs.outcomes, seconds);
+        let seconds: u64 = runs.took.iter().map(|took| took.seconds).sum();
+        let outcomes = bugs.unwrap_or_default().outcomes;
+        let record = Record::new(commit, episodes, model, outcomes, runs.took);
         record.write(root)?;
-        say(&format!("assure: wrote {} after {seconds} s", record::FILE));
+        say(&format!("assure: wrote {}; all parts took {seconds} s", record::FILE));
     }
     Ok(())
+}
+
+/// Runs parts, or takes over what they found before.
+struct Runs<'a> {
+    root: &'a Path,
+    options: &'a Options,
+    /// What is run in full; nothing that is not committed is kept for later.
+    sources: Option<Vec<String>>,
+    took: Vec<Took>,
+}
+
+impl Runs<'_> {
+    /// What a part finds; `None` if it is not wanted.
+    fn run<T: Serialize + DeserializeOwned>(
+        &mut self,
+        part: Part,
+        sound: impl Fn(&T) -> bool,
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        if self.options.only.is_some_and(|only| only != part) {
+            return Ok(None);
+        }
+        let name = part.name();
+        if self.options.resume
+            && let Some(sources) = &self.sources
+            && let Some((found, seconds)) = parts::kept(self.root, part, sources)
+        {
+            say(&format!("assure: {name}: taken from an earlier run of {seconds} s"));
+            self.took.push(Took { part, seconds, earlier: true });
+            return Ok(Some(found));
+        }
+        let begun = Instant::now();
+        let found = work()?;
+        let seconds = begun.elapsed().as_secs();
+        self.took.push(Took { part, seconds, earlier: false });
+        let Some(sources) = self.sources.as_ref().filter(|_| sound(&found)) else {
+            return Ok(Some(found));
+        };
+        parts::keep(self.root, part, sources, seconds, &found)?;
+        Ok(Some(found))
+    }
 }
 
 /// The seeded bugs to try: those that are named, or all; of a sample a handful, spread over the

@@ -74,8 +74,7 @@ impl Harness {
     pub(crate) fn model(&self) -> Result<Value, String> {
         let arguments = match self.extent {
             Extent::Whole => Vec::new(),
-            // More nodes take an optimised binary.
-            Extent::Sample(_) => vec!["--nodes".to_owned(), "1".to_owned()],
+            Extent::Sample(_) => vec!["--sample".to_owned()],
         };
         self.run("model", &arguments)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::{Killer, Mutant};
-use super::tree::Tree;
+use super::tree::{LIMIT, LIMIT_OF_ALL, Tree};
 use crate::say;
 
 /// What became of a seeded bug.
@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
 }
 
 /// What the catalogue came to.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) problems: Vec<String>,
@@ -68,7 +68,7 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
             .build(package, target)
             .map_err(|error| format!("cannot build the tests {target} of {package}: {error}"))?;
         let killers: Vec<&Killer> = killers.iter().copied().collect();
-        let tested = tree.test(&binary, package, &killers)?;
+        let tested = tree.test(&binary, package, &killers, LIMIT_OF_ALL)?;
         for killer in killers.iter().filter(|killer| !tested.passed.contains(&killer.test)) {
             let found = tested.failed.contains(&killer.test);
             let what = if found { "fails without any seeded bug" } else { "does not exist" };
@@ -135,7 +135,8 @@ fn try_one(
             }
         };
         let run: &[&Killer] = if survey { &[] } else { &killers };
-        match tree.test(&binary, package, run) {
+        let limit = if survey { LIMIT_OF_ALL } else { LIMIT };
+        match tree.test(&binary, package, run, limit) {
             Ok(tested) => {
                 failed
                     .extend(tested.failed.iter().map(|test| format!("{package} {target} {test}")));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::mutants::{Fate, Outcome};
+use super::parts::Took;
 
 /// Where the record is.
 pub(crate) const FILE: &str = "docs/assurance.json";
@@ -33,8 +34,10 @@ pub(crate) struct Record {
     pub(crate) mutants_killed: u64,
     /// Whatever is not as it should be: broken promises and surviving bugs.
     pub(crate) failures: u64,
-    /// How long it took.
+    /// How long all parts took together, builds included.
     pub(crate) wall_seconds: u64,
+    /// How long each part took, in the order in which they are done, and whether it was done earlier.
+    pub(crate) parts: Vec<Took>,
     /// Each seeded bug, what became of it, and the tests that noticed.
     pub(crate) catalogue: Vec<Outcome>,
     /// Each scope of the model and its properties, as `kata-assure model` says it.
@@ -54,7 +57,7 @@ impl Record {
         episodes: Value,
         model: Value,
         catalogue: Vec<Outcome>,
-        wall_seconds: u64,
+        parts: Vec<Took>,
     ) -> Self {
         let number = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         let mutants = number(catalogue.len());
@@ -71,7 +74,8 @@ impl Record {
             mutants_killed,
             failures: count(&episodes, "failures") + count(&model, "failures") + mutants
                 - mutants_killed,
-            wall_seconds,
+            wall_seconds: parts.iter().map(|took| took.seconds).sum(),
+            parts,
             catalogue,
             model,
             episodes,
@@ -169,7 +173,7 @@ mod tests {
     }
 
     fn record(fate: Fate) -> Record {
-        Record::new("c".to_owned(), episodes(100), model("S1"), vec![bug(fate)], 5)
+        Record::new("c".to_owned(), episodes(100), model("S1"), vec![bug(fate)], Vec::new())
     }
 
     #[test]

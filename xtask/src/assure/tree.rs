@@ -14,8 +14,11 @@ use serde_json::Value;
 use super::catalogue::{Edit, Killer, files};
 use crate::{command, output};
 
-/// How long the tests of one seeded bug may run: with some the operator goes round in circles.
-const LIMIT: Duration = Duration::from_secs(180);
+/// How long the tests of one seeded bug may run: with some the operator goes round in circles. Each takes a
+/// few seconds.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// How long all of them may run without any seeded bug.
+pub(crate) const LIMIT_OF_ALL: Duration = Duration::from_mins(10);
 /// How often to look whether a test has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -175,12 +178,13 @@ impl Tree {
             .ok_or_else(|| format!("cargo names no binary for the tests {target} of {package}"))
     }
 
-    /// Runs tests of a binary: the given ones, or all.
+    /// Runs tests of a binary: the given ones, or all. What has not ended after `limit` fails.
     pub(crate) fn test(
         &self,
         binary: &Path,
         package: &str,
         tests: &[&Killer],
+        limit: Duration,
     ) -> Result<Tested, String> {
         let folder = self.copy.join("crates").join(package);
         let log = self.target.join("tests.log");
@@ -197,7 +201,7 @@ impl Tree {
         let in_time = loop {
             match child.try_wait() {
                 Ok(Some(_)) => break true,
-                Ok(None) if begun.elapsed() < LIMIT => std::thread::sleep(LOOK),
+                Ok(None) if begun.elapsed() < limit => std::thread::sleep(LOOK),
                 Ok(None) => break false,
                 Err(error) => return Err(format!("cannot wait for {binary}: {error}")),
             }

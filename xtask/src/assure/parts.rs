@@ -1,0 +1,76 @@
+//! What a part of a whole run found, kept below `target/assure` so that a whole run can be done in pieces.
+//!
+//! What is kept names the sources that it was found in, and is of no use for any others.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Part;
+use crate::{command, output};
+
+/// What the sources of the operator, of its tests and of the seeded bugs are identified by.
+const SOURCES: [&str; 5] = [
+    "HEAD:Cargo.lock",
+    "HEAD:Cargo.toml",
+    "HEAD:assurance",
+    "HEAD:crates",
+    "HEAD:rust-toolchain.toml",
+];
+
+/// How long a part took, and when.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Took {
+    /// The part.
+    pub(crate) part: Part,
+    /// Seconds, builds included.
+    pub(crate) seconds: u64,
+    /// Whether it ran by itself, before the run that wrote the record and on the same sources.
+    pub(crate) earlier: bool,
+}
+
+/// What a part found.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Kept<T> {
+    sources: Vec<String>,
+    seconds: u64,
+    found: T,
+}
+
+/// The hashes of the sources as they are committed.
+pub(crate) fn sources(root: &Path) -> Result<Vec<String>, String> {
+    let mut git = command(root, "git");
+    git.arg("rev-parse").args(SOURCES);
+    Ok(output(git)?.lines().map(str::to_owned).collect())
+}
+
+fn file(root: &Path, part: Part) -> std::path::PathBuf {
+    root.join("target/assure").join(format!("whole-{}.json", part.name()))
+}
+
+/// Keeps what a part found.
+pub(crate) fn keep<T: Serialize>(
+    root: &Path,
+    part: Part,
+    sources: &[String],
+    seconds: u64,
+    found: T,
+) -> Result<(), String> {
+    let path = file(root, part);
+    let kept = Kept { sources: sources.to_vec(), seconds, found };
+    let text = serde_json::to_string(&kept)
+        .map_err(|error| format!("cannot express what {} found: {error}", part.name()))?;
+    fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// What a part found earlier in these very sources, and the seconds that it took.
+pub(crate) fn kept<T: for<'de> Deserialize<'de>>(
+    root: &Path,
+    part: Part,
+    sources: &[String],
+) -> Option<(T, u64)> {
+    let text = fs::read_to_string(file(root, part)).ok()?;
+    let kept: Kept<T> = serde_json::from_str(&text).ok()?;
+    (kept.sources == sources).then_some((kept.found, kept.seconds))
+}
