@@ -388,8 +388,26 @@ fn merge(
     Ok(())
 }
 
+/// Gives owner references without a uid that of the object which they name: no script can know it.
+fn complete_owners(sim: &Simulation, object: &mut Value) -> Result<(), Failed> {
+    for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+        if owner.get("uid").is_some() {
+            continue;
+        }
+        let word = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let target = Target { kind: word("kind"), name: word("name"), namespace: None };
+        let (resource, namespace) = find(sim, &target)?;
+        let found = sim.api.get(&resource, &namespace, &target.name).ok_or_else(|| {
+            Failed::Mistake(format!("the owner {} {} does not exist", target.kind, target.name))
+        })?;
+        owner["uid"] = found["metadata"]["uid"].clone();
+    }
+    Ok(())
+}
+
 /// Server-side apply, as kubectl does it.
-fn apply(sim: &mut Simulation, object: Value) -> Result<String, Failed> {
+fn apply(sim: &mut Simulation, mut object: Value) -> Result<String, Failed> {
+    complete_owners(sim, &mut object)?;
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (word(&object["apiVersion"]), word(&object["kind"]));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
