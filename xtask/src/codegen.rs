@@ -1,6 +1,6 @@
-//! The generated files under `deploy/`: what the operator's binary prints is what is committed.
+//! The generated files under `deploy/` and `docs/`: what the programs print is what is committed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,12 @@ const FILES: [(&str, &[&str]); 4] = [
 /// Each generated folder and the word after `kata-operator` that writes it.
 const FOLDERS: [(&str, &str); 2] =
     [("deploy/helm/kata-operator", "helm"), ("deploy/olm", "bundle")];
+/// Each generated folder of pages, the words after `kubectl-kata` that print them all, and the ending of
+/// their names. A line `# NAME` begins a page; whether it is part of it is the last word here.
+const PAGES: [(&str, &[&str], &str, bool); 2] = [
+    ("docs/codes", &["codes", "-o", "markdown"], "md", true),
+    ("docs/schema", &["__schema"], "json", false),
+];
 /// Where folders are generated to be compared.
 const SCRATCH: &str = "target/codegen";
 
@@ -24,7 +30,7 @@ const SCRATCH: &str = "target/codegen";
 pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     let mut problems = Vec::new();
     for (file, words) in FILES {
-        match generate(root, words) {
+        match generate(root, "kata-operator", words) {
             Ok(fresh) => compare(root, file, Some(&fresh), check, &mut problems),
             Err(error) => problems.push(error),
         }
@@ -37,21 +43,55 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
             problems.push(error);
         }
     }
+    for (folder, words, ending, titled) in PAGES {
+        let printed = generate(root, "kubectl-kata", words).and_then(|text| {
+            let pages = pages(&text, ending, titled);
+            let committed = files(&root.join(folder))
+                .map_err(|error| format!("cannot list the files of {folder}: {error}"))?;
+            Ok((pages, committed))
+        });
+        let (pages, committed) = match printed {
+            Ok(printed) => printed,
+            Err(error) => {
+                problems.push(error);
+                continue;
+            }
+        };
+        let names: BTreeSet<PathBuf> = pages.keys().map(PathBuf::from).chain(committed).collect();
+        for name in names {
+            let text = pages.get(name.to_string_lossy().as_ref());
+            let file = format!("{folder}/{}", name.display());
+            compare(root, &file, text.map(String::as_str), check, &mut problems);
+        }
+    }
     problems
 }
 
-fn generate(root: &Path, words: &[&str]) -> Result<String, String> {
+/// The pages of a text, by the names of their files.
+fn pages(text: &str, ending: &str, titled: bool) -> BTreeMap<String, String> {
+    let mut pages = BTreeMap::new();
+    let mut current: Option<(String, String)> = None;
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("# ") {
+            pages.extend(current.take());
+            let name = title.split(' ').next().unwrap_or_default();
+            current = Some((format!("{name}.{ending}"), String::new()));
+            if !titled {
+                continue;
+            }
+        }
+        if let Some((_, page)) = &mut current {
+            page.push_str(line);
+            page.push('\n');
+        }
+    }
+    pages.extend(current);
+    pages
+}
+
+fn generate(root: &Path, program: &str, words: &[&str]) -> Result<String, String> {
     let mut cargo = command(root, "cargo");
-    cargo.args([
-        "run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "kata-operator",
-        "--bin",
-        "kata-operator",
-        "--",
-    ]);
+    cargo.args(["run", "--quiet", "--locked", "--package", program, "--bin", program, "--"]);
     cargo.args(words);
     output(cargo)
 }
@@ -69,7 +109,7 @@ fn whole(
         fs::remove_dir_all(&scratch)
             .map_err(|error| format!("cannot empty {}: {error}", scratch.display()))?;
     }
-    generate(root, &[word, "--to", &scratch.to_string_lossy()])?;
+    generate(root, "kata-operator", &[word, "--to", &scratch.to_string_lossy()])?;
     let failed = |error| format!("cannot list the files of {folder}: {error}");
     let fresh = files(&scratch).map_err(failed)?;
     let committed = files(&root.join(folder)).map_err(failed)?;

@@ -10,6 +10,7 @@ pub mod kata_node;
 pub mod machine_config;
 pub mod names;
 pub mod node_task;
+pub mod probe;
 mod schema;
 
 pub use catalogue::{Code, Severity};

@@ -76,8 +76,21 @@ pub enum Command {
     Dashboards,
     /// Tell whether the operator may be removed.
     Uninstall(UninstallArguments),
+    /// Print the facts of the sandbox that this process runs in, as JSON.
+    Probe(ProbeArguments),
     /// Print the version.
     Version,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArguments {
+    /// What another probe printed: end with 1 if this one runs on the same kernel.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Stay for so long after printing, so that the sandbox can be looked at.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub hold: u64,
 }
 
 /// Arguments of `run`.

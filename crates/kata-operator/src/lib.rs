@@ -31,6 +31,7 @@ pub mod manifests;
 pub mod metrics;
 pub mod observe;
 pub mod platform;
+pub mod probe;
 pub mod reconcile;
 pub mod report;
 pub mod server;

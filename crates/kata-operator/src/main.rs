@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser as _;
 use kata_operator::arguments::{
-    Arguments, Command, EnvVars, Exit, Process, Run, RunArguments, UninstallArguments, connection,
-    resolve,
+    Arguments, Command, EnvVars, Exit, ProbeArguments, Process, Run, RunArguments,
+    UninstallArguments, connection, resolve,
 };
 use kata_operator::client::connect::{ConnectError, check, connect};
 use kata_operator::distribution::{
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Alerts(arguments) => print(alerts::rules(&arguments.namespace)),
         Command::Dashboards => print(dashboard::dashboard()),
         Command::Uninstall(arguments) => may_go(&arguments),
+        Command::Probe(arguments) => probe(arguments),
         Command::Version => {
             let version = concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n");
             print(Ok::<_, ManifestError>(version.to_owned()))
@@ -91,6 +92,26 @@ fn may_go(arguments: &UninstallArguments) -> Exit {
         Ok(runtime) => runtime.block_on(looked),
         Err(error) => complain(Exit::Failed, &error),
     }
+}
+
+fn probe(arguments: ProbeArguments) -> Exit {
+    let line = match kata_operator::probe::line() {
+        Ok(line) => line,
+        Err(error) => return complain(Exit::Failed, &error),
+    };
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+        return complain(Exit::Failed, &error);
+    }
+    let exit = match arguments.compare.map(kata_operator::probe::differs_from) {
+        None | Some(Ok(true)) => Exit::Fine,
+        Some(Ok(false)) => Exit::Failed,
+        Some(Err(error)) => return complain(Exit::Failed, &error),
+    };
+    if arguments.hold > 0 {
+        kata_operator::probe::hold(std::time::Duration::from_secs(arguments.hold));
+    }
+    exit
 }
 
 fn complain(exit: Exit, error: &dyn std::error::Error) -> Exit {

@@ -10,6 +10,7 @@ use http::Request;
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::resource::{Resource, encode};
@@ -98,6 +99,13 @@ pub(crate) struct Scope<'a> {
     pub(crate) labels: Option<&'a str>,
     /// A field selector.
     pub(crate) fields: Option<&'a str>,
+}
+
+impl<'a> Scope<'a> {
+    /// In a namespace.
+    pub(crate) fn of(namespace: &'a str) -> Self {
+        Self { namespace: Some(namespace), ..Self::default() }
+    }
 }
 
 /// Why a request failed, before it is known what that means.
@@ -261,6 +269,47 @@ impl Api {
                 404 => Ok(Read::Known(None)),
                 _ => Err(refused(&what, &status)),
             },
+            Err(Trouble::Other(failure)) => Err(failure),
+        }
+    }
+
+    /// Writes: POST, PATCH or DELETE. What is not permitted is a failure here.
+    pub(crate) async fn write(
+        &self,
+        what: &str,
+        method: http::Method,
+        path: &str,
+        content: Option<&'static str>,
+        body: &Value,
+    ) -> Result<Value, Trouble> {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let text = self.send(what, request(what, method, path, content, bytes)?).await?;
+        serde_json::from_str(&text)
+            .map_err(|source| Trouble::Other(Failure::Answer { what: what.to_owned(), source }))
+    }
+
+    /// Whether the caller may do something, as the API server says.
+    pub(crate) async fn may(
+        &self,
+        verb: &str,
+        resource: Resource,
+        namespace: Option<&str>,
+    ) -> Result<Option<bool>, Failure> {
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": verb,
+                "group": resource.group,
+                "resource": resource.plural,
+                "namespace": namespace.unwrap_or_default(),
+            }},
+        });
+        let path = crate::resource::REVIEWS.path(None);
+        let what = "ask what you may do";
+        match self.write(what, http::Method::POST, &path, None, &review).await {
+            Ok(answer) => Ok(answer["status"]["allowed"].as_bool()),
+            Err(Trouble::Status(_)) => Ok(None),
             Err(Trouble::Other(failure)) => Err(failure),
         }
     }

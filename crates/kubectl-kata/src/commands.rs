@@ -2,12 +2,20 @@
 
 mod codes;
 pub(crate) mod completion;
+mod doctor;
+mod events;
+mod install;
+mod logs;
+mod must_gather;
 mod nodes;
 mod pods;
 mod schema;
 mod status;
+mod uninstall;
+mod verify;
 mod version;
 mod wait;
+pub(crate) mod why;
 
 use crate::arguments::Command;
 use crate::document::{Head, Problem};
@@ -29,6 +37,8 @@ pub(crate) fn offline(
         Command::Completion(arguments) => Some(completion::script(arguments, printer)),
         Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
         Command::Schema(arguments) => Some(schema::run(arguments, printer)),
+        Command::Doctor(arguments) => doctor::offline(arguments, settings, printer),
+        Command::Install(arguments) => install::offline(arguments, settings, printer),
         Command::Complete(arguments) => completion::offline(arguments, printer),
         _ => None,
     }
@@ -43,6 +53,14 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Pods(arguments) => pods::run(arguments, context).await,
         Command::Nodes(arguments) => nodes::run(arguments, context).await,
         Command::Wait(arguments) => wait::run(arguments, context).await,
+        Command::Doctor(arguments) => doctor::run(arguments, context).await,
+        Command::Verify(arguments) => verify::run(arguments, context).await,
+        Command::MustGather(arguments) => must_gather::run(arguments, context).await,
+        Command::Why(arguments) => why::run(arguments, context).await,
+        Command::Events(arguments) => events::run(arguments, context).await,
+        Command::Logs(arguments) => logs::run(arguments, context).await,
+        Command::Install(arguments) => install::run(arguments, context).await,
+        Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
         Command::Version(_) => version::run(context).await,
         Command::Complete(arguments) => return completion::online(arguments, context).await,
         _ => Ok(Exit::Fine),

@@ -318,3 +318,242 @@ pub(crate) struct VersionReport {
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }
+
+/// What a node says to a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeVerdict {
+    /// The node.
+    pub(crate) name: String,
+    /// Why it does not take the pod, or `fits`.
+    pub(crate) verdict: String,
+    /// Whether the roll-out of Kata is the reason, so that it will pass.
+    pub(crate) rollout: bool,
+}
+
+/// The result of `why`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WhyReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// Whether all is well with it.
+    pub(crate) success: bool,
+    /// What was asked about, such as `pod/web-0`.
+    pub(crate) target: String,
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its state, as kubectl shows it.
+    pub(crate) state: String,
+    /// Since when.
+    #[schemars(with = "Option<String>")]
+    pub(crate) since: Option<Timestamp>,
+    /// Its RuntimeClass.
+    pub(crate) runtime_class: Option<String>,
+    /// What it asks of a node, with its overhead.
+    pub(crate) asks: String,
+    /// What the nodes say, if it is not scheduled.
+    pub(crate) nodes: Vec<NodeVerdict>,
+    /// Why it is as it is.
+    pub(crate) causes: Vec<Problem>,
+    /// What will happen.
+    pub(crate) outlook: String,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// Whether a check passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum CheckResult {
+    /// As it should be.
+    Ok,
+    /// Not as it should be; Kata works all the same.
+    Warning,
+    /// Kata does not work, or will not.
+    Error,
+    /// It could not be checked.
+    Skipped,
+}
+
+/// A check.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Check {
+    /// The code of the catalogue.
+    pub(crate) id: String,
+    /// What was checked.
+    pub(crate) description: String,
+    /// The outcome.
+    pub(crate) result: CheckResult,
+    /// What it is about.
+    pub(crate) subjects: Vec<String>,
+    /// What was found.
+    pub(crate) message: String,
+    /// What to do; empty if there is nothing.
+    pub(crate) fix: String,
+    /// The page with more.
+    pub(crate) hint: String,
+}
+
+/// Checks that belong together.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Category {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its checks.
+    pub(crate) checks: Vec<Check>,
+}
+
+/// How many checks ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckSummary {
+    pub(crate) passed: usize,
+    pub(crate) warnings: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+/// The result of `doctor`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// Whether no check failed.
+    pub(crate) success: bool,
+    /// How many checks ended how.
+    pub(crate) summary: CheckSummary,
+    /// The checks.
+    pub(crate) categories: Vec<Category>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// The result of `uninstall --dry-run`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct UninstallPlan {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// Whether nothing stands in the way.
+    pub(crate) success: bool,
+    /// The KataConfig.
+    pub(crate) config: Option<String>,
+    /// Sandboxed pods that stand in the way.
+    pub(crate) pods: Vec<PodRow>,
+    /// Nodes that would lose Kata.
+    pub(crate) nodes: Vec<String>,
+    /// Objects that would be deleted, as `Kind/name`.
+    pub(crate) objects: Vec<String>,
+    /// What stands in the way.
+    pub(crate) problems: Vec<Problem>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventRow {
+    /// When it was seen last.
+    #[schemars(with = "Option<String>")]
+    pub(crate) last_seen: Option<Timestamp>,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub(crate) type_: String,
+    /// One word.
+    pub(crate) reason: String,
+    /// What it is about, such as `KataNode/worker-0`.
+    pub(crate) object: String,
+    /// What happened.
+    pub(crate) message: String,
+}
+
+/// The result of `events`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventList {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The Events, oldest first.
+    pub(crate) items: Vec<EventRow>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// What a signal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum SignalVerdict {
+    /// As in a virtual machine.
+    Pass,
+    /// As on the node.
+    Fail,
+    /// It says nothing.
+    Neutral,
+}
+
+/// Something by which a virtual machine and its node differ, or not.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Signal {
+    /// What it is.
+    pub(crate) name: &'static str,
+    /// In the sandboxed pod.
+    pub(crate) sandboxed: String,
+    /// In the regular pod.
+    pub(crate) regular: String,
+    /// On the node, as the API tells it.
+    pub(crate) node: String,
+    /// What that says.
+    pub(crate) verdict: SignalVerdict,
+    /// The same in words.
+    pub(crate) meaning: &'static str,
+}
+
+/// The outcome of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum VerifyResult {
+    /// Proven: it runs on a kernel of its own.
+    Isolated,
+    /// It runs on the node's kernel.
+    NotIsolated,
+    /// The probe did not come to run, so sandboxed pods probably do not either.
+    ProbeFailed,
+    /// It cannot be told.
+    Inconclusive,
+}
+
+/// The verdict about a node or a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Verdict {
+    /// What was verified, such as `node/worker-0`.
+    pub(crate) subject: String,
+    /// The outcome.
+    pub(crate) result: VerifyResult,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// What was compared.
+    pub(crate) signals: Vec<Signal>,
+    /// What is wrong.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// The result of `verify`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VerifyReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// Whether everything is proven to be isolated.
+    pub(crate) success: bool,
+    /// The verdicts.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}

@@ -60,6 +60,29 @@ pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
     }
 }
 
+/// An amount of CPU, given in thousandths: `250m`, `2`.
+pub(crate) fn cpu(milli: i128) -> String {
+    if milli % 1_000 == 0 { (milli / 1_000).to_string() } else { format!("{milli}m") }
+}
+
+/// An amount of memory, given in bytes: `350Mi`, `15.5Gi`.
+pub(crate) fn memory(bytes: i128) -> String {
+    const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+    for (unit, shift) in UNITS {
+        let size = 1_i128 << shift;
+        if bytes < size {
+            continue;
+        }
+        let tenths = bytes * 10 / size;
+        return if tenths % 10 == 0 || tenths >= 1_000 {
+            format!("{}{unit}", tenths / 10)
+        } else {
+            format!("{}.{}{unit}", tenths / 10, tenths % 10)
+        };
+    }
+    bytes.to_string()
+}
+
 /// A quantity in thousandths of its unit, rounded up; `None` if it is none.
 pub(crate) fn quantity(text: &str) -> Option<i128> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -149,6 +172,9 @@ mod tests {
         assert_eq!(quantity("0.25"), Some(250));
         assert_eq!(quantity("350Mi"), Some(350 * 1024 * 1024 * 1000));
         assert_eq!(quantity("lots"), None);
+        assert_eq!(memory(350 << 20), "350Mi");
+        assert_eq!(memory(16_266_240 << 10), "15.5Gi");
+        assert_eq!(cpu(3500), "3500m");
     }
 
     #[test]

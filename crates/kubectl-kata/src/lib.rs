@@ -20,6 +20,7 @@ mod printer;
 mod problem;
 mod resource;
 pub mod settings;
+mod snapshot;
 mod style;
 mod table;
 

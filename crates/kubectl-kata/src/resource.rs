@@ -20,13 +20,29 @@ const fn resource(group: &'static str, version: &'static str, plural: &'static s
 pub(crate) const NAMESPACES: Resource = resource("", "v1", "namespaces");
 pub(crate) const NODES: Resource = resource("", "v1", "nodes");
 pub(crate) const PODS: Resource = resource("", "v1", "pods");
+pub(crate) const EVENTS: Resource = resource("", "v1", "events");
+pub(crate) const CONFIG_MAPS: Resource = resource("", "v1", "configmaps");
 pub(crate) const DEPLOYMENTS: Resource = resource("apps", "v1", "deployments");
 pub(crate) const REPLICA_SETS: Resource = resource("apps", "v1", "replicasets");
+pub(crate) const STATEFUL_SETS: Resource = resource("apps", "v1", "statefulsets");
+pub(crate) const DAEMON_SETS: Resource = resource("apps", "v1", "daemonsets");
+pub(crate) const JOBS: Resource = resource("batch", "v1", "jobs");
 pub(crate) const BUDGETS: Resource = resource("policy", "v1", "poddisruptionbudgets");
 pub(crate) const RUNTIME_CLASSES: Resource = resource("node.k8s.io", "v1", "runtimeclasses");
+pub(crate) const LEASES: Resource = resource("coordination.k8s.io", "v1", "leases");
+pub(crate) const CRDS: Resource =
+    resource("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 pub(crate) const KATA_CONFIGS: Resource =
     resource("kataconfiguration.openshift.io", "v1", "kataconfigs");
 pub(crate) const KATA_NODES: Resource = resource("kata-operator.dev", "v1alpha1", "katanodes");
+pub(crate) const POOLS: Resource =
+    resource("machineconfiguration.openshift.io", "v1", "machineconfigpools");
+pub(crate) const MACHINE_CONFIGS: Resource =
+    resource("machineconfiguration.openshift.io", "v1", "machineconfigs");
+pub(crate) const RUNTIME_CONFIGS: Resource =
+    resource("machineconfiguration.openshift.io", "v1", "containerruntimeconfigs");
+pub(crate) const REVIEWS: Resource =
+    resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
 
 impl Resource {
     /// `katanodes.kata-operator.dev`, `pods`.

@@ -30,6 +30,7 @@ pub(crate) enum Tone {
 /// The outcome of something that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
+    Good,
     Warn,
     Bad,
     Skip,
@@ -55,6 +56,7 @@ impl Style {
     /// The glyph of an outcome, coloured.
     pub(crate) fn mark(&self, mark: Mark) -> Cow<'static, str> {
         let (tone, glyph, ascii) = match mark {
+            Mark::Good => (Tone::Good, "√", "+"),
             Mark::Warn => (Tone::Warn, "‼", "!"),
             Mark::Bad => (Tone::Bad, "×", "x"),
             Mark::Skip => (Tone::Dim, "-", "-"),

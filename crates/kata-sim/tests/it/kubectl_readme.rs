@@ -62,14 +62,14 @@ fn expectations() -> BTreeMap<&'static str, &'static [&'static str]> {
 #[test]
 fn the_two_commands_are_as_promised() {
     let blocks = console_blocks();
-    assert_eq!(blocks.len(), 5, "{blocks:?}");
+    assert_eq!(blocks.len(), 6, "{blocks:?}");
     let arguments = blocks[0][0].strip_prefix("cargo run --release --bin kata-sim -- ").unwrap();
     assert_eq!(blocks[0].len(), 1);
     let mut walkthrough = command(env!("CARGO_BIN_EXE_kata-sim"));
     run(walkthrough.args(arguments.split_whitespace())).good();
     assert_eq!(blocks[1], ["cargo test --workspace"]);
     assert_eq!(
-        blocks[4],
+        blocks[5],
         [
             "kata-operator crd | kubectl apply --server-side -f -",
             "kata-operator manifests --image REGISTRY/kata-operator:TAG | \

@@ -18,6 +18,11 @@ fn all() -> Vec<(&'static str, serde_json::Value)> {
         ("StatusReport", of::<document::StatusReport>()),
         ("PodList", of::<document::PodList>()),
         ("NodeList", of::<document::NodeList>()),
+        ("CheckReport", of::<document::CheckReport>()),
+        ("VerifyReport", of::<document::VerifyReport>()),
+        ("WhyReport", of::<document::WhyReport>()),
+        ("EventList", of::<document::EventList>()),
+        ("UninstallPlan", of::<document::UninstallPlan>()),
         ("CodeList", of::<document::CodeList>()),
         ("VersionReport", of::<document::VersionReport>()),
     ]

@@ -11,7 +11,8 @@ use crate::arguments::StatusArguments;
 use crate::changes::Changes;
 use crate::cluster::{Kata, operator, selector_text};
 use crate::document::{
-    ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, StatusReport,
+    ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, Problem,
+    StatusReport,
 };
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -120,13 +121,18 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
     Ok(report)
 }
 
+/// What holds up nodes that are being drained.
+pub(crate) async fn blocked_drains(api: &Api, nodes: &[KataNode]) -> Result<Vec<Problem>, Failure> {
+    drain::problems(api, nodes).await
+}
+
 /// Adds what holds up nodes that are being drained.
 pub(crate) async fn add_blocked_drains(
     api: &Api,
     nodes: &[KataNode],
     report: &mut StatusReport,
 ) -> Result<(), Failure> {
-    for problem in drain::problems(api, nodes).await? {
+    for problem in blocked_drains(api, nodes).await? {
         // What the operator says later it says with fewer details.
         report
             .problems
@@ -152,13 +158,13 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         None => Vec::new(),
     };
     if kata.configs.is_not_served() {
-        problems.push(crate::document::Problem::new(
+        problems.push(Problem::new(
             kata_api::Code::CustomResourceMissing,
             "customresourcedefinition/kataconfigs.kataconfiguration.openshift.io",
             "the cluster does not serve KataConfig, so the operator is not installed",
         ));
     } else if config.is_none() {
-        problems.push(crate::document::Problem::new(
+        problems.push(Problem::new(
             kata_api::Code::NoKataConfig,
             "cluster",
             "there is no KataConfig, so no node has Kata through this operator",

@@ -88,6 +88,7 @@ pub(crate) struct Lab {
     pub(crate) cluster: Cluster,
     operator: Option<JoinHandle<()>>,
     pub(crate) token: Option<String>,
+    address: Option<std::net::SocketAddr>,
 }
 
 impl Drop for Lab {
@@ -103,7 +104,7 @@ impl Lab {
     pub(crate) fn bare(layout: &Layout) -> Self {
         let simulation = topology::build(layout, epoch()).unwrap();
         let cluster = Cluster::start(simulation, Clock::starting_at(epoch()));
-        Self { cluster, operator: None, token: None }
+        Self { cluster, operator: None, token: None, address: None }
     }
 
     /// A cluster of so many workers with the operator's kinds and the operator.
@@ -299,7 +300,25 @@ impl Lab {
         self.token = Some(token);
     }
 
+    /// Serves the cluster over HTTP; commands reach it that way from now on.
+    pub(crate) async fn serve(&mut self) {
+        self.address = Some(self.cluster.serve(0).await.unwrap());
+    }
+
+    /// Waits until the KataConfig is Ready, when time is real.
+    pub(crate) async fn ready_in_real_time(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.condition("Ready") != "True" {
+            assert!(Instant::now() < end, "Ready does not come");
+            tokio::time::sleep_until(Instant::now() + Duration::from_millis(50)).await;
+        }
+    }
+
     fn client(&self) -> kube::Client {
+        if let Some(address) = self.address {
+            let uri = format!("http://{address}").parse().unwrap();
+            return kube::Client::try_from(kube::Config::new(uri)).unwrap();
+        }
         let bearer: Option<http::HeaderValue> =
             self.token.as_ref().map(|token| format!("Bearer {token}").parse().unwrap());
         let service = self.cluster.client_service().map_request(

@@ -2,6 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod change;
+mod doctor;
+mod golden;
 mod lab;
 mod lists;
+mod schemas;
 mod status;
+mod verify;
+mod view_only;
+mod walkthrough;
+mod why;

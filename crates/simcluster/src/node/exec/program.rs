@@ -38,6 +38,7 @@ pub(super) fn run(view: View<'_>, name: &str, arguments: &[String], input: &str)
         "cut" => cut(&words, input),
         "ps" => ps(view, &words),
         "crictl" => crictl(view, &words),
+        "kata-operator" => operator(view, &words),
         _ => Output::failed(
             127,
             format!(
@@ -46,6 +47,20 @@ pub(super) fn run(view: View<'_>, name: &str, arguments: &[String], input: &str)
             ),
         ),
     }
+}
+
+/// The probe of the operator's image, in the model of the host or of the guest.
+fn operator(view: View<'_>, words: &[&str]) -> Output {
+    let ["probe", ..] = words else {
+        return Output::failed(2, "kata-operator: simulated: it knows probe\n");
+    };
+    let text: String = kata_api::probe::FILES
+        .iter()
+        .filter_map(|path| proc::read(view, path))
+        .map(|text| format!("{}\n", text.trim_end()))
+        .collect();
+    let facts = kata_api::probe::ProbeFacts::from_lines(&text).unwrap_or_default();
+    Output::printed(format!("{}\n", json!(facts)))
 }
 
 fn echo(words: &[&str]) -> Output {

@@ -1,0 +1,189 @@
+//! `install`: labels nodes, if it is told to, and creates a KataConfig. It installs no operator.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{expect_output, wait};
+use crate::Context;
+use crate::api::{Read, Scope, Trouble};
+use crate::arguments::{DryRun, InstallArguments};
+use crate::cluster::Kata;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::printer::yaml;
+use crate::resource::{KATA_CONFIGS, NODES};
+use crate::settings::Output;
+
+/// Selects labelled workers.
+type Labels = BTreeMap<String, String>;
+
+/// `KEY=VALUE,...` as labels.
+fn labels(text: Option<&str>) -> Result<Labels, Failure> {
+    let mut labels = Labels::new();
+    for part in text.unwrap_or_default().split(',').filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').ok_or_else(|| {
+            Failure::Usage(format!("--node-selector {part}: write labels as KEY=VALUE,..."))
+        })?;
+        labels.insert(key.trim().to_owned(), value.trim().to_owned());
+    }
+    Ok(labels)
+}
+
+/// The KataConfig. Pure.
+fn body(arguments: &InstallArguments, labels: &Labels) -> Value {
+    let mut spec = json!({});
+    if !labels.is_empty() {
+        spec["kataConfigPoolSelector"] = json!({"matchLabels": labels});
+    }
+    if arguments.check_node_eligibility {
+        spec["checkNodeEligibility"] = json!(true);
+    }
+    if let Some(number) = &arguments.max_unavailable {
+        let number = number.parse::<u32>().map_or_else(|_percentage| json!(number), |n| json!(n));
+        spec["rollout"] = json!({"maxUnavailable": number});
+    }
+    if let Some(image) = &arguments.payload_image {
+        spec["payload"] = json!({"image": image});
+    }
+    json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1",
+        "kind": "KataConfig",
+        "metadata": {"name": arguments.name},
+        "spec": spec,
+    })
+}
+
+/// Prints the KataConfig and does nothing else; `None` if the cluster is wanted.
+pub(crate) fn offline(
+    arguments: &InstallArguments,
+    settings: &crate::settings::Settings,
+    printer: &mut crate::Printer<'_>,
+) -> Option<Result<Exit, Failure>> {
+    (arguments.dry_run == DryRun::Client).then(|| {
+        let body = body(arguments, &labels(arguments.node_selector.as_deref())?);
+        if !printer.document(settings.output, &body)? {
+            printer.raw(&yaml(&body)?)?;
+        }
+        Ok(Exit::Fine)
+    })
+}
+
+pub(crate) async fn run(
+    arguments: &InstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed = [Output::Table, Output::Json, Output::Yaml, Output::Name];
+    expect_output(context.settings, &allowed, "install")?;
+    let labels = labels(arguments.node_selector.as_deref())?;
+    let body = body(arguments, &labels);
+    let kata = Kata::read(&context.api).await?;
+    if kata.configs.is_not_served() {
+        context.printer.say(
+            "refused: KATA5003 the cluster does not serve KataConfig, so the operator is not installed\n\
+             \x20   fix: kata-operator manifests | kubectl apply --server-side -f -",
+        )?;
+        return Ok(Exit::Refused);
+    }
+    if let Some(active) = kata.active() {
+        let name = active.metadata.name.as_deref().unwrap_or_default();
+        context.printer.say(&format!(
+            "refused: KATA1004 there is a KataConfig already, {name}, and only the oldest is active\n    \
+             fix: change that one, or `kubectl kata uninstall` first"
+        ))?;
+        return Ok(Exit::Refused);
+    }
+    let dry = arguments.dry_run == DryRun::Server;
+    let query = if dry { "?dryRun=All&fieldValidation=Strict" } else { "?fieldValidation=Strict" };
+    for node in &arguments.node {
+        label(node, &labels, dry, context).await?;
+    }
+    let path = format!("{}{query}", KATA_CONFIGS.path(None));
+    let what = format!("create KataConfig {}", arguments.name);
+    let answer = context.api.write(&what, http::Method::POST, &path, None, &body).await;
+    let created = match answer {
+        Ok(created) => created,
+        Err(Trouble::Status(status)) if status.code == 403 => {
+            return Err(Failure::Forbidden(format!(
+                "cannot {what}: you may not create {}",
+                KATA_CONFIGS.qualified()
+            )));
+        }
+        Err(trouble) => return Err(trouble.failure(&what)),
+    };
+    let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if !context.printer.document(context.settings.output, &created)? {
+        let suffix = match (dry, context.settings.output) {
+            (true, _) => " created (server dry run)",
+            (false, Output::Name) => "",
+            (false, _) => " created",
+        };
+        context
+            .printer
+            .line(&format!("kataconfig.kataconfiguration.openshift.io/{name}{suffix}"))?;
+    }
+    tell_nodes(&labels, context).await?;
+    if dry {
+        return Ok(Exit::Fine);
+    }
+    if arguments.wait {
+        return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
+    }
+    context.printer.say("Next: kubectl kata wait")?;
+    Ok(Exit::Fine)
+}
+
+async fn label(
+    node: &str,
+    labels: &Labels,
+    dry: bool,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let query = if dry { "?dryRun=All" } else { "" };
+    let path = format!("{}{query}", NODES.object(None, node));
+    let what = format!("label node {node}");
+    let patch = json!({"metadata": {"labels": labels}});
+    let content = Some("application/merge-patch+json");
+    match context.api.write(&what, http::Method::PATCH, &path, content, &patch).await {
+        Ok(_) => {
+            let text: Vec<String> =
+                labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            Ok(context.printer.say(&format!("node/{node} labelled {}", text.join(",")))?)
+        }
+        Err(Trouble::Status(status)) if status.code == 403 => {
+            Err(Failure::Forbidden(format!("cannot {what}: you may not patch nodes")))
+        }
+        Err(trouble) => Err(trouble.failure(&what)),
+    }
+}
+
+/// Says which nodes will be changed: they are rebooted.
+async fn tell_nodes(labels: &Labels, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let mut selector: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    selector.push(kata_api::names::WORKER_ROLE_LABEL.to_owned());
+    let selector = selector.join(",");
+    let scope = Scope { labels: Some(&selector), ..Scope::default() };
+    let nodes = match context.api.list::<crate::pod::Pod>(NODES, scope).await? {
+        Read::Known(nodes) => nodes,
+        Read::Forbidden | Read::NotServed => return Ok(()),
+    };
+    let names: Vec<&str> = nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+    let text = match names.len() {
+        0 => format!(
+            "no worker has these labels yet: kubectl label node NAME {}",
+            labels
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        ),
+        number => format!(
+            "{} will be changed, one at a time unless spec.rollout says otherwise: {}",
+            human::count(number, "worker"),
+            human::list(&names, 5)
+        ),
+    };
+    Ok(context.printer.say(&text)?)
+}

@@ -1,0 +1,233 @@
+//! `logs`: of a sandboxed pod, of the operator, of what changes a node, or what the node's journal has of
+//! a sandbox.
+
+use futures::AsyncBufReadExt as _;
+use futures::TryStreamExt as _;
+use http::Request;
+use kata_api::names;
+use serde_json::Value;
+
+use crate::Context;
+use crate::api::{Read, Scope, Trouble, refused};
+use crate::arguments::LogsArguments;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::resource::{NODES, PODS, encode};
+
+/// The namespace of the Machine Config Operator.
+const MCO: &str = "openshift-machine-config-operator";
+
+pub(crate) async fn run(
+    arguments: &LogsArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let journal = arguments.shim || arguments.vmm || arguments.guest;
+    match arguments.target.split_once('/') {
+        _ if arguments.target == "operator" => operator(arguments, context).await,
+        Some(("pod" | "pods" | "po", name)) if journal => sandbox(arguments, name, context).await,
+        Some(("pod" | "pods" | "po", name)) => {
+            let namespace = context.namespace();
+            stream(arguments, &namespace, name, "", context).await
+        }
+        Some(("node" | "nodes" | "no", name)) => node(arguments, name, context).await,
+        None => {
+            let namespace = context.namespace();
+            stream(arguments, &namespace, &arguments.target, "", context).await
+        }
+        Some((kind, _)) => Err(Failure::Usage(format!(
+            "logs of a {kind} are not known here: give operator, pod/NAME or node/NAME"
+        ))),
+    }
+}
+
+async fn operator(
+    arguments: &LogsArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let labels = format!("app.kubernetes.io/name={}", names::PRODUCT);
+    let scope = Scope { labels: Some(&labels), ..Scope::of(names::NAMESPACE) };
+    let pods = context.api.list::<Value>(PODS, scope).await?;
+    if pods.is_forbidden() {
+        return Err(Failure::Forbidden(format!(
+            "cannot find the operator: you may not list pods in namespace {}",
+            names::NAMESPACE
+        )));
+    }
+    let found: Vec<String> = pods
+        .items()
+        .iter()
+        .filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned))
+        .collect();
+    if found.is_empty() {
+        return Err(Failure::NotFound(format!(
+            "there is no pod of the operator in namespace {}",
+            names::NAMESPACE
+        )));
+    }
+    let many = found.len() > 1;
+    let mut exit = Exit::Fine;
+    for name in &found {
+        let prefix = if many { format!("{name} ") } else { String::new() };
+        exit = stream(arguments, names::NAMESPACE, name, &prefix, context).await?;
+    }
+    Ok(exit)
+}
+
+/// What changes the node: the last Job of the node agent, or the machine-config daemon.
+async fn node(
+    arguments: &LogsArguments,
+    name: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let fields = format!("spec.nodeName={name}");
+    for namespace in [names::NAMESPACE, MCO] {
+        let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
+        let pods = context.api.list::<Value>(PODS, scope).await?;
+        let mut found: Vec<&Value> = pods
+            .items()
+            .iter()
+            .filter(|pod| {
+                let owners = pod["metadata"]["ownerReferences"].as_array();
+                let job = owners.into_iter().flatten().any(|owner| owner["kind"] == "Job");
+                job || pod["metadata"]["labels"]["k8s-app"] == "machine-config-daemon"
+            })
+            .collect();
+        found.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
+        if let Some(pod) = found.last().and_then(|pod| pod["metadata"]["name"].as_str()) {
+            let pod = pod.to_owned();
+            context.printer.say(&format!("pod {namespace}/{pod}:"))?;
+            return stream(arguments, namespace, &pod, "", context).await;
+        }
+    }
+    Err(Failure::NotFound(format!(
+        "there is no pod on node {name} that changes it: neither a Job of the node agent in {} nor a \
+         machine-config-daemon in {MCO}",
+        names::NAMESPACE
+    )))
+}
+
+/// The log of a container, line by line.
+async fn stream(
+    arguments: &LogsArguments,
+    namespace: &str,
+    name: &str,
+    prefix: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let mut query = Vec::new();
+    if let Some(container) = &arguments.container {
+        query.push(format!("container={}", encode(container)));
+    }
+    if let Some(tail) = arguments.tail {
+        query.push(format!("tailLines={tail}"));
+    }
+    if let Some(since) = arguments.since {
+        query.push(format!("sinceSeconds={}", since.as_secs()));
+    }
+    if arguments.previous {
+        query.push("previous=true".to_owned());
+    }
+    if arguments.follow {
+        query.push("follow=true".to_owned());
+    }
+    let path = format!("{}/log?{}", PODS.object(Some(namespace), name), query.join("&"));
+    let what = format!("read the log of pod {namespace}/{name}");
+    pour(&what, &path, "pods/log", Some(namespace), prefix, context).await
+}
+
+/// What the node's journal has of the pod's sandbox.
+async fn sandbox(
+    arguments: &LogsArguments,
+    name: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let namespace = context.namespace();
+    let pod = match context.api.get::<Value>(PODS, Some(&namespace), name).await? {
+        Read::Known(Some(pod)) => pod,
+        Read::Known(None) | Read::NotServed => {
+            return Err(Failure::NotFound(format!(
+                "there is no pod {name} in namespace {namespace}"
+            )));
+        }
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "you may not get pods in namespace {namespace}"
+            )));
+        }
+    };
+    let node =
+        pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()).ok_or_else(|| {
+            Failure::NotFound(format!(
+                "pod {name} is on no node yet: see `kubectl kata why pod/{name}`"
+            ))
+        })?;
+    let pattern = if arguments.vmm {
+        "qemu|cloud-hypervisor|firecracker|dragonball|subsystem=qmp"
+    } else if arguments.guest {
+        "vmconsole|reading guest console|source=agent"
+    } else {
+        "source=containerd-kata-shim|name=containerd-shim-v2|kata"
+    };
+    // NodeLogQuery of the kubelet: `kubectl get --raw /api/v1/nodes/NODE/proxy/logs/?query=UNIT`.
+    let since = arguments.since.map_or_else(String::new, |since| {
+        let time = context.settings.now()
+            - jiff::SignedDuration::from_secs(i64::try_from(since.as_secs()).unwrap_or(0));
+        format!("&sinceTime={}", encode(&time.to_string()))
+    });
+    let tail = arguments.tail.map_or_else(String::new, |tail| format!("&tailLines={tail}"));
+    let path = format!(
+        "{}/proxy/logs/?query=kata&query=crio&query=containerd&pattern={}{since}{tail}",
+        NODES.object(None, node),
+        encode(pattern)
+    );
+    let what = format!("read the journal of node {node}");
+    pour(&what, &path, "nodes/proxy", None, "", context).await
+}
+
+async fn pour(
+    what: &str,
+    path: &str,
+    resource: &str,
+    namespace: Option<&str>,
+    prefix: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let request = Request::get(path).body(Vec::new()).map_err(|error| Failure::Refused {
+        what: what.to_owned(),
+        message: format!("no valid request: {error}"),
+    })?;
+    let interrupted = context.interrupted();
+    let mut interrupted = std::pin::pin!(interrupted);
+    let stream = match context.api.client.request_stream(request).await {
+        Ok(stream) => stream,
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            context.api.note("get", resource, namespace);
+            let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+            return Err(Failure::Forbidden(format!(
+                "cannot {what}: you may not get {resource}{place}"
+            )));
+        }
+        Err(kube::Error::Api(status)) => return Err(refused(what, &status)),
+        Err(source) => {
+            return Err(Trouble::Other(Failure::Unreachable {
+                what: what.to_owned(),
+                source: Box::new(source),
+            })
+            .failure(what));
+        }
+    };
+    let mut lines = std::pin::pin!(stream.lines());
+    loop {
+        let line = tokio::select! {
+            () = &mut interrupted => return Ok(Exit::Interrupted),
+            line = lines.try_next() => line?,
+        };
+        match line {
+            Some(line) => {
+                context.printer.line(&format!("{prefix}{line}"))?;
+                context.printer.flush()?;
+            }
+            None => return Ok(Exit::Fine),
+        }
+    }
+}

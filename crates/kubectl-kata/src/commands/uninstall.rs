@@ -1,0 +1,288 @@
+//! `uninstall`: deletes the KataConfig, unless sandboxed pods still run; `--dry-run` says what would
+//! happen. What stands in the way is [`kata_plan::decide`]'s answer for a KataConfig that is being deleted.
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kata_api::{Code, KataConfig, names};
+use kata_plan::{Observed, PodScope, Snapshot};
+use serde_json::json;
+
+use super::{expect_output, marked, problem_lines, wait};
+use crate::api::Trouble;
+use crate::arguments::UninstallArguments;
+use crate::cluster::Kata;
+use crate::document::{Head, PodRow, Problem, UninstallPlan};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::resource::{KATA_CONFIGS, PODS};
+use crate::settings::Output;
+use crate::table::{Table, column};
+use crate::{Context, snapshot};
+
+pub(crate) async fn run(
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "uninstall")?;
+    let kata = Kata::read(&context.api).await?;
+    if kata.configs.is_forbidden() {
+        return Err(Failure::Forbidden(format!(
+            "cannot find the KataConfig: you may not list {}",
+            KATA_CONFIGS.qualified()
+        )));
+    }
+    let Some(config) = kata.active() else {
+        context.printer.say("There is no KataConfig; nothing is to be done.")?;
+        return Ok(Exit::Fine);
+    };
+    let name = config.metadata.name.clone().unwrap_or_default();
+    let plan = plan(&kata, config, context).await?;
+    if arguments.dry_run {
+        if !context.printer.document(context.settings.output, &plan)? {
+            print(&plan, arguments, context)?;
+        }
+        return Ok(if plan.success { Exit::Fine } else { Exit::Refused });
+    }
+    if !plan.success && !arguments.evict_pods {
+        print(&plan, arguments, context)?;
+        return Ok(Exit::Refused);
+    }
+    if !confirmed(&plan, arguments, context)? {
+        return Ok(Exit::Refused);
+    }
+    if !plan.pods.is_empty() && !evict(&plan.pods, context).await? {
+        return Ok(Exit::Refused);
+    }
+    let what = format!("delete KataConfig {name}");
+    let path = KATA_CONFIGS.object(None, &name);
+    match context.api.write(&what, http::Method::DELETE, &path, None, &json!(null)).await {
+        Ok(_) => {}
+        Err(Trouble::Status(status)) if status.code == 404 => {}
+        Err(Trouble::Status(status)) if status.code == 403 => {
+            return Err(Failure::Forbidden(format!(
+                "cannot {what}: you may not delete {}",
+                KATA_CONFIGS.qualified()
+            )));
+        }
+        Err(trouble) => return Err(trouble.failure(&what)),
+    }
+    context.printer.line(&format!("kataconfig.kataconfiguration.openshift.io/{name} deleted"))?;
+    if arguments.wait {
+        return wait::until(&wait::Wanted::Deleted, arguments.timeout, context).await;
+    }
+    context.printer.say("Next: kubectl kata wait --for deleted")?;
+    Ok(Exit::Fine)
+}
+
+/// What would happen.
+async fn plan(
+    kata: &Kata,
+    config: &KataConfig,
+    context: &Context<'_, '_>,
+) -> Result<UninstallPlan, Failure> {
+    let now = context.settings.now();
+    let mut deleted = config.clone();
+    deleted.metadata.deletion_timestamp.get_or_insert(Time(now));
+    deleted.metadata.finalizers.get_or_insert_default().push(names::FINALIZER.to_owned());
+    let snapshot = snapshot::read(&context.api, now, Some(vec![deleted])).await?;
+    let report = kata_plan::decide(&snapshot).report;
+    let mut problems: Vec<Problem> = report
+        .findings
+        .iter()
+        .filter(|finding| matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed))
+        .map(|finding| {
+            let subject = format!("kataconfig/{}", finding.subject.name);
+            Problem::new(finding.code, subject, finding.message.clone())
+                .with_fix(finding.fix.clone())
+        })
+        .collect();
+    let pods = pods(&snapshot);
+    // Whether pods are in the way is not known if they cannot be read.
+    if matches!(snapshot.pods.get(&PodScope::Cluster), Some(Observed::Unknown { .. }))
+        && problems.is_empty()
+    {
+        problems.push(Problem::new(
+            Code::PermissionMissing,
+            "pods",
+            "whether sandboxed pods still run is not known: you may not list pods",
+        ));
+    }
+    Ok(UninstallPlan {
+        head: Head::new("UninstallPlan", kata.is_simulated()),
+        success: problems.is_empty() && pods.is_empty(),
+        config: config.metadata.name.clone(),
+        pods,
+        nodes: report.nodes.iter().map(|node| node.node.clone()).collect(),
+        objects: objects(&snapshot, config),
+        problems,
+        gaps: context.api.gaps(),
+    })
+}
+
+/// The pods in the way, which the decision asked for.
+fn pods(snapshot: &Snapshot) -> Vec<PodRow> {
+    let all = snapshot.pods.values().filter_map(Observed::known).flatten();
+    let mut rows: Vec<PodRow> = all
+        .filter(|pod| !pod.finished)
+        .map(|pod| PodRow {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            ready: 0,
+            containers: 0,
+            status: if pod.deleting { "Terminating" } else { "Running" }.to_owned(),
+            restarts: 0,
+            created: None,
+            node: pod.node.clone(),
+            runtime_class: pod.runtime_class.clone(),
+            handler: None,
+            overhead: None,
+            owner: pod.owner.clone().map(|owner| owner.replacen(' ', "/", 1)),
+        })
+        .collect();
+    rows.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    rows.dedup();
+    rows
+}
+
+/// Objects that would go.
+fn objects(snapshot: &Snapshot, config: &KataConfig) -> Vec<String> {
+    let mut objects: Vec<String> = names::MACHINE_CONFIGS
+        .iter()
+        .filter(|name| {
+            matches!(snapshot.machine_configs.get(**name), Some(Observed::Known(Some(_))))
+        })
+        .map(|name| format!("MachineConfig/{name}"))
+        .collect();
+    let pools = snapshot.pools.known().into_iter().flatten();
+    if pools.into_iter().any(|pool| pool.metadata.name.as_deref() == Some(names::POOL)) {
+        objects.push(format!("MachineConfigPool/{}", names::POOL));
+    }
+    let classes = config.status.iter().flat_map(|status| &status.runtime_classes);
+    objects.extend(classes.map(|class| format!("RuntimeClass/{class}")));
+    objects
+}
+
+fn print(
+    plan: &UninstallPlan,
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let style = context.printer.style();
+    for line in problem_lines(&plan.problems, &style) {
+        context.printer.line(&line)?;
+    }
+    if !plan.pods.is_empty() {
+        let mut table = Table::new(&[
+            column("NAMESPACE"),
+            column("POD"),
+            column("CLASS").dispensable(1),
+            column("OWNER"),
+            column("NODE").dispensable(2),
+        ]);
+        for pod in plan.pods.iter().take(20) {
+            table.row(vec![
+                pod.namespace.clone().into(),
+                pod.name.clone().into(),
+                pod.runtime_class.clone().into(),
+                pod.owner.clone().unwrap_or_default().into(),
+                pod.node.clone().unwrap_or_default().into(),
+            ]);
+        }
+        for line in table.lines(&style, false, context.settings.titles) {
+            context.printer.line(&format!("  {line}"))?;
+        }
+        if plan.pods.len() > 20 {
+            context.printer.line(&format!("  and {} more", plan.pods.len() - 20))?;
+        }
+    }
+    let nodes = if plan.nodes.is_empty() {
+        "change no node".to_owned()
+    } else {
+        format!(
+            "take Kata off {} ({}), one at a time",
+            human::count(plan.nodes.len(), "node"),
+            human::list(&plan.nodes, 5)
+        )
+    };
+    let objects = if plan.objects.is_empty() {
+        String::new()
+    } else {
+        format!(", delete {}", plan.objects.join(", "))
+    };
+    let then = if plan.pods.is_empty() { "would" } else { "would then" };
+    let text = format!("{then} {nodes}{objects}");
+    context.printer.line(&marked(&text, plan.head.simulated))?;
+    let next = match (plan.success, arguments.dry_run) {
+        (true, true) => "nothing changed. Next: kubectl kata uninstall",
+        (true, false) => return Ok(()),
+        (false, _) => {
+            "nothing changed. Next: scale the owners down, or --evict-pods (honours PodDisruptionBudgets)"
+        }
+    };
+    Ok(context.printer.line(next)?)
+}
+
+/// Asks on a terminal; elsewhere `--yes` is the answer.
+fn confirmed(
+    plan: &UninstallPlan,
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<bool, Failure> {
+    if arguments.yes {
+        return Ok(true);
+    }
+    if !context.printer.is_live() || !std::io::stdin().is_terminal() {
+        context.printer.say(&format!(
+            "refused: this takes Kata off {}; say --yes, or see --dry-run",
+            human::count(plan.nodes.len(), "node")
+        ))?;
+        return Ok(false);
+    }
+    print(plan, arguments, context)?;
+    context.printer.say("Delete the KataConfig? Type yes:")?;
+    context.printer.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}
+
+/// Evicts the pods; false if a budget does not allow it.
+async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, Failure> {
+    let mut held = Vec::new();
+    for pod in pods {
+        let what = format!("evict pod {}/{}", pod.namespace, pod.name);
+        let path = format!("{}/eviction", PODS.object(Some(&pod.namespace), &pod.name));
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+        });
+        match context.api.write(&what, http::Method::POST, &path, None, &body).await {
+            Ok(_) => {
+                context.printer.say(&format!("pod/{} evicted from {}", pod.name, pod.namespace))?
+            }
+            Err(Trouble::Status(status)) if status.code == 404 => {}
+            Err(Trouble::Status(status)) if status.code == 429 => {
+                held.push(format!("{}/{}: {}", pod.namespace, pod.name, status.message));
+            }
+            Err(Trouble::Status(status)) if status.code == 403 => {
+                return Err(Failure::Forbidden(format!(
+                    "cannot {what}: you may not create pods/eviction in namespace {}",
+                    pod.namespace
+                )));
+            }
+            Err(trouble) => return Err(trouble.failure(&what)),
+        }
+    }
+    for text in &held {
+        context.printer.say(&format!("refused: {text}"))?;
+    }
+    if !held.is_empty() {
+        context
+            .printer
+            .say("the KataConfig was not deleted; raise the budgets' owners, and try again")?;
+    }
+    Ok(held.is_empty())
+}

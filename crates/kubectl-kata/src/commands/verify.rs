@@ -1,0 +1,319 @@
+//! `verify`: proves that pods run on kernels of their own. On nodes it runs two probes, one sandboxed and
+//! one not, and compares; of a pod it asks the kernel that the pod runs on.
+//!
+//! Probes are Jobs that end and vanish by themselves: whatever happens to this program, nothing stays.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use kata_api::Code;
+use kata_api::probe::ProbeFacts;
+use serde_json::Value;
+
+use super::{expect_output, marked, problem_lines};
+use crate::Context;
+use crate::api::{Read, Scope};
+use crate::arguments::VerifyArguments;
+use crate::cluster::{Kata, operator};
+use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::resource::NODES;
+use crate::settings::Output;
+use crate::style::{Mark, Style, Tone};
+use crate::table::{Cell, Table, column};
+
+mod compare;
+mod exec;
+mod junit;
+mod pod;
+mod probe;
+
+/// How many nodes are probed at once.
+const AT_ONCE: usize = 5;
+/// The operator's image of this version.
+const IMAGE: &str = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
+
+/// What the API says of a node.
+#[derive(Clone, Debug, Default)]
+struct NodeInfo {
+    name: String,
+    facts: Option<ProbeFacts>,
+    handlers: Vec<String>,
+}
+
+pub(crate) async fn run(
+    arguments: &VerifyArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed = [Output::Table, Output::Wide, Output::Short, Output::Json, Output::Yaml];
+    expect_output(context.settings, &allowed, "verify")?;
+    let kata = Kata::read(&context.api).await?;
+    let interrupted = context.interrupted();
+    let verdicts = match &arguments.target {
+        Some(target) => vec![pod::verify(target, arguments, &kata, context).await?],
+        None => match nodes(arguments, &kata, interrupted, context).await? {
+            Some(verdicts) => verdicts,
+            None => {
+                context.printer.say("interrupted; the probes are deleted")?;
+                return Ok(Exit::Interrupted);
+            }
+        },
+    };
+    let report = VerifyReport {
+        head: Head::new("VerifyReport", kata.is_simulated()),
+        success: !verdicts.is_empty()
+            && verdicts.iter().all(|verdict| verdict.result == VerifyResult::Isolated),
+        verdicts,
+        gaps: context.api.gaps(),
+    };
+    if let Some(path) = &arguments.junit {
+        write(path, &junit::xml(&report))?;
+    }
+    if !context.printer.document(context.settings.output, &report)? {
+        print(&report, context)?;
+    }
+    let exit = exit(&report);
+    if exit != Exit::Fine && arguments.collect_on_failure {
+        let gather = crate::arguments::GatherArguments {
+            since: Some(Duration::from_secs(3_600)),
+            ..crate::arguments::GatherArguments::default()
+        };
+        super::must_gather::run(&gather, context).await?;
+    }
+    Ok(exit)
+}
+
+fn exit(report: &VerifyReport) -> Exit {
+    let any = |result| report.verdicts.iter().any(|verdict| verdict.result == result);
+    if any(VerifyResult::NotIsolated) || any(VerifyResult::ProbeFailed) {
+        Exit::Findings
+    } else if any(VerifyResult::Inconclusive) || report.verdicts.is_empty() {
+        Exit::Inconclusive
+    } else {
+        Exit::Fine
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// Probes nodes; `None` if the user wants no more.
+async fn nodes(
+    arguments: &VerifyArguments,
+    kata: &Kata,
+    interrupted: impl Future<Output = ()>,
+    context: &mut Context<'_, '_>,
+) -> Result<Option<Vec<Verdict>>, Failure> {
+    let class = match (&arguments.runtime_class, kata.runtimes().first()) {
+        (Some(class), _) => class.clone(),
+        (None, Some(runtime)) => runtime.name.clone(),
+        (None, None) => {
+            return Err(Failure::NotFound(
+                "there is no KataConfig; give --runtime-class NAME to verify another installation"
+                    .to_owned(),
+            ));
+        }
+    };
+    let handlers = kata.handlers();
+    let handler = handlers.get(&class).cloned().unwrap_or_else(|| class.clone());
+    let wanted: Vec<String> = if arguments.node.is_empty() {
+        let ready = kata
+            .nodes
+            .items()
+            .iter()
+            .filter(|node| node.status.as_ref().is_some_and(|status| status.ready == "True"));
+        ready.map(|node| node.spec.node_name.clone()).collect()
+    } else {
+        arguments.node.iter().map(|n| n.strip_prefix("node/").unwrap_or(n).to_owned()).collect()
+    };
+    if wanted.is_empty() {
+        return Err(Failure::NotFound(
+            "no node is ready for sandboxed pods, so there is nothing to verify: see `kubectl kata \
+             status`"
+                .to_owned(),
+        ));
+    }
+    let image = match (&arguments.image, operator(&context.api).await?) {
+        (Some(image), _) => image.clone(),
+        (None, Read::Known(Some(deployment))) => deployment.image().unwrap_or(IMAGE).to_owned(),
+        (None, _) => IMAGE.to_owned(),
+    };
+    let infos = infos(context).await?;
+    let namespace = context.namespace();
+    let run = probe::Run::new(&image, &class, &namespace, arguments, context.settings.now());
+    let api = &context.api;
+    let now = &context.settings.now;
+    let probes = stream::iter(wanted.iter().map(|node| {
+        let info = infos
+            .get(node)
+            .cloned()
+            .unwrap_or_else(|| NodeInfo { name: node.clone(), ..NodeInfo::default() });
+        let (run, handler) = (&run, handler.as_str());
+        async move {
+            let begin = now();
+            let outcome = run.probe(api, &info.name).await?;
+            let seconds = now().duration_since(begin).as_secs_f64();
+            Ok::<_, Failure>(compare::verdict(&info, handler, &outcome, seconds))
+        }
+    }))
+    .buffered(AT_ONCE)
+    .collect::<Vec<_>>();
+    let results = tokio::select! {
+        results = probes => Some(results),
+        () = interrupted => None,
+    };
+    let failed = |results: &Vec<Result<Verdict, Failure>>| -> Vec<String> {
+        let all = results.iter().filter_map(|result| result.as_ref().ok());
+        all.filter(|verdict| verdict.result != VerifyResult::Isolated)
+            .map(|verdict| verdict.subject.trim_start_matches("node/").to_owned())
+            .collect()
+    };
+    let kept = match &results {
+        Some(results) if arguments.keep => failed(results),
+        Some(_) | None => Vec::new(),
+    };
+    // Always, and also what an earlier run could not clean up.
+    run.clean(api, &kept).await?;
+    results.map(|results| results.into_iter().collect()).transpose()
+}
+
+async fn infos(context: &Context<'_, '_>) -> Result<BTreeMap<String, NodeInfo>, Failure> {
+    let nodes = context.api.list::<Value>(NODES, Scope::default()).await?;
+    Ok(nodes
+        .items()
+        .iter()
+        .map(|node| {
+            let text = |path: &str| {
+                node.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let amount = |key: &str| {
+                crate::human::quantity(&text(&format!("/status/capacity/{key}"))).unwrap_or(0)
+            };
+            let facts = ProbeFacts {
+                boot_id: text("/status/nodeInfo/bootID"),
+                cmdline: String::new(),
+                uptime_seconds: 0.0,
+                cpus: u32::try_from(amount("cpu") / 1_000).unwrap_or(0),
+                memory_kib: u64::try_from(amount("memory") / 1_000 / 1_024).unwrap_or(0),
+                kernel: text("/status/nodeInfo/kernelVersion"),
+            };
+            let handlers = node["status"]["runtimeHandlers"].as_array();
+            let handlers = handlers.into_iter().flatten();
+            let name = text("/metadata/name");
+            let info = NodeInfo {
+                name: name.clone(),
+                facts: Some(facts).filter(|facts| !facts.boot_id.is_empty()),
+                handlers: handlers
+                    .filter_map(|handler| handler["name"].as_str().map(str::to_owned))
+                    .collect(),
+            };
+            (name, info)
+        })
+        .collect())
+}
+
+fn print(report: &VerifyReport, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let settings = context.settings;
+    let style = context.printer.style();
+    for verdict in &report.verdicts {
+        // One table for one subject; for many the outcome, unless something is wrong.
+        let details = report.verdicts.len() == 1
+            || settings.is_wide()
+            || verdict.result != VerifyResult::Isolated;
+        if settings.output != Output::Short && details && !verdict.signals.is_empty() {
+            let table = table(&verdict.signals, &style);
+            context.printer.table(&table, settings.is_wide(), settings.titles)?;
+        }
+        let line = headline(verdict, &style);
+        context.printer.line(&marked(&line, report.head.simulated))?;
+        for line in problem_lines(&verdict.problems, &style) {
+            context.printer.line(&line)?;
+        }
+    }
+    if report.verdicts.len() > 1 {
+        let good = report.verdicts.iter().filter(|v| v.result == VerifyResult::Isolated).count();
+        let text = format!("{good} of {} isolated", report.verdicts.len());
+        context.printer.line(&marked(&text, report.head.simulated))?;
+    }
+    Ok(())
+}
+
+fn headline(verdict: &Verdict, style: &Style) -> String {
+    let (mark, word, tone) = match verdict.result {
+        VerifyResult::Isolated => (Mark::Good, "ISOLATED", Tone::Good),
+        VerifyResult::NotIsolated => (Mark::Bad, "NOT SANDBOXED", Tone::Bad),
+        VerifyResult::ProbeFailed => (Mark::Bad, "PROBE FAILED", Tone::Bad),
+        VerifyResult::Inconclusive => (Mark::Warn, "INCONCLUSIVE", Tone::Warn),
+    };
+    let judged = verdict
+        .signals
+        .iter()
+        .filter(|s| matches!(s.verdict, SignalVerdict::Pass | SignalVerdict::Fail));
+    let (passed, all) =
+        judged.fold((0, 0), |(p, a), s| (p + usize::from(s.verdict == SignalVerdict::Pass), a + 1));
+    let count = if all == 0 { String::new() } else { format!("   {passed} of {all} signals") };
+    format!(
+        "{} {}  {}{count}, {:.1}s",
+        style.mark(mark),
+        style.plain(&verdict.subject),
+        style.paint(tone, word),
+        verdict.seconds
+    )
+}
+
+fn table(signals: &[Signal], style: &Style) -> Table {
+    let mut table = Table::new(&[
+        column("SIGNAL"),
+        column("SANDBOXED"),
+        column("REGULAR"),
+        column("NODE").dispensable(1),
+        column("VERDICT"),
+    ]);
+    let glyph = |verdict: SignalVerdict| match (verdict, style.unicode) {
+        (SignalVerdict::Pass, true) => ("√", Tone::Good),
+        (SignalVerdict::Pass, false) => ("+", Tone::Good),
+        (SignalVerdict::Fail, true) => ("×", Tone::Bad),
+        (SignalVerdict::Fail, false) => ("x", Tone::Bad),
+        (SignalVerdict::Neutral, _) => ("-", Tone::Dim),
+    };
+    for signal in signals {
+        let (glyph, tone) = glyph(signal.verdict);
+        table.row(vec![
+            signal.name.into(),
+            short(&signal.sandboxed).into(),
+            short(&signal.regular).into(),
+            short(&signal.node).into(),
+            Cell::toned(format!("{glyph} {}", signal.meaning), tone),
+        ]);
+    }
+    table
+}
+
+/// The beginning and the end of an identifier, the beginning of everything else.
+fn short(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= 22 {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(12).collect();
+    if text.contains(' ') {
+        let head: String = text.chars().take(19).collect();
+        return format!("{head}...");
+    }
+    let tail: String = text.chars().skip(count - 7).collect();
+    format!("{head}...{tail}")
+}
+
+/// A verdict that a probe could not bring about.
+fn failed(subject: String, code: Code, message: String, seconds: f64) -> Verdict {
+    let result = match code {
+        Code::ProbeFailed | Code::NotSandboxed => VerifyResult::ProbeFailed,
+        _ => VerifyResult::Inconclusive,
+    };
+    let problem = Problem::new(code, &subject, message);
+    Verdict { subject, result, seconds, signals: Vec::new(), problems: vec![problem] }
+}

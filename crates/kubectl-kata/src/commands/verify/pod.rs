@@ -1,0 +1,113 @@
+//! Whether one pod is sandboxed, and why not.
+
+use kata_api::Code;
+use serde_json::Value;
+
+use super::compare::{self, Outcome};
+use super::exec::{self, Silence};
+use super::{failed, infos};
+use crate::Context;
+use crate::api::Read;
+use crate::arguments::VerifyArguments;
+use crate::cluster::Kata;
+use crate::document::{Problem, Verdict, VerifyResult};
+use crate::failure::Failure;
+use crate::resource::PODS;
+
+pub(super) async fn verify(
+    target: &str,
+    arguments: &VerifyArguments,
+    kata: &Kata,
+    context: &mut Context<'_, '_>,
+) -> Result<Verdict, Failure> {
+    let begin = context.settings.now();
+    let name = match target.split_once('/') {
+        Some(("pod" | "pods" | "po", name)) => name,
+        None => target,
+        Some((kind, _)) => {
+            return Err(Failure::Usage(format!(
+                "verify pod/NAME, not a {kind}; nodes with --node"
+            )));
+        }
+    };
+    let namespace = context.namespace();
+    let pod = match context.api.get::<Value>(PODS, Some(&namespace), name).await? {
+        Read::Known(Some(pod)) => pod,
+        Read::Known(None) | Read::NotServed => {
+            return Err(Failure::NotFound(format!(
+                "there is no pod {name} in namespace {namespace}"
+            )));
+        }
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "cannot look at pod {name}: you may not get pods in namespace {namespace}"
+            )));
+        }
+    };
+    let subject = format!("pod/{name}");
+    let classes = kata.sandbox_classes();
+    let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    let running = pod["status"]["phase"] == "Running";
+    let seconds =
+        |context: &Context<'_, '_>| context.settings.now().duration_since(begin).as_secs_f64();
+    let sandboxed = class.is_some_and(|class| classes.contains(class));
+    if sandboxed && !running {
+        let text = format!("pod {name} does not run, so there is nothing to verify");
+        return Ok(failed(subject, Code::PodNotRunning, text, seconds(context)));
+    }
+    let infos = infos(context).await?;
+    let info = infos.get(&node);
+    let container = arguments.container.as_deref();
+    let answer = if running {
+        exec::facts(&context.api.client, &namespace, name, container).await
+    } else {
+        Err(Silence::Failed("the pod does not run".to_owned()))
+    };
+    let node_facts = info.and_then(|info| info.facts.as_ref());
+    let same = match (&answer, node_facts) {
+        (Ok(facts), Some(node)) => Some(facts.boot_id == node.boot_id),
+        _ => None,
+    };
+    let signals = match &answer {
+        Ok(facts) => compare::signals(facts, None, node_facts, &Outcome::default()),
+        Err(_) => Vec::new(),
+    };
+    if !sandboxed {
+        // The spec is enough to know it; the kernel's own word is better.
+        let shares = match same {
+            Some(true) => format!("it shares {node}'s kernel (same boot id); "),
+            Some(false) => "although its boot id is not the node's, ".to_owned(),
+            None => String::new(),
+        };
+        let what = match class {
+            None => "spec.runtimeClassName is not set".to_owned(),
+            Some(class) => format!("its RuntimeClass {class} is none of Kata's"),
+        };
+        let fix = classes.first().map_or("kata", String::as_str);
+        let problem = Problem::new(Code::NotSandboxed, &subject, format!("{shares}{what}"))
+            .with_fix(format!(
+                "add `runtimeClassName: {fix}` under spec, and create the pod again"
+            ));
+        let result = VerifyResult::NotIsolated;
+        let seconds = seconds(context);
+        return Ok(Verdict { subject, result, seconds, signals, problems: vec![problem] });
+    }
+    let facts = match answer {
+        Ok(facts) => facts,
+        Err(Silence::Forbidden) => {
+            context.api.note("create", "pods/exec", Some(&namespace));
+            let text = format!(
+                "nothing can be asked in pod {name}: you may not create pods/exec in namespace {namespace}"
+            );
+            return Ok(failed(subject, Code::IsolationUnproven, text, seconds(context)));
+        }
+        Err(Silence::Failed(why)) => {
+            let text = format!("nothing can be asked in pod {name}: {why}");
+            return Ok(failed(subject, Code::IsolationUnproven, text, seconds(context)));
+        }
+    };
+    let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
+    let seconds = seconds(context);
+    Ok(Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() })
+}

@@ -1,0 +1,264 @@
+//! The probes of a node: two Jobs that differ in the RuntimeClass and in nothing else.
+//!
+//! A Job is killed after its deadline and vanishes some time after its end, whether or not this program
+//! still lives.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kata_api::probe::ProbeFacts;
+use kata_api::{Code, names};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::compare::Outcome;
+use crate::api::{Api, Read, Scope, Trouble};
+use crate::arguments::VerifyArguments;
+use crate::commands::why::sandbox;
+use crate::failure::Failure;
+use crate::resource::{EVENTS, JOBS, PODS};
+
+/// The label of all probes; its value is the run.
+const RUN: &str = "kata-operator.dev/verify";
+/// The label with the node.
+const NODE: &str = "kata-operator.dev/verify-node";
+/// How often the probes are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a probe lives longer than we wait for it, in seconds.
+const GRACE: u64 = 30;
+/// After how many seconds a Job that has ended vanishes by itself.
+const VANISH: u64 = 60;
+
+/// One run of `verify`.
+pub(super) struct Run<'a> {
+    image: &'a str,
+    class: &'a str,
+    namespace: &'a str,
+    timeout: Duration,
+    id: String,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        image: &'a str,
+        class: &'a str,
+        namespace: &'a str,
+        arguments: &VerifyArguments,
+        now: Timestamp,
+    ) -> Self {
+        let timeout = arguments.timeout.max(Duration::from_secs(5));
+        // Two runs at the same time must not delete each other's probes.
+        let id = format!("{:x}-{:x}", now.as_millisecond(), std::process::id());
+        Self { image, class, namespace, timeout, id }
+    }
+
+    /// Runs both probes on a node.
+    pub(super) async fn probe(&self, api: &Api, node: &str) -> Result<Outcome, Failure> {
+        for sandboxed in [true, false] {
+            let what = format!("run a probe on node {node}");
+            let body = self.job(node, sandboxed);
+            let path = JOBS.path(Some(self.namespace));
+            match api.write(&what, http::Method::POST, &path, None, &body).await {
+                Ok(_) => {}
+                Err(Trouble::Status(status)) if status.code == 403 => {
+                    api.note("create", &JOBS.qualified(), Some(self.namespace));
+                    let text = format!(
+                        "the probes cannot be run: you may not create {} in namespace {}",
+                        JOBS.qualified(),
+                        self.namespace
+                    );
+                    let trouble = Some((Code::PermissionMissing, text));
+                    return Ok(Outcome { trouble, ..Outcome::default() });
+                }
+                Err(trouble) => return Err(trouble.failure(&what)),
+            }
+        }
+        let end = Instant::now() + self.timeout;
+        let mut outcome = Outcome::default();
+        while outcome.sandboxed.is_none() || outcome.regular.is_none() {
+            let next = Instant::now() + LOOK;
+            tokio::time::sleep_until(next).await;
+            self.look(api, node, &mut outcome).await?;
+            let hopeless = outcome.trouble.is_some() && outcome.regular.is_some();
+            if hopeless || Instant::now() >= end {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn look(&self, api: &Api, node: &str, outcome: &mut Outcome) -> Result<(), Failure> {
+        let labels = format!("{RUN}={},{NODE}={}", self.id, label(node));
+        let scope = Scope { labels: Some(&labels), ..Scope::of(self.namespace) };
+        let Read::Known(pods) = api.list::<Value>(PODS, scope).await? else {
+            let text =
+                format!("the probes cannot be seen: you may not list pods in {}", self.namespace);
+            outcome.trouble = Some((Code::PermissionMissing, text));
+            return Ok(());
+        };
+        for pod in &pods {
+            let sandboxed = pod["spec"]["runtimeClassName"].is_string();
+            let known = if sandboxed { &outcome.sandboxed } else { &outcome.regular };
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if known.is_some() {
+                continue;
+            }
+            if let Some(facts) = self.answer(api, pod, name).await? {
+                if sandboxed {
+                    outcome.pod_age_seconds = facts.uptime_seconds;
+                    outcome.sandboxed = Some(facts);
+                    outcome.trouble = None;
+                } else {
+                    outcome.regular = Some(facts);
+                }
+            } else if sandboxed {
+                outcome.trouble = self.trouble(api, pod, name, node).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a probe printed, if it has.
+    async fn answer(
+        &self,
+        api: &Api,
+        pod: &Value,
+        name: &str,
+    ) -> Result<Option<ProbeFacts>, Failure> {
+        if !matches!(pod["status"]["phase"].as_str(), Some("Running" | "Succeeded")) {
+            return Ok(None);
+        }
+        let path = format!("{}/log", PODS.object(Some(self.namespace), name));
+        match api.text("read the probe's answer", &path).await {
+            Ok(text) => Ok(text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<ProbeFacts>(line).ok())
+                .find(|facts| !facts.boot_id.is_empty())),
+            Err(Trouble::Status(status)) if status.code == 403 => Err(Failure::Forbidden(format!(
+                "cannot read the probe's answer: you may not get pods/log in namespace {}",
+                self.namespace
+            ))),
+            // It has not started, or the node is away for a moment.
+            Err(Trouble::Status(_)) => Ok(None),
+            Err(trouble) => Err(trouble.failure("read the probe's answer")),
+        }
+    }
+
+    /// Why the sandboxed probe will not come to run.
+    async fn trouble(
+        &self,
+        api: &Api,
+        pod: &Value,
+        name: &str,
+        node: &str,
+    ) -> Result<Option<(Code, String)>, Failure> {
+        if let Some(message) = unschedulable(pod) {
+            return Ok(Some((
+                Code::ProbeFailed,
+                format!("{node} takes no sandboxed pod: {message}"),
+            )));
+        }
+        let fields = format!("involvedObject.name={name}");
+        let scope = Scope { fields: Some(&fields), ..Scope::of(self.namespace) };
+        let events = api.list::<Value>(EVENTS, scope).await?;
+        let causes = sandbox::of_events(events.items(), pod, name);
+        Ok(causes
+            .first()
+            .map(|problem| (Code::ProbeFailed, format!("{} ({})", problem.message, problem.id))))
+    }
+
+    fn job(&self, node: &str, sandboxed: bool) -> Value {
+        let role = if sandboxed { "sandboxed" } else { "regular" };
+        let labels = json!({
+            RUN: self.id,
+            NODE: label(node),
+            names::PART_OF: names::PRODUCT,
+            "app.kubernetes.io/component": "probe",
+        });
+        let seconds = self.timeout.as_secs().saturating_add(GRACE);
+        let mut spec = json!({
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": 65_532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": [
+                    {"key": "metadata.name", "operator": "In", "values": [node]},
+                ]}],
+            }}},
+            "containers": [{
+                "name": "probe",
+                "image": self.image,
+                "command": ["kata-operator", "probe", "--hold", seconds.to_string()],
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": true,
+                },
+            }],
+        });
+        if sandboxed {
+            spec["runtimeClassName"] = json!(self.class);
+        }
+        json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "generateName": format!("kata-verify-{role}-"),
+                "namespace": self.namespace,
+                "labels": labels,
+            },
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": seconds,
+                "ttlSecondsAfterFinished": VANISH,
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        })
+    }
+
+    /// Deletes the Jobs of this run, but for those of the nodes that are kept.
+    pub(super) async fn clean(&self, api: &Api, kept: &[String]) -> Result<(), Failure> {
+        let labels = format!("{RUN}={}", self.id);
+        let scope = Scope { labels: Some(&labels), ..Scope::of(self.namespace) };
+        let Read::Known(jobs) = api.list::<Value>(JOBS, scope).await? else { return Ok(()) };
+        let kept: Vec<String> = kept.iter().map(|node| label(node)).collect();
+        for job in jobs {
+            let node = job["metadata"]["labels"][NODE].as_str().unwrap_or_default();
+            if kept.iter().any(|kept| kept == node) {
+                continue;
+            }
+            let name = job["metadata"]["name"].as_str().unwrap_or_default();
+            let what = format!("delete Job {name}");
+            let path =
+                format!("{}?propagationPolicy=Background", JOBS.object(Some(self.namespace), name));
+            match api.write(&what, http::Method::DELETE, &path, None, &Value::Null).await {
+                Ok(_) => {}
+                Err(Trouble::Status(status)) if status.code == 404 => {}
+                Err(trouble) => return Err(trouble.failure(&what)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A node's name as the value of a label, which is shorter than a name may be.
+fn label(node: &str) -> String {
+    let start = node.len().saturating_sub(63);
+    let short: String = node.chars().skip(start).collect();
+    short.trim_matches(['-', '.']).to_owned()
+}
+
+fn unschedulable(pod: &Value) -> Option<&str> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled")?;
+    (scheduled["reason"] == "Unschedulable")
+        .then(|| scheduled["message"].as_str().unwrap_or_default())
+}

@@ -1,0 +1,368 @@
+//! `why`: why a pod does not run, or is not sandboxed, in terms of Kata: its class, its overhead, the
+//! roll-out, and what the container runtime said.
+//!
+//! It reads; what to make of it is in `admission`, `nodes` and `sandbox`, which are pure.
+
+use jiff::Timestamp;
+use kata_api::Code;
+use serde_json::Value;
+
+use super::{expect_output, marked, problem_lines};
+use crate::Context;
+use crate::api::{Read, Scope};
+use crate::arguments::WhyArguments;
+use crate::cluster::Kata;
+use crate::document::{Head, NodeVerdict, Problem, WhyReport};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::pod::Pod;
+use crate::resource::{
+    DAEMON_SETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODS, REPLICA_SETS, Resource, STATEFUL_SETS,
+};
+use crate::settings::Output;
+use crate::style::wrap;
+
+mod admission;
+mod nodes;
+pub(crate) mod sandbox;
+
+/// What makes pods, and how it is named.
+const OWNERS: [(&str, &str, Resource); 6] = [
+    ("deployment", "deploy", DEPLOYMENTS),
+    ("replicaset", "rs", REPLICA_SETS),
+    ("statefulset", "sts", STATEFUL_SETS),
+    ("daemonset", "ds", DAEMON_SETS),
+    ("job", "jobs", JOBS),
+    ("deployment", "deployments", DEPLOYMENTS),
+];
+
+pub(crate) async fn run(
+    arguments: &WhyArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "why")?;
+    let (kind, name) = target(&arguments.target);
+    let report = match kind {
+        None => of_pod(&name, context).await?,
+        Some((word, resource)) => of_owner(word, resource, &name, context).await?,
+    };
+    if !context.printer.document(context.settings.output, &report)? {
+        print(&report, context)?;
+    }
+    Ok(if report.success { Exit::Fine } else { Exit::Findings })
+}
+
+/// `deploy/web`, `pod/web-0` or `web-0`.
+fn target(text: &str) -> (Option<(&'static str, Resource)>, String) {
+    let Some((kind, name)) = text.split_once('/') else { return (None, text.to_owned()) };
+    let kind = kind.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let owner = OWNERS.iter().find(|(long, short, _)| {
+        kind == *long || kind == *short || kind.strip_suffix('s') == Some(long)
+    });
+    (owner.map(|(long, _, resource)| (*long, *resource)), name.to_owned())
+}
+
+async fn of_pod(name: &str, context: &Context<'_, '_>) -> Result<WhyReport, Failure> {
+    let api = &context.api;
+    let namespace = context.namespace();
+    let (kata, pod) =
+        futures::join!(Kata::read(api), api.get::<Value>(PODS, Some(&namespace), name));
+    let kata = kata?;
+    let pod = match pod? {
+        Read::Known(Some(pod)) => pod,
+        Read::Known(None) | Read::NotServed => {
+            return Err(Failure::NotFound(format!(
+                "there is no pod {name} in namespace {namespace}; if a Deployment should have made \
+                 it, try `kubectl kata why deployment/NAME -n {namespace}`"
+            )));
+        }
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "cannot look at pod {name}: you may not get pods in namespace {namespace}"
+            )));
+        }
+    };
+    explain(&pod, &kata, context).await
+}
+
+/// Why this pod is as it is.
+async fn explain(
+    pod: &Value,
+    kata: &Kata,
+    context: &Context<'_, '_>,
+) -> Result<WhyReport, Failure> {
+    let api = &context.api;
+    let now = context.settings.now();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (name, namespace) = (text(&pod["metadata"]["name"]), text(&pod["metadata"]["namespace"]));
+    let slim: Pod = serde_json::from_value(pod.clone())
+        .map_err(|source| Failure::Answer { what: format!("read pod {name}"), source })?;
+    let class = slim.class().map(str::to_owned);
+    let classes = kata.sandbox_classes();
+    let sandboxed = class.as_ref().is_some_and(|class| classes.contains(class));
+    let since = scheduled_since(pod).or(slim.metadata.creation_timestamp);
+    let mut report = WhyReport {
+        head: Head::new("WhyReport", kata.is_simulated()),
+        success: false,
+        target: format!("pod/{name}"),
+        namespace: namespace.clone(),
+        state: slim.shown_status(),
+        since,
+        runtime_class: class.clone(),
+        asks: asks(&slim),
+        nodes: Vec::new(),
+        causes: Vec::new(),
+        outlook: String::new(),
+        gaps: Vec::new(),
+    };
+    let subject = report.target.clone();
+    if !sandboxed {
+        let what = match &class {
+            None => "spec.runtimeClassName is not set".to_owned(),
+            Some(class) => format!("its RuntimeClass {class} is none of Kata's"),
+        };
+        report.causes.push(
+            Problem::new(
+                Code::NotSandboxed,
+                &subject,
+                format!("pod {name} is not sandboxed: {what}"),
+            )
+            .with_fix(format!(
+                "add `runtimeClassName: {}` under spec, and create the pod again",
+                classes.first().map_or("kata", String::as_str)
+            )),
+        );
+    }
+    report.causes.extend(sandbox::unsupported(pod, &subject, sandboxed));
+    match slim.status.phase.as_str() {
+        "Running" | "Succeeded" if slim.metadata.deletion_timestamp.is_none() => {
+            report.causes.extend(sandbox::containers(pod, &subject));
+            report.success = report.causes.is_empty();
+            if report.success {
+                report.outlook = format!(
+                    "nothing is wrong: it {} on {}, in a virtual machine of class {}; `kubectl kata \
+                     verify pod/{name} -n {namespace}` proves it",
+                    if slim.status.phase == "Running" { "runs" } else { "ran" },
+                    slim.node().unwrap_or("no node"),
+                    class.unwrap_or_default()
+                );
+            }
+        }
+        _ if slim.node().is_some() => {
+            let fields = format!("involvedObject.name={name}");
+            let scope = Scope { fields: Some(&fields), ..Scope::of(&namespace) };
+            let events = api.list::<Value>(EVENTS, scope).await?;
+            report.causes.extend(sandbox::of_events(events.items(), pod, &subject));
+            report.causes.extend(sandbox::containers(pod, &subject));
+            if report.causes.is_empty() {
+                report.outlook =
+                    "it is being started; there is no sign of trouble so far".to_owned();
+            }
+        }
+        _ => schedule(pod, &slim, kata, now, &mut report, context).await?,
+    }
+    report.gaps = api.gaps();
+    Ok(report)
+}
+
+/// Why no node has taken the pod.
+async fn schedule(
+    pod: &Value,
+    slim: &Pod,
+    kata: &Kata,
+    now: Timestamp,
+    report: &mut WhyReport,
+    context: &Context<'_, '_>,
+) -> Result<(), Failure> {
+    let api = &context.api;
+    let (nodes, pods) = futures::join!(
+        api.list::<Value>(NODES, Scope::default()),
+        api.list::<Pod>(PODS, Scope::default()),
+    );
+    let (nodes, pods) = (nodes?, pods?);
+    let said = nodes::scheduler_message(pod);
+    if let Read::Known(nodes) = &nodes {
+        report.nodes = nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items());
+    }
+    let progress = super::status::progress::nodes(kata.active(), kata.nodes.items(), now);
+    let (cause, outlook) = nodes::conclusion(report, &progress, said.as_deref());
+    report.causes.extend(cause);
+    report.outlook = outlook;
+    report.causes.extend(super::status::blocked_drains(api, kata.nodes.items()).await?);
+    Ok(())
+}
+
+/// When the pod's present state began.
+fn scheduled_since(pod: &Value) -> Option<Timestamp> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
+    ready["lastTransitionTime"].as_str()?.parse().ok()
+}
+
+/// `512Mi + 350Mi overhead = 862Mi, 250m CPU`.
+fn asks(pod: &Pod) -> String {
+    let overhead =
+        |key: &str| pod.spec.overhead.get(key).and_then(|text| human::quantity(text)).unwrap_or(0);
+    let (memory, cpu) = (pod.takes("memory"), pod.takes("cpu"));
+    let (extra_memory, extra_cpu) = (overhead("memory"), overhead("cpu"));
+    let show = |milli: i128| human::memory(milli / 1_000);
+    if extra_memory == 0 && extra_cpu == 0 {
+        return format!("{} memory, {} CPU", show(memory), human::cpu(cpu));
+    }
+    format!(
+        "{} + {} overhead = {} memory, {} CPU",
+        show(memory - extra_memory),
+        show(extra_memory),
+        show(memory),
+        human::cpu(cpu)
+    )
+}
+
+/// Why what should make pods has none that run.
+async fn of_owner(
+    word: &str,
+    resource: Resource,
+    name: &str,
+    context: &Context<'_, '_>,
+) -> Result<WhyReport, Failure> {
+    let api = &context.api;
+    let namespace = context.namespace();
+    let (kata, owner) =
+        futures::join!(Kata::read(api), api.get::<Value>(resource, Some(&namespace), name));
+    let kata = kata?;
+    let owner = match owner? {
+        Read::Known(Some(owner)) => owner,
+        Read::Known(None) | Read::NotServed => {
+            return Err(Failure::NotFound(format!(
+                "there is no {word} {name} in namespace {namespace}"
+            )));
+        }
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "cannot look at {word} {name}: you may not get {} in namespace {namespace}",
+                resource.qualified()
+            )));
+        }
+    };
+    let uids = makers(word, &owner, &namespace, context).await?;
+    let pods = api.list::<Value>(PODS, Scope::of(&namespace)).await?;
+    let made = |pod: &&Value| {
+        let owners = pod["metadata"]["ownerReferences"].as_array();
+        owners.into_iter().flatten().any(|owner| {
+            owner["uid"].as_str().is_some_and(|uid| uids.iter().any(|(_, known)| known == uid))
+        })
+    };
+    let mut mine: Vec<&Value> = pods.items().iter().filter(made).collect();
+    // The one that is worst off says most.
+    mine.sort_by_key(|pod| match pod["status"]["phase"].as_str() {
+        Some("Pending") => 0,
+        Some("Failed") => 1,
+        _ => 2,
+    });
+    let mut messages = admission::conditions(&owner);
+    let names: Vec<&str> = uids.iter().map(|(name, _)| name.as_str()).chain([name]).collect();
+    let events = api.list::<Value>(EVENTS, Scope::of(&namespace)).await?;
+    messages.extend(admission::events(events.items(), &names));
+    let rejected = admission::problems(&messages, &format!("{word}/{name}"));
+    if let (Some(pod), true) = (mine.first(), rejected.is_empty()) {
+        return explain(pod, &kata, context).await;
+    }
+    let template = &owner["spec"]["template"]["spec"];
+    let missing = rejected.is_empty();
+    Ok(WhyReport {
+        head: Head::new("WhyReport", kata.is_simulated()),
+        success: false,
+        target: format!("{word}/{name}"),
+        namespace,
+        state: if mine.is_empty() { "no pods" } else { "too few pods" }.to_owned(),
+        since: None,
+        runtime_class: template["runtimeClassName"].as_str().map(str::to_owned),
+        asks: String::new(),
+        nodes: Vec::new(),
+        causes: rejected,
+        outlook: if missing {
+            format!("{word} {name} has made no pod, and no refusal is known; see its Events")
+        } else {
+            format!("the pods of {word} {name} are refused when they are created")
+        },
+        gaps: api.gaps(),
+    })
+}
+
+/// Names and uids of everything between the owner and its pods.
+async fn makers(
+    word: &str,
+    owner: &Value,
+    namespace: &str,
+    context: &Context<'_, '_>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let of = |object: &Value| {
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        (text("name"), text("uid"))
+    };
+    let own = of(owner);
+    let mut all = vec![own.clone()];
+    if word == "deployment" {
+        let sets = context.api.list::<Value>(REPLICA_SETS, Scope::of(namespace)).await?;
+        all.extend(
+            sets.items()
+                .iter()
+                .filter(|set| {
+                    let owners = set["metadata"]["ownerReferences"].as_array();
+                    owners.into_iter().flatten().any(|owner| owner["uid"] == own.1.as_str())
+                })
+                .map(of),
+        );
+    }
+    Ok(all)
+}
+
+fn print(report: &WhyReport, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let now = context.settings.now();
+    let style = context.printer.style();
+    let since =
+        report.since.map_or_else(String::new, |since| format!(" {}", human::age(now, since)));
+    let class = report
+        .runtime_class
+        .as_ref()
+        .map_or_else(|| "no RuntimeClass".to_owned(), |class| format!("class {class}"));
+    let asks =
+        if report.asks.is_empty() { String::new() } else { format!(", asks {}", report.asks) };
+    let head = format!("{} {}{since}  {class}{asks}", report.target, report.state);
+    context.printer.line(&style.plain(&marked(&head, report.head.simulated)))?;
+    for line in node_lines(&report.nodes) {
+        context.printer.line(&style.plain(&line))?;
+    }
+    let width = style.width.unwrap_or(usize::MAX).max(40);
+    for line in wrap(&style.plain(&report.outlook), width) {
+        if !line.is_empty() {
+            context.printer.line(&line)?;
+        }
+    }
+    for line in problem_lines(&report.causes, &style) {
+        context.printer.line(&line)?;
+    }
+    Ok(())
+}
+
+/// Nodes with the same verdict on one line.
+fn node_lines(nodes: &[NodeVerdict]) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for node in nodes {
+        match groups.iter_mut().find(|(why, _)| *why == node.verdict) {
+            Some((_, names)) => names.push(&node.name),
+            None => groups.push((&node.verdict, vec![&node.name])),
+        }
+    }
+    groups.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
+    let total = human::count(nodes.len(), "node");
+    groups
+        .iter()
+        .enumerate()
+        .map(|(at, (why, names))| {
+            let head = if at == 0 { total.as_str() } else { "" };
+            format!("  {head:<9} {}: {why}", human::list(names, 3))
+        })
+        .collect()
+}

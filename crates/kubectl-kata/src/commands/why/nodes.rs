@@ -1,0 +1,242 @@
+//! Why a pod fits on no node, node by node, with what Kata has to do with it. Pure.
+//!
+//! The scheduler decides; this repeats its filters to name what it only counts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kata_api::kata_node::Phase;
+use kata_api::{Code, KataNode, names};
+use serde_json::Value;
+
+use crate::document::{NodeProgress, NodeVerdict, Problem, WhyReport};
+use crate::human::{self, quantity};
+use crate::pod::Pod;
+
+/// What the scheduler wrote into the pod.
+pub(super) fn scheduler_message(pod: &Value) -> Option<String> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled")?;
+    (scheduled["status"] == "False")
+        .then(|| scheduled["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What each node says to the pod.
+pub(super) fn verdicts(
+    pod: &Value,
+    slim: &Pod,
+    nodes: &[Value],
+    pods: &[Pod],
+    kata: &[KataNode],
+) -> Vec<NodeVerdict> {
+    let mut used: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
+    for other in pods.iter().filter(|other| !other.is_finished()) {
+        if let Some(node) = other.node() {
+            let entry = used.entry(node).or_default();
+            entry.0 += other.takes("cpu");
+            entry.1 += other.takes("memory");
+        }
+    }
+    nodes
+        .iter()
+        .map(|node| {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            let kata = kata.iter().find(|kata| kata.spec.node_name == name);
+            let (verdict, rollout) =
+                verdict(pod, slim, node, used.get(name).copied().unwrap_or_default(), kata);
+            NodeVerdict { name: name.to_owned(), verdict, rollout }
+        })
+        .collect()
+}
+
+fn verdict(
+    pod: &Value,
+    slim: &Pod,
+    node: &Value,
+    used: (i128, i128),
+    kata: Option<&KataNode>,
+) -> (String, bool) {
+    let spec = &pod["spec"];
+    let labels: BTreeMap<String, String> =
+        serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
+    if let Some(taint) = repelling(spec, node) {
+        return (format!("taint {taint} is not tolerated"), false);
+    }
+    let wanted = spec["nodeSelector"].as_object();
+    let lacking: Vec<(&String, &Value)> = wanted
+        .into_iter()
+        .flatten()
+        .filter(|(key, value)| labels.get(*key).map(String::as_str) != value.as_str())
+        .collect();
+    let ours = |key: &str| {
+        [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL].contains(&key)
+    };
+    // What the admin asked for says more than what follows from it.
+    if let Some((key, value)) = lacking.iter().find(|(key, _)| !ours(key)) {
+        let value = value.as_str().unwrap_or_default();
+        return (format!("the node lacks the label {key}={value}"), false);
+    }
+    if !lacking.is_empty() {
+        return of_kata(kata);
+    }
+    if node["spec"]["unschedulable"] == true {
+        return match kata.and_then(|kata| kata.status.as_ref()) {
+            Some(status) if !status.step.is_empty() => {
+                (format!("cordoned by the roll-out ({})", status.step), true)
+            }
+            _ => ("cordoned".to_owned(), false),
+        };
+    }
+    if !affinity(spec, &labels) {
+        return ("does not match the pod's node affinity".to_owned(), false);
+    }
+    let all =
+        |key: &str| node["status"]["allocatable"][key].as_str().and_then(quantity).unwrap_or(0);
+    let short = |key: &str, used: i128| (used + slim.takes(key) - all(key)).max(0);
+    let (cpu, memory) = (short("cpu", used.0), short("memory", used.1));
+    let mut lacks = Vec::new();
+    if memory > 0 {
+        lacks.push(format!("memory short by {}", human::memory(memory / 1_000)));
+    }
+    if cpu > 0 {
+        lacks.push(format!("CPU short by {}", human::cpu(cpu)));
+    }
+    if lacks.is_empty() { ("fits".to_owned(), false) } else { (lacks.join(", "), false) }
+}
+
+/// What a node without the label of verified nodes lacks.
+fn of_kata(kata: Option<&KataNode>) -> (String, bool) {
+    let Some(status) = kata.and_then(|kata| kata.status.as_ref()) else {
+        return ("not selected for Kata".to_owned(), false);
+    };
+    let with_step = |what: &str| {
+        if status.step.is_empty() { what.to_owned() } else { format!("{what} ({})", status.step) }
+    };
+    match status.phase {
+        Phase::Waiting => ("Kata is not installed yet".to_owned(), true),
+        Phase::Installing => (with_step("Kata is being installed"), true),
+        Phase::Updating => (with_step("changed by a roll-out"), true),
+        Phase::Ready => ("is being opened to sandboxed pods".to_owned(), true),
+        Phase::WaitingToRemove | Phase::Removing => ("Kata is being removed".to_owned(), false),
+        Phase::Failed | Phase::NotReady | Phase::Unknown => {
+            let code = status.code.as_ref().map_or_else(String::new, |code| format!(" ({code})"));
+            (format!("Kata does not work there{code}: {}", status.message), false)
+        }
+    }
+}
+
+/// The first taint that the pod does not tolerate, as `key` or `key=value`; a cordon is told elsewhere.
+fn repelling(spec: &Value, node: &Value) -> Option<String> {
+    let tolerations = spec["tolerations"].as_array();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    node["spec"]["taints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|taint| taint["effect"] != "PreferNoSchedule")
+        .filter(|taint| taint["key"] != "node.kubernetes.io/unschedulable")
+        .find(|taint| {
+            !tolerations.into_iter().flatten().any(|toleration| {
+                let key = text(&toleration["key"]);
+                let effect = text(&toleration["effect"]);
+                let exists = toleration["operator"] == "Exists";
+                (key == text(&taint["key"]) || (key.is_empty() && exists))
+                    && (effect.is_empty() || effect == text(&taint["effect"]))
+                    && (exists || text(&toleration["value"]) == text(&taint["value"]))
+            })
+        })
+        .map(|taint| match text(&taint["value"]).as_str() {
+            "" => text(&taint["key"]),
+            value => format!("{}={value}", text(&taint["key"])),
+        })
+}
+
+/// Whether the node matches the pod's required affinity, as far as labels go.
+fn affinity(spec: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let required =
+        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let Some(terms) = required["nodeSelectorTerms"].as_array() else { return true };
+    terms.iter().any(|term| {
+        let selector = LabelSelector {
+            match_expressions: serde_json::from_value(term["matchExpressions"].clone()).ok(),
+            match_labels: None,
+        };
+        // Gt and Lt are unknown there; they are given the benefit of the doubt.
+        kata_plan::selector::matches(&selector, labels).unwrap_or(true)
+    })
+}
+
+/// The cause, and what will happen.
+pub(super) fn conclusion(
+    report: &WhyReport,
+    progress: &[NodeProgress],
+    said: Option<&str>,
+) -> (Vec<Problem>, String) {
+    let subject = report.target.as_str();
+    if report.nodes.iter().any(|node| node.verdict == "fits") {
+        let text =
+            said.map_or_else(String::new, |said| format!(" The scheduler last said: {said}"));
+        let names: Vec<&str> = report
+            .nodes
+            .iter()
+            .filter(|node| node.verdict == "fits")
+            .map(|node| node.name.as_str())
+            .collect();
+        return (
+            Vec::new(),
+            format!(
+                "it fits on {}, and should be scheduled at once.{text}",
+                human::list(&names, 3)
+            ),
+        );
+    }
+    let coming: Vec<&NodeVerdict> = report.nodes.iter().filter(|node| node.rollout).collect();
+    if !coming.is_empty() {
+        let eta = progress
+            .iter()
+            .filter(|node| coming.iter().any(|coming| coming.name == node.name))
+            .filter_map(|node| Some((node.eta_seconds?, node.name.as_str())))
+            .min();
+        let outlook = match eta {
+            Some((seconds, name)) => format!(
+                "will probably be scheduled in {}, when {name} is ready",
+                human::about(jiff::SignedDuration::from_secs(seconds))
+            ),
+            None => {
+                let names: Vec<&str> = coming.iter().map(|node| node.name.as_str()).collect();
+                format!(
+                    "will be scheduled when one of {} is ready; how long that takes is not known before \
+                     the first node is done",
+                    human::list(&names, 3)
+                )
+            }
+        };
+        let message = format!(
+            "{} that could take the pod {} being given Kata",
+            human::count(coming.len(), "node"),
+            if coming.len() == 1 { "is" } else { "are" }
+        );
+        return (vec![Problem::new(Code::WaitsForRollout, subject, message)], outlook);
+    }
+    let short: Vec<&NodeVerdict> =
+        report.nodes.iter().filter(|node| node.verdict.contains("short by")).collect();
+    let fix = match short.first() {
+        Some(node) => format!(
+            "free what {} lacks ({}), ask for less, or give more nodes Kata",
+            node.name, node.verdict
+        ),
+        None => "give a node Kata that the pod tolerates and selects: see `kubectl kata nodes`"
+            .to_owned(),
+    };
+    let message = match (report.nodes.is_empty(), said) {
+        (true, Some(said)) => format!("the scheduler says: {said}"),
+        (true, None) => "the scheduler has not said anything yet".to_owned(),
+        (false, _) => "no node can take the pod now".to_owned(),
+    };
+    let outlook = if report.nodes.is_empty() {
+        String::new()
+    } else {
+        "will not be scheduled until something changes".to_owned()
+    };
+    (vec![Problem::new(Code::NoNodeFits, subject, message).with_fix(fix)], outlook)
+}

@@ -1,0 +1,156 @@
+//! The cluster as the operator's decision sees it, read with the rights of the caller, so that
+//! [`kata_plan`] can say what is wrong without an operator. A read that fails or is not permitted is
+//! unknown there, and is never taken for an empty list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kata_api::{
+    ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
+};
+use kata_plan::{
+    Freshness, JobObjects, MonitorObjects, Need, NodeFacts, Observed, Options, Platform, PodScope,
+    Snapshot, validate,
+};
+
+use crate::api::{Api, Read, Scope};
+use crate::failure::Failure;
+use crate::resource::{
+    BUDGETS, CONFIG_MAPS, KATA_CONFIGS, KATA_NODES, MACHINE_CONFIGS, NODES, PODS, POOLS,
+    RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
+};
+
+/// How often the decision may ask for more; it asks a few times.
+const ROUNDS: usize = 16;
+
+fn observed<T>(read: Read<T>, resource: Resource, if_not_served: T) -> Observed<T> {
+    match read {
+        Read::Known(value) => Observed::Known(value),
+        Read::Forbidden => Observed::unknown(
+            resource.qualified(),
+            format!("you may not read {}", resource.qualified()),
+        ),
+        Read::NotServed => Observed::Known(if_not_served),
+    }
+}
+
+/// Reads the cluster; `configs` replaces its KataConfigs, if given.
+pub(crate) async fn read(
+    api: &Api,
+    now: Timestamp,
+    configs: Option<Vec<KataConfig>>,
+) -> Result<Snapshot, Failure> {
+    let (existing, nodes, pools, runtime_configs, classes, kata_nodes) = futures::join!(
+        api.list::<KataConfig>(KATA_CONFIGS, Scope::default()),
+        api.list::<Node>(NODES, Scope::default()),
+        api.list::<MachineConfigPool>(POOLS, Scope::default()),
+        api.list::<ContainerRuntimeConfig>(RUNTIME_CONFIGS, Scope::default()),
+        api.list::<RuntimeClass>(RUNTIME_CLASSES, Scope::default()),
+        api.list::<KataNode>(KATA_NODES, Scope::default()),
+    );
+    let pools = pools?;
+    let platform = if pools.is_not_served() { Platform::Kubernetes } else { Platform::OpenShift };
+    let data = async |name: &str| {
+        let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(names::NAMESPACE), name).await?;
+        let read = match read {
+            Read::Known(map) => Read::Known(map.map(|map| map.data.unwrap_or_default())),
+            Read::Forbidden => Read::Forbidden,
+            Read::NotServed => Read::NotServed,
+        };
+        Ok::<_, Failure>(observed(read, CONFIG_MAPS, None))
+    };
+    let (gates, image) = if platform == Platform::OpenShift {
+        futures::join!(data(names::FEATURE_GATES), data(names::IMAGE_MODE_CONFIG))
+    } else {
+        (Ok(Observed::Known(None)), Ok(Observed::Known(None)))
+    };
+    let nodes = observed(nodes?, NODES, Vec::new());
+    let mut snapshot = Snapshot {
+        now,
+        freshness: Freshness::Quorum,
+        options: Options { platform, ..Options::default() },
+        configs: match configs {
+            Some(configs) => configs,
+            None => existing?.known().unwrap_or_default(),
+        },
+        unreadable: Vec::new(),
+        nodes: nodes.map(|all| all.iter().map(|node| Arc::new(NodeFacts::from(node))).collect()),
+        pools: observed(pools, POOLS, Vec::new()),
+        machine_configs: BTreeMap::new(),
+        feature_gates: gates?,
+        image_mode: image?,
+        container_runtime_configs: observed(runtime_configs?, RUNTIME_CONFIGS, Vec::new()),
+        runtime_classes: observed(classes?, RUNTIME_CLASSES, Vec::new()),
+        kata_nodes: observed(kata_nodes?, KATA_NODES, Vec::new())
+            .map(|all| all.into_iter().map(Arc::new).collect()),
+        // kata-monitor is beside everything that is asked here.
+        monitor: MonitorObjects::absent(),
+        jobs: JobObjects::absent(),
+        pods: BTreeMap::new(),
+        drain_blockers: BTreeMap::new(),
+    };
+    for _round in 0..ROUNDS {
+        let needs = kata_plan::needs(&snapshot);
+        if needs.is_empty() {
+            break;
+        }
+        for need in needs {
+            fulfil(api, &mut snapshot, &need).await?;
+        }
+    }
+    Ok(snapshot)
+}
+
+async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), Failure> {
+    match need {
+        // Everything has just been read.
+        Need::Objects | Need::Quorum => {}
+        Need::MachineConfig { name } => {
+            let read = api.get::<MachineConfig>(MACHINE_CONFIGS, None, name).await?;
+            let read = observed(read, MACHINE_CONFIGS, None).map(|mut config| {
+                if let Some(config) = &mut config {
+                    validate::rendered(config);
+                }
+                config
+            });
+            snapshot.machine_configs.insert(name.clone(), read);
+        }
+        Need::Pods { scope, classes } => {
+            let fields = match scope {
+                PodScope::Cluster => None,
+                PodScope::Node(node) => Some(format!("spec.nodeName={node}")),
+            };
+            let wanted = Scope { fields: fields.as_deref(), ..Scope::default() };
+            let pods = observed(api.list::<Pod>(PODS, wanted).await?, PODS, Vec::new());
+            let pods = pods.map(|pods| {
+                let all = pods.iter().filter_map(validate::sandboxed_pod);
+                all.filter(|pod| classes.contains(&pod.runtime_class)).collect()
+            });
+            snapshot.pods.insert(scope.clone(), pods);
+        }
+        Need::DrainBlockers { node } => {
+            let fields = format!("spec.nodeName={node}");
+            let scope = Scope { fields: Some(&fields), ..Scope::default() };
+            let (pods, budgets) = futures::join!(
+                api.list::<Pod>(PODS, scope),
+                api.list::<PodDisruptionBudget>(BUDGETS, Scope::default()),
+            );
+            let pods = observed(pods?, PODS, Vec::new());
+            let budgets = observed(budgets?, BUDGETS, Vec::new());
+            let blockers = match (pods, budgets) {
+                (Observed::Known(pods), Observed::Known(budgets)) => {
+                    Observed::Known(validate::drain_blockers(&pods, &budgets))
+                }
+                (Observed::Unknown { what, error }, _) | (_, Observed::Unknown { what, error }) => {
+                    Observed::Unknown { what, error }
+                }
+            };
+            snapshot.drain_blockers.insert(node.clone(), blockers);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `install`, `uninstall`, `events`, `logs` and `must-gather`.
+
+use std::path::Path;
+
+use serde_json::json;
+use simcluster::resource::PODS;
+
+use crate::lab::{Lab, kata_configs};
+
+#[tokio::test(start_paused = true)]
+async fn install_labels_creates_and_waits() {
+    let lab = Lab::new();
+    let done = lab
+        .kata_command(
+            "install --dry-run=client -o yaml --node-selector kata=true --max-unavailable 2",
+        )
+        .await
+        .expect(0);
+    assert!(
+        done.out.contains("kata: \"true\"") || done.out.contains("kata: 'true'"),
+        "{}",
+        done.out
+    );
+    assert!(done.out.contains("maxUnavailable: 2"), "{}", done.out);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_none());
+    lab.kata_command("install --dry-run=server").await.expect(0).says(&["(server dry run)"]);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_none());
+    let done = lab
+        .kata_command("install --node-selector kata=true --node worker-1 --wait --timeout 1h")
+        .await
+        .expect(0);
+    done.says(&[
+        "node/worker-1 labelled kata=true",
+        "kataconfig.kataconfiguration.openshift.io/cluster-kataconfig created",
+        "1 worker will be changed",
+        "Ready: 1/1 nodes",
+    ]);
+    lab.kata_command("install --name second").await.expect(4).says(&["KATA1004"]);
+    let done = lab.kata_command("events").await.expect(0);
+    done.says(&["LAST SEEN", "KataConfig/cluster-kataconfig"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
+    let lab = Lab::new();
+    lab.kata_command("uninstall").await.expect(0).says(&["There is no KataConfig"]);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    let done = lab.kata_command("uninstall --dry-run").await.expect(4);
+    done.says(&[
+        "KATA4001",
+        "test-kata   web",
+        "would then take Kata off 1 node (worker-0)",
+        "MachineConfig/50-enable-sandboxed-containers-extension",
+        "MachineConfigPool/kata-oc",
+        "RuntimeClass/kata",
+        "nothing changed",
+    ]);
+    lab.kata_command("uninstall").await.expect(4);
+    lab.kata_command("uninstall --evict-pods").await.expect(4).says(&["say --yes"]);
+    let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+    assert!(config["metadata"]["deletionTimestamp"].is_null());
+    // A budget that does not allow the eviction.
+    lab.create(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "test-kata"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }));
+    lab.pass(5).await;
+    lab.kata_command("uninstall --evict-pods --yes")
+        .await
+        .expect(4)
+        .says(&["refused", "not deleted"]);
+    assert!(lab.get(&PODS, "test-kata", "web").is_some());
+    lab.merge(
+        &simcluster::resource::PODDISRUPTIONBUDGETS,
+        "test-kata",
+        "web",
+        &json!({"spec": {"minAvailable": 0}}),
+    );
+    lab.pass(5).await;
+    let done = lab.kata_command("uninstall --evict-pods --yes --wait --timeout 2h").await.expect(0);
+    done.says(&["pod/web evicted", "deleted", "Deleted: no KataConfig is left"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_come_from_the_pod_and_from_what_changes_the_node() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    lab.kata_command("logs pod/web -n test-kata")
+        .await
+        .expect(0)
+        .says(&["simulated: container web"]);
+    lab.kata_command("logs operator").await.expect(1).says(&["no pod of the operator"]);
+    lab.kata_command("logs pod/nobody").await.expect(1).says(&["nobody"]);
+    lab.kata_command("logs deployment/web").await.expect(2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn must_gather_collects_and_names_what_it_cannot_get() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "test-kata"},
+        "spec": {"runtimeClassName": "kata", "containers": [
+            {"name": "a", "image": "i", "env": [{"name": "PASSWORD", "value": "s3cret"}]},
+        ]},
+    }));
+    lab.pass(30).await;
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather");
+    drop(std::fs::remove_dir_all(&directory));
+    let line = format!("must-gather --dest-dir {}", directory.display());
+    let done = lab.kata_command(&line).await.expect(0);
+    let done =
+        done.says(&["collected", "redacted: 1 env values", "start with summary.md", "(simulated)"]);
+    drop(done);
+    let root = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    assert!(read("summary.md").contains("Ready: 1/1 nodes"));
+    assert!(read("pods.yaml").contains("PASSWORD") && !read("pods.yaml").contains("s3cret"));
+    assert!(read("kataconfigs.yaml").contains("cluster-kataconfig"));
+    assert!(
+        read("machineconfigs/50-enable-sandboxed-containers-extension.yaml")
+            .contains("sandboxed-containers")
+    );
+    lab.only_view();
+    let archive = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather.tar");
+    let done =
+        lab.kata_command(&format!("must-gather --archive {}", archive.display())).await.expect(5);
+    done.says(&["not to be had: runtimeclasses, nodes", "you may not list nodes"]);
+    assert!(std::fs::read(&archive).unwrap().len() > 10_000);
+}

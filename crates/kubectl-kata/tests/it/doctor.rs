@@ -1,0 +1,124 @@
+//! `doctor`: before an installation, after it, and of a manifest.
+
+use serde_json::json;
+
+use crate::lab::Lab;
+
+fn file(name: &str, text: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_an_installation() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    let done = lab.kata_command("doctor --pre").await.expect(1);
+    done.says(&["KATA5003", "the cluster does not serve KataConfig", "1 failed"]);
+    lab.install();
+    let done = lab.kata_command("doctor --pre").await.expect(0);
+    done.says(&[
+        "√ KATA5001 Kubernetes v1.34.0+simulated",
+        "√ KATA5004 CustomResourceDefinitions are up to date",
+        "√ KATA5008 the API server accepts the KataConfig (nothing was created)",
+        "checks of the operator find nothing",
+        "0 failed",
+    ]);
+    let report = lab.kata_command("doctor --pre -o json").await.expect(0).json();
+    assert_eq!(
+        (report["kind"].as_str(), report["success"].as_bool()),
+        (Some("CheckReport"), Some(true))
+    );
+    assert_eq!(report["categories"][0]["checks"][0]["result"], "ok");
+    let done = lab.kata_command("doctor").await.expect(0).says(&["KATA5007"]);
+    drop(done);
+    lab.kata_command("doctor --fail-on warning").await.expect(1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_would_find_is_found_without_it() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.merge(
+        &simcluster::resource::MACHINECONFIGPOOLS,
+        "",
+        "worker",
+        &json!({"spec": {"paused": true}}),
+    );
+    lab.kata(&[]);
+    let done = lab.kata_command("doctor").await;
+    // There is no operator, and nobody has taken the KataConfig up.
+    let done = done.says(&["KATA5010", "KATA1003"]);
+    assert!(done.out.contains("NoNodesSelected") || done.out.contains("fix: Label the nodes"));
+    // Definitions of another version.
+    let name = "katanodes.kata-operator.dev";
+    let crd = lab.get(&simcluster::resource::CRDS, "", name).unwrap();
+    let mut versions = crd["spec"]["versions"].clone();
+    versions[0]["additionalPrinterColumns"] = json!([]);
+    lab.merge(&simcluster::resource::CRDS, "", name, &json!({"spec": {"versions": versions}}));
+    let done = lab.kata_command("doctor").await;
+    done.says(&["KATA5004", "katanodes.kata-operator.dev is not that of version"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "kata-operator", "namespace": kata_operator_namespace(),
+            "labels": {"app.kubernetes.io/version": "7.4.0"},
+        },
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i:v7.4.0"}]},
+            },
+        },
+    });
+    lab.create(deployment);
+    lab.pass(5).await;
+    let done = lab.kata_command("doctor").await.expect(1);
+    done.says(&[
+        "KATA5005",
+        "0 of 1 pods of the operator are ready",
+        "KATA5006",
+        "operator 7.4.0, plugin",
+    ]);
+}
+
+fn kata_operator_namespace() -> &'static str {
+    kata_api::names::NAMESPACE
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_is_checked_with_line_and_column() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    let typo = "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\nspec:\n  \
+                kataConfigPoolSelector:\n    matchLabels:\n      kata: true\n";
+    let path = file("typo.yaml", typo);
+    let done = lab.kata_command(&format!("doctor --offline -f {path}")).await.expect(1);
+    done.says(&["KATA5009", "typo.yaml:8:13:", "write 'true'"]);
+    let good = file("good.yaml", &typo.replace("true", "'true'"));
+    let done = lab.kata_command(&format!("doctor -f {good}")).await.expect(0);
+    done.says(&["good.yaml is a valid KataConfig", "KATA1003"]);
+    // What only the API server's rules know.
+    let loud = file(
+        "loud.yaml",
+        "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\nspec:\n  logLevel: loud\n",
+    );
+    let done = lab.kata_command(&format!("doctor -f {loud}")).await.expect(1);
+    done.says(&["KATA5008", "logLevel must be one of"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_cluster_is_told_so() {
+    // The simulated API server has one version, so the sentence is checked where it is made: a cluster
+    // that is new enough passes, see above, and one that says nothing is skipped.
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    let report = lab.kata_command("doctor --pre -o json").await.json();
+    assert_eq!(report["categories"][0]["checks"][0]["id"], "KATA5001");
+}

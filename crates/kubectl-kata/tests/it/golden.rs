@@ -1,0 +1,106 @@
+//! What every verb prints, word for word: in a pipe, on terminals of 80 and 160 columns, with `NO_COLOR`,
+//! on a dumb terminal and where only ASCII can be shown.
+//!
+//! `UPDATE_GOLDEN=1` writes the files anew; then look at every difference.
+
+use std::path::Path;
+
+use crate::lab::{Lab, Place};
+
+/// Whether files are to be written and not compared.
+#[expect(clippy::disallowed_methods, reason = "only a person sets it")]
+pub(crate) fn renewing() -> bool {
+    std::env::var_os("UPDATE_GOLDEN").is_some()
+}
+
+fn places() -> Vec<(&'static str, Place)> {
+    let mut no_color = Place::terminal(80);
+    no_color.environment.no_color = true;
+    let mut dumb = Place::terminal(80);
+    dumb.environment.term = "dumb".to_owned();
+    let mut ascii = Place::terminal(80);
+    ascii.environment.locale = "C".to_owned();
+    vec![
+        ("in a pipe", Place::default()),
+        ("on a terminal of 80 columns", Place::terminal(80)),
+        ("on a terminal of 160 columns", Place::terminal(160)),
+        ("with NO_COLOR", no_color),
+        ("on a dumb terminal", dumb),
+        ("where only ASCII can be shown", ascii),
+    ]
+}
+
+fn compare(name: &str, fresh: &str) {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+    if renewing() {
+        std::fs::write(path, fresh).unwrap();
+        return;
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(fresh, known, "{} is not what is printed", path.display());
+}
+
+async fn all(lab: &Lab, name: &str, line: &str) {
+    let mut text = format!("$ kubectl kata {line}\n");
+    for (title, place) in places() {
+        let done = lab.run_at(line, &place).await;
+        let show = |text: &str| text.replace('\x1b', "<ESC>");
+        text.push_str(&format!("\n--- {title}: exit code {}\n{}", done.code, show(&done.out)));
+        if !done.err.is_empty() {
+            text.push_str(&format!("--- standard error\n{}", show(&done.err)));
+        }
+        let colours = done.out.contains('\x1b');
+        let may = matches!(
+            title,
+            "on a terminal of 80 columns"
+                | "on a terminal of 160 columns"
+                | "where only ASCII can be shown"
+        );
+        assert!(may || !colours, "{line} colours {title}");
+        if title == "where only ASCII can be shown" {
+            assert!(done.out.is_ascii() && done.err.is_ascii(), "{line}: {}{}", done.out, done.err);
+        }
+    }
+    compare(name, &text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_verb_prints_what_is_written_down() {
+    let lab = Lab::new();
+    all(&lab, "doctor-pre", "doctor --pre").await;
+    all(&lab, "status-nothing", "status").await;
+    lab.kata(&["worker-0", "worker-1", "worker-2"]);
+    lab.until("the first node", |lab| {
+        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["kataNodes"]["readyNodeCount"] == 1
+    })
+    .await;
+    lab.pass(60).await;
+    all(&lab, "status-rollout", "status").await;
+    all(&lab, "wait-timeout", "wait --timeout 1s").await;
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.pod("plain", None);
+    lab.phase("web", "Running").await;
+    lab.phase("plain", "Running").await;
+    let lines = [
+        ("status", "status"),
+        ("wait", "wait"),
+        ("doctor", "doctor"),
+        ("nodes", "nodes"),
+        ("pods", "pods -A -o wide"),
+        ("why", "why pod/plain -n test-kata"),
+        ("verify-pod", "verify pod/plain -n test-kata"),
+        ("events", "events --types Warning"),
+        ("logs", "logs pod/web -n test-kata"),
+        ("install", "install --dry-run=client --node-selector kata=true"),
+        ("uninstall", "uninstall --dry-run"),
+        ("codes", "codes KATA2104 4001"),
+        ("version", "version"),
+        ("completion", "completion kubectl"),
+    ];
+    for (name, line) in lines {
+        all(&lab, name, line).await;
+    }
+}

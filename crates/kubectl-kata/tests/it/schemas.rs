@@ -1,0 +1,113 @@
+//! Every document satisfies its published schema in `docs/schema`, and says what it is.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+/// What is wrong with a value, by the words of JSON Schema that our schemas use.
+fn wrong(value: &Value, schema: &Value, root: &Value, path: &str) -> Vec<String> {
+    if schema == &Value::Bool(true) {
+        return Vec::new();
+    }
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap();
+        return wrong(value, target, root, path);
+    }
+    for key in ["anyOf", "oneOf"] {
+        if let Some(options) = schema[key].as_array() {
+            let fits = options.iter().any(|option| wrong(value, option, root, path).is_empty());
+            return if fits { Vec::new() } else { vec![format!("{path} fits no option")] };
+        }
+    }
+    let mut found = Vec::new();
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(type_) => vec![type_],
+        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let is = |type_: &str| match type_ {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        _ => false,
+    };
+    if !types.is_empty() && !types.iter().any(|type_| is(type_)) {
+        found.push(format!("{path} is no {}: {value}", types.join(" or ")));
+    }
+    if let Some(options) = schema["enum"].as_array()
+        && !options.contains(value)
+    {
+        found.push(format!("{path} is none of {options:?}: {value}"));
+    }
+    if let Some(fields) = value.as_object() {
+        for name in schema["required"].as_array().into_iter().flatten() {
+            if !fields.contains_key(name.as_str().unwrap()) {
+                found.push(format!("{path} lacks {name}"));
+            }
+        }
+        for (name, field) in fields {
+            match schema["properties"].get(name) {
+                Some(schema) => found.extend(wrong(field, schema, root, &format!("{path}.{name}"))),
+                // A consumer may not rely on what the schema does not tell.
+                None => found.push(format!("{path}.{name} is not in the schema")),
+            }
+        }
+    }
+    for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+        found.extend(wrong(item, &schema["items"], root, &format!("{path}[{at}]")));
+    }
+    found
+}
+
+fn check(document: &Value) {
+    let kind = document["kind"].as_str().unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/schema")
+        .join(format!("{kind}.json"));
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let found = wrong(document, &schema, &schema, kind);
+    assert!(found.is_empty(), "{found:#?}\n{document:#}");
+    assert_eq!(document["apiVersion"], "cli.kata-operator.dev/v1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn documents_satisfy_their_schemas() {
+    let lab = Lab::new();
+    let lines = ["status -o json", "doctor --pre -o json", "codes -o json"];
+    for line in lines {
+        check(&lab.kata_command(line).await.json());
+    }
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.pass(60).await;
+    check(&lab.kata_command("status -o json").await.json());
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.pod("plain", None);
+    lab.phase("web", "Running").await;
+    lab.phase("plain", "Running").await;
+    let lines = [
+        "status -o json",
+        "wait -o json",
+        "doctor -o json",
+        "nodes -o json",
+        "pods -A -o json",
+        "why pod/web -n test-kata -o json",
+        "why pod/plain -n test-kata -o json",
+        "verify --node worker-0 -o json",
+        "verify pod/plain -n test-kata -o json",
+        "events -o json",
+        "uninstall --dry-run -o json",
+        "version -o json",
+    ];
+    for line in lines {
+        let document = lab.kata_command(line).await.json();
+        check(&document);
+        assert_eq!(document["simulated"], true, "{line}");
+    }
+}

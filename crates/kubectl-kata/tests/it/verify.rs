@@ -1,0 +1,163 @@
+//! `verify`: probes on nodes, and single pods.
+
+use std::time::Duration;
+
+use serde_json::json;
+use simcluster::resource::{JOBS, PODS};
+use tokio::sync::watch;
+
+use crate::lab::{Lab, Place};
+
+/// How many Jobs and pods of probes there are.
+fn probes(lab: &Lab) -> usize {
+    lab.cluster.with(|sim, _| {
+        let jobs = sim.api.list(&JOBS).len();
+        let pods = sim.api.list(&PODS).into_iter();
+        jobs + pods
+            .filter(|pod| pod["metadata"]["labels"]["kata-operator.dev/verify"].is_string())
+            .count()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_proven_to_isolate_and_nothing_stays() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    let done = lab.kata_command("verify --node worker-0").await.expect(0);
+    let done = done.says(&[
+        "SIGNAL",
+        "boot id",
+        "own kernel instance (deciding)",
+        "guest command line",
+        "born with the pod",
+        "VM sized",
+        "equal by design on RHCOS, not evidence",
+        "advertised by the node",
+        "√ node/worker-0  ISOLATED   5 of 5 signals",
+        "(simulated)",
+    ]);
+    drop(done);
+    lab.pass(5).await;
+    assert_eq!(probes(&lab), 0);
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("verify.xml");
+    let done = lab.kata_command(&format!("verify --junit {}", path.display())).await.expect(0);
+    done.says(&["2 of 2 isolated (simulated)"]);
+    let xml = std::fs::read_to_string(&path).unwrap();
+    assert!(xml.contains("tests=\"2\" failures=\"0\"") && xml.contains("node/worker-1"), "{xml}");
+    let report = lab.kata_command("verify -o json --node worker-1").await.expect(0).json();
+    assert_eq!(report["verdicts"][0]["result"], "isolated");
+    assert_eq!(report["simulated"], true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_start_virtual_machines_fails() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.fault("worker-0", "no-kvm");
+    let done = lab.kata_command("verify --timeout 30s").await.expect(1);
+    done.says(&["KATA5103", "KATA5212", "KVM"]);
+    lab.until("the end of the probes", |lab| probes(lab) == 0).await;
+    lab.kata_command("verify --timeout 10s --keep").await.expect(1);
+    assert!(probes(&lab) > 0, "--keep keeps what failed");
+    // What is kept, and what a lost connection leaves behind, ends and vanishes by itself. The simulated
+    // Job controller knows no deadline, so of the probe that never starts only what it asks for is seen.
+    lab.pass(600).await;
+    lab.cluster.with(|sim, _| {
+        let jobs = sim.api.list(&JOBS);
+        assert_eq!(jobs.len(), 1, "the regular probe has ended and is gone");
+        assert_eq!(jobs[0]["spec"]["activeDeadlineSeconds"], 40);
+        assert_eq!(jobs[0]["spec"]["ttlSecondsAfterFinished"], 60);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_verification_leaves_nothing() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let (interrupt, interrupted) = watch::channel(false);
+    let place = Place::default();
+    let command = lab.run_with("verify --timeout 10m", &place, interrupted);
+    let ctrl_c = async {
+        let soon = tokio::time::Instant::now() + Duration::from_millis(500);
+        tokio::time::sleep_until(soon).await;
+        assert!(probes(&lab) > 0);
+        interrupt.send_replace(true);
+        std::future::pending::<()>().await;
+    };
+    let done = tokio::select! {
+        done = command => done,
+        () = ctrl_c => unreachable!(),
+        () = tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_secs(60)) => {
+            panic!("it does not end")
+        }
+    };
+    assert_eq!(done.expect(130).err, "interrupted; the probes are deleted\n");
+    lab.until("the end of the probes", |lab| probes(lab) == 0).await;
+}
+
+/// The two pods exactly as the usual guide prints them: the "kata" pod lacks the field.
+#[tokio::test(start_paused = true)]
+async fn the_guides_kata_pod_is_found_not_to_be_sandboxed() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    for name in ["example-net-tools-regular", "example-net-tools-kata"] {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "test-kata"},
+            "spec": {
+                "nodeSelector": {"kata": "true"},
+                "containers": [{
+                    "name": name, "image": "quay.io/rcarrata/net-toolbox:latest",
+                    "command": ["/bin/bash", "-c", "sleep 99999999999"],
+                }],
+            },
+        }));
+    }
+    lab.phase("example-net-tools-kata", "Running").await;
+    let done = lab.kata_command("verify pod/example-net-tools-kata -n test-kata").await.expect(1);
+    done.says(&[
+        "× pod/example-net-tools-kata  NOT SANDBOXED",
+        "KATA5101",
+        "spec.runtimeClassName is not set",
+        "add `runtimeClassName: kata` under spec",
+    ]);
+    let done = lab.kata_command("verify pod/nobody -n test-kata").await.expect(1);
+    done.says(&["there is no pod nobody in namespace test-kata"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_asked_is_inconclusive() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    let done = lab.kata_command("verify pod/web -n test-kata").await.expect(5);
+    done.says(&["KATA5104"]);
+    lab.phase("web", "Running").await;
+    // Commands need a connection, which an API server in this process does not offer.
+    let done = lab.kata_command("verify pod/web -n test-kata").await.expect(5);
+    done.says(&["KATA5102", "INCONCLUSIVE"]);
+}
+
+/// Over HTTP, in real time: the pod's own kernel is asked.
+#[tokio::test]
+async fn a_sandboxed_pod_says_by_itself_that_it_has_its_own_kernel() {
+    let mut lab = Lab::new();
+    lab.cluster.with(|simulation, _| simulation.set_speed(2_000.0));
+    lab.kata(&["worker-0"]);
+    lab.ready_in_real_time().await;
+    lab.pod("web", Some("kata"));
+    lab.pod("plain", None);
+    lab.serve().await;
+    lab.phase("web", "Running").await;
+    lab.phase("plain", "Running").await;
+    let done = lab.kata_command("verify pod/web -n test-kata").await.expect(0);
+    done.says(&["own kernel instance (deciding)", "ISOLATED"]);
+    let done = lab.kata_command("verify pod/plain -n test-kata").await.expect(1);
+    done.says(&["it shares worker-0's kernel (same boot id)", "KATA5101"]);
+}

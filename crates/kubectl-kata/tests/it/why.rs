@@ -1,0 +1,179 @@
+//! `why`: pods that do not run, and what Kata has to do with it.
+
+use serde_json::json;
+
+use crate::lab::{Lab, Place};
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_the_roll_out() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.until("the first node", |lab| {
+        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["kataNodes"]["readyNodeCount"] == 1
+    })
+    .await;
+    lab.pass(30).await;
+    lab.namespace("test-kata");
+    for (name, class) in [("filler", None), ("web", Some("kata"))] {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "test-kata"},
+            "spec": {
+                "runtimeClassName": class, "nodeSelector": {"kata": "true"},
+                "containers": [{"name": "a", "image": "i", "resources": {"requests": {"memory": "9Gi"}}}],
+            },
+        }));
+        lab.pass(5).await;
+    }
+    lab.pass(10).await;
+    let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
+    done.says(&[
+        "pod/web Pending",
+        "class kata, asks 9Gi + 350Mi overhead = 9.3Gi memory, 250m CPU",
+        "taint node-role.kubernetes.io/master is not tolerated",
+        "KATA5206",
+        "will probably be scheduled in ~",
+        "when worker-1 is ready",
+    ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_is_short_is_counted_with_the_overhead() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "large", "namespace": "test-kata"},
+        "spec": {
+            "runtimeClassName": "kata",
+            "containers": [{"name": "a", "image": "i", "resources": {"requests": {"memory": "15Gi"}}}],
+        },
+    });
+    lab.create(pod.clone());
+    lab.pass(10).await;
+    let done = lab.kata_command("why large -n test-kata").await.expect(1);
+    done.says(&["KATA5205", "15Gi + 350Mi overhead", "memory short by", "worker-0"]);
+    pod["metadata"]["name"] = json!("host");
+    pod["spec"]["hostNetwork"] = json!(true);
+    lab.create(pod);
+    lab.pass(10).await;
+    let done = lab.kata_command("why host -n test-kata").await.expect(1);
+    done.says(&["KATA5216", "spec.hostNetwork"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_at_admission_are_found_through_the_deployment() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("shop");
+    let deployment = |name: &str, spec: serde_json::Value| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+            },
+        })
+    };
+    let containers = json!([{"name": "a", "image": "i"}]);
+    lab.create(deployment(
+        "missing",
+        json!({"runtimeClassName": "kata2", "containers": containers}),
+    ));
+    lab.create(deployment(
+        "conflict",
+        json!({
+            "runtimeClassName": "kata", "containers": containers,
+            "nodeSelector": {"katacontainers.io/kata-runtime": "false"},
+        }),
+    ));
+    lab.create(deployment(
+        "overhead",
+        json!({
+            "runtimeClassName": "kata", "containers": containers,
+            "overhead": {"cpu": "1", "memory": "1Gi"},
+        }),
+    ));
+    lab.create(deployment("fine", json!({"runtimeClassName": "kata", "containers": containers})));
+    lab.pass(20).await;
+    let expected = [("missing", "KATA5201"), ("conflict", "KATA5202"), ("overhead", "KATA5203")];
+    for (name, code) in expected {
+        let done = lab.kata_command(&format!("why deploy/{name} -n shop")).await.expect(1);
+        done.says(&[code, "refused when they are created"]);
+    }
+    let done = lab.kata_command("why deployment/fine -n shop").await.expect(0);
+    done.says(&["nothing is wrong", "worker-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_container_runtime_said_is_mapped() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.fault("worker-0", "no-kvm");
+    lab.pod("web", Some("kata"));
+    lab.pass(30).await;
+    let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
+    done.says(&["KATA5212", "worker-0 cannot make the sandbox", "KVM"]);
+    lab.pod("plain", None);
+    lab.phase("plain", "Running").await;
+    let done = lab.kata_command("why pod/plain -n test-kata").await.expect(1);
+    done.says(&["KATA5101", "spec.runtimeClassName is not set"]);
+}
+
+/// A drain that a PodDisruptionBudget blocks: the budget, the pods and the fix, within one screen.
+#[tokio::test(start_paused = true)]
+async fn a_blocked_drain_is_named_by_every_verb_on_one_screen() {
+    let lab = Lab::new();
+    lab.namespace("shop");
+    lab.label("worker-0", "kata", Some("true"));
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"nodeSelector": {"kata": "true"}, "containers": [{"name": "a", "image": "i"}]},
+            },
+        },
+    }));
+    lab.create(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }));
+    lab.pass(60).await;
+    lab.kata(&[]);
+    lab.pass(120).await;
+    lab.pod("wants-kata", None);
+    let texts = [
+        "KATA2104",
+        "PodDisruptionBudget shop/web allows 0 disruptions",
+        "pod web-",
+        "kubectl scale -n shop deployment/web --replicas=2",
+    ];
+    let place = Place::terminal(100);
+    let lines = ["status", "wait --timeout 20s", "why pod/wants-kata -n test-kata"];
+    for (line, code) in lines.into_iter().zip([1, 124, 1]) {
+        let done = lab.run_at(line, &place).await.expect(code);
+        let shown = done.out.lines().count();
+        assert!(shown <= 24, "{line} takes {shown} lines:\n{}", done.out);
+        // Lines are broken at spaces.
+        let flat = format!("{} {}", done.out, done.err);
+        let flat = flat.split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in texts {
+            assert!(
+                flat.contains(text),
+                "{line} does not say {text:?}:\n{}\n{}",
+                done.out,
+                done.err
+            );
+        }
+    }
+}
