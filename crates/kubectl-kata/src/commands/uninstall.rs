@@ -261,7 +261,8 @@ async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, F
         });
         match context.api.write(&what, http::Method::POST, &path, None, &body).await {
             Ok(_) => {
-                context.printer.say(&format!("pod/{} evicted from {}", pod.name, pod.namespace))?
+                let text = format!("pod/{} evicted from {}", pod.name, pod.namespace);
+                context.printer.say(&text)?;
             }
             Err(Trouble::Status(status)) if status.code == 404 => {}
             Err(Trouble::Status(status)) if status.code == 429 => {
