@@ -118,9 +118,7 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
     let catalogue = catalogue::read(root)?;
     let extent = if options.sample { Extent::Sample(seed(&commit)) } else { Extent::Whole };
     let chosen = choose(&catalogue, options, extent)?;
-    let sources = if full && is_clean { Some(parts::sources(root)?) } else { None };
-
-    let mut runs = Runs { root, options, sources, took: Vec::new() };
+    let mut runs = Runs { root, options, keeps: full && is_clean, took: Vec::new() };
     let harness = || Harness::build(root, extent, options.threads);
     let failures = |found: &Value| found["failures"].as_u64();
     let sound = |found: &Value| failures(found) == Some(0);
@@ -164,8 +162,8 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
 struct Runs<'a> {
     root: &'a Path,
     options: &'a Options,
-    /// What is run in full; nothing that is not committed is kept for later.
-    sources: Option<Vec<String>>,
+    /// Whether everything is run, and committed; nothing else is kept for later.
+    keeps: bool,
     took: Vec<Took>,
 }
 
@@ -181,8 +179,9 @@ impl Runs<'_> {
             return Ok(None);
         }
         let name = part.name();
+        let sources = if self.keeps { Some(parts::sources(self.root, part)?) } else { None };
         if self.options.resume
-            && let Some(sources) = &self.sources
+            && let Some(sources) = &sources
             && let Some((found, seconds)) = parts::kept(self.root, part, sources)
         {
             say(&format!("assure: {name}: taken from an earlier run of {seconds} s"));
@@ -193,10 +192,9 @@ impl Runs<'_> {
         let found = work()?;
         let seconds = begun.elapsed().as_secs();
         self.took.push(Took { part, seconds, earlier: false });
-        let Some(sources) = self.sources.as_ref().filter(|_| sound(&found)) else {
-            return Ok(Some(found));
-        };
-        parts::keep(self.root, part, sources, seconds, &found)?;
+        if let Some(sources) = sources.filter(|_| sound(&found)) {
+            parts::keep(self.root, part, &sources, seconds, &found)?;
+        }
         Ok(Some(found))
     }
 }

@@ -11,13 +11,10 @@ use super::Part;
 use crate::{command, output};
 
 /// What the sources of the operator, of its tests and of the seeded bugs are identified by.
-const SOURCES: [&str; 5] = [
-    "HEAD:Cargo.lock",
-    "HEAD:Cargo.toml",
-    "HEAD:assurance",
-    "HEAD:crates",
-    "HEAD:rust-toolchain.toml",
-];
+const SOURCES: [&str; 5] =
+    ["HEAD:Cargo.lock", "HEAD:Cargo.toml", BUGS, "HEAD:crates", "HEAD:rust-toolchain.toml"];
+/// Those that are for the seeded bugs alone.
+const BUGS: &str = "HEAD:assurance";
 
 /// How long a part took, and when.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,10 +35,11 @@ pub(crate) struct Kept<T> {
     found: T,
 }
 
-/// The hashes of the sources as they are committed.
-pub(crate) fn sources(root: &Path) -> Result<Vec<String>, String> {
+/// The hashes of the committed sources that a part is about.
+pub(crate) fn sources(root: &Path, part: Part) -> Result<Vec<String>, String> {
     let mut git = command(root, "git");
-    git.arg("rev-parse").args(SOURCES);
+    let about = |source: &&str| part == Part::Mutants || *source != BUGS;
+    git.arg("rev-parse").args(SOURCES.into_iter().filter(about));
     Ok(output(git)?.lines().map(str::to_owned).collect())
 }
 
