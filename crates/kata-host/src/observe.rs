@@ -119,8 +119,26 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     let facts = host.facts()?;
     let mut devices = BTreeMap::new();
     if task.action != NodeAction::Remove {
-        for device in [Device::Kvm, Device::VhostVsock, Device::VhostNet] {
-            devices.insert(device, host.device(device)?);
+        for (device, module) in [
+            (Device::Kvm, None),
+            (Device::VhostVsock, Some("vhost_vsock")),
+            (Device::VhostNet, Some("vhost_net")),
+        ] {
+            let mut usable = host.device(device)?;
+            // The kernel loads these for whoever opens them, but only if their nodes are there. The one
+            // that sandboxes can do without is asked for once and not in every run.
+            let wanted = task.action != NodeAction::Inspect
+                && (device == Device::VhostVsock || state.installed.is_none());
+            if usable.is_err()
+                && wanted
+                && let Some(module) = module
+            {
+                // Whether that helped shows at once.
+                match host.load_module(module) {
+                    Ok(()) | Err(_) => usable = host.device(device)?,
+                }
+            }
+            devices.insert(device, usable);
         }
     }
     let site = site::find(host, task.container_runtime.as_deref());

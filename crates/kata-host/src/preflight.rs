@@ -142,7 +142,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
         checks.push(Check::new(Code::RuntimeNotReady, cri.status.message.clone()));
     }
     match site.distribution {
-        Distribution::Crio => crio_files(task, observed, checks),
+        Distribution::Crio => crio_files(task, observed, site, checks),
         _ => containerd_files(task, observed, site, numbers, checks),
     }
     if !matches!(observed.files.ours, Content::Absent) && observed.files.own_drop_in().is_none() {
@@ -181,8 +181,12 @@ fn foreign_handler(task: &NodeTask, name: &str, path: &str, checks: &mut Vec<Che
     }
 }
 
-fn crio_files(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
-    for (path, text) in &observed.files.others {
+fn crio_files(task: &NodeTask, observed: &Observed, site: &Site, checks: &mut Vec<Check>) {
+    let main = match &observed.files.main {
+        Content::File { text, .. } => Some((&site.main, text)),
+        Content::Absent | Content::Directory | Content::Link { .. } => None,
+    };
+    for (path, text) in main.into_iter().chain(&observed.files.others) {
         match crio::handlers(text) {
             Err(reason) => checks.push(Check::new(
                 Code::RuntimeConfigBroken,

@@ -30,6 +30,8 @@ pub enum Exit {
     Usage,
     /// The API server cannot be reached, or does not accept the credentials.
     Unreachable,
+    /// A precondition forbids it; nothing was changed.
+    Refused,
 }
 
 impl Exit {
@@ -40,6 +42,7 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Unreachable => 3,
+            Self::Refused => 4,
         }
     }
 }
@@ -49,7 +52,7 @@ impl Exit {
 #[command(
     name = "kata-operator",
     version,
-    after_help = "Exit codes: 0 fine, 1 failed or lease lost, 2 usage, 3 cannot reach or authenticate to the API server."
+    after_help = "Exit codes: 0 fine, 1 failed or lease lost, 2 usage, 3 cannot reach or authenticate to the API server, 4 refused."
 )]
 pub struct Arguments {
     /// What to do.
@@ -78,6 +81,9 @@ pub enum Command {
     Uninstall(UninstallArguments),
     /// Print the facts of the sandbox that this process runs in, as JSON.
     Probe(ProbeArguments),
+    /// Change or look at the node that this runs on; what a node Job runs.
+    #[command(subcommand)]
+    NodeAgent(NodeAgentCommand),
     /// Print the version.
     Version,
 }
@@ -91,6 +97,47 @@ pub struct ProbeArguments {
     /// Stay for so long after printing, so that the sandbox can be looked at.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub hold: u64,
+}
+
+/// What the node agent is to do.
+#[derive(Debug, Subcommand)]
+pub enum NodeAgentCommand {
+    /// Copy this binary, so that a container of another image can start it.
+    SelfCopy {
+        /// Where to.
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Take the payload out of the image that this runs in, and stage it on the node.
+    Stage {
+        /// What the Job asks for.
+        #[arg(long, value_name = "JSON")]
+        task: String,
+        /// Where the node's root is.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        host_root: PathBuf,
+        /// Where the image's root is.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        image_root: PathBuf,
+    },
+    /// Carry a task out, and report in one line of JSON.
+    Run {
+        /// What the Job asks for.
+        #[arg(long, value_name = "JSON")]
+        task: String,
+        /// Where the node's root is.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        host_root: PathBuf,
+        /// Print what would be done as a diff, and change nothing.
+        #[arg(long)]
+        plan: bool,
+    },
+    /// Say whether a device of this node can be used by sandboxes.
+    #[command(hide = true)]
+    Device {
+        /// kvm, vhost-vsock or vhost-net.
+        name: String,
+    },
 }
 
 /// Arguments of `run`.

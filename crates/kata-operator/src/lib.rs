@@ -29,6 +29,7 @@ pub mod jitter;
 pub mod lease;
 pub mod manifests;
 pub mod metrics;
+pub mod node_agent;
 pub mod observe;
 pub mod platform;
 pub mod probe;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser as _;
+use kata_api::node_task::Outcome;
 use kata_operator::arguments::{
-    Arguments, Command, EnvVars, Exit, ProbeArguments, Process, Run, RunArguments,
-    UninstallArguments, connection, resolve,
+    Arguments, Command, EnvVars, Exit, NodeAgentCommand, ProbeArguments, Process, Run,
+    RunArguments, UninstallArguments, connection, resolve,
 };
 use kata_operator::client::connect::{ConnectError, check, connect};
 use kata_operator::distribution::{
@@ -17,7 +18,7 @@ use kata_operator::distribution::{
 use kata_operator::error::chain;
 use kata_operator::manifests::ManifestError;
 use kata_operator::settings::LogFormat;
-use kata_operator::{RunError, manifests, uninstall};
+use kata_operator::{RunError, manifests, node_agent, uninstall};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Dashboards => print(dashboard::dashboard()),
         Command::Uninstall(arguments) => may_go(&arguments),
         Command::Probe(arguments) => probe(arguments),
+        Command::NodeAgent(command) => node_agent(command),
         Command::Version => {
             let version = concat!("kata-operator ", env!("CARGO_PKG_VERSION"), "\n");
             print(Ok::<_, ManifestError>(version.to_owned()))
@@ -49,6 +51,36 @@ fn print(text: Result<String, impl std::error::Error>) -> Exit {
         Ok(()) => Exit::Fine,
         // Whoever read our output has had enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
+        Err(error) => complain(Exit::Failed, &error),
+    }
+}
+
+fn node_agent(command: NodeAgentCommand) -> Exit {
+    use node_agent::AgentError;
+
+    let done = match command {
+        NodeAgentCommand::SelfCopy { to } => node_agent::self_copy(&to).map(|()| Exit::Fine),
+        NodeAgentCommand::Stage { task, host_root, image_root } => node_agent::task(&task)
+            .and_then(|task| node_agent::stage(&task, &host_root, &image_root))
+            .map(|said| print(Ok::<_, AgentError>(said + "\n"))),
+        NodeAgentCommand::Run { task, host_root, plan: true } => node_agent::task(&task)
+            .and_then(|task| node_agent::plan(&task, &host_root))
+            .map(|said| print(Ok::<_, AgentError>(said))),
+        NodeAgentCommand::Run { task, host_root, plan: false } => node_agent::task(&task)
+            .and_then(|task| node_agent::run(&task, &host_root))
+            .map(|report| match report.outcome {
+                Outcome::Done => Exit::Fine,
+                Outcome::Refused | Outcome::Blocked => Exit::Refused,
+                Outcome::Drifted | Outcome::RolledBack | Outcome::Unsafe | Outcome::Failed => {
+                    Exit::Failed
+                }
+            }),
+        NodeAgentCommand::Device { name } => node_agent::device(&name).map(|()| Exit::Fine),
+    };
+    match done {
+        Ok(exit) => exit,
+        Err(error @ AgentError::Task { .. }) => complain(Exit::Usage, &error),
+        Err(error @ AgentError::NoPlan { .. }) => complain(Exit::Refused, &error),
         Err(error) => complain(Exit::Failed, &error),
     }
 }

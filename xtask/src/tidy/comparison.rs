@@ -11,12 +11,45 @@ const SCENARIOS: &str = "crates/kata-sim/tests/scenarios";
 /// What is numbered, and up to where.
 const ROWS: [(&str, u32); 3] = [("D", 46), ("P", 29), ("M", 9)];
 
-/// What is wrong with the page.
+/// The comparison with the installer of the Kata project, whose rows have no numbers of ours.
+const INSTALLER_PAGE: &str = "docs/compared-with-kata-deploy.md";
+
+/// What is wrong with the pages.
 pub(super) fn check(root: &Path) -> Vec<String> {
-    match fs::read_to_string(root.join(PAGE)) {
+    let mut wrong = match fs::read_to_string(root.join(PAGE)) {
         Ok(text) => problems(root, &text),
         Err(error) => vec![format!("cannot read {PAGE}: {error}")],
+    };
+    match fs::read_to_string(root.join(INSTALLER_PAGE)) {
+        Ok(text) => wrong.extend(unproven(root, &text)),
+        Err(error) => wrong.push(format!("cannot read {INSTALLER_PAGE}: {error}")),
     }
+    wrong
+}
+
+/// Rows of the installer's page whose last cell does not name tests that exist.
+fn unproven(root: &Path, text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let cell = line.trim_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+        if cell == "Shown by" {
+            continue;
+        }
+        let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        if named.is_empty() {
+            problems.push(format!("{INSTALLER_PAGE}: a row names no test: {line}"));
+        }
+        for name in named {
+            let known = match name.strip_prefix("scenario ") {
+                Some(script) => root.join(SCENARIOS).join(format!("{script}.txt")).is_file(),
+                None => Killer::try_from(name.to_owned()).is_ok_and(|test| exists(root, &test)),
+            };
+            if !known {
+                problems.push(format!("{INSTALLER_PAGE}: there is no test {name}"));
+            }
+        }
+    }
+    problems
 }
 
 fn problems(root: &Path, text: &str) -> Vec<String> {

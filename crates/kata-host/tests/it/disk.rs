@@ -282,8 +282,11 @@ impl Disk {
     /// Makes everything durable, as it is long after everybody has written.
     pub(crate) fn settle(&mut self) {
         self.durable.clone_from(&self.live);
-        for file in &mut self.files {
-            file.durable.clone_from(&file.content);
+        for node in self.live.values() {
+            if let Node::File(index) = node {
+                let file = &mut self.files[*index];
+                file.durable.clone_from(&file.content);
+            }
         }
     }
 

@@ -1,8 +1,12 @@
 //! Tests of kata-host at its boundary: a task and a node in, a report and the node's files out.
-#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
 
 mod crash;
 mod disk;
+mod faults;
+mod fuzz;
 mod install;
+mod layouts;
 mod node;
+mod refusals;
 mod runtime;

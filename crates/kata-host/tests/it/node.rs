@@ -89,8 +89,29 @@ impl Node {
         node
     }
 
+    /// A node of a distribution that keeps containerd's files elsewhere.
+    pub(crate) fn of(unit: &str, main: &str, text: &str, template: Option<&str>) -> Self {
+        let mut node = Self::new(Kind::Containerd(2, 1), None);
+        let mut folder = String::new();
+        for part in paths::parent(main).split('/').filter(|part| !part.is_empty()) {
+            folder = format!("{folder}/{part}");
+            node.disk.make_dir(&folder, 0o755).unwrap();
+        }
+        node.disk.write(main, text.as_bytes(), 0o644).unwrap();
+        if let Some(template) = template {
+            node.disk.write(template, text.as_bytes(), 0o644).unwrap();
+        }
+        node.runtime.unit = unit.to_owned();
+        node.runtime.main = main.to_owned();
+        node.runtime.template = template.map(str::to_owned);
+        node.boot();
+        node.runtime.restarts = 0;
+        node.disk.settle();
+        node
+    }
+
     fn boot(&mut self) {
-        self.runtime.start(&self.disk);
+        self.runtime.start(&mut self.disk);
     }
 
     /// What a stage container leaves.
@@ -330,7 +351,7 @@ impl Host for Node {
             if !node.systemd {
                 return Err(("no such socket".to_owned(), HostErrorKind::Unreachable));
             }
-            Ok((name == node.runtime.unit()).then(|| Unit {
+            Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),
                 command: vec!["/usr/bin/containerd".to_owned()],
             }))
@@ -338,8 +359,7 @@ impl Host for Node {
     }
     fn restart_unit(&mut self, name: &str) -> HostResult<()> {
         self.call(true, format!("restart {name}"), |node| {
-            let disk = node.disk.clone();
-            node.runtime.start(&disk);
+            node.runtime.start(&mut node.disk);
             match &node.runtime.running {
                 None => Err(("the job failed".to_owned(), HostErrorKind::Failed)),
                 Some(_) => Ok(()),
@@ -373,6 +393,9 @@ impl Host for Node {
     }
     fn wait(&mut self, duration: Duration) {
         self.now += duration;
+        if self.runtime.watches.is_some() && !self.dead {
+            self.runtime.start(&mut self.disk);
+        }
     }
 }
 

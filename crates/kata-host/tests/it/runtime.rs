@@ -19,6 +19,11 @@ pub(crate) enum Kind {
 pub(crate) struct Runtime {
     pub kind: Kind,
     pub main: String,
+    pub(crate) unit: String,
+    /// The main file is rendered from this one at every start.
+    pub(crate) template: Option<String>,
+    /// It reads drop-ins from this folder whatever is imported, key by key, and by itself.
+    pub(crate) watches: Option<String>,
     /// The configuration that the process runs with; `None` while it is down.
     pub running: Option<Result<Table, String>>,
     pub restarts: u32,
@@ -40,18 +45,17 @@ impl Runtime {
         Self {
             kind,
             main: main.to_owned(),
+            unit: match kind {
+                Kind::Containerd(..) => "containerd.service".to_owned(),
+                Kind::Crio => "crio.service".to_owned(),
+            },
+            template: None,
+            watches: None,
             running: None,
             restarts: 0,
             sandboxes: Vec::new(),
             chokes_on: None,
             broken: false,
-        }
-    }
-
-    pub(crate) fn unit(&self) -> &'static str {
-        match self.kind {
-            Kind::Containerd(..) => "containerd.service",
-            Kind::Crio => "crio.service",
         }
     }
 
@@ -90,6 +94,11 @@ impl Runtime {
             for file in files {
                 let drop_in = parse(&text(&file).unwrap_or_default())?;
                 self.import(&mut merged, drop_in, version);
+            }
+        }
+        if let Some(folder) = &self.watches {
+            for name in disk.list(folder).unwrap_or_default() {
+                merge(&mut merged, parse(&text(&format!("{folder}/{name}")).unwrap_or_default())?);
             }
         }
         merged.remove("imports");
@@ -153,7 +162,11 @@ impl Runtime {
         table
     }
 
-    pub(crate) fn start(&mut self, disk: &Disk) {
+    pub(crate) fn start(&mut self, disk: &mut Disk) {
+        if let Some(template) = &self.template {
+            let text = disk.read(template).unwrap();
+            disk.write(&self.main, &text, 0o644).unwrap();
+        }
         let main = self.main.clone();
         self.restarts += 1;
         self.running = match self.load(disk, &main) {

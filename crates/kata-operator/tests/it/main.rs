@@ -8,6 +8,7 @@ mod election;
 mod lab;
 mod metrics;
 mod monitor;
+mod node_agent;
 mod pace;
 mod privilege;
 mod process;

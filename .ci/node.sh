@@ -1,0 +1,57 @@
+#!/bin/sh
+# Starts a node for tests: systemd as process 1 of its own namespaces, with containerd as a unit, on a root
+# folder whose files and sockets can be used from outside. Ends when the node ends; whoever kills this
+# kills the node.
+#
+#   node.sh ROOT CONTAINERD    ROOT is made; CONTAINERD is one of the folders below target/containerd
+set -eu
+if [ "${3:-}" != inside ]; then
+    exec unshare --pid --fork --mount --uts --ipc --cgroup --kill-child -- sh "$0" "$1" "$2" inside
+fi
+root=$1
+packages=$2
+mkdir -p "$root"
+cd "$root"
+mount --make-rprivate /
+mkdir -p dev etc/systemd/system etc/containerd opt proc root run/lock run/systemd sys tmp usr var/lib var/log node
+for link in bin lib lib32 lib64 sbin; do
+    if [ -L "/$link" ] && [ ! -e "$link" ]; then cp -P "/$link" .; fi
+done
+[ -e etc/passwd ] || cp /etc/passwd /etc/group /etc/nsswitch.conf etc/
+[ -e etc/ld.so.cache ] || cp /etc/ld.so.cache etc/
+[ -e etc/machine-id ] || echo 0123456789abcdef0123456789abcdef >etc/machine-id
+[ -e etc/hosts ] || echo '127.0.0.1 localhost' >etc/hosts
+[ -e etc/resolv.conf ] || : >etc/resolv.conf
+[ -e etc/os-release ] || echo ID=debian >etc/os-release
+cat >etc/systemd/system/node.target <<'UNIT'
+[Unit]
+AllowIsolate=yes
+Wants=containerd.service
+UNIT
+ln -sf node.target etc/systemd/system/default.target
+[ -e etc/systemd/system/containerd.service ] || cat >etc/systemd/system/containerd.service <<'UNIT'
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=notify
+Environment=PATH=/node/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ExecStart=/node/bin/containerd --config /etc/containerd/config.toml
+KillMode=process
+Delegate=yes
+TimeoutStopSec=20
+UNIT
+mkdir -p node/bin
+mount --rbind "$root" "$root"
+cd "$root"
+for folder in usr dev sys; do mount --rbind "/$folder" "$folder"; done
+mount --bind "$packages/usr/bin" node/bin
+# A mount point of its own, so that systemd mounts no other one over it: its sockets are used from outside.
+mount --bind run run
+mount -t tmpfs tmpfs tmp
+mkdir -p /sys/fs/cgroup/systemd
+mkdir -p old
+pivot_root . old
+mount -t proc proc /proc
+umount -l /old
+export container=docker
+exec /lib/systemd/systemd --system --log-target=console --show-status=false --unit=node.target

@@ -1,0 +1,214 @@
+//! What happens to a node besides us: sandboxes, edits by hand, damage, and a runtime that stays down.
+
+use kata_api::node_task::{NodeAction, Outcome, REPORT_BYTES, TaskHandler};
+use kata_host::paths;
+
+use crate::install::nodes;
+use crate::node::{Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::Kind;
+
+fn installed(kind: Kind, main: &str) -> Node {
+    let mut node = Node::new(kind, Some(main));
+    node.stage("a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    node.revive(false);
+    node
+}
+
+#[test]
+fn a_removal_waits_for_running_sandboxes_and_names_them() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+        for id in 0..2000 {
+            node.sandbox(&format!("with-a-rather-long-name-{id}"), "kata");
+        }
+        node.sandbox("other", "runc");
+        let before = node.disk.all();
+        let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+        assert_eq!(report.outcome, Outcome::Blocked, "{name}: {report:?}");
+        assert_eq!((report.sandbox_count, report.sandboxes.len()), (2000, 10), "{name}");
+        assert!(serde_json::to_vec(&report).unwrap().len() <= REPORT_BYTES);
+        assert_eq!(node.disk.all(), before, "{name}");
+
+        // Those that are not READY have no virtual machine.
+        node.runtime.sandboxes.iter_mut().for_each(|sandbox| sandbox.ready = false);
+        let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+        assert_eq!(report.outcome, Outcome::Done, "{name}: {report:?}");
+    }
+}
+
+#[test]
+fn a_handler_with_sandboxes_is_neither_dropped_nor_given_another_shim() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    node.sandbox("1", "kata");
+    let mut other = task(NodeAction::Install, "a");
+    other.handlers = vec![TaskHandler { name: "kata".to_owned(), shim: "clh".to_owned() }];
+    let report = kata_host::run(&mut node, &other);
+    assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
+    other.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+    let report = kata_host::run(&mut node, &other);
+    assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
+    assert_eq!(node.writes, 0);
+    node.runtime.sandboxes.clear();
+    let report = kata_host::run(&mut node, &other);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_eq!(report.handlers.unwrap(), ["kata-clh", "runc"]);
+}
+
+#[test]
+fn an_edited_drop_in_is_put_back_without_a_restart_if_nothing_is_live_of_it() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let path = "/etc/containerd/conf.d/60-kata-operator.toml";
+    let good = node.text(path);
+    node.disk.write(path, format!("{good}\n# a remark\n").as_bytes(), 0o644).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3040");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert!(report.changed && !report.restarted, "{report:?}");
+    assert_eq!(node.text(path), good);
+}
+
+#[test]
+fn a_runtime_without_our_handler_is_restarted_though_the_files_are_right() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    node.disk.rename("/etc/containerd/conf.d", "/etc/containerd/away").unwrap();
+    node.runtime.start(&mut node.disk);
+    node.disk.rename("/etc/containerd/away", "/etc/containerd/conf.d").unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.checks[0].code, "KATA3042", "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(report.restarted);
+}
+
+/// On containerd 1.x our drop-in has a copy of the section, which an edit of the main file makes old.
+#[test]
+fn a_main_file_that_was_edited_is_copied_anew_on_1_x() {
+    let mut node = installed(Kind::Containerd(1, 7), V1_MAIN);
+    let main = "/etc/containerd/config.toml";
+    let edited = node.text(main).replace("pause:9", "pause:10");
+    node.disk.write(main, edited.as_bytes(), 0o640).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(node.text("/etc/containerd/conf.d/60-kata-operator.toml").contains("pause:10"));
+
+    // The removal takes out our import and leaves the edit.
+    let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_eq!(node.text(main), V1_MAIN.replace("pause:9", "pause:10"));
+}
+
+#[test]
+fn a_damaged_payload_is_repaired_without_a_restart() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let restarts = node.runtime.restarts;
+    let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+    node.disk.write(&qemu, b"?", 0o755).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.checks[0].code, "KATA3022", "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    node.stage("a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_eq!(node.text(&qemu), "a");
+    assert_eq!(node.runtime.restarts, restarts);
+    assert!(node.disk.list(paths::STAGING).unwrap().is_empty());
+}
+
+#[test]
+fn a_release_that_was_edited_is_put_back() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let path = format!("{}/etc/kata/configuration.toml", paths::CURRENT);
+    let good = node.text(&path);
+    assert!(
+        good.contains("/opt/kata-operator/versions/") && !good.contains("/opt/kata/"),
+        "{good}"
+    );
+    node.disk.write(&path, b"", 0o644).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert!(report.changed && !report.restarted, "{report:?}");
+    assert_eq!(node.text(&path), good);
+}
+
+#[test]
+fn a_log_level_changes_the_shims_configuration_without_a_restart() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let mut debug = task(NodeAction::Install, "a");
+    debug.log_level = Some("debug".to_owned());
+    let report = kata_host::run(&mut node, &debug);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(report.changed && !report.restarted, "{report:?}");
+    let text = node.text(&format!("{}/etc/kata/configuration.toml", paths::CURRENT));
+    assert_eq!(text.matches("\nenable_debug = true").count(), 3, "{text}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert!(report.changed && !report.restarted, "{report:?}");
+}
+
+#[test]
+fn a_runtime_that_stays_down_is_unsafe_and_every_run_goes_on_with_going_back() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    let etc = node.etc();
+    node.stage("a");
+    node.runtime.broken = true;
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3034");
+    assert_eq!(node.etc(), etc);
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_ne!(report.outcome, Outcome::Done, "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+    node.runtime.broken = false;
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+}
+
+#[test]
+fn five_hundred_installs_and_removals_leave_nothing() {
+    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
+        let mut node = Node::new(kind, Some(main));
+        let before = node.disk.all();
+        for _ in 0..500 {
+            node.stage("a");
+            let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+            assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+            let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+            assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+            assert_eq!(node.disk.all(), before);
+            node.log.clear();
+        }
+        assert_eq!(node.runtime.restarts, 1000);
+    }
+}
+
+#[test]
+fn a_plan_reads_as_a_diff_and_what_happens_to_units() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    node.revive(false);
+    let plan = kata_host::plan(&mut node, &task(NodeAction::Install, "a")).unwrap().unwrap();
+    assert_eq!(node.writes, 0);
+    let text = plan.to_string();
+    for line in [
+        "--- /dev/null",
+        "+++ /etc/containerd/conf.d/60-kata-operator.toml",
+        "+runtime_type = \"io.containerd.kata-qemu.v2\"",
+        "--- /etc/containerd/config.toml",
+        "+imports = [\"/etc/containerd/conf.d/*.toml\"]",
+        "# restart unit: containerd.service",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    // It is data: what is in the journal is carried out as it was decided.
+    let copy: kata_host::HostPlan =
+        serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(copy, plan);
+}

@@ -1,0 +1,177 @@
+//! What is refused, with its code, and that nothing is changed then.
+
+use kata_api::node_task::{NodeAction, Outcome, TaskHandler};
+use kata_host::host::Device;
+use kata_host::paths;
+
+use crate::node::{Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::Kind;
+
+const CONF_D: &str = "/etc/containerd/conf.d";
+
+fn node() -> Node {
+    let text = format!("imports = [\"{CONF_D}/*.toml\"]\n{V2_MAIN}");
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(&text));
+    node.stage("a");
+    node
+}
+
+fn old_node() -> Node {
+    let text = format!("imports = [\"{CONF_D}/*.toml\"]\n{V1_MAIN}");
+    let mut node = Node::new(Kind::Containerd(1, 7), Some(&text));
+    node.stage("a");
+    node
+}
+
+#[track_caller]
+fn refused(mut node: Node, code: &str, says: &str) {
+    let before = node.disk.all();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    let check = report.checks.iter().find(|check| check.code == code);
+    let check = check.unwrap_or_else(|| panic!("{code} is not in {report:?}"));
+    assert!(check.fatal && check.message.contains(says), "{check:?}");
+    assert!(!report.changed && !report.restarted && !report.message.is_empty(), "{report:?}");
+    assert_eq!(node.disk.all(), before);
+    assert_eq!(node.runtime.restarts, 0);
+}
+
+fn with_file(mut node: Node, path: &str, text: &str) -> Node {
+    node.disk.make_dir(paths::parent(path), 0o755).unwrap();
+    node.disk.write(path, text.as_bytes(), 0o644).unwrap();
+    node
+}
+
+#[test]
+fn systems_that_nobody_may_change_are_refused_with_what_to_do_instead() {
+    refused(with_file(node(), "/etc/os-release", "ID=talos\n"), "KATA3017", "system extension");
+    refused(with_file(node(), "/etc/os-release", "ID=\"bottlerocket\"\n"), "KATA3017", "read-only");
+    let managed = with_file(node(), "/etc/machine-config-daemon/currentconfig", "{}");
+    refused(managed, "KATA3018", "currentconfig");
+}
+
+#[test]
+fn a_machine_that_cannot_run_sandboxes_is_refused() {
+    for (device, code) in [(Device::Kvm, "KATA3001"), (Device::VhostVsock, "KATA3002")] {
+        let mut node = node();
+        node.broken_device = Some(device);
+        refused(node, code, "cannot be opened");
+    }
+    let mut full = node();
+    full.disk_free = 1 << 20;
+    refused(full, "KATA3005", "MiB are needed");
+    let mut arm = node();
+    arm.facts.architecture = "aarch64".to_owned();
+    refused(arm, "KATA3006", "qemu is for x86_64");
+    let mut confined = node();
+    confined.facts.selinux_confined = true;
+    refused(confined, "KATA3020", "spc_t");
+}
+
+#[test]
+fn what_is_only_worse_is_a_warning() {
+    let mut node = node();
+    node.broken_device = Some(Device::VhostNet);
+    node.facts.memory_available = 1 << 30;
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    let codes: Vec<&str> = report.checks.iter().map(|check| check.code.as_str()).collect();
+    assert_eq!(codes, ["KATA3003", "KATA3004"]);
+    assert!(report.checks.iter().all(|check| !check.fatal));
+}
+
+#[test]
+fn a_runtime_that_cannot_be_trusted_is_left_alone() {
+    let mut down = node();
+    down.runtime.running = None;
+    refused(down, "KATA3009", "connection refused");
+    let mut dead = node();
+    dead.runtime.running = Some(Err("invalid plugin config".to_owned()));
+    refused(dead, "KATA3009", "invalid plugin config");
+    let mut without = node();
+    without.systemd = false;
+    refused(without, "KATA3019", "no such socket");
+    let mut other = node();
+    other.runtime.unit = "docker.service".to_owned();
+    refused(other, "KATA3007", "no unit");
+    let mut ancient = Node::new(Kind::Containerd(1, 5), Some(V1_MAIN));
+    ancient.stage("a");
+    refused(ancient, "KATA3007", "1.5");
+}
+
+#[test]
+fn a_configuration_that_is_broken_already_is_not_touched() {
+    let broken = with_file(node(), &format!("{CONF_D}/10-other.toml"), "[plugins\n");
+    refused(broken, "KATA3011", "10-other.toml");
+    let text = format!("imports = [\"/etc/containerd/gone.toml\"]\n{V2_MAIN}");
+    let mut dangling = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    dangling.stage("a");
+    refused(with_file(dangling, "/etc/containerd/config.toml", &text), "KATA3011", "gone.toml");
+    let mut newer = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    newer.stage("a");
+    let newer = with_file(newer, "/etc/containerd/config.toml", "version = 4\n");
+    refused(newer, "KATA3012", "version");
+}
+
+#[test]
+fn files_and_handlers_of_others_are_left_alone() {
+    let file = format!("{CONF_D}/60-kata-operator.toml");
+    refused(with_file(node(), &file, "# mine\n"), "KATA3015", "60-kata-operator.toml");
+    let table = "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.kata]\nruntime_type = \"x\"\n";
+    let other = with_file(node(), &format!("{CONF_D}/kata-deploy.toml"), table);
+    refused(other, "KATA3016", "kata-deploy.toml");
+    let table = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nruntime_type = \"x\"\n";
+    let other = with_file(old_node(), &format!("{CONF_D}/99-nvidia.toml"), table);
+    refused(other, "KATA3014", "99-nvidia.toml");
+    let mut crio =
+        Node::new(Kind::Crio, Some("[crio.runtime.runtimes.kata]\nruntime_type = \"vm\"\n"));
+    crio.stage("a");
+    refused(crio, "KATA3016", "crio.conf");
+}
+
+#[test]
+fn a_payload_without_the_shim_or_the_payload_itself_is_named() {
+    let mut node = node();
+    let mut wanted = task(NodeAction::Install, "a");
+    wanted.handlers = vec![TaskHandler { name: "kata".to_owned(), shim: "dragonball".to_owned() }];
+    let report = kata_host::run(&mut node, &wanted);
+    assert_eq!(report.checks[0].code, "KATA3023", "{report:?}");
+    assert!(report.checks[0].message.contains("clh, qemu"), "{report:?}");
+
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "another"));
+    assert_eq!(report.checks[0].code, "KATA3021", "{report:?}");
+    assert!(report.checks[0].message.contains("another"), "{report:?}");
+}
+
+#[test]
+fn a_task_or_a_journal_of_a_newer_version_is_refused() {
+    let mut node = node();
+    let mut wanted = task(NodeAction::Install, "a");
+    wanted.version = 2;
+    let report = kata_host::run(&mut node, &wanted);
+    assert_eq!(report.outcome, Outcome::Failed);
+    assert!(report.message.contains("version 2"), "{report:?}");
+
+    node.disk.make_dir(paths::STATE_DIR, 0o755).unwrap();
+    for text in ["{\"version\":2}", "half a jou", ""] {
+        node.disk.write(paths::STATE, text.as_bytes(), 0o600).unwrap();
+        let before = node.disk.all();
+        for action in [NodeAction::Install, NodeAction::Remove, NodeAction::Inspect] {
+            let report = kata_host::run(&mut node, &task(action, "a"));
+            assert_eq!(report.outcome, Outcome::Failed, "{text}: {report:?}");
+            assert_eq!(report.checks[0].code, "KATA3035", "{text}: {report:?}");
+        }
+        assert_eq!(node.disk.all(), before);
+    }
+}
+
+#[test]
+fn preflight_and_inspect_write_nothing() {
+    let mut node = node();
+    node.revive(false);
+    let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    assert_eq!(node.writes, 0, "{:?}", node.log);
+}

@@ -1,0 +1,158 @@
+//! The node agent: what the containers of a node Job run.
+//!
+//! `self-copy` puts this binary where the payload's image can start it, `stage` takes the payload out of
+//! that image, and `run` carries a task out. What is done and in which order is decided in [`kata_host`];
+//! here are only its hands. There is no access to the API server.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use kata_api::node_task::{NodeReport, NodeTask};
+
+pub mod cri;
+mod device;
+pub mod linux;
+pub mod stage;
+pub mod systemd;
+
+use linux::Linux;
+
+/// Where the kubelet reads a container's termination message.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// Why the node agent could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// `--task` is no task.
+    #[error("--task cannot be understood")]
+    Task {
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The binary cannot be copied.
+    #[error("cannot copy this binary to {path}", path = path.display())]
+    SelfCopy {
+        /// To where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The payload could not be staged.
+    #[error(transparent)]
+    Stage(#[from] stage::StageError),
+    /// There is no plan to show, and why.
+    #[error("{}", reasons.join("; "))]
+    NoPlan {
+        /// The reasons.
+        reasons: Vec<String>,
+    },
+    /// The Linux side cannot be set up.
+    #[error("cannot start the CRI client")]
+    Start {
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A device cannot be used.
+    #[error("cannot use the device {name}")]
+    Device {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The report cannot be written.
+    #[error("cannot write the report")]
+    Report {
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Understands `--task`.
+///
+/// # Errors
+/// If it is no JSON of a task.
+pub fn task(text: &str) -> Result<NodeTask, AgentError> {
+    serde_json::from_str(text).map_err(|source| AgentError::Task { source })
+}
+
+/// Copies this binary, so that a container of another image can start it.
+///
+/// # Errors
+/// If it cannot be read or written.
+pub fn self_copy(to: &Path) -> Result<(), AgentError> {
+    let fail = |source| AgentError::SelfCopy { path: to.to_owned(), source };
+    let mut from = std::fs::File::open("/proc/self/exe").map_err(fail)?;
+    let part = to.with_extension("part");
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o755)
+        .open(&part)
+        .map_err(fail)?;
+    std::io::copy(&mut from, &mut file).map_err(fail)?;
+    file.sync_all().map_err(fail)?;
+    std::fs::rename(&part, to).map_err(fail)
+}
+
+/// Takes the payload out of the image at `image_root` and stages it on the node. Says what it did.
+///
+/// # Errors
+/// If the image has no payload with the shims that the task names, or the node fails.
+pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<String, AgentError> {
+    let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
+    Ok(stage::stage(&mut host, task, image_root)?)
+}
+
+/// Carries the task out, and writes the report to standard output and to the termination message.
+///
+/// # Errors
+/// If nothing could be tried, or the report cannot be written.
+pub fn run(task: &NodeTask, host_root: &Path) -> Result<NodeReport, AgentError> {
+    let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
+    let report = kata_host::run(&mut host, task);
+    tell(&report)?;
+    Ok(report)
+}
+
+/// What [`run`] would do, for people. Changes nothing.
+///
+/// # Errors
+/// If the task would be refused or blocked; the error says why.
+pub fn plan(task: &NodeTask, host_root: &Path) -> Result<String, AgentError> {
+    let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
+    match kata_host::plan(&mut host, task) {
+        Ok(None) => Ok("nothing to do\n".to_owned()),
+        Ok(Some(plan)) => Ok(plan.to_string()),
+        Err(reasons) => Err(AgentError::NoPlan { reasons }),
+    }
+}
+
+/// Uses a device of this node as a sandbox would.
+///
+/// # Errors
+/// If it cannot be used, and why.
+pub fn device(name: &str) -> Result<(), AgentError> {
+    let fail = |source| AgentError::Device { name: name.to_owned(), source };
+    let known = device::named(name)
+        .ok_or_else(|| fail(std::io::Error::other("there is no such device to look at")))?;
+    device::probe(Path::new(device::path(known)), known).map_err(fail)
+}
+
+fn tell(report: &NodeReport) -> Result<(), AgentError> {
+    let fail = |source| AgentError::Report { source };
+    let mut line = serde_json::to_vec(report).map_err(std::io::Error::other).map_err(fail)?;
+    // The kubelet makes the file; outside a pod there is none, and none is made.
+    if Path::new(TERMINATION_LOG).exists() {
+        std::fs::write(TERMINATION_LOG, &line).map_err(fail)?;
+    }
+    line.push(b'\n');
+    std::io::stdout().lock().write_all(&line).map_err(fail)
+}

@@ -1,0 +1,104 @@
+//! Whether the devices that sandboxes need can be used: not whether they exist, nor what the processor's
+//! flags say, but whether a virtual machine can be made.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use kata_host::host::Device;
+
+use super::self_copy;
+use super::systemd::{Program, Systemd};
+
+/// `_IO(KVMIO, 0x00)` of linux/kvm.h.
+const KVM_GET_API_VERSION: u64 = 0xAE00;
+/// `_IO(KVMIO, 0x01)`.
+const KVM_CREATE_VM: u64 = 0xAE01;
+/// `_IO(KVMIO, 0x41)`.
+const KVM_CREATE_VCPU: u64 = 0xAE41;
+/// The API's version, which has not changed since Linux 2.6.22.
+const KVM_API_VERSION: i32 = 12;
+
+/// The path of a device on the node.
+pub(super) fn path(device: Device) -> &'static str {
+    match device {
+        Device::Kvm => "/dev/kvm",
+        Device::VhostVsock => "/dev/vhost-vsock",
+        Device::VhostNet => "/dev/vhost-net",
+    }
+}
+
+/// The device of a name, as `node-agent device NAME` takes it.
+pub(super) fn named(name: &str) -> Option<Device> {
+    [Device::Kvm, Device::VhostVsock, Device::VhostNet]
+        .into_iter()
+        .find(|device| path(*device).strip_prefix("/dev/") == Some(name))
+}
+
+/// Uses a device as a sandbox would.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn probe(path: &Path, device: Device) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    match device {
+        Device::VhostVsock | Device::VhostNet => Ok(()),
+        Device::Kvm => {
+            let version = ioctl(&file, KVM_GET_API_VERSION)?;
+            if version != KVM_API_VERSION {
+                return Err(io::Error::other(format!("KVM has API version {version}")));
+            }
+            let machine = owned(ioctl(&file, KVM_CREATE_VM)?);
+            let processor = owned(ioctl(&machine.into(), KVM_CREATE_VCPU)?);
+            drop(processor);
+            Ok(())
+        }
+    }
+}
+
+/// Calls one of the requests above, all of which take the number 0.
+#[expect(unsafe_code, reason = "KVM has no other interface than ioctl")]
+fn ioctl(file: &File, request: u64) -> io::Result<i32> {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and these requests take a number and
+    // no pointer, so that the kernel reads and writes no memory of ours.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A descriptor that the kernel just gave us.
+#[expect(unsafe_code, reason = "the kernel returns the descriptor as a number")]
+fn owned(descriptor: i32) -> OwnedFd {
+    // SAFETY: the number was just returned by KVM_CREATE_VM or KVM_CREATE_VCPU, and nobody else has it.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+/// Lets the node's systemd start this binary to probe a device that this container may not open.
+/// The copy is in `/run` and removed again, so nothing stays on the node.
+pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> Result<(), String> {
+    let folder = format!("/run/kata-operator-{}", std::process::id());
+    let place = root.join(folder.trim_start_matches('/'));
+    let program = Program {
+        command: vec![
+            format!("{folder}/agent"),
+            "node-agent".to_owned(),
+            "device".to_owned(),
+            path(device).trim_start_matches("/dev/").to_owned(),
+        ],
+        output: Some((format!("{folder}/out"), format!("{folder}/err"))),
+        limit: Duration::from_secs(10),
+    };
+    let probed = fs::create_dir(&place)
+        .map_err(|error| error.to_string())
+        .and_then(|()| self_copy(&place.join("agent")).map_err(|error| error.to_string()))
+        .and_then(|()| systemd.execute(&program).map_err(|fault| fault.reason().to_owned()));
+    let said = fs::read_to_string(place.join("err")).unwrap_or_default();
+    let removed = fs::remove_dir_all(&place);
+    let reason = said.lines().last().map(str::to_owned);
+    match (probed, removed) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(fault), _) => Err(format!("{}: {}", path(device), reason.unwrap_or(fault))),
+        (Ok(()), Err(error)) => Err(format!("{folder} cannot be removed: {error}")),
+    }
+}

@@ -1,0 +1,379 @@
+//! [`Host`] on Linux: files below the node's root, systemd and CRI through their sockets.
+//!
+//! Every method does what its name says and nothing else; what follows from it is decided elsewhere.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
+};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kata_host::digest;
+use kata_host::host::{
+    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
+    Sandbox, Stat, Unit,
+};
+use kata_host::paths;
+use sha2::{Digest as _, Sha256};
+
+use super::cri::Client;
+use super::device;
+use super::systemd::{Program, Systemd};
+
+/// The node that this process may change.
+#[derive(Debug)]
+pub struct Linux {
+    root: PathBuf,
+    cri: Client,
+    systemd: Systemd,
+    started: Instant,
+    /// Locks that are held until the process ends.
+    locks: Vec<File>,
+    /// Digests of files that were just written by us, so that they need not be read again.
+    known: HashMap<PathBuf, String>,
+}
+
+impl Linux {
+    /// A node whose files are below `root`.
+    ///
+    /// # Errors
+    /// If the runtime for CRI calls cannot be made.
+    pub fn new(root: &Path) -> io::Result<Self> {
+        Ok(Self {
+            root: root.to_owned(),
+            cri: Client::new()?,
+            systemd: Systemd::new(root.join("run/systemd/private")),
+            started: Instant::now(),
+            locks: Vec::new(),
+            known: HashMap::new(),
+        })
+    }
+
+    /// Where a path of the node is for this process.
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Notes the digest of a file that was just written.
+    pub(crate) fn know(&mut self, path: PathBuf, sha256: String) {
+        self.known.insert(path, sha256);
+    }
+
+    /// Follows links of the node below its root, where an absolute target means the node's root.
+    fn follow(&self, path: &str) -> PathBuf {
+        let mut path = self.at(path);
+        for _ in 0..8 {
+            match fs::read_link(&path) {
+                Ok(target) if target.is_absolute() => {
+                    path = self.root.join(target.strip_prefix("/").unwrap_or(&target));
+                }
+                Ok(target) => {
+                    path = path.parent().unwrap_or_else(|| Path::new("/")).join(target);
+                }
+                Err(_) => break,
+            }
+        }
+        path
+    }
+}
+
+pub(crate) fn error(action: String, source: &io::Error) -> HostError {
+    let kind = match source.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => HostErrorKind::NoSpace,
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => HostErrorKind::TimedOut,
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::NotFound => {
+            HostErrorKind::Unreachable
+        }
+        _ => HostErrorKind::Other,
+    };
+    HostError { action, reason: source.to_string(), kind }
+}
+
+/// Turns "there is none" into `None`.
+fn maybe<T>(result: io::Result<T>, action: impl FnOnce() -> String) -> HostResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(source) if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(error(action(), &source)),
+    }
+}
+
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+impl Host for Linux {
+    fn read(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
+        maybe(fs::read(self.follow(path)), || format!("read {path}"))
+    }
+
+    fn read_start(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut start = Vec::new();
+            File::open(self.follow(path))?.take(64).read_to_end(&mut start)?;
+            Ok(start)
+        };
+        maybe(read(), || format!("read {path}"))
+    }
+
+    fn stat(&mut self, path: &str) -> HostResult<Option<Stat>> {
+        let place = self.at(path);
+        let action = || format!("look at {path}");
+        let Some(found) = maybe(fs::symlink_metadata(&place), action)? else { return Ok(None) };
+        let kind = if found.file_type().is_symlink() {
+            let Some(target) = maybe(fs::read_link(&place), action)? else { return Ok(None) };
+            FileKind::Link { target: target.to_string_lossy().into_owned() }
+        } else if found.is_dir() {
+            FileKind::Directory
+        } else if found.is_file() {
+            FileKind::File
+        } else {
+            FileKind::Other
+        };
+        let nanoseconds =
+            |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        Ok(Some(Stat {
+            kind,
+            mode: found.mode() & 0o7777,
+            size: found.size(),
+            modified: nanoseconds(found.mtime(), found.mtime_nsec()),
+            changed: nanoseconds(found.ctime(), found.ctime_nsec()),
+            inode: found.ino(),
+        }))
+    }
+
+    fn list(&mut self, path: &str) -> HostResult<Option<Vec<String>>> {
+        let read = || -> io::Result<Vec<String>> {
+            let mut names = fs::read_dir(self.at(path))?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect::<io::Result<Vec<String>>>()?;
+            names.sort_unstable();
+            Ok(names)
+        };
+        maybe(read(), || format!("list {path}"))
+    }
+
+    fn sha256(&mut self, path: &str) -> HostResult<String> {
+        let place = self.at(path);
+        if let Some(known) = self.known.remove(&place) {
+            return Ok(known);
+        }
+        let read = || -> io::Result<String> {
+            let mut file = File::open(&place)?;
+            let mut hash = Sha256::new();
+            let mut buffer = vec![0; 1 << 18];
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => return Ok(digest::text(&hash.finalize())),
+                    length => hash.update(buffer.get(..length).unwrap_or_default()),
+                }
+            }
+        };
+        read().map_err(|source| error(format!("read {path}"), &source))
+    }
+
+    fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(mode);
+            let mut file = options.open(self.at(path))?;
+            // The process's umask must not decide.
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            file.write_all(content)
+        };
+        write().map_err(|source| error(format!("write {path}"), &source))
+    }
+
+    fn sync_file(&mut self, path: &str) -> HostResult<()> {
+        sync(&self.at(path)).map_err(|source| error(format!("make {path} durable"), &source))
+    }
+
+    fn sync_dir(&mut self, path: &str) -> HostResult<()> {
+        sync(&self.at(path)).map_err(|source| error(format!("make {path} durable"), &source))
+    }
+
+    fn sync_tree(&mut self, path: &str) -> HostResult<()> {
+        let sync = || -> io::Result<()> { Ok(rustix::fs::syncfs(File::open(self.at(path))?)?) };
+        sync().map_err(|source| error(format!("make {path} durable"), &source))
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> HostResult<()> {
+        fs::rename(self.at(from), self.at(to))
+            .map_err(|source| error(format!("rename {from} to {to}"), &source))
+    }
+
+    fn unlink(&mut self, path: &str) -> HostResult<()> {
+        maybe(fs::remove_file(self.at(path)), || format!("remove {path}")).map(|_| ())
+    }
+
+    fn symlink(&mut self, target: &str, path: &str) -> HostResult<()> {
+        symlink(target, self.at(path))
+            .map_err(|source| error(format!("link {path} to {target}"), &source))
+    }
+
+    fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
+        let place = self.at(path);
+        let made = DirBuilder::new()
+            .mode(mode)
+            .create(&place)
+            .and_then(|()| fs::set_permissions(&place, fs::Permissions::from_mode(mode)));
+        match made {
+            Err(source) if source.kind() == ErrorKind::AlreadyExists => Ok(()),
+            made => made.map_err(|source| error(format!("create directory {path}"), &source)),
+        }
+    }
+
+    fn remove_dir(&mut self, path: &str) -> HostResult<bool> {
+        match maybe(fs::remove_dir(self.at(path)), || format!("remove directory {path}")) {
+            Ok(_) => Ok(true),
+            Err(_) if self.list(path)?.is_some_and(|names| !names.is_empty()) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&mut self, path: &str) -> HostResult<bool> {
+        let action = || format!("lock {path}");
+        let fail = |source: &io::Error| error(action(), source);
+        let place = self.at(path);
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder).map_err(|source| fail(&source))?;
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&place)
+            .map_err(|source| fail(&source))?;
+        match file.try_lock() {
+            Ok(()) => {
+                self.locks.push(file);
+                Ok(true)
+            }
+            Err(fs::TryLockError::WouldBlock) => Ok(false),
+            Err(fs::TryLockError::Error(source)) => Err(fail(&source)),
+        }
+    }
+
+    fn facts(&mut self) -> HostResult<Facts> {
+        let meminfo = fs::read_to_string("/proc/meminfo")
+            .map_err(|source| error("read /proc/meminfo".to_owned(), &source))?;
+        Ok(Facts {
+            architecture: std::env::consts::ARCH.replace("powerpc64", "ppc64le"),
+            memory_available: memory_available(&meminfo),
+            selinux_confined: selinux_confined(),
+        })
+    }
+
+    fn disk_free(&mut self, path: &str) -> HostResult<u64> {
+        let mut place = path;
+        while place != "/" && self.stat(place)?.is_none() {
+            place = paths::parent(place);
+        }
+        let found = rustix::fs::statvfs(self.at(place))
+            .map_err(|source| error(format!("ask for free space at {path}"), &source.into()))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
+        match device::probe(&self.at(device::path(device)), device) {
+            Ok(()) => Ok(Ok(())),
+            // The container's device cgroup forbids it; the node's systemd may look.
+            Err(source) if source.kind() == ErrorKind::PermissionDenied => {
+                Ok(device::probe_on_node(&self.root, &self.systemd, device))
+            }
+            Err(source) => Ok(Err(format!("{}: {source}", device::path(device)))),
+        }
+    }
+
+    fn load_module(&mut self, name: &str) -> HostResult<()> {
+        let program = Program {
+            command: vec!["/sbin/modprobe".to_owned(), name.to_owned()],
+            output: None,
+            limit: Duration::from_secs(30),
+        };
+        self.systemd.execute(&program).map_err(|fault| fault.at(format!("load {name}")))
+    }
+
+    fn unit(&mut self, name: &str) -> HostResult<Option<Unit>> {
+        self.systemd.unit(name).map_err(|fault| fault.at(format!("ask systemd for {name}")))
+    }
+
+    fn restart_unit(&mut self, name: &str) -> HostResult<()> {
+        self.systemd
+            .restart(name, Duration::from_secs(120))
+            .map_err(|fault| fault.at(format!("restart {name}")))
+    }
+
+    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
+        let action = format!("read the merged configuration of {config}");
+        let output = format!("{}/dump.out", paths::STATE_DIR);
+        let errors = format!("{}/dump.err", paths::STATE_DIR);
+        let command = [program, "--config", config, "config", "dump"];
+        let ran = self.systemd.execute(&Program {
+            command: command.map(str::to_owned).to_vec(),
+            output: Some((output.clone(), errors.clone())),
+            limit: Duration::from_secs(30),
+        });
+        let text = |bytes: Option<Vec<u8>>| {
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
+        let (said, complained) = (text(self.read(&output)?), text(self.read(&errors)?));
+        self.unlink(&output)?;
+        self.unlink(&errors)?;
+        match ran {
+            Ok(()) => Ok(said),
+            Err(fault) => {
+                let last = complained.lines().rev().find(|line| !line.trim().is_empty());
+                let mut error = fault.at(action);
+                if let Some(last) = last {
+                    error.reason = last.to_owned();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion> {
+        self.cri.version(&self.at(socket)).map_err(|fault| fault.at(socket))
+    }
+
+    fn cri_status(&mut self, socket: &str) -> HostResult<CriStatus> {
+        self.cri.status(&self.at(socket)).map_err(|fault| fault.at(socket))
+    }
+
+    fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>> {
+        self.cri.sandboxes(&self.at(socket)).map_err(|fault| fault.at(socket))
+    }
+
+    fn now(&mut self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
+
+fn memory_available(meminfo: &str) -> u64 {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kibibytes| kibibytes.parse::<u64>().ok())
+        .map_or(0, |kibibytes| kibibytes.saturating_mul(1024))
+}
+
+fn selinux_confined() -> bool {
+    let enforcing =
+        fs::read_to_string("/sys/fs/selinux/enforce").is_ok_and(|text| text.trim() == "1");
+    // user:role:type:level; spc_t and the unconfined types may change the node.
+    let context = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
+    let kind = context.split(':').nth(2).unwrap_or_default();
+    enforcing && !(kind == "spc_t" || kind.starts_with("unconfined"))
+}

@@ -1,0 +1,180 @@
+//! A CRI server that answers as those do that cannot be had here: CRI-O, one that is not ready, one that
+//! hangs, one whose CRI plugin is dead, and one that talks nonsense.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response};
+use kata_host::host::{CriStatus, HostErrorKind};
+use kata_operator::node_agent::cri::message::{
+    PodSandbox, PodSandboxMetadata, RuntimeCondition, RuntimeHandler, RuntimeStatus,
+    StatusResponse, VersionResponse,
+};
+use kata_operator::node_agent::cri::{Client, decode, message};
+use proptest::prelude::*;
+use prost::Message as _;
+use tokio::net::UnixListener;
+
+use super::lab::workspace;
+
+/// What the server does with every call.
+#[derive(Clone)]
+enum Answer {
+    Message(Vec<u8>),
+    Status(&'static str),
+    Raw(Vec<u8>),
+    Never,
+    Closes,
+}
+
+/// Serves until the test ends.
+fn serve(name: &str, answer: Answer) -> PathBuf {
+    let folder = workspace().join("target/nodes");
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.join(format!("mock-{name}.sock"));
+    if socket.exists() {
+        std::fs::remove_file(&socket).unwrap();
+    }
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let listener = UnixListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let answer = answer.clone();
+                if matches!(answer, Answer::Closes) {
+                    continue;
+                }
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((_, mut respond))) = connection.accept().await {
+                        let (body, status) = match &answer {
+                            Answer::Message(message) => {
+                                let length = u32::try_from(message.len()).unwrap();
+                                let prefix = [&[0][..], &length.to_be_bytes()].concat();
+                                ([prefix, message.clone()].concat(), "0")
+                            }
+                            Answer::Raw(bytes) => (bytes.clone(), "0"),
+                            Answer::Status(status) => (Vec::new(), *status),
+                            Answer::Never | Answer::Closes => {
+                                std::mem::forget(respond);
+                                continue;
+                            }
+                        };
+                        let mut stream = respond.send_response(Response::new(()), false).unwrap();
+                        stream.send_data(Bytes::from(body), false).unwrap();
+                        let mut trailers = HeaderMap::new();
+                        trailers.insert("grpc-status", HeaderValue::from_static(status));
+                        trailers.insert(
+                            "grpc-message",
+                            HeaderValue::from_static("unknown service runtime.v1.RuntimeService"),
+                        );
+                        stream.send_trailers(trailers).unwrap();
+                    }
+                });
+            }
+        });
+    });
+    socket
+}
+
+fn status_of(socket: &Path) -> Result<CriStatus, HostErrorKind> {
+    Client::new().unwrap().status(socket).map_err(|fault| fault.at("/cri.sock").kind)
+}
+
+fn ready(ready: bool) -> Option<RuntimeStatus> {
+    let condition = |name: &str, status| RuntimeCondition {
+        r#type: name.to_owned(),
+        status,
+        reason: "NetworkPluginNotReady".to_owned(),
+        message: "no CNI".to_owned(),
+    };
+    let conditions = vec![condition("NetworkReady", false), condition("RuntimeReady", ready)];
+    Some(RuntimeStatus { conditions })
+}
+
+#[test]
+fn cri_o_tells_its_handlers_and_version() {
+    let handlers = ["crun", "kata", ""].map(|name| RuntimeHandler { name: name.to_owned() });
+    let response = StatusResponse {
+        status: ready(true),
+        runtime_handlers: handlers.to_vec(),
+        ..StatusResponse::default()
+    };
+    let status = status_of(&serve("crio", Answer::Message(response.encode_to_vec()))).unwrap();
+    assert!(status.runtime_ready, "the network is not our business: {status:?}");
+    assert_eq!(status.handlers, ["crun", "kata", ""]);
+    assert_eq!(status.config, None);
+
+    let version =
+        VersionResponse { runtime_name: "cri-o".to_owned(), runtime_version: "1.34.1".to_owned() };
+    let socket = serve("crio-version", Answer::Message(version.encode_to_vec()));
+    let version = Client::new().unwrap().version(&socket).unwrap();
+    assert_eq!((version.name.as_str(), version.version.as_str()), ("cri-o", "1.34.1"));
+}
+
+#[test]
+fn ten_thousand_sandboxes_arrive_whole() {
+    let metadata = PodSandboxMetadata { name: "web".to_owned(), namespace: "shop".to_owned() };
+    let items = (0..10_000).map(|index| PodSandbox {
+        id: format!("{index:064}"),
+        metadata: Some(metadata.clone()),
+        state: index % 2,
+        runtime_handler: "kata".to_owned(),
+    });
+    let response = message::ListPodSandboxResponse { items: items.collect() };
+    let socket = serve("many", Answer::Message(response.encode_to_vec()));
+    let sandboxes = Client::new().unwrap().sandboxes(&socket).unwrap();
+    assert_eq!(sandboxes.len(), 10_000);
+    assert_eq!(sandboxes.iter().filter(|sandbox| sandbox.ready).count(), 5_000);
+    assert_eq!((sandboxes[7].namespace.as_str(), sandboxes[7].pod.as_str()), ("shop", "web"));
+}
+
+#[test]
+fn a_runtime_that_is_not_ready_says_why() {
+    let response = StatusResponse { status: ready(false), ..StatusResponse::default() };
+    let status = status_of(&serve("unready", Answer::Message(response.encode_to_vec()))).unwrap();
+    assert!(!status.runtime_ready);
+    assert_eq!(status.message, "NetworkPluginNotReady: no CNI");
+}
+
+#[test]
+fn each_way_of_not_answering_is_told_from_the_others() {
+    let dead = status_of(&serve("dead", Answer::Status("12")));
+    assert_eq!(dead, Err(HostErrorKind::Unimplemented));
+    let failed = status_of(&serve("failed", Answer::Status("2")));
+    assert_eq!(failed, Err(HostErrorKind::Failed));
+    let closed = status_of(&serve("closed", Answer::Closes));
+    assert_eq!(closed, Err(HostErrorKind::Unreachable));
+    let nobody = status_of(Path::new("/nonexistent/cri.sock"));
+    assert_eq!(nobody, Err(HostErrorKind::Unreachable));
+    let nonsense = status_of(&serve("nonsense", Answer::Raw(b"\0\0\0\0\x02\xff\xff".to_vec())));
+    assert_eq!(nonsense, Err(HostErrorKind::Other));
+
+    let socket = serve("hangs", Answer::Never);
+    let start = Instant::now();
+    assert_eq!(status_of(&socket), Err(HostErrorKind::TimedOut));
+    assert!((5..8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_secs(5));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = decode::<StatusResponse>(&bytes);
+        let _ = decode::<message::ListPodSandboxResponse>(&bytes);
+        let framed = [&[0, 0, 0, 0, u8::try_from(bytes.len().min(255)).unwrap()][..], &bytes].concat();
+        let _ = decode::<StatusResponse>(&framed);
+        let mut reader = kata_operator::node_agent::systemd::wire::Reader::new(&bytes);
+        let _ = reader.first_command();
+        let _ = reader.variant_string();
+        let _ = reader.string();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let shims = ["qemu".to_owned()];
+        let _ = kata_operator::node_agent::stage::components(&text, &shims, "x86_64");
+    }
+}
