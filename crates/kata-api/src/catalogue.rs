@@ -116,8 +116,8 @@ catalogue! {
         fix: "Grant the permission that the message names (`kata-operator manifests` prints all that are needed), or remove what refuses the object; the operator tries again by itself."
     }
     KATA1018 PlatformUnsupported Error {
-        cause: "The API server does not serve machineconfiguration.openshift.io, and this version installs Kata only where the Machine Config Operator changes the nodes.",
-        fix: "Use a cluster with the Machine Config Operator; nothing was changed on this one."
+        cause: "The cluster is OpenShift, and its API server does not serve machineconfiguration.openshift.io, so that nobody may change the nodes.",
+        fix: "Nothing, if the cluster is being installed; where nobody else ever changes the nodes, run the operator with --platform=kubernetes."
     }
     KATA1019 SelectorIgnored Warning {
         cause: "The control plane's nodes are the only workers, so Kata goes to the pool master as a whole.",

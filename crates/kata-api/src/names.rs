@@ -105,8 +105,6 @@ pub const RUNTIME_LABEL_CLAIMED: &str = "false";
 pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";
 /// Value of [`CLAIM_LABEL`].
 pub const CLAIMED: &str = "true";
-/// Taint that an admin may register nodes with, so that no pod comes before Kata is there; it is lifted last.
-pub const STARTUP_TAINT: &str = "kata-operator.dev/startup";
 /// Annotation of a KataNode: another value lets a change be tried again that was given up.
 pub const RETRY_ANNOTATION: &str = "kata-operator.dev/retry";
 /// The image that the runtime's files come from if the KataConfig and the operator's settings name none.

@@ -176,6 +176,12 @@ pub struct RunArguments {
     /// Image of upstream's kata-monitor, which then runs on the nodes with Kata; an empty REF runs none [default: RELATED_IMAGE_KATA_MONITOR].
     #[arg(long, value_name = "REF")]
     pub monitor_image: Option<String>,
+    /// The operator's own image, which the Jobs on nodes run where there is no Machine Config Operator [default: RELATED_IMAGE_NODE_AGENT].
+    #[arg(long, value_name = "REF")]
+    pub node_agent_image: Option<String>,
+    /// Image that the runtime's files come from where there is no Machine Config Operator and the KataConfig names none [default: RELATED_IMAGE_KATA_PAYLOAD, or upstream's].
+    #[arg(long, value_name = "REF")]
+    pub payload_image: Option<String>,
     /// Log what would be done, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
@@ -266,6 +272,10 @@ pub struct EnvVars {
     pub hostname: Option<String>,
     /// `RELATED_IMAGE_KATA_MONITOR`.
     pub monitor_image: Option<String>,
+    /// `RELATED_IMAGE_NODE_AGENT`.
+    pub node_agent_image: Option<String>,
+    /// `RELATED_IMAGE_KATA_PAYLOAD`.
+    pub payload_image: Option<String>,
 }
 
 impl EnvVars {
@@ -284,6 +294,8 @@ impl EnvVars {
             pod_namespace: text("POD_NAMESPACE"),
             hostname: text("HOSTNAME"),
             monitor_image: text("RELATED_IMAGE_KATA_MONITOR"),
+            node_agent_image: text("RELATED_IMAGE_NODE_AGENT"),
+            payload_image: text("RELATED_IMAGE_KATA_PAYLOAD"),
         }
     }
 }
@@ -367,6 +379,8 @@ pub fn resolve(
         health_addr,
         metrics_addr,
         monitor_image,
+        node_agent_image,
+        payload_image,
         dry_run,
         log_format,
         log_filter,
@@ -393,11 +407,14 @@ pub fn resolve(
         .as_ref()
         .or(environment.pod_namespace.as_ref())
         .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone);
-    let monitor_image = monitor_image
-        .as_ref()
-        .or(environment.monitor_image.as_ref())
-        .map(|image| image.trim().to_owned())
-        .filter(|image| !image.is_empty());
+    let image = |given: &Option<String>, environment: &Option<String>| {
+        let image = given.as_ref().or(environment.as_ref()).map(|image| image.trim().to_owned());
+        image.filter(|image| !image.is_empty())
+    };
+    let monitor_image = image(monitor_image, &environment.monitor_image);
+    let agent_image = image(node_agent_image, &environment.node_agent_image);
+    let payload_image = image(payload_image, &environment.payload_image)
+        .unwrap_or_else(|| kata_api::names::PAYLOAD_IMAGE.to_owned());
     Ok(Run {
         connection: connection(kubeconfig.as_deref(), context.as_deref(), environment),
         settings: Settings {
@@ -413,6 +430,8 @@ pub fn resolve(
             options: kata_plan::Options {
                 namespace,
                 monitor_image,
+                agent_image,
+                payload_image,
                 ..kata_plan::Options::default()
             },
         },

@@ -82,17 +82,23 @@ impl WritePermit {
 pub struct Endpoint {
     kind: String,
     path: String,
+    /// The only objects that lists and watches speak of.
+    labels: Option<String>,
 }
 
 impl Endpoint {
     /// The endpoint of a cluster-scoped kind, or of all namespaces.
     pub fn cluster<K: Resource<DynamicType = ()>>() -> Self {
-        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), None) }
+        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), None), labels: None }
     }
 
     /// The endpoint of a kind in a namespace.
     pub fn namespaced<K: Resource<DynamicType = ()>>(namespace: &str) -> Self {
-        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), Some(namespace)) }
+        Self {
+            kind: K::kind(&()).into_owned(),
+            path: K::url_path(&(), Some(namespace)),
+            labels: None,
+        }
     }
 
     /// The endpoint of a kind of the plan.
@@ -102,17 +108,24 @@ impl Endpoint {
         Self {
             kind: kind.as_str().to_owned(),
             path: format!("/{root}/{version}/{}", kind.plural()),
+            labels: None,
         }
     }
 
     /// The endpoint of a kind of the plan in a namespace.
     pub fn within(kind: kata_plan::Kind, namespace: &str) -> Self {
-        let Self { kind: name, path } = Self::of(kind);
+        let Self { kind: name, path, labels } = Self::of(kind);
         let path = match path.rsplit_once('/') {
             Some((root, plural)) => format!("{root}/namespaces/{namespace}/{plural}"),
             None => path,
         };
-        Self { kind: name, path }
+        Self { kind: name, path, labels }
+    }
+
+    /// The same, and lists and watches speak of the objects with these labels only.
+    #[must_use]
+    pub fn labelled(self, selector: &str) -> Self {
+        Self { labels: Some(selector.to_owned()), ..self }
     }
 
     /// Where an object is written.
@@ -238,6 +251,7 @@ impl Client {
         let call = format!("list {}", endpoint.kind);
         let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
         params.field_selector = field_selector.map(str::to_owned);
+        params.label_selector.clone_from(&endpoint.labels);
         loop {
             let request = || {
                 Request::new(&endpoint.path)
@@ -277,6 +291,7 @@ impl Client {
         let params = WatchParams {
             timeout: Some(seconds),
             field_selector: field_selector.map(str::to_owned),
+            label_selector: endpoint.labels.clone(),
             ..WatchParams::default()
         };
         let request = Request::new(&endpoint.path)

@@ -42,11 +42,14 @@ pub trait Cached: Clone + fmt::Debug + Send + Sync + 'static {
     fn same(&self, other: &Self) -> bool;
 }
 
-fn head(object: &impl Resource) -> Head {
-    let metadata = object.meta();
-    Head {
-        name: metadata.name.clone().unwrap_or_default(),
-        version: metadata.resource_version.clone().unwrap_or_default(),
+impl Head {
+    /// That of an object.
+    pub fn of(object: &impl Resource) -> Self {
+        let metadata = object.meta();
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+        }
     }
 }
 
@@ -58,7 +61,7 @@ macro_rules! whole {
 
             fn take(mut wire: Self) -> (Head, Self) {
                 wire.meta_mut().managed_fields = None;
-                (head(&wire), wire)
+                (Head::of(&wire), wire)
             }
 
             fn same(&self, other: &Self) -> bool {
@@ -79,7 +82,7 @@ impl Cached for MachineConfigPool {
         if let Some(entries) = &mut wire.meta_mut().managed_fields {
             entries.retain(|entry| entry.manager.as_deref() == Some(names::FIELD_MANAGER));
         }
-        (head(&wire), wire)
+        (Head::of(&wire), wire)
     }
 
     fn same(&self, other: &Self) -> bool {
@@ -92,7 +95,7 @@ impl Cached for BTreeMap<String, String> {
     type Wire = ConfigMap;
 
     fn take(wire: ConfigMap) -> (Head, Self) {
-        (head(&wire), wire.data.unwrap_or_default())
+        (Head::of(&wire), wire.data.unwrap_or_default())
     }
 
     fn same(&self, other: &Self) -> bool {
@@ -120,7 +123,7 @@ impl Cached for Arc<KataNode> {
 
     fn take(mut wire: KataNode) -> (Head, Self) {
         wire.metadata.managed_fields = None;
-        (head(&wire), Self::new(wire))
+        (Head::of(&wire), Self::new(wire))
     }
 
     fn same(&self, other: &Self) -> bool {

@@ -93,6 +93,9 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
         workload::service(namespace),
         workload::deployment(namespace, image, *platform, monitor_image),
     ]);
+    if *platform == Platform::Kubernetes {
+        objects.extend(workload::node_agent(namespace));
+    }
     if *platform == Platform::Openshift {
         objects.extend(monitoring::objects(namespace));
     }
@@ -100,12 +103,13 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
 }
 
 /// The namespace. The operator asks for no more than `restricted`, which is enforced; but the sockets
-/// that kata-monitor reads are the host's, and no level but `privileged` lets it mount them. Then audit and
-/// warnings still tell of every other pod.
+/// that kata-monitor reads and the folders that a Job changes are the host's, and no level but `privileged`
+/// lets pods mount them. Then audit and warnings still tell of every other pod.
 fn home(namespace: &str, platform: Platform, monitor: bool) -> Value {
     let mut home = metadata(namespace, None);
     for mode in ["enforce", "audit", "warn"] {
-        let level = if monitor && mode == "enforce" { "privileged" } else { "restricted" };
+        let mounts = monitor || platform == Platform::Kubernetes;
+        let level = if mounts && mode == "enforce" { "privileged" } else { "restricted" };
         home["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!(level);
         home["labels"][format!("pod-security.kubernetes.io/{mode}-version")] = json!("latest");
     }

@@ -13,7 +13,7 @@ use kata_api::{
 };
 use kata_plan::{
     Decision, DrainBlocker, Freshness, JobObjects, Kind, Need, Next, NodeFacts, Observed, Options,
-    PodScope, Snapshot, validate,
+    Platform, PodScope, Snapshot, validate,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,8 +29,10 @@ use crate::jitter::Jitter;
 use crate::metrics::{Check, Metrics};
 use crate::watch::Cache;
 
+mod jobs;
 mod monitor;
 
+pub use jobs::JobCaches;
 pub use monitor::MonitorCaches;
 
 /// How often [`kata_plan::needs`] may ask in one pass. It asks for own and rendered MachineConfigs,
@@ -84,6 +86,8 @@ pub struct Caches {
     pub kata_nodes: Arc<Cache<Arc<KataNode>>>,
     /// What kata-monitor has.
     pub monitor: MonitorCaches,
+    /// The Jobs of the node agent.
+    pub jobs: JobCaches,
 }
 
 impl Caches {
@@ -114,6 +118,7 @@ impl Caches {
             runtime_classes: cache(Kind::RuntimeClass, poke),
             kata_nodes: cache(Kind::KataNode, poke),
             monitor: MonitorCaches::new(namespace, monitor_image.is_some(), poke),
+            jobs: JobCaches::new(namespace, poke),
         }
     }
 
@@ -137,9 +142,10 @@ impl Caches {
         tasks.spawn(cache.follow(client.clone(), Arc::clone(jitter), metrics.clone()));
     }
 
-    /// Starts to follow everything else.
+    /// Starts to follow everything else that matters where these nodes are changed by `platform`.
     pub fn follow_cluster(
         &self,
+        platform: Platform,
         tasks: &mut JoinSet<()>,
         client: &Client,
         jitter: &Arc<Jitter>,
@@ -157,8 +163,8 @@ impl Caches {
             runtime_classes,
             kata_nodes,
             monitor,
+            jobs,
         } = self;
-        monitor.follow(tasks, client, jitter, metrics);
         let with = || (client.clone(), Arc::clone(jitter), metrics.clone());
         macro_rules! follow {
             ($($cache:ident)*) => {$(
@@ -166,8 +172,15 @@ impl Caches {
                 tasks.spawn(Arc::clone($cache).follow(client, jitter, metrics));
             )*};
         }
-        follow!(nodes pools machine_config image_machine_config feature_gates image_mode);
-        follow!(container_runtime_configs runtime_classes kata_nodes);
+        follow!(nodes runtime_classes kata_nodes);
+        match platform {
+            Platform::OpenShift => {
+                follow!(pools machine_config image_machine_config feature_gates image_mode);
+                follow!(container_runtime_configs);
+                monitor.follow(tasks, client, jitter, metrics);
+            }
+            Platform::Kubernetes => jobs.follow(tasks, client, jitter, metrics),
+        }
     }
 
     /// Takes what a write answered into the cache of its kind.
@@ -184,7 +197,8 @@ impl Caches {
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
             Kind::RuntimeClass => self.runtime_classes.absorb(text),
             Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
-            Kind::Job | Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
+            Kind::Job => self.jobs.absorb(text),
+            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
         }
     }
 
@@ -201,46 +215,61 @@ impl Caches {
             Kind::MachineConfigPool => self.pools.forget(name),
             Kind::ContainerRuntimeConfig => self.container_runtime_configs.forget(name),
             Kind::RuntimeClass => self.runtime_classes.forget(name),
+            Kind::Job => self.jobs.forget(name),
             Kind::DaemonSet
             | Kind::SecurityContextConstraints
-            | Kind::Job
             | Kind::ConfigMap
             | Kind::Pod
             | Kind::PodDisruptionBudget => {}
         }
     }
 
-    /// Whether every kind has had a first answer, be it an error. `cluster` is whether more than
-    /// KataConfigs are followed.
-    pub fn have_answers(&self, cluster: bool) -> bool {
+    /// Whether every kind has had a first answer, be it an error. Without a `platform` only KataConfigs are
+    /// followed.
+    pub fn have_answers(&self, platform: Option<Platform>) -> bool {
+        let shared = || {
+            self.nodes.has_answer()
+                && self.runtime_classes.has_answer()
+                && self.kata_nodes.has_answer()
+        };
         self.configs.has_answer()
-            && (!cluster
-                || (self.nodes.has_answer()
-                    && self.pools.has_answer()
-                    && self.machine_config.has_answer()
-                    && self.image_machine_config.has_answer()
-                    && self.feature_gates.has_answer()
-                    && self.image_mode.has_answer()
-                    && self.container_runtime_configs.has_answer()
-                    && self.runtime_classes.has_answer()
-                    && self.kata_nodes.has_answer()
-                    && self.monitor.have_answers()))
+            && match platform {
+                None => true,
+                Some(Platform::Kubernetes) => shared() && self.jobs.have_answers(),
+                Some(Platform::OpenShift) => {
+                    shared()
+                        && self.pools.has_answer()
+                        && self.machine_config.has_answer()
+                        && self.image_machine_config.has_answer()
+                        && self.feature_gates.has_answer()
+                        && self.image_mode.has_answer()
+                        && self.container_runtime_configs.has_answer()
+                        && self.monitor.have_answers()
+                }
+            }
     }
 
     /// For `/readyz`.
-    pub fn checks(&self, cluster: bool) -> Vec<Check> {
+    pub fn checks(&self, platform: Option<Platform>) -> Vec<Check> {
         let mut checks = vec![self.configs.check()];
-        if cluster {
+        if platform.is_some() {
             checks.extend([
                 self.nodes.check(),
+                self.runtime_classes.check(),
+                self.kata_nodes.check(),
+            ]);
+        }
+        if platform == Some(Platform::Kubernetes) {
+            checks.extend(self.jobs.checks());
+        }
+        if platform == Some(Platform::OpenShift) {
+            checks.extend([
                 self.pools.check(),
                 self.machine_config.check(),
                 self.image_machine_config.check(),
                 self.feature_gates.check(),
                 self.image_mode.check(),
                 self.container_runtime_configs.check(),
-                self.runtime_classes.check(),
-                self.kata_nodes.check(),
             ]);
             checks.extend(self.monitor.checks());
         }
@@ -277,10 +306,17 @@ impl Observer {
         }
     }
 
+    /// Says who changes the nodes, as soon as it is known.
+    pub fn set_platform(&mut self, platform: Platform) {
+        self.options.platform = platform;
+    }
+
     /// Lists every watched kind again, past the caches; errors show in the caches.
     pub async fn resync(&self) {
         self.read(Freshness::Quorum).await;
-        self.caches.monitor.refresh(&self.client).await;
+        if self.options.platform == Platform::OpenShift {
+            self.caches.monitor.refresh(&self.client).await;
+        }
     }
 
     /// A decision, with the snapshot that it was made on and how long the machine thought about it.
@@ -355,7 +391,10 @@ impl Observer {
             runtime_classes: caches.runtime_classes.observed(),
             kata_nodes: caches.kata_nodes.observed(),
             monitor: caches.monitor.observed(),
-            jobs: JobObjects::absent(),
+            jobs: match self.options.platform {
+                Platform::OpenShift => JobObjects::absent(),
+                Platform::Kubernetes => caches.jobs.observed(),
+            },
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
         })
@@ -376,6 +415,7 @@ impl Observer {
             container_runtime_configs,
             runtime_classes,
             kata_nodes,
+            jobs,
         } = read;
         if let Err(error) = configs {
             let what = Kind::KataConfig.as_str().to_owned();
@@ -406,6 +446,10 @@ impl Observer {
                 runtime_classes,
             ),
             kata_nodes: confirmed(snapshot.kata_nodes, Kind::KataNode, kata_nodes),
+            jobs: JobObjects {
+                jobs: confirmed(snapshot.jobs.jobs, Kind::Job, jobs),
+                pods: confirmed(snapshot.jobs.pods, Kind::Job, jobs),
+            },
             ..snapshot
         })
     }
@@ -428,15 +472,20 @@ impl Observer {
         // The ConfigMaps say what shall be, and are as old as the rest of the spec may be. Without image
         // mode there is no MachineConfig of it, and its watch tells if somebody makes one.
         let image_mode = caches.image_machine_config.is_in_use() || caches.image_mode.is_in_use();
-        let (configs, nodes, pools, own, own_image, runtime_configs, classes, kata_nodes) = futures::join!(
+        let by_jobs = self.options.platform == Platform::Kubernetes;
+        let mco = objects && !by_jobs;
+        let (configs, nodes, pools, own, own_image, runtime_configs, classes, kata_nodes, jobs) = futures::join!(
             Box::pin(list(&caches.configs, client, objects)),
             Box::pin(list(&caches.nodes, client, all)),
-            Box::pin(list(&caches.pools, client, objects)),
-            Box::pin(list(&caches.machine_config, client, objects)),
-            Box::pin(list(&caches.image_machine_config, client, objects && image_mode)),
-            Box::pin(list(&caches.container_runtime_configs, client, objects)),
+            Box::pin(list(&caches.pools, client, mco)),
+            Box::pin(list(&caches.machine_config, client, mco)),
+            Box::pin(list(&caches.image_machine_config, client, mco && image_mode)),
+            Box::pin(list(&caches.container_runtime_configs, client, mco)),
             Box::pin(list(&caches.runtime_classes, client, objects)),
             Box::pin(list(&caches.kata_nodes, client, all)),
+            Box::pin(async {
+                if objects && by_jobs { caches.jobs.refresh(client).await } else { Ok(()) }
+            }),
         );
         FreshRead {
             configs,
@@ -447,6 +496,7 @@ impl Observer {
             container_runtime_configs: runtime_configs,
             runtime_classes: classes,
             kata_nodes,
+            jobs,
         }
     }
 
@@ -580,6 +630,7 @@ struct FreshRead {
     container_runtime_configs: Result<(), String>,
     runtime_classes: Result<(), String>,
     kata_nodes: Result<(), String>,
+    jobs: Result<(), String>,
 }
 
 fn confirmed<T>(cached: Observed<T>, kind: Kind, read: &Result<(), String>) -> Observed<T> {

@@ -11,13 +11,18 @@ use crate::client::Client;
 use crate::error::CallError;
 use crate::settings::Platform;
 
+/// The group that OpenShift serves from its first minute on.
+const OPENSHIFT_GROUP: &str = "config.openshift.io";
+
 /// What kind of cluster it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detected {
     /// The Machine Config Operator's kinds are served.
     Openshift,
-    /// They are not.
+    /// They are not, and neither is OpenShift's configuration: nobody else changes the nodes.
     Kubernetes,
+    /// OpenShift's configuration is served, and the Machine Config Operator's kinds are not, or not yet.
+    Unsupported,
 }
 
 impl Detected {
@@ -26,6 +31,16 @@ impl Detected {
         match self {
             Self::Openshift => Platform::Openshift.as_str(),
             Self::Kubernetes => Platform::Kubernetes.as_str(),
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// Who changes the nodes; `None` if nobody may.
+    pub fn platform(self) -> Option<kata_plan::Platform> {
+        match self {
+            Self::Openshift => Some(kata_plan::Platform::OpenShift),
+            Self::Kubernetes => Some(kata_plan::Platform::Kubernetes),
+            Self::Unsupported => None,
         }
     }
 }
@@ -52,11 +67,18 @@ pub async fn detect(client: &Client, platform: Platform) -> Result<Detected, Cal
         Platform::Auto => {}
     }
     let list: GroupList = client.document("/apis").await?;
-    let served = list.groups.iter().any(|group| group.name == machine_config::GROUP);
-    Ok(if served { Detected::Openshift } else { Detected::Kubernetes })
+    let served = |name: &str| list.groups.iter().any(|group| group.name == name);
+    Ok(if served(machine_config::GROUP) {
+        Detected::Openshift
+    } else if served(OPENSHIFT_GROUP) {
+        // Its nodes may get a Machine Config Operator in a moment, and never want two masters.
+        Detected::Unsupported
+    } else {
+        Detected::Kubernetes
+    })
 }
 
-/// What to say where the Machine Config Operator is not served: every KataConfig is told that nothing
+/// What to say on OpenShift where the Machine Config Operator is not served: every KataConfig is told that nothing
 /// will happen. Nothing is changed.
 pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
     let mut statuses: Vec<StatusReport> =

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::observe::{Caches, ObserveError, Observer};
 use crate::platform::{self, Detected};
 use crate::report::Reporter;
-use crate::settings::{DEBOUNCE, Platform, RESYNC, Settings};
+use crate::settings::{DEBOUNCE, RESYNC, Settings};
 
 /// The longest wait after a failure.
 const BACKOFF_CAP: Duration = Duration::from_secs(30);
@@ -122,20 +122,18 @@ impl Controller {
     pub async fn work(mut self) {
         let mut detected = self.detect().await;
         self.caches.follow_configs(&mut self.tasks, &self.client, &self.jitter, &self.metrics);
-        if detected == Detected::Openshift {
-            self.caches.follow_cluster(&mut self.tasks, &self.client, &self.jitter, &self.metrics);
-        }
+        self.follow_cluster(detected);
         let start = Instant::now();
         let (mut due, mut resync) = (start + RESYNC, start + RESYNC);
         let mut not_before = start;
         loop {
-            let openshift = detected == Detected::Openshift;
-            self.wait(due.min(resync), not_before, openshift).await;
+            let platform = detected.platform();
+            self.wait(due.min(resync), not_before, platform).await;
             if *self.stop.borrow() {
                 return;
             }
             let begun = Instant::now();
-            if !self.caches.have_answers(openshift) {
+            if !self.caches.have_answers(platform) {
                 // The first answer pokes; until then nothing is due, or this would go round for ever.
                 due = due.max(begun + BEAT);
                 resync = resync.max(begun + BEAT);
@@ -143,24 +141,24 @@ impl Controller {
             }
             if begun >= resync {
                 resync = begun + RESYNC;
-                if !openshift && self.settings.platform == Platform::Auto {
+                if platform.is_none() {
                     detected = self.detect().await;
-                    if detected == Detected::Openshift {
-                        let (tasks, client) = (&mut self.tasks, &self.client);
-                        self.caches.follow_cluster(tasks, client, &self.jitter, &self.metrics);
+                    if detected.platform().is_some() {
+                        self.follow_cluster(detected);
                         continue;
                     }
                 }
-                if openshift {
+                if platform.is_some() {
                     self.observer.resync().await;
                 }
             }
-            let outcome = if openshift { self.pass().await } else { self.pass_without_mco().await };
+            let outcome =
+                if platform.is_some() { self.pass().await } else { self.pass_without_mco().await };
             let now = Instant::now();
             let Outcome { look_again, pace, failed } = outcome;
             let result = failed.map_or("ok", |(category, _)| category);
             self.metrics.reconcile(result, now - begun);
-            self.metrics.set_checks(self.caches.checks(openshift));
+            self.metrics.set_checks(self.caches.checks(platform));
             match failed {
                 None => {
                     self.attempt = 0;
@@ -186,13 +184,18 @@ impl Controller {
     }
 
     /// Waits for a change or until `due`, but at least until `not_before` or the end.
-    async fn wait(&mut self, due: Instant, not_before: Instant, openshift: bool) {
+    async fn wait(
+        &mut self,
+        due: Instant,
+        not_before: Instant,
+        platform: Option<kata_plan::Platform>,
+    ) {
         let mut stop = self.stop.clone();
         let mut changed = false;
         loop {
             let now = Instant::now();
             self.metrics.beat();
-            self.metrics.set_checks(self.caches.checks(openshift));
+            self.metrics.set_checks(self.caches.checks(platform));
             if *stop.borrow() || now >= due || (changed && now >= not_before) {
                 return;
             }
@@ -210,6 +213,14 @@ impl Controller {
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
+    }
+
+    /// Starts to follow what matters on the cluster that it is.
+    fn follow_cluster(&mut self, detected: Detected) {
+        let Some(platform) = detected.platform() else { return };
+        self.observer.set_platform(platform);
+        let (tasks, client) = (&mut self.tasks, &self.client);
+        self.caches.follow_cluster(platform, tasks, client, &self.jitter, &self.metrics);
     }
 
     /// Finds out what kind of cluster it is; waits for the API server as long as it takes.
@@ -347,7 +358,7 @@ impl Controller {
             .collect()
     }
 
-    /// The pass on a cluster without the Machine Config Operator: says that nothing will be done.
+    /// The pass on OpenShift without the Machine Config Operator: says that nothing will be done.
     async fn pass_without_mco(&mut self) -> Outcome {
         let configs = match self.observer.configs() {
             Ok(configs) => configs,

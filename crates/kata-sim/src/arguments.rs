@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Run the whole story once, print each fact, exit 0 if all hold
-    Walkthrough,
+    Walkthrough(WalkthroughArguments),
     /// Run a scenario on virtual time: exit 0 if all it expects holds, 1 if not, 2 if it is wrong
     Script(ScriptArguments),
     /// Serve the simulated cluster on 127.0.0.1 until SIGINT or SIGTERM
@@ -28,6 +28,13 @@ pub(crate) enum Command {
     Speed(SpeedArguments),
     /// Measure the operator and the simulator, and print the figures
     Bench(BenchArguments),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WalkthroughArguments {
+    /// The kind of cluster: openshift or kubernetes [default: openshift]
+    #[arg(long)]
+    pub(crate) platform: Option<simcluster::world::Platform>,
 }
 
 #[derive(Args, Debug)]

@@ -178,6 +178,8 @@ pub(crate) fn operator_with_token(
 fn spawn(client: kube::Client, now: Timestamp, monitor_image: Option<String>) -> JoinHandle<()> {
     let mut settings = kata_operator::Settings::simulated(now);
     settings.options.monitor_image = monitor_image;
+    settings.options.agent_image =
+        Some(kata_operator::arguments::ManifestsArguments::default().image);
     tokio::spawn(async move {
         let run = kata_operator::run(client, settings, std::future::pending());
         if let Err(error) = run.await {

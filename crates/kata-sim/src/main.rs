@@ -15,8 +15,9 @@ mod walkthrough;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command, ScriptArguments};
+use arguments::{Arguments, Command, ScriptArguments, WalkthroughArguments};
 use clap::Parser as _;
+use simcluster::world::Platform;
 
 /// Exit codes, as design and README promise them to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl From<Outcome> for ExitCode {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
-        Command::Walkthrough => on_virtual_time(walk()),
+        Command::Walkthrough(options) => on_virtual_time(walk(options)),
         Command::Script(options) => on_virtual_time(script(options)),
         Command::Up(options) => on_real_time(up::run(options)),
         Command::Fault(options) => on_real_time(control::fault(options)),
@@ -72,11 +73,18 @@ fn main() -> ExitCode {
 
 type Failure = Box<dyn std::error::Error>;
 
-async fn walk() -> Result<Outcome, Failure> {
-    let cluster = compose::cluster(&compose::Shape::default(), compose::virtual_clock())?;
+async fn walk(options: WalkthroughArguments) -> Result<Outcome, Failure> {
+    let platform = options.platform.unwrap_or_default();
+    let mut shape = compose::Shape::default();
+    shape.layout.platform = platform;
+    let cluster = compose::cluster(&shape, compose::virtual_clock())?;
     let client = compose::client(&cluster);
     let operator = compose::operator(&cluster);
-    let held = walkthrough::run(&cluster, client, std::io::stdout().lock()).await?;
+    let out = std::io::stdout().lock();
+    let held = match platform {
+        Platform::OpenShift => walkthrough::run(&cluster, client, out).await?,
+        Platform::Kubernetes => walkthrough::plain::run(&cluster, client, out).await?,
+    };
     operator.abort();
     Ok(if held { Outcome::Fine } else { Outcome::Findings })
 }

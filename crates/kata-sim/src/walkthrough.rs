@@ -7,6 +7,7 @@
 mod admin;
 mod before;
 mod guest;
+pub(crate) mod plain;
 
 use std::collections::BTreeMap;
 use std::io::Write;

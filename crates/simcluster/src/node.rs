@@ -2,6 +2,7 @@
 //!
 //! Hosts change in [`crate::world`]; here is what kubelets report of them and do on them.
 
+pub mod agent;
 pub mod command;
 pub mod exec;
 pub mod kubelet;

@@ -2,6 +2,8 @@
 //!
 //! Nothing here is visible to the operator except through what kubelets and daemons report.
 
+pub mod agent;
+pub mod containerd;
 pub mod crio;
 pub mod fault;
 pub mod host;

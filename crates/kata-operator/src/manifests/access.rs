@@ -78,6 +78,16 @@ fn image_mode_rules() -> Vec<Value> {
     vec![rule("", &["configmaps"], &["list", "watch"], &ours)]
 }
 
+/// The Jobs of the node agent and their pods, in the operator's own namespace. Their names are made from
+/// those of nodes, so they cannot be listed here. Whoever may create Jobs in this namespace may change
+/// nodes; that is what the operator is for.
+fn job_rules() -> Vec<Value> {
+    vec![
+        rule("batch", &["jobs"], &["list", "watch", "create", "patch", "delete"], &[]),
+        rule("", &["pods"], &["list", "watch"], &[]),
+    ]
+}
+
 fn event_rules() -> Vec<Value> {
     vec![rule("events.k8s.io", &["events"], &["create"], &[])]
 }
@@ -98,6 +108,9 @@ pub fn granted(platform: Platform, monitor: bool) -> Vec<Permission> {
         rules.extend(image_mode_rules());
         let (at_home, everywhere) = monitor_rules(monitor);
         rules.extend([at_home, everywhere]);
+    }
+    if platform == Platform::Kubernetes {
+        rules.extend(job_rules());
     }
     flat(&rules)
 }
@@ -154,6 +167,9 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
             role("Role", &name, Some(namespace), &[at_home]),
             binding("Role", &name, Some(namespace), namespace),
         ]);
+    }
+    if platform == Platform::Kubernetes {
+        home_rules.extend(job_rules());
     }
     let events = format!("{NAME}-events");
     objects.extend([

@@ -17,7 +17,12 @@ pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
     let map = |object: &str, field: &str| {
         format!("has({object}.metadata.{field}) ? {object}.metadata.{field} : {{}}")
     };
-    let ours = format!("['{}', '{}']", names::KATA_ROLE_LABEL, names::RUNTIME_LABEL);
+    let ours = format!(
+        "['{}', '{}', '{}']",
+        names::KATA_ROLE_LABEL,
+        names::RUNTIME_LABEL,
+        names::CLAIM_LABEL
+    );
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

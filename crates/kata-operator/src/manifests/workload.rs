@@ -1,5 +1,6 @@
 //! The Deployment, and who can reach its pods.
 
+use kata_api::names::{self, node_job};
 use serde_json::{Value, json};
 
 use super::{NAME, labels, metadata, selector};
@@ -18,6 +19,7 @@ pub(super) fn deployment(
     platform: Platform,
     monitor_image: Option<&str>,
 ) -> Value {
+    let node_agent = platform == Platform::Kubernetes;
     // A permission for the other platform does no harm; a guess that was wrong would.
     let platform = match platform {
         Platform::Kubernetes => Platform::Kubernetes,
@@ -51,7 +53,7 @@ pub(super) fn deployment(
                     },
                     "affinity": affinity(),
                     "tolerations": tolerations(),
-                    "containers": [container(image, platform, monitor_image)],
+                    "containers": [container(image, platform, monitor_image, node_agent)],
                 },
             },
         },
@@ -84,7 +86,12 @@ fn affinity() -> Value {
     })
 }
 
-fn container(image: &str, platform: Platform, monitor_image: Option<&str>) -> Value {
+fn container(
+    image: &str,
+    platform: Platform,
+    monitor_image: Option<&str>,
+    node_agent: bool,
+) -> Value {
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     let probe = |path: &str| {
         json!({
@@ -101,6 +108,9 @@ fn container(image: &str, platform: Platform, monitor_image: Option<&str>) -> Va
     env.extend(
         monitor_image.map(|image| json!({"name": "RELATED_IMAGE_KATA_MONITOR", "value": image})),
     );
+    if node_agent {
+        env.push(json!({"name": "RELATED_IMAGE_NODE_AGENT", "value": image}));
+    }
     json!({
         "name": "operator",
         "image": image,
@@ -130,6 +140,38 @@ fn container(image: &str, platform: Platform, monitor_image: Option<&str>) -> Va
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     })
+}
+
+/// What the pods of the Jobs on nodes need where there is no Machine Config Operator: a service account
+/// without any right, and nobody to talk to.
+pub(super) fn node_agent(namespace: &str) -> [Value; 2] {
+    let labelled = || {
+        let mut metadata = metadata(node_job::SERVICE_ACCOUNT, Some(namespace));
+        metadata["labels"]["app.kubernetes.io/component"] = json!(node_job::COMPONENT);
+        metadata
+    };
+    [
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": labelled(),
+            "automountServiceAccountToken": false,
+        }),
+        json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": labelled(),
+            "spec": {
+                "podSelector": {"matchLabels": {
+                    "app.kubernetes.io/managed-by": names::PRODUCT,
+                    "app.kubernetes.io/component": node_job::COMPONENT,
+                }},
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [],
+                "egress": [],
+            },
+        }),
+    ]
 }
 
 /// Where Prometheus finds the pods.

@@ -382,6 +382,23 @@ pub(crate) fn kubernetes() -> Cluster {
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }
 
+/// OpenShift whose Machine Config Operator is not there yet.
+pub(crate) fn openshift_without_mco() -> Cluster {
+    let cluster = kubernetes();
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterversions.config.openshift.io"},
+        "spec": {
+            "group": "config.openshift.io", "scope": "Cluster",
+            "names": {"kind": "ClusterVersion", "plural": "clusterversions", "singular": "clusterversion", "listKind": "ClusterVersionList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    create(&cluster, &CRDS, "", crd);
+    cluster
+}
+
 /// Adds our CRDs and the labels that the example's KataConfig selects.
 pub(crate) fn prepare(simulation: &mut Simulation, labelled: u32) {
     let writer = Writer { manager: "kubectl", now: simulation.now() };

@@ -72,8 +72,8 @@ async fn while_watches_are_refused_lists_are_rare() {
 
 /// The Machine Config Operator's kinds come to be served while the operator runs.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_becomes_openshift_is_noticed() {
-    let cluster = lab::kubernetes();
+async fn a_cluster_whose_machine_config_operator_comes_later_is_noticed() {
+    let cluster = lab::openshift_without_mco();
     let operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     lab::pass(SETTLE).await;

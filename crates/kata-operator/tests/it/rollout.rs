@@ -160,10 +160,11 @@ async fn a_refused_write_slows_down_nothing_else() {
     assert!(node["metadata"]["labels"].get("node-role.kubernetes.io/kata-oc").is_some());
 }
 
-/// Without the Machine Config Operator this version says what it cannot do, once, and does nothing.
+/// On OpenShift without the Machine Config Operator it says that nobody may change the nodes, once, and does
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
-    let cluster = lab::kubernetes();
+    let cluster = lab::openshift_without_mco();
     let nodes = |cluster| -> Vec<_> {
         let state = lab::end_state(cluster).into_iter();
         state.filter(|(name, _)| !name.starts_with("KataConfig")).collect()

@@ -156,10 +156,11 @@ fn stage(wish: &Wish<'_>, task: &str) -> Value {
         "command": [AGENT, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-        "securityContext": security(&["CHOWN", "DAC_OVERRIDE", "FOWNER"]),
+        "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),
         "volumeMounts": [
             {"name": "agent", "mountPath": "/agent", "readOnly": true},
             {"name": "opt", "mountPath": format!("{HOST_ROOT}/opt")},
+            {"name": "run", "mountPath": format!("{HOST_ROOT}/run")},
         ],
     })
 }
@@ -175,11 +176,12 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
     };
     let mounts: Vec<Value> = FOLDERS
         .iter()
-        .map(|path| folder(path, changes))
+        // Whoever asks at a socket writes to it.
+        .map(|path| folder(path, changes || *path == "/run"))
         .chain(READ_ONLY.iter().map(|path| folder(path, false)))
         .collect();
     let capabilities: &[&str] =
-        if changes { &["CHOWN", "DAC_OVERRIDE", "FOWNER"] } else { &["DAC_READ_SEARCH"] };
+        if changes { &["DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
     json!({
         "name": node_job::AGENT_CONTAINER,
         "image": wish.agent_image,

@@ -123,7 +123,9 @@ impl<'a> Checker<'a> {
         self.expect(Property::Privileges, plain, || format!("{object} is privileged"));
         let reads_only = containers.iter().all(|container| {
             let mounts = container["volumeMounts"].as_array().into_iter().flatten();
-            mounts.into_iter().all(|mount| mount["readOnly"] == true)
+            mounts
+                .into_iter()
+                .all(|mount| mount["readOnly"] == true || mount["mountPath"] == "/host/run")
         });
         self.expect(Property::Privileges, changes(action) || reads_only, || {
             format!("{object} only looks, and can write")

@@ -141,7 +141,12 @@ fn heal(world: &mut World) {
     for node in world.names(Kind::Node) {
         world.set_ready(&node, true);
         world.cordon(&node, false);
-        if world.get(Kind::KataNode, &node).is_some() {
+        if let Some(kata_node) = world.get(Kind::KataNode, &node) {
+            // The kubelet reports what the container runtime offers, at last.
+            let offered = kata_node["status"]["host"]["handlers"].as_array().cloned();
+            let offered = offered.into_iter().flatten().chain([json!("")]);
+            let handlers: Vec<_> = offered.map(|name| json!({"name": name})).collect();
+            world.edit(Kind::Node, &node, &json!({"status": {"runtimeHandlers": handlers}}));
             let retry = json!({"metadata": {"annotations": {"kata-operator.dev/retry": "healed"}}});
             world.edit(Kind::KataNode, &node, &retry);
         }

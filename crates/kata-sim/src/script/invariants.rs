@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::names;
+use kata_api::names::{self, node_job};
 use serde_json::Value;
 use simcluster::Simulation;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES};
+use simcluster::world::Platform;
+use simcluster::world::crio::Handler;
 
 /// How long a running operator may take to see that a node is not usable any more.
 const GRACE: SignedDuration = SignedDuration::from_secs(20);
@@ -45,6 +47,7 @@ impl Invariants {
             .filter_map(|event| of_change(sim, event))
             .collect();
         broken.extend(pods_without_runtime(sim));
+        broken.extend(crowded_nodes(sim));
         let disturbed = !up || sim.frontend.faults.rules().next().is_some();
         broken.extend(self.marks(sim, now, disturbed));
         broken.retain(|text| self.told.insert(text.clone()));
@@ -81,7 +84,26 @@ fn is_marked(node: &Value) -> bool {
 
 /// Whether the host behind a node has the runtime; one that is down counts as it was.
 fn has_runtime(sim: &Simulation, node: &str) -> bool {
-    sim.world.hosts.get(node).is_none_or(|host| host.extensions.contains(names::EXTENSION))
+    sim.world.hosts.get(node).is_none_or(|host| match host.platform() {
+        Platform::OpenShift => host.extensions.contains(names::EXTENSION),
+        Platform::Kubernetes => host.handlers.values().any(Handler::is_vm),
+    })
+}
+
+/// Nodes on which two Jobs of the node agent are at work.
+fn crowded_nodes(sim: &Simulation) -> Vec<String> {
+    let mut by_node: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in sim.api.list(&PODS) {
+        let metadata = &pod["metadata"];
+        let ours = metadata["labels"][node_job::COMPONENT_LABEL] == node_job::COMPONENT;
+        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if let (true, false, Some(node)) = (ours, over, pod["spec"]["nodeName"].as_str()) {
+            let name = metadata["name"].as_str().unwrap_or_default();
+            by_node.entry(node.to_owned()).or_default().push(name.to_owned());
+        }
+    }
+    let crowded = by_node.into_iter().filter(|(_, pods)| pods.len() > 1);
+    crowded.map(|(node, pods)| format!("on node {node} are {}", pods.join(" and "))).collect()
 }
 
 fn on_pool(sim: &Simulation) -> Option<String> {

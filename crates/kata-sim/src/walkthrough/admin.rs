@@ -13,6 +13,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::json;
 use simcluster::cluster::Cluster;
+use simcluster::world::Platform;
 
 use super::{LIMIT, LOOK, SELECTED, WalkthroughError, refused};
 use crate::story::{Story, span};
@@ -73,7 +74,11 @@ impl<W: Write> Admin<'_, W> {
     }
 
     /// What `kubectl get mcp,node` shows of the pool and of the first node, in one line.
+    /// Empty where there are no pools.
     pub(super) async fn pool_and_node(&self) -> Result<String, WalkthroughError> {
+        if self.cluster.with(|sim, _now| sim.world.platform) == Platform::Kubernetes {
+            return Ok(String::new());
+        }
         let pools: Api<MachineConfigPool> = Api::all(self.client.clone());
         let pool = pools.get_opt(names::POOL).await.map_err(refused("to get the pool kata-oc"))?;
         let pool = pool.map_or_else(

@@ -62,7 +62,9 @@ impl Inventory {
                 entries.insert(format!("{field} {key} of node {name}"), value.to_string());
             }
         }
-        entries.insert(format!("taints of node {name}"), node["spec"]["taints"].to_string());
+        // An empty list is none.
+        let taints: Vec<&Value> = node["spec"]["taints"].as_array().into_iter().flatten().collect();
+        entries.insert(format!("taints of node {name}"), format!("{taints:?}"));
         entries.insert(
             format!("finalizers of node {name}"),
             node["metadata"]["finalizers"].to_string(),

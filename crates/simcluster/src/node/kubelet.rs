@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::agent::{self, Ending};
 use super::command::{Course, course};
 use super::pod::{self, Aftermath, Placement};
 use super::registration;
@@ -35,6 +36,8 @@ const START: Duration = Duration::from_millis(200);
 const STOP: Duration = Duration::from_secs(2);
 /// First and longest pause after a failure, of a sandbox or a container.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// How often a kubelet looks whether its node's status has changed.
+const NODE_STATUS: Duration = Duration::from_secs(10);
 /// Commands that run longer than this run until they are stopped.
 const AGES: Duration = Duration::from_secs(365 * 86_400);
 
@@ -68,6 +71,8 @@ pub struct Kubelets {
     images: BTreeSet<(String, String)>,
     addresses: BTreeMap<String, u32>,
     boots: BTreeMap<String, String>,
+    /// How the containers of the operator's Jobs end that run.
+    endings: BTreeMap<(PodKey, String), Ending>,
 }
 
 fn key_of(prefix: &str, (namespace, name): &PodKey) -> String {
@@ -397,6 +402,18 @@ impl Kubelets {
                 }
             }
             Stage::Images => {
+                let refused =
+                    cx.world.hosts.get(&node).and_then(|host| agent::unpullable(pod, host));
+                if let Some((container, image)) = refused {
+                    let wait = back_off(run.failures);
+                    run.failures += 1;
+                    let message = format!("Back-off pulling image \"{image}\": not found");
+                    tell(cx, pod, true, "Failed", &message, &node);
+                    let status = pod::unpullable(pod, container, &message);
+                    write_status(cx, pod, status);
+                    cx.after(key_of("pod", key), wait);
+                    return;
+                }
                 run.stage = Stage::Pulled;
                 let missing: Vec<&str> = images(pod)
                     .filter(|image| !self.images.contains(&(node.clone(), (*image).to_owned())))
@@ -422,12 +439,25 @@ impl Kubelets {
                     tell(cx, pod, false, "Pulled", &message, &node);
                 }
                 // Containers that come first are meant to end; those that we cannot judge do.
-                pod::init_containers(pod).fold(START, |sum, container| match course(container) {
-                    Course::Ends { after, .. } => sum.saturating_add(after).min(AGES),
-                    Course::Forever => sum.saturating_add(Duration::from_secs(1)),
-                })
+                agent::first(pod).unwrap_or_default()
+                    + pod::init_containers(pod).fold(START, |sum, container| {
+                        match course(container) {
+                            Course::Ends { after, .. } => sum.saturating_add(after).min(AGES),
+                            Course::Forever => sum.saturating_add(Duration::from_secs(1)),
+                        }
+                    })
             }
             Stage::Start => {
+                let prepared = match cx.world.hosts.get_mut(&node) {
+                    Some(host) => agent::prepare(pod, host),
+                    None => Ok(()),
+                };
+                if let Err((container, error)) = prepared {
+                    run.stage = Stage::Running;
+                    let status = pod::failed_first(pod, &container, &error, cx.now);
+                    write_status(cx, pod, status);
+                    return;
+                }
                 run.stage = Stage::Running;
                 let place = Placement { host_ip: &host_ip, pod_ip: &run.ip.clone() };
                 for name in pod::containers(pod).filter_map(|c| c["name"].as_str()) {
@@ -437,7 +467,17 @@ impl Kubelets {
                 if let Some(new) = write_status(cx, pod, pod::started(pod, place, cx.now)) {
                     register_containers(cx, &new);
                     for container in pod::containers(&new) {
-                        schedule_exit(cx, key, &new, container);
+                        let host = cx.world.hosts.get_mut(&node);
+                        if let Some(ending) = host.and_then(|host| agent::run(container, host)) {
+                            let name = container["name"].as_str().unwrap_or_default().to_owned();
+                            cx.reschedule(
+                                format!("{}/{name}/0", key_of("exit", key)),
+                                ending.after,
+                            );
+                            self.endings.insert((key.clone(), name), ending);
+                        } else {
+                            schedule_exit(cx, key, &new, container);
+                        }
                     }
                 }
                 return;
@@ -482,8 +522,22 @@ impl Kubelets {
             status["restartCount"].as_i64() == restart && !status["state"]["running"].is_null()
         });
         let spec = pod::containers(pod).find(|spec| spec["name"] == container);
-        let (true, Some(Course::Ends { code, .. })) = (current, spec.map(course)) else { return };
-        let (status, aftermath) = pod::ended(pod, container, code, cx.now);
+        let ending = self.endings.remove(&(key.clone(), container.to_owned()));
+        let code = match (&ending, spec.map(course)) {
+            (Some(ending), _) => ending.code,
+            (None, Some(Course::Ends { code, .. })) => code,
+            (None, _) => return,
+        };
+        if !current {
+            return;
+        }
+        let (mut status, aftermath) = pod::ended(pod, container, code, cx.now);
+        if let Some(ending) = ending {
+            pod::leave_message(&mut status, container, &ending.message);
+            // The kubelet reports what the container runtime offers at its next look.
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+            cx.reschedule(format!("node/{node}"), NODE_STATUS);
+        }
         write_status(cx, pod, status);
         match aftermath {
             Aftermath::Wait => {}

@@ -178,6 +178,43 @@ fn terminated(status: &Value, code: i32, now: Timestamp) -> Value {
     }})
 }
 
+/// A container that ended left this termination message.
+pub fn leave_message(status: &mut Value, container: &str, message: &str) {
+    if message.is_empty() {
+        return;
+    }
+    for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
+        if entry["name"] == container && !entry["state"]["terminated"].is_null() {
+            entry["state"]["terminated"]["message"] = json!(message);
+        }
+    }
+}
+
+/// The image of a container that comes first cannot be pulled.
+pub fn unpullable(pod: &Value, container: &str, message: &str) -> Value {
+    let mut status = pod["status"].clone();
+    for entry in status["initContainerStatuses"].as_array_mut().into_iter().flatten() {
+        if entry["name"] == container {
+            entry["state"] = json!({"waiting": {"reason": "ImagePullBackOff", "message": message}});
+        }
+    }
+    status
+}
+
+/// A container that comes first failed, and the pod with it.
+pub fn failed_first(pod: &Value, container: &str, message: &str, now: Timestamp) -> Value {
+    let mut status = pod["status"].clone();
+    for entry in status["initContainerStatuses"].as_array_mut().into_iter().flatten() {
+        if entry["name"] == container {
+            let mut state = terminated(entry, 1, now);
+            state["terminated"]["message"] = json!(message);
+            entry["state"] = state;
+        }
+    }
+    finish(&mut status, true, now);
+    status
+}
+
 /// What follows the end of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aftermath {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::recorder::{set_condition, time};
-use crate::world::{Host, HostSpec, NodeFault, Platform, crio};
+use crate::world::{Host, HostSpec, NodeFault, Platform, containerd, crio};
 
 /// The kubelet's version.
 pub const KUBELET_VERSION: &str = "v1.34.1";
@@ -82,7 +82,10 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
             "machineID": crate::world::identity::hex_id(&format!("machine/{}", spec.name))[..32],
             "systemUUID": crate::world::identity::uuid(&format!("system/{}", spec.name)),
             "bootID": host.boot_id, "kernelVersion": host.kernel, "osImage": os_image,
-            "containerRuntimeVersion": format!("cri-o://{}", crio::VERSION),
+            "containerRuntimeVersion": match spec.platform {
+                Platform::OpenShift => format!("cri-o://{}", crio::VERSION),
+                Platform::Kubernetes => format!("containerd://{}", containerd::VERSION),
+            },
             "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": "",
             "operatingSystem": "linux", "architecture": "amd64",
         },
@@ -129,7 +132,7 @@ fn conditions(host: &Host, old: &Value, now: Timestamp) -> Value {
     }
     let (status, reason, message) = if !host.is_up() {
         ("False", "KubeletNotReady", "node is shutting down")
-    } else if host.faults.contains(&NodeFault::NotReady) {
+    } else if host.faults.contains(&NodeFault::NotReady) || host.containerd.dead.is_some() {
         ("False", "KubeletNotReady", "container runtime is down")
     } else {
         ("True", "KubeletReady", "kubelet is posting ready status")

@@ -61,6 +61,7 @@ impl Controller for Jobs {
             return;
         }
         if !over {
+            // The time of the deadline is a reason to look like any other.
             self.sync(key, &job, verb == "retry", cx);
         }
     }
@@ -79,6 +80,10 @@ impl Jobs {
         let in_phase =
             |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
         let (succeeded, failed) = (in_phase("Succeeded"), in_phase("Failed"));
+        let late = deadline(job).is_some_and(|deadline| deadline <= cx.now);
+        if let Some(deadline) = deadline(job).filter(|_| !late) {
+            cx.at(format!("{key}#late"), deadline);
+        }
         let active: Vec<_> =
             pods.iter().filter(|pod| !pod::is_finished(pod) && !pod::is_deleting(pod)).collect();
         let restarts: u64 = active
@@ -96,6 +101,9 @@ impl Jobs {
                 "CompletionsReached",
                 "Reached expected number of succeeded pods",
             ));
+        } else if late {
+            let text = "Job was active longer than specified deadline";
+            finished = Some(("Failed", "DeadlineExceeded", text));
         } else if failures > limit {
             let text = "Job has reached the specified backoff limit";
             finished = Some(("Failed", "BackoffLimitExceeded", text));
@@ -147,6 +155,13 @@ impl Jobs {
         }
         write_status(cx, &JOBS, job, status);
     }
+}
+
+/// When a Job must be over.
+fn deadline(job: &Value) -> Option<jiff::Timestamp> {
+    let seconds = job["spec"]["activeDeadlineSeconds"].as_i64()?;
+    let started: jiff::Timestamp = job["status"]["startTime"].as_str()?.parse().ok()?;
+    started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
 }
 
 fn label(pod: &mut Value, job: &Value) {

@@ -31,12 +31,21 @@ pub enum NodeFault {
     SlowBoot(u32),
     /// The kubelet reports that the node is not ready.
     NotReady,
+    /// Without the Machine Config Operator: the container runtime does not serve while Kata is configured.
+    RuntimeFails,
+    /// Without the Machine Config Operator: there is no space left on the host.
+    DiskFull,
+    /// Without the Machine Config Operator: the payload's image cannot be pulled.
+    PullFails,
+    /// Without the Machine Config Operator: the next node agent is killed in the middle of its work.
+    AgentKilled,
 }
 
 /// What [`NodeFault`]'s `from_str` accepts.
 pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, handler-missing, \
                                slow-boot=FACTOR, install-fails=REASON, unreconcilable=REASON, \
-                               boot-fails=REASON, uncordon-fails, drift=REASON, not-ready";
+                               boot-fails=REASON, uncordon-fails, drift=REASON, not-ready, \
+                               runtime-fails, disk-full, pull-fails, agent-killed";
 
 impl std::str::FromStr for NodeFault {
     type Err = String;
@@ -52,6 +61,10 @@ impl std::str::FromStr for NodeFault {
             "reboot-held" => Self::HoldReboot,
             "handler-missing" => Self::HandlerMissing,
             "not-ready" => Self::NotReady,
+            "runtime-fails" => Self::RuntimeFails,
+            "disk-full" => Self::DiskFull,
+            "pull-fails" => Self::PullFails,
+            "agent-killed" => Self::AgentKilled,
             "uncordon-fails" => Self::FailUncordon,
             "install-fails" => Self::InstallFails(reason(
                 "error running rpm-ostree update --install kata-containers: error: \
@@ -87,6 +100,10 @@ impl std::fmt::Display for NodeFault {
             Self::HandlerMissing => f.write_str("handler-missing"),
             Self::SlowBoot(factor) => write!(f, "slow-boot={factor}x"),
             Self::NotReady => f.write_str("not-ready"),
+            Self::RuntimeFails => f.write_str("runtime-fails"),
+            Self::DiskFull => f.write_str("disk-full"),
+            Self::PullFails => f.write_str("pull-fails"),
+            Self::AgentKilled => f.write_str("agent-killed"),
         }
     }
 }

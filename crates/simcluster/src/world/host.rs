@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::crio::{self, Handler};
 use super::fault::NodeFault;
 use super::sandbox::Sandbox;
-use super::{Platform, identity};
+use super::{Platform, agent, containerd, identity};
 
 /// Whether a host runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,6 +109,12 @@ pub struct Host {
     pub sandboxes: BTreeMap<String, Sandbox>,
     /// Running containers by id.
     pub containers: BTreeMap<String, Container>,
+    /// Its containerd, if it has one.
+    #[serde(default)]
+    pub containerd: containerd::State,
+    /// What its file system has besides files, as far as the node agent changes it.
+    #[serde(default)]
+    pub disk: agent::Disk,
     next_pid: u32,
 }
 
@@ -174,15 +180,23 @@ impl Host {
             files: BTreeMap::from([
                 ("/etc/hostname".to_owned(), format!("{}\n", spec.name)),
                 ("/etc/os-release".to_owned(), os_release(spec.platform)),
+            ]),
+            disk: agent::Disk::fresh(),
+            spec: Some(spec),
+            ..Self::default()
+        };
+        host.files.extend(match host.platform() {
+            Platform::OpenShift => vec![
                 ("/etc/crio/crio.conf".to_owned(), "[crio.runtime]\n".to_owned()),
                 (
                     format!("{}00-default", crio::DROP_IN_DIRECTORY),
                     "[crio.runtime]\ndefault_runtime = \"crun\"\n".to_owned(),
                 ),
-            ]),
-            spec: Some(spec),
-            ..Self::default()
-        };
+            ],
+            Platform::Kubernetes => {
+                vec![(containerd::MAIN.to_owned(), containerd::FRESH.to_owned())]
+            }
+        });
         host.boot(now.checked_sub(age).unwrap_or(now));
         host
     }
@@ -245,7 +259,7 @@ impl Host {
         self.next_pid = 0;
         self.spawn_as(1, 0, now, &["/usr/lib/systemd/systemd"]);
         self.next_pid = 1_800 + u32::try_from(identity::digest(&self.boot_id) % 700).unwrap_or(0);
-        self.spawn(1, now, &["/usr/bin/crio"]);
+        self.spawn(1, now, &[self.runtime_program()]);
         let node_ip = format!("--node-ip={}", self.address());
         self.spawn(
             1,
@@ -257,7 +271,23 @@ impl Host {
 
     /// Restarts the container runtime: it reads its files again; sandboxes survive.
     pub fn restart_runtime(&mut self) {
-        self.handlers = crio::handlers(self);
+        match self.platform() {
+            Platform::OpenShift => self.handlers = crio::handlers(self),
+            Platform::Kubernetes => containerd::start(self),
+        }
+    }
+
+    /// The kind of cluster that it is for.
+    pub fn platform(&self) -> Platform {
+        self.spec.as_ref().map_or_else(Platform::default, |spec| spec.platform)
+    }
+
+    /// The program of its container runtime.
+    pub fn runtime_program(&self) -> &'static str {
+        match self.platform() {
+            Platform::OpenShift => "/usr/bin/crio",
+            Platform::Kubernetes => "/usr/bin/containerd",
+        }
     }
 
     /// The host's name.

@@ -47,6 +47,11 @@ impl Installed {
         })
     }
 
+    /// Whether it is for a cluster on which the operator changes the nodes itself.
+    fn changes_nodes(&self) -> bool {
+        self.container["args"].to_string().contains("--platform=kubernetes")
+    }
+
     /// The level of Pod Security in this mode.
     fn level(&self, mode: &str) -> &str {
         let label = format!("pod-security.kubernetes.io/{mode}");
@@ -64,10 +69,16 @@ const CONTROLS: &[Control] = &[
         it.objects.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
             .all(|role| !role["rules"].to_string().contains('*'))
     }),
-    ("CIS-5.1.4", "no creation of pods, nor of what creates pods", |it| {
-        let workloads = ["pods", "deployments", "statefulsets", "replicasets", "jobs", "cronjobs",
+    ("CIS-5.1.4", "no creation of pods, nor of what creates pods, but for the Jobs that change nodes where nothing else does, in its own namespace", |it| {
+        let workloads = ["pods", "deployments", "statefulsets", "replicasets", "cronjobs",
             "replicationcontrollers"];
-        it.never(&workloads, &["create", "update", "patch"])
+        let writes = ["create", "update", "patch"];
+        it.never(&workloads, &writes)
+            && it.bound.iter().all(|[namespace, _, resource, verb, _]| {
+                resource != "jobs"
+                    || !writes.contains(&verb.as_str())
+                    || (it.changes_nodes() && !namespace.is_empty())
+            })
     }),
     ("CIS-5.1.5", "an own service account, not the default one", |it| {
         it.pod["serviceAccountName"] == NAME && it.one("ServiceAccount")["metadata"]["name"] == NAME
@@ -95,8 +106,8 @@ const CONTROLS: &[Control] = &[
             && it.objects.iter().all(|object| !object["kind"].as_str().unwrap().contains("Webhook"))
     }),
     ("CIS-5.1.13", "no tokens of service accounts", |it| it.never(&["serviceaccounts"], &[])),
-    ("PSS-restricted", "the namespace audits, warns and, unless kata-monitor is to run there, enforces", |it| {
-        let enforced = if it.monitor { "privileged" } else { "restricted" };
+    ("PSS-restricted", "the namespace audits, warns and, unless pods with folders of the host are to run there, enforces", |it| {
+        let enforced = if it.monitor || it.changes_nodes() { "privileged" } else { "restricted" };
         it.level("enforce") == enforced
             && ["audit", "warn"].iter().all(|mode| it.level(mode) == "restricted")
     }),
