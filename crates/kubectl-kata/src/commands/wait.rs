@@ -133,6 +133,8 @@ pub(crate) async fn until(
             loop {
                 let tick = Instant::now() + TICK;
                 tokio::select! {
+                    // In this order, so that of two that come at once always the same counts.
+                    biased;
                     () = &mut interrupted => break Wake::Interrupted,
                     () = &mut next => break Wake::Changed,
                     () = expired(end) => break Wake::Expired,

@@ -21,6 +21,12 @@ pub(crate) fn cluster(control_plane: u32, workers: u32) -> Simulation {
     topology::build(&layout, "2026-11-21T10:00:00Z".parse().unwrap()).unwrap()
 }
 
+/// Nodes with CRI-O, as OpenShift has them.
+fn with_crio(control_plane: u32, workers: u32) -> Simulation {
+    let layout = Layout { control_plane, workers, ..Layout::default() };
+    topology::build(&layout, "2026-11-21T10:00:00Z".parse().unwrap()).unwrap()
+}
+
 pub(crate) fn writer(sim: &Simulation) -> Writer<'static> {
     Writer { manager: "test", now: sim.now() }
 }
@@ -243,7 +249,7 @@ fn containers_end_and_restart_by_policy() {
 
 #[test]
 fn a_missing_handler_keeps_the_pod_from_starting() {
-    let mut sim = cluster(0, 1);
+    let mut sim = with_crio(0, 1);
     let class = json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"},
         "handler": "kata",
@@ -269,7 +275,7 @@ fn a_missing_handler_keeps_the_pod_from_starting() {
 
 #[test]
 fn without_kvm_no_virtual_machine_starts() {
-    let mut sim = cluster(0, 1);
+    let mut sim = with_crio(0, 1);
     with_kata(&mut sim, "worker-0");
     topology::set_fault(&mut sim, "worker-0", NodeFault::NoKvm).unwrap();
     create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
@@ -289,7 +295,7 @@ fn without_kvm_no_virtual_machine_starts() {
 
 #[test]
 fn the_extension_comes_and_goes_with_a_boot() {
-    let mut sim = cluster(0, 1);
+    let mut sim = with_crio(0, 1);
     let drop_in = "/etc/crio/crio.conf.d/50-kata";
     let before = sim.world.hosts["worker-0"].files.clone();
     sim.world.hosts.get_mut("worker-0").unwrap().install_extension("sandboxed-containers");
@@ -456,7 +462,7 @@ fn pods_leave_an_unreachable_node_after_their_patience() {
 
 #[test]
 fn a_sandboxed_pod_has_a_kernel_and_processes_of_its_own() {
-    let mut sim = cluster(0, 1);
+    let mut sim = with_crio(0, 1);
     with_kata(&mut sim, "worker-0");
     let limits = json!([{
         "name": "main", "image": "tools:1", "command": ["sleep", "infinity"],
@@ -509,7 +515,7 @@ fn a_sandboxed_pod_has_a_kernel_and_processes_of_its_own() {
 
 #[test]
 fn a_debug_pod_sees_the_host() {
-    let mut sim = cluster(0, 1);
+    let mut sim = with_crio(0, 1);
     with_kata(&mut sim, "worker-0");
     create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
     let debug = json!({

@@ -1,9 +1,8 @@
-//! Staging on its own: what is refused, and how fast it is.
+//! Staging on its own: what is refused. How fast it is, a bench says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
 
 use kata_api::node_task::NodeAction;
 
@@ -98,60 +97,5 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     fs::write(artifacts.join("shim-components.json"), r#"{"clh":{"x86_64":["x"]}}"#).unwrap();
     let said = String::from_utf8(stage(&folder).stderr).unwrap();
     assert!(said.contains("no shim qemu") && said.contains("clh"), "{said}");
-    fs::remove_dir_all(folder).unwrap();
-}
-
-/// Staging reads, hashes and writes every byte and makes it durable; the copy is made durable, too.
-#[test]
-fn staging_is_nearly_as_fast_as_a_durable_copy() {
-    let folder = folder("speed");
-    let tree = folder.join("image/opt/kata");
-    fs::create_dir_all(tree.join("bin")).unwrap();
-    fs::create_dir_all(tree.join("share/defaults/kata-containers")).unwrap();
-    // What a compressor cannot make small, as the images and kernels of a payload.
-    let mut state: u64 = 1;
-    let block: Vec<u8> = (0..(8 << 20) / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state.to_le_bytes()
-        })
-        .collect();
-    for index in 0..32 {
-        fs::write(tree.join(format!("share/file-{index}")), &block).unwrap();
-    }
-    for name in
-        ["bin/containerd-shim-kata-v2", "share/defaults/kata-containers/configuration-qemu.toml"]
-    {
-        fs::write(tree.join(name), "").unwrap();
-    }
-    let bytes = 32 * (8_u64 << 20);
-    let (mut plain, mut durable, mut staging) = (Duration::MAX, Duration::MAX, Duration::MAX);
-    // The best of each, in turns, so that a neighbour's work does not decide.
-    for round in 0..8 {
-        let copy = folder.join(format!("copy-{round}"));
-        let start = Instant::now();
-        assert!(command("cp").arg("-a").args([&tree, &copy]).status().unwrap().success());
-        plain = plain.min(start.elapsed());
-        assert!(command("sync").arg("-f").arg(&copy).status().unwrap().success());
-        durable = durable.min(start.elapsed());
-        fs::remove_dir_all(copy).unwrap();
-        let start = Instant::now();
-        let staged = stage(&folder);
-        staging = staging.min(start.elapsed());
-        assert!(staged.status.success(), "{staged:?}");
-        fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
-        if round >= 2 && staging.mul_f64(0.8) <= durable {
-            break;
-        }
-    }
-    let mebibytes = f64::from(u32::try_from(bytes >> 20).unwrap());
-    let rate = |time: Duration| mebibytes / time.as_secs_f64();
-    println!(
-        "staging, hashed and durable: {:.0} MiB/s; cp -a and sync: {:.0} MiB/s; cp -a alone: {:.0} MiB/s",
-        rate(staging),
-        rate(durable),
-        rate(plain)
-    );
-    assert!(staging.mul_f64(0.8) <= durable, "{staging:?} against {durable:?}");
     fs::remove_dir_all(folder).unwrap();
 }
