@@ -299,6 +299,22 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
     plans
 }
 
+/// The calls during which a KataConfig exists that has no status of ours yet.
+fn untold(workload: Workload, calm: &Outcome) -> Option<std::ops::RangeInclusive<u64>> {
+    let writes = || {
+        let all = calm.calls.iter().filter(|call| call.is_write());
+        all.filter(|call| call.path.contains("/kataconfigs/"))
+    };
+    let from = match workload {
+        Workload::Install => 0,
+        // The finalizer of the first one is taken off; the second one follows.
+        Workload::Recreate => writes().find(|call| !call.path.contains("/status"))?.number,
+        _ => return None,
+    };
+    let told = writes().find(|call| call.number > from && call.path.contains("/status"))?;
+    Some(from..=told.number)
+}
+
 /// A rival that changes what is ours, while the workload lasts.
 fn rivals(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
     let installed = matches!(
@@ -324,16 +340,13 @@ fn rivals(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
     };
     edits.retain(|deed| !(leaves && relabels(deed)));
     // What a rival writes into a status before we do is the rival's, as long as it is right.
-    let told = calm.calls.iter().find(|call| {
-        call.is_write() && call.path.contains("/kataconfigs/") && call.path.contains("/status")
-    });
-    let told = if plan.workload == Workload::Install { told.map(|call| call.number) } else { None };
+    let untold = untold(plan.workload, calm);
     let mut plans = Vec::new();
     for call in calls(calm) {
         for (index, deed) in edits.iter().enumerate() {
             let status =
                 matches!(deed, Deed::Edit { object, .. } if object.plural == "kataconfigs");
-            if status && told.is_some_and(|told| call <= told) {
+            if status && untold.as_ref().is_some_and(|untold| untold.contains(&call)) {
                 continue;
             }
             if (call + index as u64).is_multiple_of(one_of * 3) {

@@ -26,6 +26,8 @@ use crate::world::{self, State};
 const HOLD: Duration = Duration::from_secs(40);
 /// For how long nothing may be written afterwards.
 const IDLE: Duration = Duration::from_mins(10);
+/// How often these minutes may begin anew because a fault struck in them.
+const MORE_IDLE: u32 = 20;
 /// How long the operator runs before anything is done.
 const WARM_UP: Duration = Duration::from_secs(5);
 /// How long the operator may say what is not true any more.
@@ -167,6 +169,8 @@ struct Stage<'a> {
     untrue: Option<Instant>,
     revision: u64,
     lie: Option<String>,
+    /// How many calls were struck by a fault when it was last looked.
+    struck: u64,
 }
 
 impl<'a> Stage<'a> {
@@ -181,7 +185,18 @@ impl<'a> Stage<'a> {
         let clock = Clock::starting_at(simulation.now());
         let cluster = Cluster::start(simulation, clock);
         let gate = Gate::new(&cluster, &ledger, plan.deeds.clone());
-        Self { plan, watch, ledger, cluster, gate, boots, untrue: None, revision: 0, lie: None }
+        Self {
+            plan,
+            watch,
+            ledger,
+            cluster,
+            gate,
+            boots,
+            untrue: None,
+            revision: 0,
+            lie: None,
+            struck: 0,
+        }
     }
 
     async fn play(mut self, phases: &[Phase]) -> (Outcome, Kept) {
@@ -326,6 +341,13 @@ impl<'a> Stage<'a> {
 
     /// Notes when the KataConfig goes on saying what is not true.
     fn look_for_lies(&mut self, now: Instant) {
+        // A call that hangs is struck long before it ends.
+        let struck = self.gate.struck();
+        if struck != self.struck {
+            self.struck = struck;
+            let mut page = self.ledger.open();
+            page.disturbed = page.disturbed.max(Some(now));
+        }
         let (revision, converged) = (self.revision, self.plan.topology.is_converged());
         let (current, lie) = self.cluster.with(|sim, _| {
             let current = sim.api.store.revision();
@@ -352,9 +374,20 @@ impl<'a> Stage<'a> {
 
     /// Ten minutes in which nothing is written.
     async fn stay_idle(&self) {
-        let before = self.ledger.open().calls.len();
-        self.ledger.open().tell("ten idle minutes");
-        self.pass(IDLE).await;
+        let mut before = 0;
+        // A fault that strikes meanwhile may be told, so the minutes begin anew; there are few faults.
+        for _ in 0..MORE_IDLE {
+            let (calls, begun) = {
+                let mut page = self.ledger.open();
+                page.tell("ten idle minutes");
+                (page.calls.len(), Instant::now())
+            };
+            before = calls;
+            self.pass(IDLE).await;
+            if self.ledger.open().disturbed.is_none_or(|disturbed| disturbed < begun) {
+                break;
+            }
+        }
         let mut page = self.ledger.open();
         let calls = page.calls.split_off(before);
         for call in calls.iter().filter(|call| call.is_write() && !call.is_lease()) {

@@ -86,11 +86,12 @@ impl Gate {
             Deed::Second => self.second.notify_one(),
             deed => crate::deeds::perform(&self.cluster, &self.ledger, deed),
         }
-        self.ledger.open().disturbed = Some(Instant::now());
+        let mut page = self.ledger.open();
+        page.disturbed = page.disturbed.max(Some(Instant::now()));
     }
 
     /// How often calls were struck by a fault.
-    fn struck(&self) -> u64 {
+    pub(crate) fn struck(&self) -> u64 {
         let is_late = |rule: &Rule| matches!(rule.fault, Fault::Delay { .. });
         self.cluster.with(|sim, _| {
             let rules = sim.frontend.faults.rules();
@@ -178,7 +179,7 @@ impl Door {
             call.code = Some(code);
         }
         if !sound {
-            page.disturbed = Some(Instant::now());
+            page.disturbed = page.disturbed.max(Some(Instant::now()));
         }
         page.tell(&format!("#{number} [{operator}] -> {code}"));
         requests.answered(&page, index, sound);
@@ -231,8 +232,10 @@ async fn supervise(gate: Arc<Gate>, number: usize, down: Duration, election: boo
         };
         // Dropped at an await, without a word to anybody.
         drop(running);
-        gate.ledger.open().disturbed = Some(Instant::now());
-        tokio::time::sleep_until(Instant::now() + wait).await;
+        let back = Instant::now() + wait;
+        // Until then nobody can say anything that is new.
+        gate.ledger.open().disturbed = Some(back);
+        tokio::time::sleep_until(back).await;
         gate.ledger.open().tell(&format!("[{number}] the operator starts again"));
     }
 }
