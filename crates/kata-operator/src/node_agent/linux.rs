@@ -266,7 +266,7 @@ impl Host for Linux {
         Ok(Facts {
             architecture: std::env::consts::ARCH.replace("powerpc64", "ppc64le"),
             memory_available: memory_available(&meminfo),
-            selinux_confined: selinux_confined(),
+            selinux_confined: selinux_confined(&self.at("/sys/fs/selinux/enforce")),
         })
     }
 
@@ -369,9 +369,10 @@ fn memory_available(meminfo: &str) -> u64 {
         .map_or(0, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
-fn selinux_confined() -> bool {
-    let enforcing =
-        fs::read_to_string("/sys/fs/selinux/enforce").is_ok_and(|text| text.trim() == "1");
+/// Whether the node enforces SELinux, as this file of it says, and this process is confined by it. In a
+/// container's own `/sys` the file is missing, so the node's is asked.
+fn selinux_confined(enforce: &Path) -> bool {
+    let enforcing = fs::read_to_string(enforce).is_ok_and(|text| text.trim() == "1");
     // user:role:type:level; spc_t and the unconfined types may change the node.
     let context = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
     let kind = context.split(':').nth(2).unwrap_or_default();

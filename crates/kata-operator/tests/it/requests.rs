@@ -82,10 +82,3 @@ async fn an_install_of_fifty_takes_few_requests() {
     assert_eq!(counts["PATCH nodes"], 100, "each of two labels, once");
     assert_eq!(counts["PATCH katanodes"], 50);
 }
-
-/// Minutes of real time without optimisation: `cargo test --release -- --ignored`.
-#[tokio::test(start_paused = true)]
-#[ignore = "slow without optimisation"]
-async fn an_install_of_three_hundred_takes_few_requests() {
-    install(300, 60).await;
-}

@@ -20,8 +20,8 @@ const AGENT: &str = "/agent/kata-operator";
 const OPERATOR: &str = "/usr/bin/kata-operator";
 /// Folders of the host that a change writes to, and a check looks at.
 const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
-/// Folders of the host that nothing is written to.
-const READ_ONLY: [&str; 2] = ["/dev", "/sys"];
+/// Folders of the host that nothing is written to. `/etc/os-release` is a link into `/usr` on most systems.
+const READ_ONLY: [&str; 3] = ["/dev", "/sys", "/usr"];
 /// In how many seconds a Job that changes nothing must end, pulling the image included.
 const CHECK_SECONDS: u32 = 600;
 /// In how many seconds a Job that changes the node must end, pulling the payload included.
