@@ -77,6 +77,12 @@ pub enum CallError {
         /// What was to be called.
         call: String,
     },
+    /// It is not known whether an earlier write took effect.
+    #[error("{call}: not sent, because it is not known what became of the last one")]
+    Doubtful {
+        /// What was to be called.
+        call: String,
+    },
     /// The lease is lost, or nearly; another operator may be writing.
     #[error("{call}: not sent, because this process does not hold the lease")]
     NotLeader {
@@ -102,6 +108,7 @@ impl CallError {
             Self::Unreadable { .. } => "unreadable",
             Self::Unbuildable { .. } => "unbuildable",
             Self::Stale { .. } => "stale",
+            Self::Doubtful { .. } => "doubtful",
             Self::NotLeader { .. } => "not_leader",
         }
     }
@@ -109,9 +116,10 @@ impl CallError {
     /// When to try again.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => {
-                Retry::Backoff
-            }
+            Self::Timeout { .. }
+            | Self::Unreachable { .. }
+            | Self::Unreadable { .. }
+            | Self::Doubtful { .. } => Retry::Backoff,
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
             Self::Refused { code: 404 | 409 | 410, .. } | Self::Stale { .. } => Retry::Reread,
             // How a patch with the uid of an object's predecessor is refused.
@@ -148,6 +156,7 @@ impl CallError {
                 format!("cannot build the request: {}", chain(source.as_ref()))
             }
             Self::Stale { .. } => "it has changed since it was seen".to_owned(),
+            Self::Doubtful { .. } => "it is not known what became of the last write".to_owned(),
             Self::NotLeader { .. } => "this process does not hold the lease".to_owned(),
         }
     }
@@ -160,6 +169,7 @@ impl CallError {
             Self::Unreadable { .. }
             | Self::Unbuildable { .. }
             | Self::Stale { .. }
+            | Self::Doubtful { .. }
             | Self::NotLeader { .. } => false,
         }
     }
@@ -167,6 +177,19 @@ impl CallError {
     /// Whether the API server has too much to do, or something that it needs is away.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Refused { code: 429 | 503 | 504, .. })
+    }
+
+    /// Whether a write that failed so may have been carried out all the same: only an answer of the API server
+    /// that refuses it excludes that.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => true,
+            Self::Refused { code, .. } => matches!(code, 429 | 500..),
+            Self::Unbuildable { .. }
+            | Self::Stale { .. }
+            | Self::Doubtful { .. }
+            | Self::NotLeader { .. } => false,
+        }
     }
 
     /// Whether the object does not exist.

@@ -152,6 +152,7 @@ impl Controller {
                     self.observer.resync().await;
                 }
             }
+            self.reporter.settle(&self.caches).await;
             let outcome =
                 if platform.is_some() { self.pass().await } else { self.pass_without_mco().await };
             let now = Instant::now();

@@ -45,6 +45,8 @@ pub struct Reporter {
     events_rest: Option<Instant>,
     /// When the status of each KataConfig was written last, by uid.
     statuses: BTreeMap<String, Instant>,
+    /// Whether a status was written of which nobody knows whether it took effect.
+    in_doubt: bool,
     /// What was logged last.
     logged: BTreeSet<String>,
     /// The phases of nodes as logged last.
@@ -63,6 +65,7 @@ impl Reporter {
             order: VecDeque::new(),
             events_rest: None,
             statuses: BTreeMap::new(),
+            in_doubt: false,
             logged: BTreeSet::new(),
             phases: BTreeMap::new(),
         }
@@ -111,17 +114,37 @@ impl Reporter {
         }
     }
 
+    /// Reads the KataConfigs again after a write of a status whose outcome is not known: a condition that it
+    /// changed keeps its time only if the next decision knows of it. While this fails, no status is written.
+    pub async fn settle(&mut self, caches: &Caches) {
+        if !self.in_doubt {
+            return;
+        }
+        match caches.configs.refresh(&self.client).await {
+            Ok(_version) => self.in_doubt = false,
+            Err(error) => tracing::warn!(
+                error = chain(&error),
+                "cannot find out whether the last status was written"
+            ),
+        }
+    }
+
     /// Writes the statuses that changed, each whether or not the others can be written. A new condition
     /// is written at once; progress is written every few seconds, and the answer is how soon it has to
     /// be, if it was put off.
     ///
     /// # Errors
-    /// The first write that failed; a KataConfig that is gone is no failure.
+    /// The first write that failed; a KataConfig that is gone is no failure. Also if it is not known what became
+    /// of an earlier write, see [`Reporter::settle`].
     pub async fn statuses(
         &mut self,
         caches: &Caches,
         report: &Report,
     ) -> Result<Option<Duration>, CallError> {
+        if self.in_doubt {
+            let call = "replace the status of KataConfigs".to_owned();
+            return Err(CallError::Doubtful { call });
+        }
         let (mut put_off, mut failed) = (None, None);
         for status in report.status.iter().chain(&report.other_configs) {
             if status.patch.is_none() {
@@ -151,11 +174,16 @@ impl Reporter {
                 }
                 // Its last finalizer went in this pass.
                 Err(error) if error.is_not_found() => caches.configs.forget(name),
-                // The next one would only wait for its time limit too.
-                Err(error @ (CallError::Timeout { .. } | CallError::Unreachable { .. })) => {
-                    return Err(failed.unwrap_or(error));
+                Err(error) => {
+                    self.in_doubt |= error.may_be_done();
+                    let away =
+                        matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. });
+                    failed = failed.or(Some(error));
+                    // The next one would only wait for its time limit too.
+                    if away {
+                        break;
+                    }
                 }
-                Err(error) => failed = failed.or(Some(error)),
             }
         }
         failed.map_or(Ok(put_off), Err)

@@ -228,3 +228,42 @@ async fn an_api_server_that_comes_and_goes_is_not_hammered() {
     assert!(operator.runs());
     assert!(lab::until(MINUTE, || lab::is_ready(&cluster, "example")).await, "{sent}");
 }
+
+/// The time of each condition of a KataConfig, with its status.
+fn transitions(cluster: &Cluster, name: &str) -> BTreeMap<String, (String, String)> {
+    let config = lab::get(cluster, &lab::kata_configs(), name).unwrap_or_default();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let conditions = config["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let of = |condition: &serde_json::Value| {
+        let (status, time) = (&condition["status"], &condition["lastTransitionTime"]);
+        (text(&condition["type"]), (text(status), text(time)))
+    };
+    conditions.iter().map(of).collect()
+}
+
+/// The answer to a status write is lost, the watch that would show it is silent, and the next writes are
+/// refused for some seconds: a condition keeps the time at which it changed. The status is that of a second
+/// KataConfig, for which nothing is done, so that no other reason makes the operator read it again.
+#[tokio::test(start_paused = true)]
+async fn a_status_write_whose_answer_is_lost_moves_no_time() {
+    let (cluster, _operator) = installed().await;
+    let ours = |verb: &str| Match {
+        verb: verb.to_owned(),
+        resource: "kataconfigs".to_owned(),
+        name: "second".to_owned(),
+        manager: if verb.is_empty() { String::new() } else { "kata-operator".to_owned() },
+        ..Match::default()
+    };
+    cluster.with(|sim, _| {
+        let faults = &mut sim.frontend.faults;
+        // The first event is its creation.
+        faults.add(Rule::once(ours(""), Fault::SilenceWatch).from_nth(2));
+        faults.add(Rule::once(ours("write"), Fault::Reset { when: When::After }));
+        faults.add(Rule::once(ours("write"), busy(None)).from_nth(2).times(5));
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("second"));
+    assert!(lab::until(MINUTE, || !transitions(&cluster, "second").is_empty()).await);
+    let written = transitions(&cluster, "second");
+    lab::pass(MINUTE).await;
+    assert_eq!(transitions(&cluster, "second"), written);
+}
