@@ -65,3 +65,35 @@ pub mod reasons {
     /// Sandboxed pods are gone, and nothing else blocks the deletion.
     pub const NOT_BLOCKED: &str = "NotBlocked";
 }
+
+/// Every type of a condition of KataConfig and what its being True means, in the order in which they are
+/// written.
+pub const TYPES: [(&str, &str); 6] = [
+    (
+        IN_PROGRESS,
+        "Nodes are being changed. The condition of the OpenShift sandboxed containers operator, kept for scripts.",
+    ),
+    (READY, "Every selected node can run sandboxed pods, and the RuntimeClasses exist."),
+    (RECONCILING, "The operator works towards the spec. Absent when there is nothing to do."),
+    (STALLED, "The operator cannot go on without a person. Absent otherwise."),
+    (DEGRADED, "Something has failed, though it may not stop the rest. The message lists it."),
+    (
+        DELETION_BLOCKED,
+        "The KataConfig is being deleted, and pods that use it must go first. Absent unless it is being deleted.",
+    ),
+];
+
+/// Every reason that is not the reason of a finding, and what it means.
+pub const REASONS: [(&str, &str); 11] = [
+    (in_progress::INSTALLING, "The first installation runs."),
+    (in_progress::UPDATING, "Nodes join or leave, or get another version."),
+    (in_progress::UNINSTALLING, "The KataConfig is being deleted, and nodes lose Kata."),
+    (in_progress::FAILED, "A node failed; the message names it."),
+    (in_progress::BLOCKED_BY_EXISTING_KATA_PODS, "Sandboxed pods hold the deletion up."),
+    (reasons::AS_EXPECTED, "All is as it should be."),
+    (reasons::ALL_NODES_READY, "Every selected node can run sandboxed pods."),
+    (reasons::ROLLING_OUT, "Nodes are being changed, or wait for their turn."),
+    (reasons::NODES_NOT_READY, "Nodes that have Kata cannot run sandboxed pods now."),
+    (reasons::RUNTIME_CLASS_MISSING, "A RuntimeClass does not exist yet."),
+    (reasons::NOT_BLOCKED, "Nothing holds the deletion up any more."),
+];

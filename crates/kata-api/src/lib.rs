@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 pub mod conditions;
+pub mod event_reasons;
 pub mod kata_config;
 pub mod kata_node;
 pub mod machine_config;

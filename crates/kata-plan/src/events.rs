@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::conditions::{self, in_progress, reasons};
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfigStatus, KataNode, Severity};
+use kata_api::{Code, KataConfigStatus, KataNode, Severity, event_reasons};
 
 use crate::object::{Kind, ObjectRef};
 use crate::report::{EventToSend, Report, StatusReport};
@@ -95,8 +95,8 @@ fn of_config(
         before.map(|condition| condition.last_transition_time.0.to_string()).collect();
     let at = at.join("/");
     for (names, reason, what) in [
-        (changed(old, new), "RuntimeClassCreated", "pods can name it"),
-        (changed(new, old), "RuntimeClassRemoved", "pods cannot name it any more"),
+        (changed(old, new), event_reasons::RUNTIME_CLASS_CREATED, "pods can name it"),
+        (changed(new, old), event_reasons::RUNTIME_CLASS_REMOVED, "pods cannot name it any more"),
     ] {
         for name in names {
             events.push(event(
@@ -177,11 +177,11 @@ enum Well {
 impl Well {
     fn reason(self) -> &'static str {
         match self {
-            Self::Installing => "KataInstalling",
-            Self::Installed => "KataRuntimeInstalled",
-            Self::ReadyAgain => "KataNodeReady",
-            Self::Removing => "KataRemoving",
-            Self::Removed => "KataRemoved",
+            Self::Installing => event_reasons::KATA_INSTALLING,
+            Self::Installed => event_reasons::KATA_RUNTIME_INSTALLED,
+            Self::ReadyAgain => event_reasons::KATA_NODE_READY,
+            Self::Removing => event_reasons::KATA_REMOVING,
+            Self::Removed => event_reasons::KATA_REMOVED,
         }
     }
 
@@ -310,7 +310,7 @@ fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
         } else {
             let node = ObjectRef::named(Kind::Node, name);
             let note = format!("node {name} does not exist any more");
-            let (reason, action) = ("NodeGone", "ChangeNode");
+            let (reason, action) = (event_reasons::NODE_GONE, "ChangeNode");
             let said = Said { warning: false, reason, action, note, before };
             events.push(event(config, Some(&node), &said));
         }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use kata_plan::{Snapshot, StatusReport};
+use kata_api::{Code, conditions, event_reasons};
+use kata_plan::{EventToSend, Snapshot, StatusReport};
 
 /// Fails if a status contradicts itself, or says less than it must.
 pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
@@ -21,6 +22,10 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
     for condition in &status.conditions {
         assert!(!condition.reason.is_empty() && !condition.message.is_empty(), "{text}");
         assert!(["True", "False", "Unknown"].contains(&condition.status.as_str()), "{text}");
+        // The reference names every type and every reason.
+        assert!(is_among(&conditions::TYPES, &condition.type_), "{text}");
+        let reason = condition.reason.as_str();
+        assert!(is_of_finding(reason) || is_among(&conditions::REASONS, reason), "{text}");
     }
     assert!(find("Ready").is_some(), "{text}");
     // kstatus reads these two as InProgress and Failed; both at once is neither.
@@ -37,4 +42,19 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
     assert!(nodes.ready_node_count <= nodes.node_count || deleting, "{nodes:?}");
     let whole = i64::try_from(nodes.installed.len()).unwrap() == nodes.ready_node_count;
     assert!(whole || nodes.truncated, "{nodes:?}");
+}
+
+fn is_among(names: &[(&str, &str)], name: &str) -> bool {
+    names.iter().any(|(known, _)| *known == name)
+}
+
+fn is_of_finding(reason: &str) -> bool {
+    Code::ALL.iter().any(|code| code.entry().reason == reason)
+}
+
+/// Fails if the reference does not name the reason of an Event.
+pub(crate) fn named(event: &EventToSend) {
+    let reason = event.reason.as_str();
+    let known = is_among(&event_reasons::ALL, reason) || is_among(&conditions::REASONS, reason);
+    assert!(known || is_of_finding(reason), "{event:?}");
 }

@@ -426,6 +426,9 @@ impl World {
         for status in decision.report.status.iter().chain(&decision.report.other_configs) {
             crate::kstatus::check(status, &snapshot);
         }
+        for event in &decision.report.events {
+            crate::kstatus::named(event);
+        }
         for step in &decision.plan.steps {
             self.execute(&step.action.request());
         }
