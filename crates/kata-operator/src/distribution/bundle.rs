@@ -20,6 +20,9 @@ mod descriptors;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 const CHANNEL: &str = "stable";
+/// What `oc adm must-gather` needs has a shell, which the operator's image has not: `deploy/must-gather`.
+const MUST_GATHER: &str =
+    concat!("ghcr.io/kata-operator/kata-operator-must-gather:v", env!("CARGO_PKG_VERSION"));
 /// The oldest Kubernetes that serves everything we use: ValidatingAdmissionPolicy and selectable fields
 /// are the youngest of it, and both are optional; 1.30 is what our tests' client libraries speak to.
 const OLDEST_KUBERNETES: &str = "1.30.0";
@@ -152,7 +155,7 @@ fn service_version(
         // The console asks for it right after the installation.
         "operatorframework.io/initialization-resource": json_text(&examples[0])?,
         "operatorframework.io/suggested-namespace": arguments.namespace,
-        "operators.openshift.io/must-gather-image": arguments.image,
+        "operators.openshift.io/must-gather-image": MUST_GATHER,
         "olm.skipRange": format!("<{VERSION}"),
     });
     for (name, value) in [
@@ -225,7 +228,10 @@ fn service_version(
                     "deployments": [deployment],
                 },
             },
-            "relatedImages": [{"name": manifests::NAME, "image": arguments.image}],
+            "relatedImages": [
+                {"name": manifests::NAME, "image": arguments.image},
+                {"name": "must-gather", "image": MUST_GATHER},
+            ],
         },
     }))
 }

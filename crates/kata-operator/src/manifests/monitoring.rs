@@ -1,14 +1,14 @@
 //! What Prometheus scrapes and when it alerts. The kinds belong to the Prometheus operator, which every
 //! OpenShift cluster has.
 //!
-//! Alerts use only metrics that the operator has; `docs/alerts.md` has a section for each.
+//! Alerts use only metrics that the operator has; `docs/runbooks` has a page for each.
 
 use serde_json::{Value, json};
 
 use super::{NAME, metadata, selector};
 
 /// Where each alert is explained.
-const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/alerts.md");
+const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks");
 
 /// ServiceMonitor, PrometheusRule, and the permission of the platform's Prometheus to find the pods.
 pub(super) fn objects(namespace: &str) -> Vec<Value> {
@@ -135,7 +135,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
                 "annotations": {
                     "summary": summary,
                     "description": description,
-                    "runbook_url": format!("{RUNBOOKS}#{}", name.to_ascii_lowercase()),
+                    "runbook_url": format!("{RUNBOOKS}/{name}.md"),
                 },
             })
         })

@@ -206,20 +206,36 @@ fn every_alert_fires_when_it_should_and_only_then() {
 }
 
 #[test]
-fn every_alert_has_a_test_and_a_section() {
+fn every_alert_has_a_test_and_a_runbook() {
     let rules: Value =
         serde_saphyr::from_str(&alerts::rules(kata_api::names::NAMESPACE).unwrap()).unwrap();
     let tests =
         std::fs::read_to_string(repository().join("deploy/monitoring/alerts.test.yaml")).unwrap();
-    let page = std::fs::read_to_string(repository().join("docs/alerts.md")).unwrap();
+    let list = std::fs::read_to_string(repository().join("docs/alerts.md")).unwrap();
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
     assert!(!rules.is_empty());
+    let mut runbooks = BTreeSet::new();
     for rule in rules {
         let name = rule["alert"].as_str().unwrap();
         let fires = format!("alertname: {name}\n        exp_alerts:\n          - exp_labels");
         assert!(tests.contains(&fires), "{name} never fires in alerts.test.yaml");
-        assert!(page.contains(&format!("\n## {name}\n")), "docs/alerts.md has no section {name}");
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        let listed = format!("| [{name}](runbooks/{name}.md) | {severity} |");
+        assert!(list.contains(&listed), "docs/alerts.md does not list {name}, {severity}");
+        let url = rule["annotations"]["runbook_url"].as_str().unwrap();
+        let (_, file) = url.split_once("/blob/main/").unwrap();
+        let page = std::fs::read_to_string(repository().join(file))
+            .unwrap_or_else(|error| panic!("{name} has no runbook {file}: {error}"));
+        assert!(page.starts_with(&format!("# {name}\n\nSeverity: {severity}, after ")), "{file}");
+        for part in ["What it means", "How to look", "Causes", "Fix"] {
+            assert!(page.contains(&format!("\n## {part}\n")), "{file} does not say: {part}");
+        }
+        runbooks.insert(format!("{name}.md"));
     }
+    let pages = std::fs::read_dir(repository().join("docs/runbooks")).unwrap();
+    let pages: BTreeSet<String> =
+        pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(pages, runbooks, "a runbook of no alert");
 }
 
 #[test]

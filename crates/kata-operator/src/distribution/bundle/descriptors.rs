@@ -15,10 +15,10 @@ pub(super) fn owned() -> Value {
             "displayName": "KataConfig",
             "description": "Which nodes get Kata Containers, and how. One is enough for a cluster.",
             "resources": [
-                {"kind": "MachineConfigPool", "version": "v1"},
-                {"kind": "MachineConfig", "version": "v1"},
-                {"kind": "RuntimeClass", "version": "v1"},
-                {"kind": "KataNode", "version": "v1alpha1"},
+                {"kind": "MachineConfigPool", "name": "machineconfigpools", "version": "v1"},
+                {"kind": "MachineConfig", "name": "machineconfigs", "version": "v1"},
+                {"kind": "RuntimeClass", "name": "", "version": "v1"},
+                {"kind": "KataNode", "name": "katanodes", "version": "v1alpha1"},
             ],
             "specDescriptors": [
                 field("kataConfigPoolSelector", "Nodes",
