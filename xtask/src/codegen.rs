@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::book;
 use crate::pictures::PICTURES;
+use crate::reference;
 use crate::{command, output, say};
 
 /// Each generated file and the words after `kata-operator` that print it.
@@ -63,6 +65,20 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
             let file = format!("{folder}/{}", name.display());
             compare(root, &file, text.map(String::as_str), check, &mut problems);
         }
+    }
+    match reference::pages() {
+        Ok(pages) => {
+            for (name, text) in pages {
+                let file = format!("docs/reference/{name}");
+                compare(root, &file, Some(&text), check, &mut problems);
+            }
+        }
+        Err(error) => problems.push(error),
+    }
+    // Last, because it has the titles of the pages.
+    match book::summary(root) {
+        Ok(text) => compare(root, book::SUMMARY, Some(&text), check, &mut problems),
+        Err(error) => problems.push(error),
     }
     problems
 }

@@ -3,10 +3,12 @@
 //! No product logic, and no knowledge that the crates do not publish themselves.
 
 mod assure;
+mod book;
 mod ci;
 mod codegen;
 mod dist;
 mod pictures;
+mod reference;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -36,10 +38,11 @@ enum Task {
     /// Show that the operator keeps its promises under faults, and that tests notice seeded bugs;
     /// write docs/assurance.json
     Assure(assure::Options),
-    /// Build what is published below target/dist: static binaries, the plugin's archive and krew manifest
+    /// Build what is published below target/dist: static binaries, the plugin's archive with
+    /// manual pages and completions, krew manifest
     Dist(dist::Options),
     /// Build the operator's image with buildah, after `dist`, and run what is in it (as root)
-    Image(dist::Options),
+    Image(dist::ImageOptions),
     /// Run all that CI runs: format, lints, tidy, tests, a sample of the assurance
     Ci {
         /// Leave the tests out, because they have just run

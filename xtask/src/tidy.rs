@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::assure::catalogue;
-use crate::{codegen, command, output};
+use crate::{book, codegen, command, output};
 
 mod comparison;
 mod links;
@@ -67,6 +67,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(catalogue::check(root));
     problems.extend(comparison::check(root));
     problems.extend(links::check(root));
+    problems.extend(book::check(root));
     problems.extend(codegen::run(root, true));
     problems
 }
