@@ -13,9 +13,12 @@
 #![expect(clippy::print_stderr, reason = "a test says loudly what it did not do")]
 
 mod data_directory;
+mod docs;
 mod kubectl;
 mod kubectl_library;
 mod kubectl_process;
 mod kubectl_readme;
 mod scenarios;
+mod site;
 mod walkthrough;
+mod ways;

@@ -1,0 +1,363 @@
+//! What a stranger does in each of the ways to install: to Ready, through an upgrade from an earlier version,
+//! and away again, until nothing is left.
+//!
+//! There is no Operator Lifecycle Manager in the simulated cluster: what it would make of a
+//! ClusterServiceVersion is made here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::kubectl_process::repository;
+use crate::site::{Site, named_helm};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// An earlier version: the same but for its number.
+const EARLIER: &str = "0.0.9";
+const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+
+/// Every object of the cluster, but for what the cluster keeps of its own accord: Events, and what the
+/// Machine Config Operator rendered.
+fn everything(site: &mut Site) -> BTreeSet<String> {
+    let kinds = site.good("kubectl api-resources --verbs=list -o name");
+    let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
+    let listed =
+        site.good(&format!("kubectl get {} -A --ignore-not-found -o json", kinds.join(",")));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let names = listed["items"].as_array().unwrap().iter().map(|object| {
+        let metadata = &object["metadata"];
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        format!("{} {namespace}/{name}", text(&object["kind"]))
+    });
+    names.filter(|name| !name.starts_with("MachineConfig /rendered-")).collect()
+}
+
+/// A copy of files of the repository that says that it is an earlier version; returns where it is.
+fn earlier(site: &Site, folder: &str) -> PathBuf {
+    let to = site.up.directory.join("earlier").join(folder);
+    copy(&repository().join(folder), &to);
+    to
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            std::fs::write(target, text.replace(VERSION, EARLIER)).unwrap();
+        }
+    }
+}
+
+/// Installs an earlier version, brings a node to Ready, upgrades, removes, and compares with before.
+fn live_through(
+    site: &mut Site,
+    namespace: &str,
+    install: impl FnOnce(&mut Site),
+    upgrade: impl FnOnce(&mut Site),
+    remove: impl FnOnce(&mut Site),
+) {
+    let before = everything(site);
+    install(site);
+    let image = format!(
+        "kubectl get deployment kata-operator -n {namespace} -o jsonpath={{..image}}{{..metadata.labels}}"
+    );
+    let wait = format!(
+        "kubectl wait --for=condition=Available deployment/kata-operator -n {namespace} --timeout=60s"
+    );
+    site.good(&wait);
+    let told = site.good(&image);
+    assert!(told.contains(EARLIER) && !told.contains(VERSION), "{told}");
+    site.good("kubectl label node worker-0 kata=true");
+    site.good("kubectl apply -f examples/kataconfig.yaml");
+    let ready = "kubectl wait --for=condition=Ready kataconfig --all --timeout=120s";
+    site.good(ready);
+    site.good("kubectl apply -f examples/namespace.yaml -f examples/pod-kata.yaml");
+    site.good("kubectl wait -n test-kata --for=condition=Ready pod --all --timeout=60s");
+    let node = "kubectl get node worker-0 -o jsonpath={.status.nodeInfo.bootID}{.metadata.labels}";
+    let since = "kubectl get kataconfig -o \
+                 'jsonpath={.items[0].status.conditions[?(@.type==\"Ready\")].lastTransitionTime}'";
+    let (node_before, since_before) = (site.good(node), site.good(since));
+
+    upgrade(site);
+    site.good(&format!(
+        "kubectl rollout status deployment/kata-operator -n {namespace} --timeout=60s"
+    ));
+    let told = site.good(&image);
+    assert!(told.contains(VERSION) && !told.contains(EARLIER), "{told}");
+    // The new one is at work: it sees a change and acts on it.
+    site.good("kubectl label node worker-1 kata=true");
+    site.good(
+        "kubectl wait --for=jsonpath={.status.kataNodes.readyNodeCount}=2 \
+         kataconfig/cluster-kataconfig --timeout=120s",
+    );
+    site.good(ready);
+    assert_eq!(site.good(node), node_before, "the upgrade changed a node that had Kata");
+    assert!(!since_before.is_empty());
+
+    let refused = site.bad("kata-operator uninstall --check");
+    assert!(refused.contains("kubectl delete kataconfig cluster-kataconfig"), "{refused}");
+    site.good("kubectl delete namespace test-kata --timeout=60s");
+    site.good("kubectl delete kataconfig cluster-kataconfig --timeout=120s");
+    site.good("kata-operator uninstall --check");
+    remove(site);
+    site.good("kubectl label node worker-0 worker-1 kata-");
+    let after = everything(site);
+    let left: Vec<&String> = after.difference(&before).collect();
+    let missing: Vec<&String> = before.difference(&after).collect();
+    assert!(left.is_empty() && missing.is_empty(), "left: {left:#?}\nmissing: {missing:#?}");
+    let labels = site.good("kubectl get nodes --show-labels");
+    assert!(!labels.contains("kata"), "{labels}");
+}
+
+#[test]
+fn with_manifests() {
+    for platform in ["openshift", "kubernetes"] {
+        let name = format!("manifests-{platform}");
+        let Some(mut site) = Site::start(&name, platform, &[]) else { return };
+        let manifests = format!("kata-operator manifests --platform {platform}");
+        let apply = "kubectl apply --server-side -f -";
+        live_through(
+            &mut site,
+            NAMESPACE,
+            |site| {
+                site.good(&format!("{manifests} | sed s/{VERSION}/{EARLIER}/g | {apply}"));
+            },
+            |site| {
+                site.good(&format!("{manifests} | {apply}"));
+            },
+            |site| {
+                site.good(&format!(
+                    "{manifests} | kubectl delete --ignore-not-found --timeout=60s -f -"
+                ));
+            },
+        );
+    }
+}
+
+#[test]
+fn with_kustomize() {
+    let Some(mut site) = Site::start("kustomize", "openshift", &[]) else { return };
+    let earlier = earlier(&site, "deploy");
+    live_through(
+        &mut site,
+        NAMESPACE,
+        |site| {
+            site.good(&format!("kubectl apply --server-side -k {}", earlier.display()));
+        },
+        |site| {
+            site.good("kubectl apply --server-side -k deploy");
+        },
+        |site| {
+            site.good("kubectl delete --ignore-not-found --timeout=60s -k deploy");
+        },
+    );
+}
+
+#[test]
+fn with_helm() {
+    if named_helm().is_none() {
+        return;
+    }
+    for platform in ["openshift", "kubernetes"] {
+        let Some(mut site) = Site::start(&format!("helm-{platform}"), platform, &[]) else {
+            return;
+        };
+        let earlier = earlier(&site, "deploy/helm/kata-operator");
+        let (chart, namespace) = ("deploy/helm/kata-operator", "kata-operator");
+        // The hook is a Job whose pod runs the operator's image, which nothing does here; what it would run
+        // is run by hand.
+        let set = format!("-n {namespace} --set crds.keep=false,preDeleteCheck=false");
+        live_through(
+            &mut site,
+            namespace,
+            |site| {
+                site.good(&format!("kubectl create namespace {namespace}"));
+                site.good(&format!(
+                    "kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged"
+                ));
+                let notes = site.good(&format!("helm install kata {} {set}", earlier.display()));
+                assert!(notes.trim_end().ends_with("kubectl kata status"), "{notes}");
+                assert!(notes.contains(&format!("for {platform}")), "{notes}");
+            },
+            |site| {
+                site.good(&format!("helm upgrade kata {chart} {set}"));
+                let history = site.good(&format!("helm history kata -n {namespace}"));
+                assert!(
+                    history.contains("superseded") && history.contains("deployed"),
+                    "{history}"
+                );
+            },
+            |site| {
+                site.good(&format!("helm uninstall kata -n {namespace} --timeout 60s"));
+                site.good(&format!("kubectl delete namespace {namespace} --timeout=60s"));
+            },
+        );
+    }
+}
+
+/// What the Operator Lifecycle Manager makes of a bundle: everything but the ClusterServiceVersion as it is,
+/// and of that the ServiceAccount, the roles and the Deployment.
+fn made_of(bundle: &Path) -> Vec<Value> {
+    let mut objects = Vec::new();
+    let mut version = Value::Null;
+    for entry in std::fs::read_dir(bundle.join("manifests")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let mut object: Value = serde_saphyr::from_str(&text).unwrap();
+        if object["kind"] == "ClusterServiceVersion" {
+            object["metadata"]["namespace"] = json!(NAMESPACE);
+            version = object.clone();
+        }
+        objects.push(object);
+    }
+    let name = version["metadata"]["name"].as_str().unwrap().to_owned();
+    let install = &version["spec"]["install"]["spec"];
+    let account = "kata-operator";
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": account, "namespace": NAMESPACE},
+    }));
+    for (scope, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
+        let rules = &install[scope][0]["rules"];
+        let group = "rbac.authorization.k8s.io";
+        let metadata = json!({"name": name, "namespace": (kind == "Role").then_some(NAMESPACE)});
+        objects.push(json!({
+            "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": metadata, "rules": rules,
+        }));
+        objects.push(json!({
+            "apiVersion": format!("{group}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        }));
+    }
+    let deployment = &install["deployments"][0];
+    objects.push(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": deployment["name"], "namespace": NAMESPACE, "labels": deployment["label"],
+        },
+        "spec": deployment["spec"],
+    }));
+    objects
+}
+
+/// The objects as a file that kubectl takes.
+fn file(site: &Site, name: &str, objects: &[Value]) -> String {
+    let path = site.up.directory.join(name);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    std::fs::write(&path, list.to_string()).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn with_the_operator_lifecycle_manager() {
+    let Some(mut site) = Site::start("olm", "openshift", &[]) else { return };
+    let (samples, apply) = ("deploy/olm/samples", "kubectl apply --server-side -n");
+    let before = made_of(&earlier(&site, "deploy/olm"));
+    let after = made_of(&repository().join("deploy/olm"));
+    let of_version = |objects: &[Value]| -> Vec<Value> {
+        let name = |object: &Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            name.starts_with("kata-operator.v").then_some(name)
+        };
+        objects.iter().filter(|object| name(object).is_some()).cloned().collect()
+    };
+    let (before, leaving) =
+        (file(&site, "a.json", &before), file(&site, "b.json", &of_version(&before)));
+    let after = file(&site, "c.json", &after);
+    live_through(
+        &mut site,
+        NAMESPACE,
+        |site| {
+            site.good(&format!("kubectl apply -f {samples}/namespace.yaml"));
+            site.good(&format!("kubectl apply -f {samples}"));
+            site.good(&format!("{apply} {NAMESPACE} -f {before}"));
+        },
+        |site| {
+            site.good(&format!("{apply} {NAMESPACE} -f {after}"));
+            site.good(&format!("kubectl delete -n {NAMESPACE} --timeout=60s -f {leaving}"));
+        },
+        |site| {
+            let delete = "kubectl delete --ignore-not-found --timeout=60s";
+            site.good(&format!("{delete} -n {NAMESPACE} -f {after}"));
+            site.good(&format!("{delete} -f {samples}"));
+        },
+    );
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_manifest_is_one_that_the_api_server_takes() {
+    let Some(mut site) = Site::start("strict", "openshift", &[]) else { return };
+    site.good("kubectl apply -f deploy/olm/samples/namespace.yaml");
+    site.good("kubectl create namespace test-kata");
+    let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
+    site.good(&format!("kubectl apply -f - <<< '{class}'"));
+    site.good("kata-operator crd | kubectl apply --server-side -f -");
+    let apply = "kubectl apply --server-side --dry-run=server --validate=strict --force-conflicts";
+    let mut kinds = BTreeSet::new();
+    let mut told = Vec::new();
+    let folders = ["deploy/olm/manifests", "deploy/olm/samples", "examples"];
+    let single = ["deploy/crds.yaml", "deploy/operator.yaml"].map(PathBuf::from);
+    let all = folders.iter().flat_map(|folder| files(&repository().join(folder))).chain(single);
+    for path in all.filter(|path| !path.to_string_lossy().contains("/bad/")) {
+        let text = std::fs::read_to_string(repository().join(&path)).unwrap();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        kinds
+            .extend(objects.iter().filter_map(|object| object["kind"].as_str().map(str::to_owned)));
+        // What a bundle has is put into the namespace of its OperatorGroup.
+        let bundled = path.to_string_lossy().contains("olm/manifests");
+        let namespace = if bundled { format!("-n {NAMESPACE}") } else { String::new() };
+        let text =
+            format!("sed 's/namespace: placeholder/namespace: {NAMESPACE}/' {}", path.display());
+        let ended = site.line(&format!("{text} | {apply} {namespace} -f -"));
+        if ended.code != Some(0) {
+            told.push(format!("{}: {}", path.display(), ended.stderr));
+        }
+    }
+    for (platform, monitor) in
+        [("openshift", ""), ("openshift", "x.example/m:1"), ("kubernetes", "")]
+    {
+        let monitor =
+            if monitor.is_empty() { String::new() } else { format!("--monitor-image {monitor}") };
+        let manifests = format!("kata-operator manifests --platform {platform} {monitor}");
+        let ended = site.line(&format!("{manifests} | {apply} -f -"));
+        if ended.code != Some(0) {
+            told.push(format!("{manifests}: {}", ended.stderr));
+        }
+        if named_helm().is_some() {
+            let set = format!("--set platform={platform},monitoring.enabled=true");
+            let template =
+                format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
+            let ended = site.line(&format!("{template} | {apply} -f -"));
+            if ended.code != Some(0) {
+                told.push(format!("{template}: {}", ended.stderr));
+            }
+        }
+    }
+    assert!(told.is_empty(), "{}", told.join("\n"));
+    for kind in ["ClusterServiceVersion", "ConsoleQuickStart", "ConsoleYAMLSample", "Subscription"]
+    {
+        assert!(kinds.contains(kind), "no {kind} in {kinds:?}");
+    }
+}
