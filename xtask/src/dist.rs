@@ -7,24 +7,34 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{command, output, say};
+
+mod bill;
+mod image;
+mod pages;
 
 const FOLDER: &str = "target/dist";
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What is published, and the most bytes that it may have.
 const BINARIES: [(&str, u64); 2] = [("kata-operator", 18 << 20), ("kubectl-kata", 12 << 20)];
-/// The most bytes that all layers of the image may have, compressed.
-const IMAGE_LIMIT: u64 = 20 << 20;
 
-/// Arguments of `dist` and `image`.
+/// Arguments of `dist`.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Build a second time from a copy of the sources elsewhere, and compare
+    /// Build a second time from a copy of the committed sources elsewhere, and compare
     #[arg(long)]
     twice: bool,
+}
+
+/// Arguments of `image`.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct ImageOptions {
+    /// Take unoptimized binaries: a minute, and right in all but size and speed
+    #[arg(long)]
+    quick: bool,
 }
 
 /// Built for the machine that it is built on; named, so that build scripts are not linked statically.
@@ -38,8 +48,11 @@ pub(crate) fn dist(root: &Path, options: Options) -> Vec<String> {
 }
 
 /// Builds the image and runs what is in it.
-pub(crate) fn image(root: &Path, options: Options) -> Vec<String> {
-    problems(run(root, options).and_then(|()| build_image(root)))
+pub(crate) fn image(root: &Path, options: ImageOptions) -> Vec<String> {
+    if options.quick {
+        return problems(image::quick(root));
+    }
+    problems(run(root, Options { twice: false }).and_then(|()| image::whole(root)))
 }
 
 fn problems(result: Result<(), String>) -> Vec<String> {
@@ -60,8 +73,9 @@ fn run(root: &Path, options: Options) -> Result<(), String> {
         let to = folder.join(name);
         fs::copy(built.join(name), &to).map_err(|error| failed("write", &to, &error))?;
         fits(&to, limit)?;
+        is_static(&to)?;
     }
-    write(&folder.join("sbom.cdx.json"), &bill_of_materials(root)?)?;
+    write(&folder.join("sbom.cdx.json"), &bill::of_materials(root)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
     let machine = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
@@ -70,7 +84,21 @@ fn run(root: &Path, options: Options) -> Result<(), String> {
     let link = folder.join("kubectl_complete-kata");
     std::os::unix::fs::symlink("kubectl-kata", &link)
         .map_err(|error| failed("link", &link, &error))?;
-    tar(&folder, &archive, &["LICENSE", "kubectl-kata", "kubectl_complete-kata"])?;
+    let plugin = folder.join("kubectl-kata");
+    let mut pages = pages::completions(&plugin)?;
+    pages.extend(pages::manual(&plugin, "kubectl-kata")?);
+    for (file, text) in &pages {
+        let path = folder.join(file);
+        let parent = path.parent().unwrap_or(&folder);
+        fs::create_dir_all(parent).map_err(|error| failed("make", parent, &error))?;
+        write(&path, text)?;
+    }
+    say(&format!("{} manual pages and completions", pages.len()));
+    let content = ["LICENSE", "completions", "kubectl-kata", "kubectl_complete-kata", "man"];
+    tar(&folder, &archive, &content)?;
+    for (file, text) in pages::manual(&folder.join("kata-operator"), "kata-operator")? {
+        write(&folder.join(file), &text)?;
+    }
     let sums = sums(&folder, &["kata-operator", "kubectl-kata", &archive, "sbom.cdx.json"])?;
     let of_archive = sums.lines().find(|line| line.ends_with(&archive));
     let of_archive = of_archive.and_then(|line| line.split(' ').next()).unwrap_or_default();
@@ -94,6 +122,19 @@ fn fits(path: &Path, limit: u64) -> Result<(), String> {
     say(&format!("{name}: {:.1} MiB", mib(size)));
     if size > limit {
         return Err(format!("{name} has {:.1} MiB, more than {:.1}", mib(size), mib(limit)));
+    }
+    Ok(())
+}
+
+/// Fails if the program needs another file to start: it must run where there is nothing else.
+fn is_static(path: &Path) -> Result<(), String> {
+    let headers = output({
+        let mut readelf = command(Path::new("."), "readelf");
+        readelf.args(["--program-headers", "--dynamic", "--wide"]).arg(path);
+        readelf
+    })?;
+    if headers.contains(" INTERP ") || headers.contains("(NEEDED)") {
+        return Err(format!("{} is not static", path.display()));
     }
     Ok(())
 }
@@ -176,54 +217,6 @@ fn sums(folder: &Path, names: &[&str]) -> Result<String, String> {
     output(sums)
 }
 
-/// Everything that is compiled into the binaries, as CycloneDX.
-fn bill_of_materials(root: &Path) -> Result<String, String> {
-    let mut tree = command(root, "cargo");
-    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--target", &triple()]);
-    tree.args(["--format", "{p}|{l}"]);
-    for (name, _) in BINARIES {
-        tree.args(["--package", name]);
-    }
-    let listed = output(tree)?;
-    let mut found: Vec<(String, String, String)> = listed
-        .lines()
-        .filter_map(|line| {
-            let (package, license) = line.split_once('|')?;
-            let mut words = package.split(' ');
-            let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-            let license = license.trim_end_matches(" (*)");
-            Some((name.to_owned(), version.to_owned(), license.to_owned()))
-        })
-        .collect();
-    found.sort();
-    found.dedup();
-    let components: Vec<Value> = found
-        .iter()
-        .map(|(name, version, license)| {
-            json!({
-                "type": "library",
-                "name": name,
-                "version": version,
-                "purl": format!("pkg:cargo/{name}@{version}"),
-                "licenses": [{"expression": license.replace('/', " OR ")}],
-            })
-        })
-        .collect();
-    let bill = json!({
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.5",
-        "version": 1,
-        "metadata": {"component": {
-            "type": "application", "name": "kata-operator", "version": VERSION,
-            "licenses": [{"expression": "Apache-2.0"}],
-        }},
-        "components": components,
-    });
-    let mut text = serde_json::to_string_pretty(&bill).map_err(|error| error.to_string())?;
-    text.push('\n');
-    Ok(text)
-}
-
 /// How krew finds the plugin.
 fn krew(archive: &str, machine: &str, sum: &str) -> Result<String, String> {
     let manifest = json!({
@@ -245,68 +238,4 @@ fn krew(archive: &str, machine: &str, sum: &str) -> Result<String, String> {
         },
     });
     serde_saphyr::to_string(&manifest).map_err(|error| error.to_string())
-}
-
-/// Builds the image without a registry or a daemon, unpacks it and runs it.
-fn build_image(root: &Path) -> Result<(), String> {
-    let folder = root.join(FOLDER);
-    let revision = output({
-        let mut git = command(root, "git");
-        git.args(["rev-parse", "HEAD"]);
-        git
-    })?;
-    let storage = folder.join("storage");
-    let buildah = |words: &[&str]| {
-        let mut buildah = command(root, "buildah");
-        buildah.args(["--storage-driver", "vfs", "--root"]).arg(storage.join("root"));
-        buildah.arg("--runroot").arg(storage.join("run")).args(words);
-        output(buildah)
-    };
-    let name = format!("kata-operator:v{VERSION}");
-    let (version, revision) =
-        (format!("VERSION=v{VERSION}"), format!("REVISION={}", revision.trim()));
-    buildah(&[
-        "build",
-        "--isolation",
-        "chroot",
-        "--timestamp",
-        "0",
-        "--file",
-        "Containerfile",
-        "--build-arg",
-        &version,
-        "--build-arg",
-        &revision,
-        "--tag",
-        &name,
-        FOLDER,
-    ])?;
-    let archive = folder.join("kata-operator.oci.tar");
-    buildah(&["push", &name, &format!("oci-archive:{}", archive.display())])?;
-    fits(&archive, IMAGE_LIMIT)?;
-    let container = buildah(&["from", "--pull-never", &name])?;
-    let mounted = buildah(&["mount", container.trim()])?;
-    let checked = check_image(Path::new(mounted.trim()));
-    buildah(&["rm", container.trim()])?;
-    checked
-}
-
-/// Runs what is in the image, with nothing else around it.
-fn check_image(files: &Path) -> Result<(), String> {
-    let inside = |words: &[&str]| {
-        let mut chroot = command(files, "chroot");
-        chroot.arg("--userspec=65532:65532").arg(files).args(words);
-        output(chroot)
-    };
-    let told = inside(&["/usr/bin/kata-operator", "version"])?;
-    if !told.contains(VERSION) {
-        return Err(format!("the image's operator says {told:?} of its version, not {VERSION}"));
-    }
-    let definitions = inside(&["/usr/bin/kata-operator", "crd"])?;
-    if !definitions.contains("kind: CustomResourceDefinition") {
-        return Err("the image's operator prints no CustomResourceDefinitions".to_owned());
-    }
-    inside(&["/usr/bin/kubectl-kata", "version", "--client"])?;
-    say("image: unpacked, and both programs run in it as user 65532");
-    Ok(())
 }
