@@ -162,8 +162,12 @@ impl Door {
         let request = http::Request::from_parts(parts, http_body_util::Full::new(body));
         let before = gate.struck();
         let mut inner = gate.cluster.client_service().call(request);
+        // Which fault strikes a call is chosen when it is polled first; what strikes later, while this one is
+        // under way, strikes others.
+        let mut after = None;
         let answer = std::future::poll_fn(|cx| {
             let polled = gate.ledger.acting(Actor::Operator, || inner.as_mut().poll(cx));
+            after.get_or_insert_with(|| gate.struck());
             if gate.crashed() {
                 gate.ledger.open().tell("the operator crashes");
                 killed.send_replace(Some(None));
@@ -171,7 +175,7 @@ impl Door {
             polled
         })
         .await;
-        let sound = before == gate.struck();
+        let sound = after == Some(before);
         let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
         let mut requests = gate.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let mut page = gate.ledger.open();

@@ -94,6 +94,13 @@ struct Trouble {
     lasting: bool,
 }
 
+impl Trouble {
+    /// Whether what was known before cannot be relied on any more.
+    fn is_doubt(&self) -> bool {
+        self.lasting || self.since.elapsed() >= STALE_AFTER
+    }
+}
+
 #[derive(Deserialize)]
 struct Named {
     metadata: NamedMetadata,
@@ -199,7 +206,7 @@ impl<T: Cached> Cache<T> {
     fn doubt<'a>(&self, state: &'a State<T>) -> Option<(String, &'a str)> {
         let kind = self.kind();
         if let Some(trouble) = &state.trouble
-            && (!state.synced || trouble.lasting || trouble.since.elapsed() >= STALE_AFTER)
+            && (!state.synced || trouble.is_doubt())
         {
             return Some((kind.to_owned(), &trouble.error));
         }
@@ -261,7 +268,9 @@ impl<T: Cached> Cache<T> {
             .await?;
         let listed_at = number(&version);
         let mut state = self.lock();
-        let mut changed = !state.synced || state.invalid != invalid;
+        // What could not be relied on any more can be again, even if it is what it was.
+        let doubted = state.trouble.take().is_some_and(|trouble| trouble.is_doubt());
+        let mut changed = doubted || !state.synced || state.invalid != invalid;
         for (name, found) in &invalid {
             if state.invalid.get(name) != Some(found) {
                 tracing::warn!(
@@ -290,7 +299,6 @@ impl<T: Cached> Cache<T> {
         state.objects = objects;
         state.invalid = invalid;
         state.synced = true;
-        state.trouble = None;
         drop(state);
         if changed {
             self.poke.notify_one();
@@ -454,10 +462,7 @@ impl<T: Cached> Cache<T> {
     }
 
     fn clear_trouble(&self) {
-        let mut state = self.lock();
-        let trouble = state.trouble.take();
-        let doubted = trouble.is_some_and(|it| it.lasting || it.since.elapsed() >= STALE_AFTER);
-        drop(state);
+        let doubted = self.lock().trouble.take().is_some_and(|trouble| trouble.is_doubt());
         if doubted {
             self.poke.notify_one();
         }

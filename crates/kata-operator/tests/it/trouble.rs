@@ -267,3 +267,29 @@ async fn a_status_write_whose_answer_is_lost_moves_no_time() {
     lab::pass(MINUTE).await;
     assert_eq!(transitions(&cluster, "second"), written);
 }
+
+/// A kind that could not be read for a while, and is what it was when it can be: the status says so soon,
+/// and not only when everything is read again.
+#[tokio::test(start_paused = true)]
+async fn what_can_be_read_again_is_told_although_nothing_changed() {
+    let (cluster, _operator) = installed().await;
+    let says = |cluster: &Cluster| {
+        let config = lab::get(cluster, &lab::kata_configs(), "example").unwrap_or_default();
+        config["status"].to_string().contains("KATA1016")
+    };
+    for verb in ["list", "watch"] {
+        let matches = Match {
+            verb: verb.to_owned(),
+            resource: "configmaps".to_owned(),
+            manager: "kata-operator".to_owned(),
+            ..Match::default()
+        };
+        // Expired, so that the watch does not go on where it ended.
+        let code = if verb == "list" { 503 } else { 410 };
+        let fault = Fault::Status { code, retry_after: None, message: None, when: When::Before };
+        cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
+    }
+    assert!(lab::until(MINUTE * 10, || says(&cluster)).await);
+    end(&cluster);
+    assert!(lab::until(MINUTE, || !says(&cluster)).await);
+}

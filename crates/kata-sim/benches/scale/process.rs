@@ -18,7 +18,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Starts it with leader election and default settings; its log goes to `log`.
+    /// Starts it with leader election, the monitor and otherwise default settings; its log goes to `log`.
     #[expect(clippy::disallowed_methods, reason = "the process is what is measured")]
     pub(crate) fn start(binary: &Path, kubeconfig: &Path, log: &Path) -> Result<Self, Failure> {
         let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
@@ -27,6 +27,8 @@ impl Operator {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .env_clear()
+            // As the Go operator, which always has one.
+            .env("RELATED_IMAGE_KATA_MONITOR", "registry.invalid/kata-monitor:1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(log)?)
