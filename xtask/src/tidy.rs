@@ -16,23 +16,34 @@ mod links;
 
 /// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
 /// `None` means anything.
-const EDGES: [(&str, Option<&[&str]>); 9] = [
+const EDGES: [(&str, Option<&[&str]>); 11] = [
     ("kata-api", Some(&[])),
     ("kata-plan", Some(&["kata-api"])),
     ("kata-host", Some(&["kata-api"])),
+    ("fakeshim", Some(&[])),
+    ("hostlab", Some(&["kata-api", "kata-host"])),
     ("kata-operator", Some(&["kata-api", "kata-plan", "kata-host"])),
     ("kubectl-kata", Some(&["kata-api", "kata-plan"])),
     ("simcluster", Some(&["kata-api", "kata-host"])),
     ("kata-sim", Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster"])),
     (
         "kata-assure",
-        Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster", "kata-sim"]),
+        Some(&[
+            "kata-api",
+            "kata-plan",
+            "kata-host",
+            "hostlab",
+            "kata-operator",
+            "simcluster",
+            "kata-sim",
+        ]),
     ),
     ("xtask", None),
 ];
 
 /// Edges that tests may have besides.
-const TEST_EDGES: [(&str, &str); 3] = [
+const TEST_EDGES: [(&str, &str); 4] = [
+    ("kata-host", "hostlab"),
     ("kata-operator", "simcluster"),
     ("kubectl-kata", "simcluster"),
     ("kubectl-kata", "kata-operator"),

@@ -69,6 +69,16 @@ pub struct NodeTask {
     /// Log level of the Kata runtime: `debug`, `info`, `warn` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// Whether every file of the payload is read and compared, as [`NodeAction::Inspect`] does it anyway.
+    /// Without it a file is believed to be intact as long as its mode, size, times and inode say so.
+    /// For a node whose payload is known or suspected to be damaged.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub verify: bool,
+}
+
+/// Says what is left out of the JSON; serde hands over a reference.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A handler of the container runtime.

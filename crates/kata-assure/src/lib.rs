@@ -9,6 +9,7 @@
 //!                         promises, checked after every write
 //! ```
 
+pub mod agents;
 pub mod base;
 pub mod campaign;
 pub mod deeds;

@@ -32,6 +32,8 @@ enum Command {
         /// The plan, as a failure prints it.
         plan: String,
     },
+    /// End the node agent at every call, loop it, and give its parsers many inputs.
+    Agents(Agents),
     /// Enumerate the decision on a small model of the cluster.
     Model(ModelArguments),
 }
@@ -61,6 +63,19 @@ struct Episodes {
     topology: Vec<Topology>,
 }
 
+#[derive(Debug, Parser)]
+struct Agents {
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Write the counts to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The repository, in which the parsers' seeds are.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
+    repository: PathBuf,
+}
+
 fn workload(name: &str) -> Result<Workload, String> {
     let known = Workload::ALL.map(Workload::as_str);
     let found = Workload::ALL.into_iter().find(|workload| workload.as_str() == name);
@@ -88,6 +103,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Episodes(episodes) => many(episodes),
         Command::Episode { plan } => one(&plan),
+        Command::Agents(agents) => many_agents(&agents),
         Command::Model(arguments) => {
             return arguments.run().unwrap_or_else(|error| {
                 drop(writeln!(io::stderr(), "error: {error}"));
@@ -127,6 +143,33 @@ fn many(episodes: Episodes) -> Result<bool, Failure> {
         std::fs::write(file, text)?;
     }
     Ok(summary.failures == 0)
+}
+
+fn many_agents(agents: &Agents) -> Result<bool, Failure> {
+    let counts = kata_assure::agents::run(&agents.repository, agents.threads);
+    let kata_assure::agents::AgentCounts {
+        crash_points,
+        loops,
+        fuzz_inputs,
+        failures,
+        broken,
+        seconds,
+    } = &counts;
+    let mut out = io::stdout().lock();
+    for line in broken {
+        writeln!(out, "BROKEN {line}")?;
+    }
+    writeln!(
+        out,
+        "SIMULATED: the decision is the real one, the nodes are in memory; {crash_points} crash points, \
+         {loops} loops, {fuzz_inputs} inputs for parsers, {failures} failures, {seconds} s"
+    )?;
+    if let Some(file) = &agents.json {
+        let mut text = serde_json::to_vec_pretty(&counts)?;
+        text.push(b'\n');
+        std::fs::write(file, text)?;
+    }
+    Ok(*failures == 0)
 }
 
 fn one(line: &str) -> Result<bool, Failure> {

@@ -40,12 +40,14 @@ pub(crate) fn decide(task: &NodeTask, observed: &Observed) -> Decision {
 
 fn install(task: &NodeTask, observed: &Observed) -> Decision {
     let mut checks = checks(task, observed);
+    if task.action == NodeAction::Inspect
+        && let Some(lost) = lost(task, observed)
+    {
+        let drift = vec![Check::new(Code::PayloadDrifted, lost)];
+        return Decision { checks, drift, ..Decision::default() };
+    }
     if observed.payload.is_none() {
-        let image = task.payload_image.as_deref().unwrap_or("any image");
-        checks.push(Check::new(
-            Code::PayloadMissing,
-            format!("no payload of {image} is below {}", paths::ROOT),
-        ));
+        checks.push(Check::new(Code::PayloadMissing, missing(task)));
     }
     let (Ok(Some(site)), Ok(cri), Some(found), Some(Ok(release))) =
         (&observed.site, &observed.cri, &observed.payload, &observed.release)
@@ -140,6 +142,22 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         next: Some(next),
     });
     Decision { checks, in_the_way, plan, drift }
+}
+
+fn missing(task: &NodeTask) -> String {
+    let image = task.payload_image.as_deref().unwrap_or("any image");
+    format!("no payload of {image} is below {}", paths::ROOT)
+}
+
+/// Why the node has no intact payload with which the rest could be compared.
+fn lost(task: &NodeTask, observed: &Observed) -> Option<String> {
+    let Some(found) = &observed.payload else { return Some(missing(task)) };
+    let first = found.damaged.first().filter(|_| !found.staged)?;
+    let all = found.payload.manifest.entries.len();
+    Some(format!(
+        "{} of {all} files of the payload differ, the first is {first}",
+        found.damaged.len()
+    ))
 }
 
 fn current_name(observed: &Observed) -> &str {
@@ -289,6 +307,10 @@ fn prepare(
     let staged = format!("{}/{id}", paths::STAGING);
     let version = format!("{}/{id}", paths::VERSIONS);
     if !found.promoted {
+        if observed.versions.contains(&id) {
+            // There is something of that name, and it cannot be trusted.
+            steps.push(Step::RemoveTree { path: version.clone() });
+        }
         steps.push(Step::Move { from: staged, to: version });
     } else if !found.damaged.is_empty() {
         drift.push(Check::new(

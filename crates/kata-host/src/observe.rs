@@ -35,7 +35,7 @@ pub(crate) struct Observed {
     pub(crate) files: Files,
     /// The payload that the task asks for.
     pub(crate) payload: Option<Found>,
-    /// What the task asks for, if there is a payload.
+    /// What the task asks for, if there is a payload, and an intact copy of it.
     pub(crate) release: Option<Result<Release, ReleaseError>>,
     /// Files of the release that are not as they should be, if it is there.
     pub(crate) release_damaged: Option<Vec<String>>,
@@ -105,15 +105,27 @@ pub(crate) struct Files {
 pub(crate) struct Found {
     pub(crate) payload: Payload,
     pub(crate) damaged: Vec<String>,
-    /// The same payload as it was staged anew, if it was.
+    /// Whether an intact copy of it is in [`paths::STAGING`].
     pub(crate) staged: bool,
     /// Whether it is in [`paths::VERSIONS`].
     pub(crate) promoted: bool,
 }
 
+impl Found {
+    /// An intact copy, from which something may be concluded about the payload; `None` if there is none.
+    fn intact(&self) -> Option<Payload> {
+        if self.damaged.is_empty() {
+            return Some(self.payload.clone());
+        }
+        let folder = format!("{}/{}", paths::STAGING, self.payload.id());
+        self.staged.then(|| Payload { folder, ..self.payload.clone() })
+    }
+}
+
 pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> HostResult<Observed> {
     let depth = match task.action {
         NodeAction::Inspect => Depth::Content,
+        NodeAction::Install if task.verify => Depth::Content,
         NodeAction::Preflight | NodeAction::Install | NodeAction::Remove => Depth::Stamps,
     };
     let facts = host.facts()?;
@@ -161,13 +173,13 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     let mut release_found = None;
     let mut release_damaged = None;
     let mut wrong_architecture = Vec::new();
-    if let Some(found) = &payload {
-        let configurations = configurations(host, task, &found.payload)?;
-        let wanted = release(task, &found.payload, &configurations);
+    if let Some(intact) = payload.as_ref().and_then(Found::intact) {
+        let configurations = configurations(host, task, &intact)?;
+        let wanted = release(task, &intact, &configurations);
         if let Ok(wanted) = &wanted {
             release_damaged = damaged_release(host, wanted)?;
         }
-        wrong_architecture = foreign_shims(host, task, &found.payload, &facts.architecture)?;
+        wrong_architecture = foreign_shims(host, task, &intact, &facts.architecture)?;
         release_found = Some(wanted);
     }
     let leftovers = host.stat(paths::ROOT)?.is_some()
@@ -360,13 +372,18 @@ fn payload(
         .cloned();
     let Some(mut chosen) = chosen else { return Ok(None) };
     let digest = &chosen.stage.digest;
-    let staged = staged.iter().any(|payload| payload.stage.digest == *digest);
+    let staged = staged.iter().find(|payload| payload.stage.digest == *digest);
     let version = versions.iter().find(|payload| payload.stage.digest == *digest);
     let promoted = version.is_some();
     if let Some(version) = version {
         chosen.folder.clone_from(&version.folder);
     }
     let damaged = payload::damage(host, &chosen, depth)?;
+    let staged = match staged {
+        None => false,
+        Some(copy) if promoted => payload::damage(host, copy, depth)?.is_empty(),
+        Some(_) => damaged.is_empty(),
+    };
     Ok(Some(Found { payload: chosen, damaged, staged, promoted }))
 }
 
@@ -378,14 +395,8 @@ fn configurations(
     let mut configurations = BTreeMap::new();
     for handler in &task.handlers {
         if let Some(shim) = payload.manifest.shim(&handler.shim) {
-            let mut text_found = text(host, &payload.file(&shim.configuration))?;
-            if text_found.is_none() {
-                let id = paths::id(&payload.stage.digest);
-                let staged =
-                    format!("{}/{id}/{}/{}", paths::STAGING, payload::TREE, shim.configuration);
-                text_found = text(host, &staged)?;
-            }
-            configurations.extend(text_found.map(|text| (handler.shim.clone(), text)));
+            let found = text(host, &payload.file(&shim.configuration))?;
+            configurations.extend(found.map(|text| (handler.shim.clone(), text)));
         }
     }
     Ok(configurations)

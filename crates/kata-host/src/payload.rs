@@ -365,6 +365,7 @@ pub(crate) fn all(host: &mut dyn Host, folder: &str) -> HostResult<Vec<Payload>>
 }
 
 /// Whether a payload already on the node is what an image of this name and content would give.
+/// With `verify` every file of it is read.
 ///
 /// # Errors
 /// If the node fails.
@@ -373,14 +374,16 @@ pub fn is_present(
     image: &str,
     source: &str,
     shims: &[String],
+    verify: bool,
 ) -> HostResult<bool> {
+    let depth = if verify { Depth::Content } else { Depth::Stamps };
     for folder in [paths::STAGING, paths::VERSIONS] {
         for payload in all(host, folder)? {
             let stage = &payload.stage;
             if stage.image == image
                 && stage.source == source
                 && shims.iter().all(|shim| stage.shims.contains(shim))
-                && damage(host, &payload, Depth::Stamps)?.is_empty()
+                && damage(host, &payload, depth)?.is_empty()
             {
                 return Ok(true);
             }

@@ -4,7 +4,7 @@
 
 use kata_api::Code;
 use kata_api::catalogue::Severity;
-use kata_api::node_task::NodeTask;
+use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::containerd::{self, Schema, live};
 use crate::crio;
@@ -291,8 +291,10 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             ),
         ));
     }
+    // An inspection calls it drift, and an installation brings a copy.
     if let Some(first) = found.damaged.first()
         && !found.staged
+        && task.action == NodeAction::Install
     {
         checks.push(Check::new(
             Code::PayloadDamaged,

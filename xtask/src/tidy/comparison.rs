@@ -27,7 +27,7 @@ pub(super) fn check(root: &Path) -> Vec<String> {
     wrong
 }
 
-/// Rows of the installer's page whose last cell does not name tests that exist.
+/// Rows of the installer's page whose last cell neither names tests that exist nor says why there is none.
 fn unproven(root: &Path, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("| ")) {
@@ -36,7 +36,8 @@ fn unproven(root: &Path, text: &str) -> Vec<String> {
             continue;
         }
         let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
-        if named.is_empty() {
+        let reason = cell.strip_prefix("Not covered: ").is_some_and(|why| why.ends_with('.'));
+        if named.is_empty() && !reason {
             problems.push(format!("{INSTALLER_PAGE}: a row names no test: {line}"));
         }
         for name in named {

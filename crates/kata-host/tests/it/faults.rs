@@ -1,9 +1,9 @@
 //! What happens to a node besides us: sandboxes, edits by hand, damage, and a runtime that stays down.
 
+use hostlab::sweep::{self, nodes};
 use kata_api::node_task::{NodeAction, Outcome, REPORT_BYTES, TaskHandler};
 use kata_host::paths;
 
-use crate::install::nodes;
 use crate::node::{Node, V1_MAIN, V2_MAIN, task};
 use crate::runtime::Kind;
 
@@ -110,15 +110,106 @@ fn a_damaged_payload_is_repaired_without_a_restart() {
     let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
     node.disk.write(&qemu, b"?", 0o755).unwrap();
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
-    assert_eq!(report.checks[0].code, "KATA3022", "{report:?}");
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3041", "{report:?}");
+    assert!(report.message.contains("bin/qemu-system-x86_64"), "{report:?}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "an installation would bring a copy: {report:?}");
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3022", "{report:?}");
     node.stage("a");
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!(node.text(&qemu), "a");
     assert_eq!(node.runtime.restarts, restarts);
     assert!(node.disk.list(paths::STAGING).unwrap().is_empty());
+}
+
+/// Whatever of a payload is damaged, an inspection says so, and an installation with a fresh copy mends it.
+#[test]
+fn whatever_of_a_payload_is_damaged_is_drift_and_is_repaired() {
+    type Damage = fn(&mut Node, &str);
+    let damages: [(&str, Damage); 7] = [
+        ("the shim is for no machine", |node, version| {
+            let shim = format!("{version}/tree/bin/containerd-shim-kata-v2");
+            let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+            elf.resize(80, 0);
+            elf[18] = 183;
+            node.disk.write(&shim, &elf, 0o755).unwrap();
+        }),
+        ("a configuration is no TOML", |node, version| {
+            let path = "tree/share/defaults/kata-containers/configuration-qemu.toml";
+            node.disk.write(&format!("{version}/{path}"), b"[[", 0o644).unwrap();
+        }),
+        ("a configuration is another one", |node, version| {
+            let path = "tree/share/defaults/kata-containers/configuration-qemu.toml";
+            node.disk.write(&format!("{version}/{path}"), b"[runtime]\n", 0o644).unwrap();
+        }),
+        ("a link is gone", |node, version| {
+            let path = "tree/share/kata-containers/vmlinux.container";
+            node.disk.unlink(&format!("{version}/{path}")).unwrap();
+        }),
+        ("a directory is gone", |node, version| {
+            node.disk.remove_tree(&format!("{version}/tree/share"));
+        }),
+        ("the manifest is cut off", |node, version| {
+            node.disk.write(&format!("{version}/manifest.json"), b"{", 0o644).unwrap();
+        }),
+        ("all of it is gone", |node, version| node.disk.remove_tree(version)),
+    ];
+    for (name, damage) in damages {
+        let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+        let good = node.disk.all();
+        let restarts = node.runtime.restarts;
+        let versions = node.disk.list(paths::VERSIONS).unwrap();
+        damage(&mut node, &format!("{}/{}", paths::VERSIONS, versions[0]));
+        let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+        assert_eq!(report.outcome, Outcome::Drifted, "{name}: {report:?}");
+        node.stage("a");
+        let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+        assert_eq!(report.outcome, Outcome::Done, "{name}: {report:?}");
+        let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+        assert_eq!(report.outcome, Outcome::Done, "{name}: {report:?}");
+        assert_eq!(node.runtime.restarts, restarts, "{name}");
+        // The seal has the times of the new files.
+        let files = |all: std::collections::BTreeMap<String, String>| -> Vec<(String, String)> {
+            all.into_iter().filter(|(path, _)| !path.ends_with("seal.json")).collect()
+        };
+        assert_eq!(files(node.disk.all()), files(good), "{name}");
+    }
+}
+
+/// A bad disk changes neither size nor times: who believes those finds nothing.
+#[test]
+fn a_file_that_rotted_is_found_by_reading_it_and_repaired_by_an_installation_that_verifies() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+    node.disk.rot(&qemu);
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    node.stage("a");
+    let mut verify = task(NodeAction::Install, "a");
+    verify.verify = true;
+    let report = kata_host::run(&mut node, &verify);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_eq!(node.text(&qemu), "a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+}
+
+#[test]
+fn a_staged_copy_that_is_damaged_itself_repairs_nothing() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+    node.disk.write(&qemu, b"?", 0o755).unwrap();
+    node.stage("a");
+    let staged = node.disk.list(paths::STAGING).unwrap();
+    let copy = format!("{}/{}/tree/bin/qemu-system-x86_64", paths::STAGING, staged[0]);
+    node.disk.write(&copy, b"!", 0o755).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(node.text(&qemu), "?");
 }
 
 #[test]
@@ -173,20 +264,9 @@ fn a_runtime_that_stays_down_is_unsafe_and_every_run_goes_on_with_going_back() {
 
 #[test]
 fn five_hundred_installs_and_removals_leave_nothing() {
-    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
-        let mut node = Node::new(kind, Some(main));
-        let before = node.disk.all();
-        for _ in 0..500 {
-            node.stage("a");
-            let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
-            assert_eq!(report.outcome, Outcome::Done, "{report:?}");
-            let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
-            assert_eq!(report.outcome, Outcome::Done, "{report:?}");
-            assert_eq!(node.disk.all(), before);
-            node.log.clear();
-        }
-        assert_eq!(node.runtime.restarts, 1000);
-    }
+    let sweep = sweep::loops(500);
+    assert_eq!(sweep.failures, Vec::<String>::new());
+    assert_eq!(sweep.points, 1000);
 }
 
 #[test]

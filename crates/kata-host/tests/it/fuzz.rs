@@ -44,6 +44,16 @@ fn toml_like() -> impl Strategy<Value = String> {
     prop::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n"))
 }
 
+#[test]
+fn the_seeds_of_every_parser_are_read_without_a_panic_and_always_alike() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for parser in hostlab::parsers::PARSERS {
+        let (inputs, wrong) = hostlab::parsers::replay(&folder, &parser, 100);
+        assert_eq!(wrong, Vec::<String>::new());
+        assert!(inputs > 300, "{}: {inputs} inputs", parser.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

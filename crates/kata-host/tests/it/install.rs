@@ -3,23 +3,9 @@
 use kata_api::node_task::{NodeAction, Outcome};
 use kata_host::paths;
 
-use crate::node::{Node, V1_MAIN, V2_MAIN, task};
-use crate::runtime::Kind;
+use hostlab::sweep::nodes;
 
-/// Every runtime with every form of its main file that matters.
-pub(crate) fn nodes() -> Vec<(&'static str, Node)> {
-    let with_import = format!("imports = [\"/etc/containerd/conf.d/*.toml\"]\n{V2_MAIN}");
-    vec![
-        ("2.1, no import", Node::new(Kind::Containerd(2, 1), Some(V2_MAIN))),
-        ("2.2, import", Node::new(Kind::Containerd(2, 2), Some(&with_import))),
-        ("2.1, no file", Node::new(Kind::Containerd(2, 1), None)),
-        ("2.1, version 2", Node::new(Kind::Containerd(2, 1), Some(V1_MAIN))),
-        ("1.7", Node::new(Kind::Containerd(1, 7), Some(V1_MAIN))),
-        ("1.7, no file", Node::new(Kind::Containerd(1, 7), None)),
-        ("1.6", Node::new(Kind::Containerd(1, 6), Some(V1_MAIN))),
-        ("CRI-O", Node::new(Kind::Crio, Some("[crio.runtime]\n"))),
-    ]
-}
+use crate::node::task;
 
 #[test]
 fn a_handler_is_there_after_one_restart_and_gone_without_a_trace() {

@@ -1,12 +1,11 @@
 //! Tests of kata-host at its boundary: a task and a node in, a report and the node's files out.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
 
+use hostlab::{node, runtime};
+
 mod crash;
-mod disk;
 mod faults;
 mod fuzz;
 mod install;
 mod layouts;
-mod node;
 mod refusals;
-mod runtime;

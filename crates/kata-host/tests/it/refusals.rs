@@ -175,3 +175,14 @@ fn preflight_and_inspect_write_nothing() {
     assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
     assert_eq!(node.writes, 0, "{:?}", node.log);
 }
+
+#[test]
+fn a_shim_that_needs_block_devices_is_refused_on_another_snapshotter() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    let mut firecracker = task(NodeAction::Preflight, "a");
+    firecracker.handlers[0].shim = "fc".to_owned();
+    let report = kata_host::run(&mut node, &firecracker);
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3024", "{report:?}");
+    assert!(report.message.contains("overlayfs"), "{report:?}");
+}

@@ -92,7 +92,7 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
     let fingerprint = fingerprint(&source)?;
     let name = task.payload_image.clone().unwrap_or_default();
     lock(host)?;
-    if is_present(host, &name, &fingerprint, &shims)? {
+    if is_present(host, &name, &fingerprint, &shims, task.verify)? {
         return Ok(format!("the payload of {name} is on the node already"));
     }
     for directory in [paths::ROOT, paths::STAGING] {

@@ -80,8 +80,8 @@ impl Desired {
         &self.payload_image
     }
 
-    /// The task for a node.
-    pub(crate) fn task(&self, node: &NodeFacts, action: NodeAction) -> NodeTask {
+    /// The task for a node. `verify` makes an installation read every file of the payload.
+    pub(crate) fn task(&self, node: &NodeFacts, action: NodeAction, verify: bool) -> NodeTask {
         let removal = action == NodeAction::Remove;
         NodeTask {
             version: NODE_TASK_VERSION,
@@ -92,6 +92,7 @@ impl Desired {
             container_runtime: Some(node.container_runtime_version.clone())
                 .filter(|version| !version.is_empty()),
             log_level: self.log_level.clone().filter(|_| !removal),
+            verify: verify && action == NodeAction::Install,
         }
     }
 }

@@ -239,7 +239,9 @@ fn jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             out.find(Code::AgentImageUnknown, config, message);
             return;
         };
-        let task = hosts.desired.task(node.facts, action);
+        // There may be a payload, and it is not known to be as it was installed.
+        let verify = host.known.status.touched && host.known.status.installed.is_none();
+        let task = hosts.desired.task(node.facts, action, verify);
         let wish = node_job::Wish {
             task: &task,
             node_uid: &node.facts.uid,

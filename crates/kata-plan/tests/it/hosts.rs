@@ -1,10 +1,11 @@
 //! Whole lives of a KataConfig where Jobs change the nodes: what must hold at the end, and on the way.
 
+use kata_api::node_task::NodeAction;
 use kata_plan::{Kind, Observed, decide};
 use serde_json::json;
 
 use crate::journeys::{condition, is};
-use crate::plain::{Fate, NAMESPACE};
+use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{VERIFIED, World};
 
 const CLAIM: &str = "kata-operator.dev/claimed";
@@ -28,6 +29,13 @@ fn nothing_left(world: &World) {
             "{name}: {labels:?}"
         );
     }
+}
+
+/// The installations that are under way, and whether they read every file.
+fn installs(world: &World) -> Vec<bool> {
+    let jobs = world.names(Kind::Job);
+    let tasks = jobs.iter().map(|name| task_of(world.get(Kind::Job, name).unwrap()));
+    tasks.filter(|task| task.action == NodeAction::Install).map(|task| task.verify).collect()
 }
 
 /// Passes until it holds.
@@ -373,6 +381,8 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
 fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     let mut world = World::plain(1, 2);
     world.config(&json!({}));
+    until(&mut world, |world| !installs(world).is_empty());
+    assert_eq!(installs(&world), [false], "nothing is there yet that could be damaged");
     world.settle();
     let first = host(&world, "worker-0")["inspected"].clone();
     let hours = |world: &mut World, hours: i64| {
@@ -386,6 +396,8 @@ fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
     until(&mut world, |world| host(world, "worker-0")["drifts"] == json!(1));
     world.hosts.clear();
+    // A bad disk changes neither size nor times, so the repair reads every file.
+    until(&mut world, |world| installs(world).contains(&true));
     world.settle();
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
     assert_ne!(host(&world, "worker-0")["restarts"], restarts);

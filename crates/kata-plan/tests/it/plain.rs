@@ -71,7 +71,7 @@ fn outcome(fate: Option<Fate>, action: NodeAction) -> Outcome {
     }
 }
 
-fn task_of(job: &Value) -> NodeTask {
+pub(crate) fn task_of(job: &Value) -> NodeTask {
     let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
     let words: Vec<&str> = command.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let at = words.iter().position(|word| *word == "--task").unwrap();

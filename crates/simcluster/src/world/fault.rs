@@ -39,13 +39,17 @@ pub enum NodeFault {
     PullFails,
     /// Without the Machine Config Operator: the next node agent is killed in the middle of its work.
     AgentKilled,
+    /// Without the Machine Config Operator: a file of the payload has other bytes than it was written with,
+    /// with nothing else to tell it from an intact one. It stays so until somebody writes it anew.
+    PayloadDamaged,
 }
 
 /// What [`NodeFault`]'s `from_str` accepts.
 pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, handler-missing, \
                                slow-boot=FACTOR, install-fails=REASON, unreconcilable=REASON, \
                                boot-fails=REASON, uncordon-fails, drift=REASON, not-ready, \
-                               runtime-fails, disk-full, pull-fails, agent-killed";
+                               runtime-fails, disk-full, pull-fails, agent-killed, \
+                               payload-damaged";
 
 impl std::str::FromStr for NodeFault {
     type Err = String;
@@ -65,6 +69,7 @@ impl std::str::FromStr for NodeFault {
             "disk-full" => Self::DiskFull,
             "pull-fails" => Self::PullFails,
             "agent-killed" => Self::AgentKilled,
+            "payload-damaged" => Self::PayloadDamaged,
             "uncordon-fails" => Self::FailUncordon,
             "install-fails" => Self::InstallFails(reason(
                 "error running rpm-ostree update --install kata-containers: error: \
@@ -104,6 +109,7 @@ impl std::fmt::Display for NodeFault {
             Self::DiskFull => f.write_str("disk-full"),
             Self::PullFails => f.write_str("pull-fails"),
             Self::AgentKilled => f.write_str("agent-killed"),
+            Self::PayloadDamaged => f.write_str("payload-damaged"),
         }
     }
 }

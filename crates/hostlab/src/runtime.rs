@@ -9,21 +9,21 @@ use toml::{Table, Value};
 use crate::disk::Disk;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Containerd(u32, u32),
     Crio,
 }
 
 /// A container runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Runtime {
+pub struct Runtime {
     pub kind: Kind,
     pub main: String,
-    pub(crate) unit: String,
+    pub unit: String,
     /// The main file is rendered from this one at every start.
-    pub(crate) template: Option<String>,
+    pub template: Option<String>,
     /// It reads drop-ins from this folder whatever is imported, key by key, and by itself.
-    pub(crate) watches: Option<String>,
+    pub watches: Option<String>,
     /// The configuration that the process runs with; `None` while it is down.
     pub running: Option<Result<Table, String>>,
     pub restarts: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Runtime {
 const IDS: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
 
 impl Runtime {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind) -> Self {
         let main = match kind {
             Kind::Containerd(..) => "/etc/containerd/config.toml",
             Kind::Crio => "/etc/crio/crio.conf",
@@ -60,7 +60,7 @@ impl Runtime {
     }
 
     /// Reads the files as a start does. An error keeps the process from starting.
-    pub(crate) fn load(&self, disk: &Disk, main: &str) -> Result<Table, String> {
+    pub fn load(&self, disk: &Disk, main: &str) -> Result<Table, String> {
         let text =
             |path: &str| disk.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let parse = |text: &str| text.parse::<Table>().map_err(|error| error.message().to_owned());
@@ -162,7 +162,7 @@ impl Runtime {
         table
     }
 
-    pub(crate) fn start(&mut self, disk: &mut Disk) {
+    pub fn start(&mut self, disk: &mut Disk) {
         if let Some(template) = &self.template {
             let text = disk.read(template).unwrap();
             disk.write(&self.main, &text, 0o644).unwrap();
@@ -181,7 +181,7 @@ impl Runtime {
         };
     }
 
-    pub(crate) fn version(&self) -> CriVersion {
+    pub fn version(&self) -> CriVersion {
         match self.kind {
             Kind::Containerd(major, minor) => {
                 CriVersion { name: "containerd".to_owned(), version: format!("v{major}.{minor}.9") }
@@ -190,7 +190,7 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn status(&self, table: &Table) -> CriStatus {
+    pub fn status(&self, table: &Table) -> CriStatus {
         let names = handlers(table);
         let mut runtimes = serde_json::Map::new();
         for id in IDS {
@@ -212,7 +212,10 @@ impl Runtime {
                 );
             }
         }
-        let config = serde_json::json!({ "containerd": { "runtimes": runtimes } }).to_string();
+        let config = serde_json::json!({
+            "containerd": { "snapshotter": "overlayfs", "runtimes": runtimes },
+        })
+        .to_string();
         match self.kind {
             Kind::Containerd(major, _) => CriStatus {
                 runtime_ready: true,
@@ -238,7 +241,7 @@ fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {
     path.iter().try_fold(table, |table, name| table.get(*name)?.as_table())
 }
 
-pub(crate) fn handlers(table: &Table) -> BTreeSet<String> {
+pub fn handlers(table: &Table) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for id in IDS {
         names.extend(

@@ -6,7 +6,7 @@ use kata_host::host::{FileKind, Stat};
 
 /// A file system. Names and contents become durable separately, as on a real one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Disk {
+pub struct Disk {
     /// What processes see.
     live: BTreeMap<String, Node>,
     /// What is there after a loss of power.
@@ -70,14 +70,14 @@ impl Disk {
         if resolved.is_empty() { "/".to_owned() } else { resolved }
     }
 
-    pub(crate) fn read(&self, path: &str) -> Option<Vec<u8>> {
+    pub fn read(&self, path: &str) -> Option<Vec<u8>> {
         match self.live.get(&self.resolve(path, true))? {
             Node::File(index) => Some(self.files[*index].content.clone()),
             Node::Directory(_) | Node::Link(_) => None,
         }
     }
 
-    pub(crate) fn stat(&self, path: &str) -> Option<Stat> {
+    pub fn stat(&self, path: &str) -> Option<Stat> {
         let path = self.resolve(path, false);
         if path == "/" {
             return Some(plain(FileKind::Directory, 0o755));
@@ -99,7 +99,7 @@ impl Disk {
         })
     }
 
-    pub(crate) fn list(&self, path: &str) -> Option<Vec<String>> {
+    pub fn list(&self, path: &str) -> Option<Vec<String>> {
         let path = self.resolve(path, true);
         if path != "/" && !matches!(self.live.get(&path), Some(Node::Directory(_))) {
             return None;
@@ -124,7 +124,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn write(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), String> {
+    pub fn write(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), String> {
         let path = self.resolve(path, true);
         self.parent_exists(&path)?;
         self.clock += 1;
@@ -142,14 +142,14 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn sync_file(&mut self, path: &str) {
+    pub fn sync_file(&mut self, path: &str) {
         if let Some(Node::File(index)) = self.live.get(&self.resolve(path, true)) {
             let file = &mut self.files[*index];
             file.durable.clone_from(&file.content);
         }
     }
 
-    pub(crate) fn sync_dir(&mut self, path: &str) -> Result<(), String> {
+    pub fn sync_dir(&mut self, path: &str) -> Result<(), String> {
         let path = self.resolve(path, true);
         if path != "/" && !matches!(self.live.get(&path), Some(Node::Directory(_))) {
             return Err("it is no directory".to_owned());
@@ -174,7 +174,7 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn sync_tree(&mut self, path: &str) {
+    pub fn sync_tree(&mut self, path: &str) {
         let path = self.resolve(path, true);
         let prefix = format!("{path}/");
         self.durable.retain(|name, _| !name.starts_with(&prefix));
@@ -189,7 +189,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn rename(&mut self, from: &str, to: &str) -> Result<(), String> {
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), String> {
         let (from, to) = (self.resolve(from, false), self.resolve(to, false));
         self.parent_exists(&to)?;
         let Some(node) = self.live.get(&from).cloned() else {
@@ -221,7 +221,7 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn unlink(&mut self, path: &str) -> Result<(), String> {
+    pub fn unlink(&mut self, path: &str) -> Result<(), String> {
         let path = self.resolve(path, false);
         match self.live.get(&path) {
             Some(Node::Directory(_)) => Err("it is a directory".to_owned()),
@@ -232,7 +232,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn symlink(&mut self, target: &str, path: &str) -> Result<(), String> {
+    pub fn symlink(&mut self, target: &str, path: &str) -> Result<(), String> {
         let path = self.resolve(path, false);
         self.parent_exists(&path)?;
         if self.live.contains_key(&path) {
@@ -242,14 +242,14 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn make_dir(&mut self, path: &str, mode: u32) -> Result<(), String> {
+    pub fn make_dir(&mut self, path: &str, mode: u32) -> Result<(), String> {
         let path = self.resolve(path, true);
         self.parent_exists(&path)?;
         self.live.entry(path).or_insert(Node::Directory(mode));
         Ok(())
     }
 
-    pub(crate) fn remove_dir(&mut self, path: &str) -> bool {
+    pub fn remove_dir(&mut self, path: &str) -> bool {
         let path = self.resolve(path, false);
         match self.list(&path) {
             Some(names) if !names.is_empty() => false,
@@ -260,8 +260,22 @@ impl Disk {
         }
     }
 
+    pub fn remove_tree(&mut self, path: &str) {
+        let path = self.resolve(path, false);
+        let below = format!("{path}/");
+        self.live.retain(|name, _| *name != path && !name.starts_with(&below));
+    }
+
+    /// Changes the bytes of a file and nothing else about it, as a bad disk does it.
+    pub fn rot(&mut self, path: &str) {
+        let Some(Node::File(index)) = self.live.get(&self.resolve(path, true)) else {
+            panic!("no file {path}");
+        };
+        self.files[*index].content.iter_mut().for_each(|byte| *byte ^= 1);
+    }
+
     /// Everything that exists, for tests: path to a description of what is there.
-    pub(crate) fn all(&self) -> BTreeMap<String, String> {
+    pub fn all(&self) -> BTreeMap<String, String> {
         self.live
             .iter()
             .map(|(path, node)| {
@@ -280,7 +294,7 @@ impl Disk {
     }
 
     /// Makes everything durable, as it is long after everybody has written.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.durable.clone_from(&self.live);
         for node in self.live.values() {
             if let Node::File(index) = node {
@@ -291,7 +305,7 @@ impl Disk {
     }
 
     /// What is left after a loss of power.
-    pub(crate) fn lose_power(&mut self) {
+    pub fn lose_power(&mut self) {
         // An entry whose directory is not durable is gone.
         let mut kept = BTreeMap::new();
         for (path, node) in &self.durable {

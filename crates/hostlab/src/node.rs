@@ -16,7 +16,7 @@ use crate::runtime::{Kind, Runtime};
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The process is killed before the call has an effect.
     KilledBefore,
     /// The process is killed after the call has had its effect.
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
 
 /// A node.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub struct Node {
     pub disk: Disk,
     pub runtime: Runtime,
     pub facts: Facts,
@@ -43,13 +43,13 @@ pub(crate) struct Node {
     now: Duration,
 }
 
-pub(crate) const V2_MAIN: &str = "# by hand\nversion = 3\n\n[plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\" # ours\n";
-pub(crate) const V1_MAIN: &str = "version = 2\n# by hand\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.local/pause:9\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true\n";
+pub const V2_MAIN: &str = "# by hand\nversion = 3\n\n[plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\" # ours\n";
+pub const V1_MAIN: &str = "version = 2\n# by hand\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.local/pause:9\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true\n";
 const QEMU: &str = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\nkernel = \"/opt/kata/share/kata-containers/vmlinux.container\"\nvalid_hypervisor_paths = [\"/opt/kata/bin/qemu-system-x86_64\"]\n\n[agent.kata]\n#enable_debug = true\n\n[runtime]\n#enable_debug = true\n";
 
 impl Node {
     /// A node whose container runtime runs, with nothing of ours on it.
-    pub(crate) fn new(kind: Kind, main: Option<&str>) -> Self {
+    pub fn new(kind: Kind, main: Option<&str>) -> Self {
         let mut disk = Disk::default();
         for path in ["/etc", "/opt", "/var", "/var/lib", "/run", "/run/lock"] {
             disk.make_dir(path, 0o755).unwrap();
@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// A node of a distribution that keeps containerd's files elsewhere.
-    pub(crate) fn of(unit: &str, main: &str, text: &str, template: Option<&str>) -> Self {
+    pub fn of(unit: &str, main: &str, text: &str, template: Option<&str>) -> Self {
         let mut node = Self::new(Kind::Containerd(2, 1), None);
         let mut folder = String::new();
         for part in paths::parent(main).split('/').filter(|part| !part.is_empty()) {
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// What a stage container leaves.
-    pub(crate) fn stage(&mut self, image: &str) {
+    pub fn stage(&mut self, image: &str) {
         let folder = format!("{}/.unpacking", paths::STAGING);
         for path in [paths::ROOT, paths::STAGING, &folder] {
             self.disk.make_dir(path, 0o755).unwrap();
@@ -164,7 +164,7 @@ impl Node {
     }
 
     /// Arms a fault at a call, counted from now.
-    pub(crate) fn arm(&mut self, call: usize, fault: Fault) {
+    pub fn arm(&mut self, call: usize, fault: Fault) {
         self.calls = 0;
         self.writes = 0;
         self.log.clear();
@@ -172,12 +172,12 @@ impl Node {
     }
 
     /// Whether the armed fault was met.
-    pub(crate) fn was_hit(&self) -> bool {
+    pub fn was_hit(&self) -> bool {
         self.fault.is_some_and(|(call, _)| self.calls > call)
     }
 
     /// The next process starts. With a loss of power, the node boots before that.
-    pub(crate) fn revive(&mut self, power_lost: bool) {
+    pub fn revive(&mut self, power_lost: bool) {
         self.dead = false;
         self.fault = None;
         self.calls = 0;
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn sandbox(&mut self, id: &str, handler: &str) {
+    pub fn sandbox(&mut self, id: &str, handler: &str) {
         self.runtime.sandboxes.push(Sandbox {
             id: id.to_owned(),
             namespace: "shop".to_owned(),
@@ -200,11 +200,11 @@ impl Node {
         });
     }
 
-    pub(crate) fn etc(&self) -> Vec<(String, String)> {
+    pub fn etc(&self) -> Vec<(String, String)> {
         self.disk.all().into_iter().filter(|(path, _)| path.starts_with("/etc")).collect()
     }
 
-    pub(crate) fn text(&self, path: &str) -> String {
+    pub fn text(&self, path: &str) -> String {
         String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
     }
 
@@ -400,7 +400,7 @@ impl Host for Node {
 }
 
 /// A task for the handler `kata` with the shim `qemu`.
-pub(crate) fn task(action: NodeAction, image: &str) -> NodeTask {
+pub fn task(action: NodeAction, image: &str) -> NodeTask {
     let installs = action != NodeAction::Remove;
     NodeTask {
         version: NODE_TASK_VERSION,
@@ -414,5 +414,6 @@ pub(crate) fn task(action: NodeAction, image: &str) -> NodeTask {
         payload_image: installs.then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
+        verify: false,
     }
 }

@@ -1,0 +1,167 @@
+//! The parsers that read what others wrote, each as a function of bytes, and inputs for them.
+//!
+//! Each says what it understood, so that two calls can be compared. None may panic, whatever it is given.
+//! Seeds are in `fuzz/corpus`, one folder for each parser.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use kata_host::containerd::{
+    Schema, add_import, compare, drop_in, drop_in_handlers, imported_folder, live, main_config,
+    remove_import, with_imports,
+};
+use kata_host::host::CriStatus;
+use kata_host::payload::Manifest;
+use kata_host::{crio, journal};
+
+/// A parser.
+#[derive(Clone, Copy, Debug)]
+pub struct Parser {
+    /// Its name, and that of the folder of its seeds.
+    pub name: &'static str,
+    /// What it understands of bytes.
+    pub parse: fn(&[u8]) -> String,
+}
+
+/// The parsers of `kata-host`.
+pub const PARSERS: [Parser; 6] = [
+    Parser { name: "containerd_toml", parse: containerd_toml },
+    Parser { name: "crio_conf", parse: crio_conf },
+    Parser { name: "config_dump", parse: config_dump },
+    Parser { name: "cri_verbose", parse: cri_verbose },
+    Parser { name: "journal", parse: read_journal },
+    Parser { name: "manifest", parse: manifest },
+];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A main file or a drop-in of containerd, of any schema: what it says, and what we would make of it.
+pub fn containerd_toml(bytes: &[u8]) -> String {
+    let text = text(bytes);
+    let mut said = format!("{:?}", drop_in_handlers(&text));
+    for major in [1, 2] {
+        let config = main_config(Some(&text), major);
+        said += &format!("\n{config:?}");
+        if let Ok(config) = config {
+            let imported = imported_folder("/etc/containerd/config.toml", &config.imports);
+            said += &format!("\n{imported:?}\n{}", drop_in(&config, (major, 7), &BTreeMap::new()));
+        }
+    }
+    let import = "/etc/containerd/conf.d/*.toml";
+    for schema in [Schema::V1, Schema::V2, Schema::V3] {
+        let with = add_import(Some(&text), schema, import);
+        said += &format!("\n{with:?}\n{:?}", with_imports(Some(&text), schema, &[]));
+        if let Ok(with) = with {
+            said += &format!("\n{:?}", remove_import(&with, import));
+        }
+    }
+    said
+}
+
+/// A file of CRI-O.
+pub fn crio_conf(bytes: &[u8]) -> String {
+    format!("{:?}", crio::handlers(&text(bytes)))
+}
+
+/// Two outputs of `config dump`; a line of `---` is between them.
+pub fn config_dump(bytes: &[u8]) -> String {
+    let text = text(bytes);
+    let (before, after) = text.split_once("\n---\n").unwrap_or((&text, &text));
+    format!("{:?}", compare(before, after, &BTreeMap::new(), &BTreeSet::new()))
+}
+
+/// `info["config"]` of CRI's verbose `Status`.
+pub fn cri_verbose(bytes: &[u8]) -> String {
+    format!("{:?}", live(&CriStatus { config: Some(text(bytes)), ..CriStatus::default() }))
+}
+
+/// The journal.
+pub fn read_journal(bytes: &[u8]) -> String {
+    format!("{:?}", journal::parse(bytes))
+}
+
+/// A manifest, and what is said about its shims.
+pub fn manifest(bytes: &[u8]) -> String {
+    match Manifest::parse(bytes) {
+        Ok(manifest) => format!("{} {} {:?}", manifest.digest(), manifest.size(), manifest.shims()),
+        Err(reason) => reason,
+    }
+}
+
+/// Parses the seeds of a parser, and so many variants of each; returns how many inputs there were and what
+/// went wrong. The same folder gives the same inputs.
+///
+/// # Panics
+/// If the folder cannot be read: then there is nothing to try.
+pub fn replay(folder: &Path, parser: &Parser, variants: u64) -> (u64, Vec<String>) {
+    let folder = folder.join(parser.name);
+    let entries = fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("no seeds in {}: {error}", folder.display()));
+    let mut seeds: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    seeds.sort_unstable();
+    let (mut inputs, mut wrong) = (0, Vec::new());
+    for path in seeds {
+        let seed = fs::read(&path).unwrap();
+        for variant in 0..=variants {
+            let input = vary(&seed, variant);
+            inputs += 1;
+            let parse = || catch_unwind(AssertUnwindSafe(|| (parser.parse)(&input)));
+            let place = || format!("{} of {}, variant {variant}", parser.name, path.display());
+            match (parse(), parse()) {
+                (Ok(once), Ok(again)) if once == again => {}
+                (Ok(_), Ok(_)) => wrong.push(format!("{}: says this and that", place())),
+                _ => wrong.push(format!("{}: panics", place())),
+            }
+        }
+    }
+    (inputs, wrong)
+}
+
+/// A variant of a seed; number 0 is the seed itself. Bytes are changed, cut out, doubled and replaced by
+/// what means something to some parser.
+fn vary(seed: &[u8], variant: u64) -> Vec<u8> {
+    const WORDS: [&[u8]; 12] = [
+        b"\n[plugins]\n",
+        b"version = 3\n",
+        b"\"",
+        b"{",
+        b"}",
+        b"[[",
+        b"../",
+        b"\0",
+        b"imports = [1]\n",
+        b"-9223372036854775809",
+        b"\xff\xfe",
+        b"null",
+    ];
+    let mut input = seed.to_vec();
+    let mut state = variant.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 1).unwrap_or_default() % below.max(1)
+    };
+    if variant == 0 {
+        return input;
+    }
+    for _ in 0..=next(4) {
+        let at = next(input.len());
+        let end = (at + 1 + next(16)).min(input.len());
+        match next(5) {
+            0 if at < input.len() => input[at] ^= 1 << next(8),
+            1 => drop(input.drain(at.min(end)..end)),
+            2 => {
+                let part = input[at.min(end)..end].to_vec();
+                drop(input.splice(at..at, part));
+            }
+            3 => input.truncate(at),
+            _ => drop(input.splice(at..at, WORDS[next(WORDS.len())].iter().copied())),
+        }
+    }
+    input
+}

@@ -1,0 +1,225 @@
+//! What the node agent must come through: SIGKILL and loss of power at every call of a task, and the same
+//! life five hundred times. Each sweep counts its points, and says which went wrong.
+
+use std::collections::BTreeMap;
+
+use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome};
+use kata_host::paths;
+
+use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::Kind;
+
+/// How often a way is gone through, and what went wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// Points at which a process was ended, or rounds of a loop.
+    pub points: u64,
+    /// A sentence for each that went wrong.
+    pub failures: Vec<String>,
+}
+
+impl Sweep {
+    /// Both together.
+    pub fn plus(mut self, other: Self) -> Self {
+        self.points += other.points;
+        self.failures.extend(other.failures);
+        self
+    }
+}
+
+/// Every runtime with every form of its main file that matters.
+pub fn nodes() -> Vec<(&'static str, Node)> {
+    let with_import = format!("imports = [\"/etc/containerd/conf.d/*.toml\"]\n{V2_MAIN}");
+    vec![
+        ("2.1, no import", Node::new(Kind::Containerd(2, 1), Some(V2_MAIN))),
+        ("2.2, import", Node::new(Kind::Containerd(2, 2), Some(&with_import))),
+        ("2.1, no file", Node::new(Kind::Containerd(2, 1), None)),
+        ("2.1, version 2", Node::new(Kind::Containerd(2, 1), Some(V1_MAIN))),
+        ("1.7", Node::new(Kind::Containerd(1, 7), Some(V1_MAIN))),
+        ("1.7, no file", Node::new(Kind::Containerd(1, 7), None)),
+        ("1.6", Node::new(Kind::Containerd(1, 6), Some(V1_MAIN))),
+        ("CRI-O", Node::new(Kind::Crio, Some("[crio.runtime]\n"))),
+    ]
+}
+
+/// Kills the process at every call of a task, before and after its effect, with and without a loss of
+/// power, and looks at the node then.
+fn at_every_call(
+    name: &str,
+    node: &Node,
+    task: &NodeTask,
+    look: impl Fn(&mut Node) -> Result<(), String>,
+) -> Sweep {
+    let mut sweep = Sweep::default();
+    for fault in [Fault::KilledBefore, Fault::KilledAfter] {
+        for power_lost in [false, true] {
+            for call in 0.. {
+                let mut node = node.clone();
+                node.disk.settle();
+                node.arm(call, fault);
+                kata_host::run(&mut node, task);
+                if !node.was_hit() {
+                    break;
+                }
+                sweep.points += 1;
+                let last = node.log.last().cloned().unwrap_or_default();
+                node.revive(power_lost);
+                if let Err(wrong) = look(&mut node) {
+                    let power = if power_lost { ", power lost" } else { "" };
+                    sweep.failures.push(format!("{name}: {fault:?} {call} {last}{power}: {wrong}"));
+                }
+            }
+        }
+    }
+    sweep
+}
+
+fn over_nodes(sweep: impl Fn(&str, Node) -> Sweep) -> Sweep {
+    nodes().into_iter().map(|(name, node)| sweep(name, node)).fold(Sweep::default(), Sweep::plus)
+}
+
+/// Runs a task that must succeed.
+fn done(node: &mut Node, task: &NodeTask) -> Result<NodeReport, String> {
+    let report = kata_host::run(node, task);
+    match report.outcome {
+        Outcome::Done => Ok(report),
+        _ => Err(format!("{:?} ends with {report:?}", task.action)),
+    }
+}
+
+fn same<T: PartialEq>(what: &str, found: &T, wanted: &T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what} is not as it should be")) }
+}
+
+fn serves(node: &Node) -> Result<(), String> {
+    match &node.runtime.running {
+        Some(Ok(_)) => Ok(()),
+        _ => Err("the container runtime does not serve".to_owned()),
+    }
+}
+
+fn installed(node: &mut Node) {
+    node.stage("a");
+    kata_host::run(node, &task(NodeAction::Install, "a"));
+}
+
+/// An interrupted install is finished by the next install, and undone by a removal.
+pub fn install() -> Sweep {
+    over_nodes(|name, clean| {
+        let before = clean.disk.all();
+        let mut node = clean.clone();
+        node.stage("a");
+        let mut finished = node.clone();
+        kata_host::run(&mut finished, &task(NodeAction::Install, "a"));
+        at_every_call(name, &node, &task(NodeAction::Install, "a"), |node| {
+            let mut other = node.clone();
+            let report = done(node, &task(NodeAction::Install, "a"))?;
+            same("/etc", &node.etc(), &finished.etc())?;
+            let offers = report.handlers.unwrap_or_default().contains(&"kata".to_owned());
+            same("what the runtime offers", &offers, &true)?;
+            // Somebody changed their mind meanwhile.
+            done(&mut other, &task(NodeAction::Remove, "a"))?;
+            same("the disk after a removal", &other.disk.all(), &before)
+        })
+    })
+}
+
+/// An interrupted upgrade is finished by the next run, without a look at the runtime's files.
+pub fn upgrade() -> Sweep {
+    over_nodes(|name, mut node| {
+        installed(&mut node);
+        node.sandbox("1", "kata");
+        node.stage("b");
+        let etc = node.etc();
+        at_every_call(name, &node, &task(NodeAction::Install, "b"), |node| {
+            done(node, &task(NodeAction::Install, "b"))?;
+            same("/etc", &node.etc(), &etc)?;
+            let program = node.text("/opt/kata-operator/current/payload/bin/qemu-system-x86_64");
+            same("the version in use", &program.as_str(), &"b")
+        })
+    })
+}
+
+/// An interrupted repair of a damaged payload is finished by the next run.
+pub fn repair() -> Sweep {
+    over_nodes(|name, mut node| {
+        installed(&mut node);
+        let program = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+        node.disk.rot(&program);
+        let shim = format!("{}/payload/bin/containerd-shim-kata-v2", paths::CURRENT);
+        node.disk.write(&shim, b"", 0o755).unwrap();
+        node.stage("a");
+        let mut repair = task(NodeAction::Install, "a");
+        repair.verify = true;
+        at_every_call(name, &node, &repair, |node| {
+            // The Job's first container takes the payload out of the image again.
+            node.stage("a");
+            done(node, &repair)?;
+            done(node, &task(NodeAction::Inspect, "a"))?;
+            same("the program", &node.text(&program).as_str(), &"a")
+        })
+    })
+}
+
+/// An install that fails, and is interrupted on its way back, leaves a runtime that serves and nothing
+/// that a removal does not take.
+pub fn rollback() -> Sweep {
+    over_nodes(|name, mut node| {
+        let before = node.disk.all();
+        let etc = node.etc();
+        node.stage("a");
+        node.runtime.chokes_on = Some("kata".to_owned());
+        at_every_call(name, &node, &task(NodeAction::Install, "a"), |node| {
+            let report = kata_host::run(node, &task(NodeAction::Install, "a"));
+            if report.outcome != Outcome::RolledBack {
+                return Err(format!("{report:?}"));
+            }
+            same("/etc", &node.etc(), &etc)?;
+            serves(node)?;
+            done(node, &task(NodeAction::Remove, ""))?;
+            same("the disk after a removal", &node.disk.all(), &before)
+        })
+    })
+}
+
+/// An interrupted removal is finished by the next one.
+pub fn removal() -> Sweep {
+    over_nodes(|name, clean| {
+        let before = clean.disk.all();
+        let mut node = clean;
+        installed(&mut node);
+        at_every_call(name, &node, &task(NodeAction::Remove, ""), |node| {
+            done(node, &task(NodeAction::Remove, ""))?;
+            same("the disk", &node.disk.all(), &before)?;
+            serves(node)
+        })
+    })
+}
+
+/// Installs and removes so many times, and compares everything on the disk with what was there before.
+pub fn loops(rounds: u64) -> Sweep {
+    let mut sweep = Sweep::default();
+    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
+        let mut node = Node::new(kind, Some(main));
+        let before = node.disk.all();
+        for round in 0..rounds {
+            if let Err(wrong) = round_trip(&mut node, &before) {
+                sweep.failures.push(format!("{kind:?}, round {round}: {wrong}"));
+                break;
+            }
+            sweep.points += 1;
+        }
+        if u64::from(node.runtime.restarts) != 2 * rounds {
+            sweep.failures.push(format!("{kind:?}: {} restarts", node.runtime.restarts));
+        }
+    }
+    sweep
+}
+
+fn round_trip(node: &mut Node, before: &BTreeMap<String, String>) -> Result<(), String> {
+    node.stage("a");
+    done(node, &task(NodeAction::Install, "a"))?;
+    done(node, &task(NodeAction::Remove, ""))?;
+    node.log.clear();
+    same("the disk", &node.disk.all(), before)
+}

@@ -1,0 +1,6 @@
+//! `cargo fuzz run -s none cri_verbose`: see `hostlab::parsers::cri_verbose`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    drop(hostlab::parsers::cri_verbose(data));
+});

@@ -1,0 +1,6 @@
+//! `cargo fuzz run -s none crio_conf`: see `hostlab::parsers::crio_conf`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    drop(hostlab::parsers::crio_conf(data));
+});

@@ -1,0 +1,6 @@
+//! `cargo fuzz run -s none journal`: see `hostlab::parsers::read_journal`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    drop(hostlab::parsers::read_journal(data));
+});

@@ -1,0 +1,6 @@
+//! `cargo fuzz run -s none manifest`: see `hostlab::parsers::manifest`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    drop(hostlab::parsers::manifest(data));
+});
