@@ -11,8 +11,12 @@
     reason = "tests drive processes, say what they measured or did not run, and end at what is wrong"
 )]
 
+mod kills;
 mod lab;
 mod life;
 mod mock;
 mod payload;
+mod pods;
+mod sandboxes;
+mod seeds;
 mod staging;

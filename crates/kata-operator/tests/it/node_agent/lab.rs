@@ -38,7 +38,6 @@ pub(crate) fn command(program: &str) -> Command {
 pub(crate) struct Node {
     pub(crate) root: PathBuf,
     pub(crate) cri: Client,
-    packages: PathBuf,
     namespaces: Child,
 }
 
@@ -102,7 +101,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .unwrap();
-        let node = Self { root, cri: Client::new().unwrap(), packages, namespaces };
+        let node = Self { root, cri: Client::new().unwrap(), namespaces };
         node.until("the container runtime is ready", || node.ready());
         Some(node)
     }
@@ -136,10 +135,6 @@ impl Node {
             .unwrap()
     }
 
-    pub(crate) fn packages(&self) -> &Path {
-        &self.packages
-    }
-
     /// The agent as a process that the node's systemd can see, as it sees those of containers.
     pub(crate) fn agent(&self, arguments: &[&str]) -> Command {
         let mut agent = command("nsenter");
@@ -147,24 +142,6 @@ impl Node {
         agent.arg(env!("CARGO_BIN_EXE_kata-operator"));
         agent.arg("node-agent").args(arguments).arg("--host-root").arg(&self.root);
         agent
-    }
-
-    /// The processor's time that the agent takes, the mean of so many runs.
-    pub(crate) fn processor_time(&self, arguments: &[&str], runs: u32) -> Duration {
-        let agent = self.agent(arguments);
-        let mut seconds = 0.0;
-        for _ in 0..runs {
-            let output = command("bash")
-                .args(["-c", "TIMEFORMAT='%3U %3S'; time \"$@\" >/dev/null 2>&1", "bash"])
-                .arg(agent.get_program())
-                .args(agent.get_args())
-                .output()
-                .unwrap();
-            let said = String::from_utf8(output.stderr).unwrap();
-            seconds +=
-                said.split_whitespace().map(|time| time.parse::<f64>().unwrap()).sum::<f64>();
-        }
-        Duration::from_secs_f64(seconds / f64::from(runs))
     }
 
     /// Runs a task, and gives the report.
@@ -189,10 +166,10 @@ impl Node {
         agent.arg("--image-root").arg(image_root).output().unwrap()
     }
 
-    /// Every file below `/etc/containerd`, `/opt` and `/var/lib/kata-operator` of the node.
+    /// Every file below `/etc`, `/opt` and `/var/lib/kata-operator` of the node.
     pub(crate) fn files(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
-        for folder in ["etc/containerd", "opt", "var/lib/kata-operator"] {
+        for folder in ["etc", "opt", "var/lib/kata-operator"] {
             collect(&self.root, &self.root.join(folder), &mut files);
         }
         files
@@ -200,7 +177,7 @@ impl Node {
 }
 
 /// The first child of a process.
-fn child(parent: u32) -> String {
+pub(crate) fn child(parent: u32) -> String {
     let children = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(children).unwrap_or_default();
     children.split_whitespace().next().unwrap_or_default().to_owned()
@@ -235,6 +212,7 @@ pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String
         payload_image: (!removes).then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
+        verify: false,
     };
     serde_json::to_string(&task).unwrap()
 }

@@ -29,8 +29,8 @@ fn life(release: &str) {
     let before = node.files();
     let images = node.root.join("tmp");
     fs::create_dir_all(&images).unwrap();
-    let a = payload::image(&images, node.packages(), "3.24.0");
-    let b = payload::image(&images, node.packages(), "3.25.0");
+    let a = payload::image(&images, "3.24.0");
+    let b = payload::image(&images, "3.25.0");
 
     // Nothing is staged yet, and nothing is changed for it.
     let report = node.run(NodeAction::Install, "a", &["kata"]);
@@ -78,14 +78,8 @@ fn life(release: &str) {
         assert!(!report.changed && !report.restarted, "{report:?}");
     }
     times.sort_unstable();
-    // The processor's time does not depend on who else is at work on the machine.
-    let words = super::lab::task(NodeAction::Install, "a", &["kata"]);
-    let busy = node.processor_time(&["run", "--task", &words], 20);
-    println!(
-        "containerd {release}: no-op {:?} median, {:?} least of 100, {busy:?} of the processor",
-        times[50], times[0]
-    );
-    assert!(busy < Duration::from_millis(20), "{busy:?}");
+    // How fast it has to be, the bench `staging` says.
+    println!("containerd {release}: no-op {:?} median of 100", times[50]);
     assert_eq!(node.incarnation(), restarted);
     assert_eq!(node.files(), installed);
     let staged = node.stage("a", &a);
@@ -136,7 +130,7 @@ fn life(release: &str) {
     let qemu = node.root.join("opt/kata-operator/current/payload/bin/qemu-system-x86_64");
     fs::write(&qemu, "rotten").unwrap();
     let report = node.run(NodeAction::Inspect, "b", &["kata", "kata-two"]);
-    assert_ne!(report.outcome, Outcome::Done, "{report:?}");
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
     assert!(node.stage("b", &b).status.success());
     let report = node.run(NodeAction::Install, "b", &["kata", "kata-two"]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");

@@ -1,5 +1,5 @@
-//! Images with a payload: kata-deploy's component archives. The shim is a program that exists; it cannot
-//! run sandboxes, for which a virtual machine would be needed.
+//! Images with a payload: kata-deploy's component archives. The shim is the one of `fakeshim`, since sandboxes
+//! of the real one need a virtual machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,8 +47,15 @@ impl Archive {
     }
 }
 
+/// The program of `fakeshim`, which is built with the tests of the workspace.
+fn shim() -> PathBuf {
+    let shim = Path::new(env!("CARGO_BIN_EXE_kata-operator")).with_file_name("fakeshim");
+    assert!(shim.exists(), "{} is not there: cargo build -p fakeshim", shim.display());
+    shim
+}
+
 /// An image with the components that the shim `qemu` needs, and one that it does not.
-pub(crate) fn image(folder: &Path, packages: &Path, version: &str) -> PathBuf {
+pub(crate) fn image(folder: &Path, version: &str) -> PathBuf {
     let root = folder.join(format!("image-{version}"));
     if root.exists() {
         fs::remove_dir_all(&root).unwrap();
@@ -57,7 +64,9 @@ pub(crate) fn image(folder: &Path, packages: &Path, version: &str) -> PathBuf {
     let archive = |name: &str| {
         Archive::create(&artifacts.join(format!("tarballs/kata-static-{name}.tar.zst")))
     };
-    let shim = fs::read(packages.join("usr/bin/containerd-shim-runc-v2")).unwrap();
+    let mut shim = fs::read(shim()).unwrap();
+    // Another version is another program; what follows its sections is not read.
+    shim.extend(version.bytes());
     let mut go = archive("shim-v2-go");
     go.file("./opt/kata/bin/containerd-shim-kata-v2", &shim, 0o755);
     go.file(
