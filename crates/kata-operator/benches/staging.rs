@@ -1,16 +1,37 @@
-//! How fast a payload is staged, against `cp -a` of the same tree in the same run.
+//! How fast the node agent is: staging against `cp -a` of the same tree in the same run, a run that has
+//! nothing to do, and how long CRI is away for a change.
 //!
 //! `cargo bench -p kata-operator --bench staging`. Staging reads, hashes and writes every byte and makes it
 //! durable; `cp -a` copies, and `sync` after it makes the copy durable. Medians of nine rounds, in turns.
+//! The rest needs a real containerd, which `.ci/containerd.sh` puts below `target`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, or ends")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench prints, or ends"
+)]
 #![expect(clippy::disallowed_methods, reason = "a bench starts the programs that it measures")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kata_api::node_task::NodeAction;
+use kata_operator::node_agent::cri::Client;
+
+#[path = "../tests/it/node_agent/lab.rs"]
+#[expect(dead_code, reason = "the tests need more of it")]
+mod lab;
+#[path = "../tests/it/node_agent/payload.rs"]
+mod payload;
+
+use lab::Node;
+
+/// Runs that have nothing to do.
+const NO_OPS: usize = 100;
 const ROUNDS: usize = 9;
 const FILES: u64 = 32;
 const FILE_BYTES: usize = 8 << 20;
@@ -20,7 +41,7 @@ fn main() {
     if folder.exists() {
         fs::remove_dir_all(&folder).unwrap();
     }
-    let tree = payload(&folder);
+    let tree = tree(&folder);
     let (mut plain, mut durable, mut staging) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let copy = folder.join(format!("copy-{round}"));
@@ -41,10 +62,84 @@ fn main() {
         println!("{name:20} {rate:6.0} MiB/s, {:3.0} % of staging", 100.0 * rate / rates[0].1);
     }
     fs::remove_dir_all(folder).unwrap();
+    if let Some(node) = Node::start("2.1", "bench") {
+        agent(&node);
+    }
+}
+
+/// A run that has nothing to do, and how long CRI does not serve in a change.
+fn agent(node: &Node) {
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    let image = payload::image(&images, "3.24.0");
+    assert!(node.stage("a", &image).status.success());
+    node.run(NodeAction::Install, "a", &["kata"]);
+    let task = lab::task(NodeAction::Install, "a", &["kata"]);
+    let arguments = ["run", "--task", &task];
+    let mut times: Vec<Duration> = (0..NO_OPS)
+        .map(|_| {
+            let start = Instant::now();
+            run(&mut node.agent(&arguments));
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let processor = processor_time(&node.agent(&arguments), 20);
+    println!("no-op                {:?} median, {processor:?} of the processor", times[NO_OPS / 2]);
+    let mut outages = Vec::new();
+    for handlers in [&["kata", "kata-two"][..], &["kata"]].into_iter().cycle().take(6) {
+        let change = outage(node, || drop(node.run(NodeAction::Install, "a", handlers)));
+        let restart = outage(node, || {
+            let arguments = ["restart", "containerd.service"];
+            assert!(node.inside("/usr/bin/systemctl", &arguments).status.success());
+        });
+        outages.push((change, restart));
+    }
+    println!("CRI away             {outages:?}: for a change, and for a plain restart");
+}
+
+/// The longest time for which CRI was not ready while something was done.
+fn outage(node: &Node, act: impl FnOnce()) -> Duration {
+    let socket = node.root.join(lab::SOCKET);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let client = Client::new().unwrap();
+            let (mut longest, mut since) = (Duration::ZERO, Instant::now());
+            while !over.load(Ordering::Relaxed) {
+                if client.status(&socket).is_ok_and(|status| status.runtime_ready) {
+                    longest = longest.max(since.elapsed());
+                    since = Instant::now();
+                }
+            }
+            longest
+        });
+        act();
+        node.until("the container runtime is ready", || node.ready());
+        over.store(true, Ordering::Relaxed);
+        watching.join().unwrap()
+    })
+}
+
+/// The processor's time that a command takes, the mean of so many runs. It does not depend on who else is
+/// at work on the machine.
+fn processor_time(agent: &Command, runs: u32) -> Duration {
+    let mut seconds = 0.0;
+    for _ in 0..runs {
+        let output = Command::new("bash")
+            .args(["-c", "TIMEFORMAT='%3U %3S'; time \"$@\" >/dev/null 2>&1", "bash"])
+            .arg(agent.get_program())
+            .args(agent.get_args())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        seconds += said.split_whitespace().map(|time| time.parse::<f64>().unwrap()).sum::<f64>();
+    }
+    Duration::from_secs_f64(seconds / f64::from(runs))
 }
 
 /// A tree that a compressor cannot make small, as the images and kernels of a payload.
-fn payload(folder: &Path) -> PathBuf {
+fn tree(folder: &Path) -> PathBuf {
     let tree = folder.join("image/opt/kata");
     fs::create_dir_all(tree.join("bin")).unwrap();
     fs::create_dir_all(tree.join("share/defaults/kata-containers")).unwrap();

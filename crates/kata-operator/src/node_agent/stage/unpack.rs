@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, sync_channel};
 
 use kata_host::digest;
 use kata_host::payload::{is_inside, link_is_inside};
@@ -17,7 +18,9 @@ use tar::EntryType;
 /// What upstream's archives have before every path.
 const PREFIX: &str = "opt/kata";
 /// Bytes that are read at once.
-const BLOCK: usize = 1 << 18;
+const BLOCK: usize = 1 << 19;
+/// Blocks that may be written and not hashed yet.
+const AHEAD: usize = 8;
 
 /// Why something was not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +68,13 @@ pub(super) struct Unpacker {
     room: u64,
     left: u64,
     digests: BTreeMap<PathBuf, String>,
-    buffer: Vec<u8>,
+    buffers: Vec<Vec<u8>>,
 }
 
 impl Unpacker {
     /// Unpacks into `root`, at most `room` bytes.
     pub(super) fn new(root: PathBuf, room: u64) -> Self {
-        Self { root, room, left: room, digests: BTreeMap::new(), buffer: vec![0; BLOCK] }
+        Self { root, room, left: room, digests: BTreeMap::new(), buffers: Vec::new() }
     }
 
     /// The SHA-256 of every file that was written.
@@ -273,23 +276,17 @@ impl Unpacker {
             .mode(mode & 0o755)
             .open(&path)
             .map_err(write)?;
-        let mut hash = Sha256::new();
-        loop {
-            let length = content
-                .read(&mut self.buffer)
-                .map_err(|source| UnpackError::Read { path: from.to_owned(), source })?;
-            let block = self.buffer.get(..length).unwrap_or_default();
-            if block.is_empty() {
-                break;
-            }
+        let (buffers, room) = (&mut self.buffers, self.room);
+        let sha256 = hashed(buffers, |block| {
+            let read = |source| UnpackError::Read { path: from.to_owned(), source };
+            let length = fill(content, block).map_err(read)?;
             let bytes = u64::try_from(length).unwrap_or(u64::MAX);
-            self.left =
-                self.left.checked_sub(bytes).ok_or(UnpackError::NoRoom { room: self.room })?;
-            hash.update(block);
-            file.write_all(block).map_err(write)?;
-        }
+            self.left = self.left.checked_sub(bytes).ok_or(UnpackError::NoRoom { room })?;
+            file.write_all(block.get(..length).unwrap_or_default()).map_err(write)?;
+            Ok(length)
+        })?;
         file.set_permissions(fs::Permissions::from_mode(mode & 0o755)).map_err(write)?;
-        self.digests.insert(path, digest::text(&hash.finalize()));
+        self.digests.insert(path, sha256);
         Ok(())
     }
 
@@ -308,6 +305,65 @@ impl Unpacker {
         }
         Ok(())
     }
+}
+
+/// Reads until a block is full or there is no more; tells how many bytes there are.
+fn fill(content: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match content.read(rest) {
+            Ok(0) => break,
+            Ok(length) => filled += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// The SHA-256 of blocks, as `next` fills them and says how many bytes are new; a block that is not full is
+/// the last one. Another thread computes it, so that reading and writing need not wait for it.
+fn hashed<E>(
+    buffers: &mut Vec<Vec<u8>>,
+    mut next: impl FnMut(&mut [u8]) -> Result<usize, E>,
+) -> Result<String, E> {
+    let mut block = buffers.pop().unwrap_or_else(|| vec![0; BLOCK]);
+    let length = next(&mut block)?;
+    if length < BLOCK {
+        let sha256 = digest::text(&Sha256::digest(block.get(..length).unwrap_or_default()));
+        buffers.push(block);
+        return Ok(sha256);
+    }
+    let (full, to_hash) = sync_channel::<(Vec<u8>, usize)>(AHEAD);
+    let (used, free) = channel();
+    std::thread::scope(|scope| {
+        let hashing = scope.spawn(move || {
+            let mut hash = Sha256::new();
+            for (block, length) in to_hash {
+                hash.update(block.get(..length).unwrap_or_default());
+                // Whoever fills blocks may have failed, and wants none back.
+                drop(used.send(block));
+            }
+            digest::text(&hash.finalize())
+        });
+        let (mut block, mut length) = (block, length);
+        loop {
+            let last = length < BLOCK;
+            // The other thread ends no earlier than this channel.
+            drop(full.send((block, length)));
+            if last {
+                break;
+            }
+            block =
+                free.try_recv().ok().or_else(|| buffers.pop()).unwrap_or_else(|| vec![0; BLOCK]);
+            length = next(&mut block)?;
+        }
+        drop(full);
+        // If that thread failed: an empty digest is that of no file, so nobody takes it for an intact one.
+        let sha256 = hashing.join().unwrap_or_default();
+        buffers.extend(free);
+        Ok(sha256)
+    })
 }
 
 /// A path without `./` and a slash at the end.
