@@ -256,6 +256,13 @@ fn forget(host: &mut dyn Host) -> HostResult<()> {
     host.sync_dir(paths::parent(paths::STATE_DIR))
 }
 
+/// Whether the container runtime offers what it did before the change.
+fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
+    let before = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
+    cri(host, &plan.site.socket)
+        .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &before).is_none())
+}
+
 /// Goes on with a change that was interrupted. `None` if there is none, or it is undone or finished
 /// without anything to say.
 pub(crate) fn recover(host: &mut dyn Host, state: &mut State, trace: &mut Trace) -> Option<End> {
@@ -264,7 +271,11 @@ pub(crate) fn recover(host: &mut dyn Host, state: &mut State, trace: &mut Trace)
         || Check::new(Code::ChangeInterrupted, "the change was interrupted and has been undone");
     trace.changed = true;
     let end = match phase {
-        Phase::Writing | Phase::Undoing => undo(host, state, plan, interrupted()),
+        Phase::Writing | Phase::Undoing if serves(host, &plan) => {
+            undo(host, state, plan, interrupted())
+        }
+        // A boot may have started the container runtime from our files, and it does not take them.
+        Phase::Writing | Phase::Undoing => roll_back(host, state, &plan, interrupted(), trace),
         Phase::RollingBack => roll_back(host, state, &plan, interrupted(), trace),
         Phase::Restarting => {
             // The restart may have been done, or a boot may have done it.
