@@ -23,6 +23,10 @@ done
 [ -e etc/hosts ] || echo '127.0.0.1 localhost' >etc/hosts
 [ -e etc/resolv.conf ] || : >etc/resolv.conf
 [ -e etc/os-release ] || echo ID=debian >etc/os-release
+# What systemd would make by itself at some moment of its start.
+[ -e etc/.pwd.lock ] || install -m 0600 /dev/null etc/.pwd.lock
+[ -L etc/mtab ] || ln -s ../proc/self/mounts etc/mtab
+[ -e etc/polkit-1 ] || { mkdir -p etc/polkit-1 && mkdir -m 0700 etc/polkit-1/rules.d; }
 cat >etc/systemd/system/node.target <<'UNIT'
 [Unit]
 AllowIsolate=yes
@@ -32,6 +36,8 @@ ln -sf node.target etc/systemd/system/default.target
 [ -e etc/systemd/system/containerd.service ] || cat >etc/systemd/system/containerd.service <<'UNIT'
 [Unit]
 DefaultDependencies=no
+# Tests restart it more often than people do.
+StartLimitIntervalSec=0
 [Service]
 Type=notify
 Environment=PATH=/node/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -2,7 +2,7 @@
 //! upgrade, a failure that is rolled back, and removal.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kata_api::node_task::{NodeAction, Outcome};
 

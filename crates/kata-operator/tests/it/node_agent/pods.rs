@@ -175,7 +175,8 @@ impl Node {
 
     /// Stops and removes a sandbox; none of its processes may be left.
     pub(crate) fn end(&self, pod: &Pod) {
-        self.stop(pod).unwrap();
+        // As the kubelet does it: containerd 1.6 needs a moment to see that a shim is gone.
+        self.until("the sandbox is stopped", || self.stop(pod).is_ok());
         self.remove(pod).unwrap();
         assert_eq!(self.is_ready(pod), None);
         self.until("the sandbox's processes are gone", || self.processes(pod) == (false, false));
