@@ -182,13 +182,18 @@ pub fn rollback() -> Sweep {
     })
 }
 
-/// An interrupted removal is finished by the next one.
+/// An interrupted removal is finished by the next one, and does not keep an installation from succeeding.
 pub fn removal() -> Sweep {
     over_nodes(|name, clean| {
         let before = clean.disk.all();
         let mut node = clean;
         installed(&mut node);
         at_every_call(name, &node, &task(NodeAction::Remove, ""), |node| {
+            let mut other = node.clone();
+            other.stage("b");
+            let report = done(&mut other, &task(NodeAction::Install, "b"))?;
+            let offers = report.handlers.unwrap_or_default().contains(&"kata".to_owned());
+            same("what the runtime offers", &offers, &true)?;
             done(node, &task(NodeAction::Remove, ""))?;
             same("the disk", &node.disk.all(), &before)?;
             serves(node)

@@ -264,9 +264,18 @@ fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
 }
 
 /// Goes on with a change that was interrupted. `None` if there is none, or it is undone or finished
-/// without anything to say.
-pub(crate) fn recover(host: &mut dyn Host, state: &mut State, trace: &mut Trace) -> Option<End> {
-    let Transaction { phase, plan } = state.transaction.clone()?;
+/// without anything to say. `installs` says whether an installation follows.
+pub(crate) fn recover(
+    host: &mut dyn Host,
+    state: &mut State,
+    installs: bool,
+    trace: &mut Trace,
+) -> Option<End> {
+    let Transaction { phase, mut plan } = state.transaction.clone()?;
+    if installs && plan.next.is_none() {
+        // What was just staged is in the folder that the removal would clear; the installation prunes it.
+        plan.cleanup.clear();
+    }
     let interrupted =
         || Check::new(Code::ChangeInterrupted, "the change was interrupted and has been undone");
     trace.changed = true;

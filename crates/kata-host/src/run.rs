@@ -44,7 +44,8 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         report.end(Outcome::Failed, message);
         return report.finish();
     }
-    let writes = matches!(task.action, NodeAction::Install | NodeAction::Remove);
+    let installs = task.action == NodeAction::Install;
+    let writes = installs || task.action == NodeAction::Remove;
     if writes && !lock(host, &mut report) {
         return report.finish();
     }
@@ -61,7 +62,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         }
     };
     let mut trace = Trace::default();
-    if writes && let Some(end) = recover(host, &mut state, &mut trace) {
+    if writes && let Some(end) = recover(host, &mut state, installs, &mut trace) {
         report.trace(trace);
         report.finish_with(end);
         report.installed(&state);
