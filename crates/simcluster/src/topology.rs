@@ -3,6 +3,7 @@
 //! It puts controllers together in one fixed order; what they do is theirs.
 
 mod control;
+pub mod load;
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ use simcluster::resource::{
     DAEMONSETS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES,
 };
 use simcluster::topology::Layout;
+use simcluster::topology::load::run_pod;
 use simcluster::{Resource, Simulation};
 
 use crate::Failure;
@@ -241,7 +242,7 @@ async fn unlabelled(lab: &Lab) -> Result<f64, Failure> {
 async fn last_pod(lab: &Lab, blocked: Duration) -> Result<f64, Failure> {
     lab.act(|sim, admin| {
         let place = ("sandboxed", "worker-0");
-        lab::run_pod(sim, admin.now, place, Some(names::RUNTIME_CLASS), 0)
+        run_pod(sim, admin.now, place, Some(names::RUNTIME_CLASS), 0)
     })?;
     lab.restart_counts();
     lab.delete_config()?;

@@ -101,5 +101,8 @@ pub fn refusal(host: &Host, handler: &str) -> Option<String> {
                 .to_owned(),
         );
     }
-    None
+    host.faults.iter().find_map(|fault| match fault {
+        NodeFault::SandboxFails(reason) if found.is_vm() => Some(reason.clone()),
+        _ => None,
+    })
 }

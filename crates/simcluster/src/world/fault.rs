@@ -29,6 +29,8 @@ pub enum NodeFault {
     HandlerMissing,
     /// Reboots take this many times as long.
     SlowBoot(u32),
+    /// The container runtime cannot make the sandboxes of virtual machines, in these words.
+    SandboxFails(String),
     /// The kubelet reports that the node is not ready.
     NotReady,
     /// Without the Machine Config Operator: the container runtime does not serve while Kata is configured.
@@ -47,9 +49,9 @@ pub enum NodeFault {
 /// What [`NodeFault`]'s `from_str` accepts.
 pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, handler-missing, \
                                slow-boot=FACTOR, install-fails=REASON, unreconcilable=REASON, \
-                               boot-fails=REASON, uncordon-fails, drift=REASON, not-ready, \
-                               runtime-fails, disk-full, pull-fails, agent-killed, \
-                               payload-damaged";
+                               boot-fails=REASON, uncordon-fails, drift=REASON, \
+                               sandbox-fails=REASON, not-ready, runtime-fails, disk-full, \
+                               pull-fails, agent-killed, payload-damaged";
 
 impl std::str::FromStr for NodeFault {
     type Err = String;
@@ -78,6 +80,10 @@ impl std::str::FromStr for NodeFault {
             "unreconcilable" => Self::Unreconcilable(reason("simulated")),
             "boot-fails" => Self::BootFails(reason("simulated")),
             "drift" => Self::Drift(reason("simulated")),
+            "sandbox-fails" => Self::SandboxFails(reason(
+                "CreateContainer failed: Failed to check if grpc server is working: rpc error: code = \
+                 DeadlineExceeded desc = timed out connecting to vsock 1217660058:1024: unknown",
+            )),
             "slow-boot" => {
                 let factor = value.unwrap_or("10").trim_end_matches('x');
                 Self::SlowBoot(factor.parse().ok().filter(|f| (1..=1000).contains(f)).ok_or_else(
@@ -101,6 +107,7 @@ impl std::fmt::Display for NodeFault {
             Self::BootFails(reason) => write!(f, "boot-fails={reason}"),
             Self::FailUncordon => f.write_str("uncordon-fails"),
             Self::Drift(reason) => write!(f, "drift={reason}"),
+            Self::SandboxFails(reason) => write!(f, "sandbox-fails={reason}"),
             Self::NoKvm => f.write_str("no-kvm"),
             Self::HandlerMissing => f.write_str("handler-missing"),
             Self::SlowBoot(factor) => write!(f, "slow-boot={factor}x"),
