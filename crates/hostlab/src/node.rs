@@ -34,6 +34,8 @@ pub struct Node {
     pub disk_free: u64,
     pub broken_device: Option<Device>,
     pub systemd: bool,
+    /// Another agent has the lock.
+    pub locked: bool,
     /// Calls so far, and how many of them wrote something.
     pub calls: usize,
     pub writes: usize,
@@ -76,6 +78,7 @@ impl Node {
             disk_free: 100 << 30,
             broken_device: None,
             systemd: true,
+            locked: false,
             calls: 0,
             writes: 0,
             log: Vec::new(),
@@ -116,6 +119,11 @@ impl Node {
 
     /// What a stage container leaves.
     pub fn stage(&mut self, image: &str) {
+        self.stage_with(image, QEMU);
+    }
+
+    /// The same with this configuration of the shim `qemu`.
+    pub fn stage_with(&mut self, image: &str, qemu: &str) {
         let folder = format!("{}/.unpacking", paths::STAGING);
         for path in [paths::ROOT, paths::STAGING, &folder] {
             self.disk.make_dir(path, 0o755).unwrap();
@@ -143,7 +151,7 @@ impl Node {
         file("bin/containerd-shim-kata-v2", &elf, 0o755);
         file("bin/qemu-system-x86_64", image.as_bytes(), 0o755);
         file("share/kata-containers/vmlinux-6.12", image.as_bytes(), 0o644);
-        file("share/defaults/kata-containers/configuration-qemu.toml", QEMU.as_bytes(), 0o644);
+        file("share/defaults/kata-containers/configuration-qemu.toml", qemu.as_bytes(), 0o644);
         file(
             "share/defaults/kata-containers/configuration-clh.toml",
             QEMU.replace("qemu", "clh").as_bytes(),
@@ -327,7 +335,7 @@ impl Host for Node {
         self.call(true, format!("remove directory {path}"), |node| Ok(node.disk.remove_dir(path)))
     }
     fn lock(&mut self, path: &str) -> HostResult<bool> {
-        self.call(false, format!("lock {path}"), |_| Ok(true))
+        self.call(false, format!("lock {path}"), |node| Ok(!node.locked))
     }
     fn facts(&mut self) -> HostResult<Facts> {
         self.call(false, "read facts".to_owned(), |node| Ok(node.facts.clone()))

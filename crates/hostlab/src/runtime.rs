@@ -32,6 +32,10 @@ pub struct Runtime {
     pub chokes_on: Option<String>,
     /// A fault: the runtime does not come up any more, whatever is configured.
     pub broken: bool,
+    /// A fault: it says by itself, in these words, that it is not ready.
+    pub unready: Option<String>,
+    /// The snapshotter that it says it uses.
+    pub snapshotter: Option<String>,
 }
 
 const IDS: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
@@ -56,6 +60,8 @@ impl Runtime {
             sandboxes: Vec::new(),
             chokes_on: None,
             broken: false,
+            unready: None,
+            snapshotter: Some("overlayfs".to_owned()),
         }
     }
 
@@ -212,14 +218,13 @@ impl Runtime {
                 );
             }
         }
-        let config = serde_json::json!({
-            "containerd": { "snapshotter": "overlayfs", "runtimes": runtimes },
-        })
-        .to_string();
+        let containerd =
+            serde_json::json!({ "runtimes": runtimes, "snapshotter": self.snapshotter });
+        let config = serde_json::json!({ "containerd": containerd }).to_string();
         match self.kind {
             Kind::Containerd(major, _) => CriStatus {
-                runtime_ready: true,
-                message: String::new(),
+                runtime_ready: self.unready.is_none(),
+                message: self.unready.clone().unwrap_or_default(),
                 handlers: if major >= 2 {
                     names.into_iter().chain([String::new()]).collect()
                 } else {

@@ -5,6 +5,7 @@ use hostlab::{node, runtime};
 
 mod crash;
 mod faults;
+mod findings;
 mod fuzz;
 mod install;
 mod layouts;

@@ -3,6 +3,7 @@
 
 mod cases;
 mod content;
+mod findings;
 mod hosts;
 mod hosts_random;
 mod journeys;

@@ -1,0 +1,142 @@
+//! Findings that no other test brings about, each with its code.
+
+use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, TaskHandler};
+use kata_host::host::HostErrorKind;
+use kata_host::paths;
+
+use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::Kind;
+
+fn node() -> Node {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    node.revive(false);
+    node
+}
+
+fn installed() -> Node {
+    let mut node = node();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    node.revive(false);
+    node
+}
+
+fn install() -> NodeTask {
+    task(NodeAction::Install, "a")
+}
+
+/// Which call of an installation this is, the first being 0.
+#[track_caller]
+fn call(node: &Node, what: &str, number: usize) -> usize {
+    let mut trial = node.clone();
+    kata_host::run(&mut trial, &install());
+    let mut calls = trial.log.iter().enumerate().filter(|(_, call)| call.starts_with(what));
+    calls.nth(number).unwrap_or_else(|| panic!("{what} is not in {:#?}", trial.log)).0
+}
+
+#[track_caller]
+fn has(report: &NodeReport, outcome: Outcome, code: &str) {
+    assert_eq!(report.outcome, outcome, "{report:?}");
+    assert!(report.checks.iter().any(|check| check.code == code), "no {code} in {report:?}");
+}
+
+#[test]
+fn an_old_runtime_is_a_warning() {
+    let mut node = Node::new(Kind::Containerd(1, 6), Some(V1_MAIN));
+    node.stage("a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
+    has(&report, Outcome::Done, "KATA3008");
+    assert!(report.checks[0].message.contains("1.6.9"), "{report:?}");
+}
+
+#[test]
+fn a_runtime_that_says_it_is_not_ready_is_left_alone() {
+    let mut node = node();
+    node.runtime.unready = Some("cni plugin not initialized".to_owned());
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::Refused, "KATA3010");
+    assert!(report.message.contains("cni plugin not initialized"), "{report:?}");
+}
+
+#[test]
+fn a_shim_that_needs_block_devices_is_refused_without_them() {
+    let mut node = node();
+    node.runtime.snapshotter = Some("overlayfs".to_owned());
+    let mut task = install();
+    task.handlers = vec![TaskHandler { name: "kata-fc".to_owned(), shim: "fc".to_owned() }];
+    has(&kata_host::run(&mut node, &task), Outcome::Refused, "KATA3024");
+}
+
+#[test]
+fn a_payload_whose_configuration_is_no_toml_is_refused() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage_with("a", "[hypervisor.qemu\n");
+    has(&kata_host::run(&mut node, &install()), Outcome::Refused, "KATA3025");
+}
+
+#[test]
+fn sandboxes_in_the_way_have_a_code() {
+    let mut node = installed();
+    node.sandbox("1", "kata");
+    let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+    has(&report, Outcome::Blocked, "KATA3030");
+}
+
+#[test]
+fn what_the_runtime_would_not_load_is_taken_back_before_any_restart() {
+    let mut node = node();
+    let dump = call(&node, "dump ", 1);
+    node.arm(dump, Fault::Fails(HostErrorKind::Failed));
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::RolledBack, "KATA3031");
+    assert!(!report.restarted, "{report:?}");
+}
+
+#[test]
+fn a_restart_that_fails_is_taken_back() {
+    let mut node = node();
+    let restart = call(&node, "restart ", 0);
+    node.arm(restart, Fault::Fails(HostErrorKind::Failed));
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::RolledBack, "KATA3032");
+}
+
+#[test]
+fn another_agent_on_the_node_is_waited_for_and_then_named() {
+    let mut node = node();
+    node.locked = true;
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::Failed, "KATA3036");
+    assert_eq!(node.writes, 0);
+}
+
+#[test]
+fn what_the_node_does_not_allow_is_named() {
+    let mut node = node();
+    let facts = call(&node, "read facts", 0);
+    node.arm(facts, Fault::Fails(HostErrorKind::Other));
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::Failed, "KATA3037");
+    assert!(report.message.contains("read facts"), "{report:?}");
+}
+
+#[test]
+fn an_interrupted_change_is_named_by_whoever_only_looks() {
+    let mut node = node();
+    let restart = call(&node, "restart ", 0);
+    node.arm(restart, Fault::KilledBefore);
+    kata_host::run(&mut node, &install());
+    node.revive(false);
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    has(&report, Outcome::Drifted, "KATA3038");
+}
+
+#[test]
+fn a_release_that_was_edited_is_named_by_whoever_only_looks() {
+    let mut node = installed();
+    let path = format!("{}/etc/kata/configuration.toml", paths::CURRENT);
+    node.disk.write(&path, b"", 0o644).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    has(&report, Outcome::Drifted, "KATA3041");
+}

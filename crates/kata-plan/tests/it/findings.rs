@@ -1,0 +1,96 @@
+//! Findings that no other test brings about: each has its code and names its object.
+
+use kata_api::Code;
+use kata_plan::{Kind, decide};
+use serde_json::json;
+
+use crate::plain::Fate;
+use crate::world::World;
+
+/// What the decision says with this code: object and message.
+#[track_caller]
+fn finding(world: &World, code: Code) -> (String, String) {
+    let report = decide(&world.observe()).report;
+    let found = report.findings.iter().find(|finding| finding.code == code);
+    let found =
+        found.unwrap_or_else(|| panic!("no {} in {:#?}", code.entry().code, report.findings));
+    (found.subject.name.clone(), found.message.clone())
+}
+
+#[test]
+fn fields_of_the_spec_that_are_ignored_are_named() {
+    let mut world = World::new(1, 1);
+    world.config(&json!({"enablePeerPods": true, "logLevel": "loud"}));
+    let (object, message) = finding(&world, Code::PeerPodsUnsupported);
+    assert_eq!(
+        (object.as_str(), message.as_str()),
+        ("cluster-kataconfig", "spec.enablePeerPods is true, and is ignored",)
+    );
+    let (_, message) = finding(&world, Code::InvalidLogLevel);
+    assert!(message.contains("\"loud\""), "{message}");
+}
+
+#[test]
+fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
+    let mut world = World::new(1, 1);
+    world.config(&json!({"runtimes": [{"name": "kata"}, {"name": "kata-old", "handler": "kata"}]}));
+    world.settle();
+    world.pod("web", "kata-old", "worker-0");
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"metadata": {"generation": 2}, "spec": {"runtimes": [{"name": "kata"}]}}),
+    );
+    let (object, message) = finding(&world, Code::RuntimeClassInUse);
+    assert_eq!(object, "kata-old");
+    assert!(message.contains("kata-old"), "{message}");
+    assert!(world.get(Kind::RuntimeClass, "kata-old").is_some());
+}
+
+#[test]
+fn an_overhead_that_was_there_before_is_kept_and_told() {
+    let mut world = World::new(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    // As another operator of the same classes leaves it.
+    world.edit(
+        Kind::RuntimeClass,
+        "kata",
+        &json!({
+            "metadata": {"labels": {"app.kubernetes.io/managed-by": null, "app.kubernetes.io/part-of": null}},
+            "overhead": {"podFixed": {"cpu": "300m", "memory": "400Mi"}},
+        }),
+    );
+    world.settle();
+    let (object, message) = finding(&world, Code::AdoptedOverhead);
+    assert_eq!(object, "kata");
+    assert!(message.contains("cpu 300m, memory 400Mi"), "{message}");
+}
+
+#[test]
+fn a_node_that_was_found_to_differ_is_named_until_it_is_repaired() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.hosts.insert("worker-0".to_owned(), Fate::Drifted);
+    world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
+    let told = (0..100).any(|_| {
+        world.pass();
+        world.tick();
+        let report = decide(&world.observe()).report;
+        report.findings.iter().any(|finding| finding.code == Code::NodeDrifted)
+    });
+    assert!(told, "no pass says KATA3113");
+}
+
+#[test]
+fn without_its_own_image_the_operator_runs_no_job_and_says_so() {
+    let mut world = World::plain(1, 1);
+    world.options.agent_image = None;
+    world.config(&json!({}));
+    world.pass();
+    let (object, message) = finding(&world, Code::AgentImageUnknown);
+    assert_eq!(object, "cluster-kataconfig");
+    assert!(message.contains("no Job can run"), "{message}");
+    assert_eq!(world.names(Kind::Job), Vec::<String>::new());
+}
