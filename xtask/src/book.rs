@@ -16,7 +16,16 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 const CODES: &str = "reference/findings";
 /// The pages of each part, below `docs`. Their titles are those of the pages.
 const PARTS: [(&str, &[&str]); 6] = [
-    ("Begin", &["walkthrough", "concepts", "compared-with-osc", "compared-with-kata-deploy"]),
+    (
+        "Begin",
+        &[
+            "walkthrough",
+            "walkthrough-kubernetes",
+            "concepts",
+            "compared-with-osc",
+            "compared-with-kata-deploy",
+        ],
+    ),
     (
         "Install and operate",
         &[
@@ -52,11 +61,15 @@ const PARTS: [(&str, &[&str]); 6] = [
             "reference/conditions",
             "reference/events",
             "reference/findings",
+            "cli",
             "metrics",
             "node-agent",
         ],
     ),
-    ("How it is tested", &["simulation", "scenarios", "assurance", "seeded-bugs", "performance"]),
+    (
+        "How it is tested",
+        &["findings", "simulation", "scenarios", "assurance", "seeded-bugs", "performance"],
+    ),
 ];
 /// What a block of a page may be; docs/README.md says what is done with each.
 const FENCES: [&str; 9] =

@@ -9,12 +9,13 @@ use crate::pictures::PICTURES;
 use crate::reference;
 use crate::{command, output, say};
 
-/// Each generated file and the words after `kata-operator` that print it.
-const FILES: [(&str, &[&str]); 4] = [
-    ("deploy/crds.yaml", &["crd"]),
-    ("deploy/operator.yaml", &["manifests"]),
-    ("deploy/monitoring/alerts.yaml", &["alerts"]),
-    ("deploy/monitoring/dashboard.json", &["dashboards"]),
+/// Each generated file, the program that prints it, and the words after its name.
+const FILES: [(&str, &str, &[&str]); 5] = [
+    ("deploy/crds.yaml", "kata-operator", &["crd"]),
+    ("deploy/operator.yaml", "kata-operator", &["manifests"]),
+    ("deploy/monitoring/alerts.yaml", "kata-operator", &["alerts"]),
+    ("deploy/monitoring/dashboard.json", "kata-operator", &["dashboards"]),
+    ("docs/cli.md", "kubectl-kata", &["__reference"]),
 ];
 /// Each generated folder and the word after `kata-operator` that writes it.
 const FOLDERS: [(&str, &str); 2] =
@@ -31,8 +32,8 @@ const SCRATCH: &str = "target/codegen";
 /// Writes the files, or with `check` names those that are stale.
 pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     let mut problems = Vec::new();
-    for (file, words) in FILES {
-        match generate(root, "kata-operator", words) {
+    for (file, program, words) in FILES {
+        match generate(root, program, words) {
             Ok(fresh) => compare(root, file, Some(&fresh), check, &mut problems),
             Err(error) => problems.push(error),
         }

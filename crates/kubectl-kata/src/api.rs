@@ -256,16 +256,27 @@ impl Api {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Read<Option<T>>, Failure> {
+        let read = self.glance(resource, namespace, name).await?;
+        if read.is_forbidden() {
+            self.note("get", &resource.qualified(), namespace);
+        }
+        Ok(read)
+    }
+
+    /// One object that the command can do without: it is not noted if it is not permitted.
+    pub(crate) async fn glance<T: DeserializeOwned>(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Read<Option<T>>, Failure> {
         let what = format!("get {} {name}", resource.qualified());
         match self.text(&what, &resource.object(namespace, name)).await {
             Ok(text) => serde_json::from_str(&text)
                 .map(|object| Read::Known(Some(object)))
                 .map_err(|source| Failure::Answer { what, source }),
             Err(Trouble::Status(status)) => match status.code {
-                403 => {
-                    self.note("get", &resource.qualified(), namespace);
-                    Ok(Read::Forbidden)
-                }
+                403 => Ok(Read::Forbidden),
                 404 => Ok(Read::Known(None)),
                 _ => Err(refused(&what, &status)),
             },

@@ -149,6 +149,9 @@ pub enum Command {
     /// The JSON schema of a kind of document
     #[command(name = "__schema", hide = true)]
     Schema(SchemaArguments),
+    /// The reference of all commands as Markdown
+    #[command(name = "__reference", hide = true)]
+    Reference,
 }
 
 /// Arguments of `status`.
@@ -299,7 +302,7 @@ pub struct GatherArguments {
     /// Write files into this directory, and no archive
     #[arg(long, value_name = "DIR")]
     pub dest_dir: Option<PathBuf>,
-    /// Write this archive [default: kata-must-gather-TIME.tar]
+    /// Write this archive, compressed if it ends in .gz or .tgz [default: kata-must-gather-TIME.tar.gz]
     #[arg(long, value_name = "FILE", conflicts_with = "dest_dir")]
     pub archive: Option<PathBuf>,
     /// Leave values of environment variables, tokens and addresses in

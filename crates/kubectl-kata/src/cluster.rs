@@ -2,15 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::{KataConfig, KataNode, names};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::api::{Api, Read, Scope};
-use crate::document::{ClassFacts, OperatorFacts};
+use crate::document::{ClassFacts, Inspections, OperatorFacts};
 use crate::failure::Failure;
-use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, RUNTIME_CLASSES};
+use crate::human;
+use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, RUNTIME_CLASSES};
+
+/// The operator's image of this version.
+pub(crate) const IMAGE: &str =
+    concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
 
 /// What the API server says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -105,6 +112,30 @@ impl Kata {
         handlers
     }
 
+    /// The shims that the operator's Jobs configure, by class: where the Machine Config Operator brings Kata,
+    /// or somebody else does, it is not known which there is.
+    pub(crate) fn shims(&self) -> BTreeMap<String, String> {
+        if self.inspections().is_none() {
+            return BTreeMap::new();
+        }
+        let shim =
+            |runtime: &RuntimeSpec| (runtime.name.clone(), runtime.effective_shim().to_owned());
+        self.runtimes().iter().map(shim).collect()
+    }
+
+    /// What the operator's Jobs last said of the nodes; `None` where no Job has run.
+    pub(crate) fn inspections(&self) -> Option<Inspections> {
+        let nodes = self.nodes.items();
+        let hosts = || nodes.iter().filter_map(|node| node.status.as_ref()?.host.as_ref());
+        hosts().next()?;
+        let times: Vec<Timestamp> = hosts().filter_map(|host| host.inspected).collect();
+        Some(Inspections {
+            nodes: times.len(),
+            of: nodes.len(),
+            oldest: times.iter().min().copied(),
+        })
+    }
+
     /// What the KataConfig offers.
     pub(crate) fn runtimes(&self) -> Vec<RuntimeSpec> {
         self.active().map(|config| config.spec.effective_runtimes()).unwrap_or_default()
@@ -144,6 +175,14 @@ impl Kata {
                 }
             })
             .collect()
+    }
+}
+
+impl Inspections {
+    /// `nodes inspected 3/3, 12m ago`.
+    pub(crate) fn sentence(&self, now: Timestamp) -> String {
+        let age = self.oldest.map(|oldest| format!(", {} ago", human::age(now, oldest)));
+        format!("nodes inspected {}/{}{}", self.nodes, self.of, age.unwrap_or_default())
     }
 }
 
@@ -207,6 +246,18 @@ struct TemplateSpec {
 struct TemplateContainer {
     #[serde(default)]
     image: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<Variable>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Variable {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    value: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -223,6 +274,22 @@ impl Deployment {
         containers.first().map(|container| container.image.as_str())
     }
 
+    /// What the operator was told with a flag, or else with a variable; `None` if with neither.
+    pub(crate) fn told(&self, flag: &str, variable: &str) -> Option<&str> {
+        let container = self.spec.template.spec.containers.first()?;
+        let mut words = container.args.iter().map(String::as_str);
+        let flagged = words.find_map(|word| match word.strip_prefix(flag)? {
+            "" => Some(None),
+            value => value.strip_prefix('=').map(Some),
+        });
+        let value = match flagged {
+            Some(Some(value)) => Some(value),
+            Some(None) => words.next(),
+            None => container.env.iter().find(|entry| entry.name == variable).map(|e| &*e.value),
+        };
+        value.filter(|value| !value.is_empty())
+    }
+
     pub(crate) fn facts(&self) -> OperatorFacts {
         let label = self.metadata.labels.get("app.kubernetes.io/version").cloned();
         let tag = || {
@@ -234,7 +301,52 @@ impl Deployment {
             version: label.or_else(tag),
             ready_replicas: Some(self.status.ready_replicas),
             replicas: Some(self.spec.replicas.unwrap_or(1)),
+            definitions_current: None,
         }
+    }
+}
+
+/// The first of our definitions that the cluster has in another form than this program, if one is. What is
+/// not permitted is not noted.
+pub(crate) async fn stale_definition(api: &Api) -> Result<Read<Option<String>>, Failure> {
+    let definitions = kata_api::crds();
+    let served = definitions.iter().map(|definition| async move {
+        let name = definition.metadata.name.clone().unwrap_or_default();
+        let wanted = json!(definition.spec.versions);
+        Ok::<_, Failure>(match api.glance::<Value>(CRDS, None, &name).await? {
+            Read::Known(served) => {
+                let served = served.unwrap_or_default();
+                let same = includes(&served["spec"]["versions"], &wanted);
+                Read::Known((!same).then_some(name))
+            }
+            Read::NotServed => Read::Known(Some(name)),
+            Read::Forbidden => Read::Forbidden,
+        })
+    });
+    for read in futures::future::join_all(served).await {
+        match read? {
+            Read::Known(None) => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Read::Known(None))
+}
+
+/// Whether one value has all of another; the API server adds defaults.
+fn includes(served: &Value, wanted: &Value) -> bool {
+    match (served, wanted) {
+        (Value::Object(served), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            key == "description"
+                || value.is_null()
+                || served.get(key).is_some_and(|served| includes(served, value))
+        }),
+        (Value::Array(served), Value::Array(wanted)) => {
+            served.len() == wanted.len()
+                && served.iter().zip(wanted).all(|(served, wanted)| includes(served, wanted))
+        }
+        // What is written as 0.0 is stored as 0.
+        (Value::Number(served), Value::Number(wanted)) => served.as_f64() == wanted.as_f64(),
+        (served, wanted) => served == wanted,
     }
 }
 

@@ -5,10 +5,12 @@ pub(crate) mod completion;
 mod doctor;
 mod events;
 mod install;
+mod listing;
 mod logs;
 mod must_gather;
 mod nodes;
 mod pods;
+mod reference;
 mod schema;
 mod status;
 mod uninstall;
@@ -17,11 +19,13 @@ mod version;
 mod wait;
 pub(crate) mod why;
 
+use crate::api::Read;
 use crate::arguments::Command;
 use crate::document::{Head, Problem};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::resource::PODS;
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style, Tone, wrap};
 use crate::{Context, human};
@@ -37,6 +41,7 @@ pub(crate) fn offline(
         Command::Completion(arguments) => Some(completion::script(arguments, printer)),
         Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
         Command::Schema(arguments) => Some(schema::run(arguments, printer)),
+        Command::Reference => Some(reference::run(printer)),
         Command::Doctor(arguments) => doctor::offline(arguments, settings, printer),
         Command::Install(arguments) => install::offline(arguments, settings, printer),
         Command::Complete(arguments) => completion::offline(arguments, printer),
@@ -79,6 +84,23 @@ fn close(context: &mut Context<'_, '_>, exit: Exit) -> Result<Exit, Failure> {
         .printer
         .say(&format!("not everything could be seen: {}", human::list(&sentences, 10)))?;
     Ok(if exit == Exit::Fine { Exit::Inconclusive } else { exit })
+}
+
+/// A pod, which has to be there.
+pub(crate) async fn existing_pod(
+    name: &str,
+    namespace: &str,
+    context: &Context<'_, '_>,
+) -> Result<serde_json::Value, Failure> {
+    match context.api.get::<serde_json::Value>(PODS, Some(namespace), name).await? {
+        Read::Known(Some(pod)) => Ok(pod),
+        Read::Known(None) | Read::NotServed => {
+            Err(Failure::NotFound(format!("there is no pod {name} in namespace {namespace}")))
+        }
+        Read::Forbidden => Err(Failure::Forbidden(format!(
+            "cannot look at pod {name}: you may not get pods in namespace {namespace}"
+        ))),
+    }
 }
 
 /// The head of a document, with what says that nothing was measured.

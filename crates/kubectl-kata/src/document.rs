@@ -8,6 +8,10 @@ use serde::Serialize;
 
 use crate::api::Gap;
 
+mod lists;
+
+pub(crate) use lists::{NodeList, NodeRow, PodList, PodRow};
+
 /// The version of all documents.
 pub(crate) const API_VERSION: &str = "cli.kata-operator.dev/v1";
 
@@ -128,6 +132,23 @@ pub(crate) struct OperatorFacts {
     pub(crate) ready_replicas: Option<i64>,
     /// Pods that there shall be.
     pub(crate) replicas: Option<i64>,
+    /// Whether the cluster's CustomResourceDefinitions are those of this version; absent if they cannot be
+    /// seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) definitions_current: Option<bool>,
+}
+
+/// What the operator's Jobs on nodes last said, on clusters without the Machine Config Operator.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Inspections {
+    /// Nodes that were compared with what is installed on them.
+    pub(crate) nodes: usize,
+    /// Nodes that have, get or lose Kata.
+    pub(crate) of: usize,
+    /// When the node was compared that has not been for longest.
+    #[schemars(with = "Option<String>")]
+    pub(crate) oldest: Option<Timestamp>,
 }
 
 /// A node in the roll-out.
@@ -175,6 +196,9 @@ pub(crate) struct StatusReport {
     pub(crate) node_selector: String,
     /// The operator.
     pub(crate) operator: OperatorFacts,
+    /// What the operator's Jobs on nodes last said; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inspections: Option<Inspections>,
     /// The version of this program.
     pub(crate) plugin: &'static str,
     /// Sandboxed pods; absent if they cannot be seen.
@@ -183,94 +207,6 @@ pub(crate) struct StatusReport {
     pub(crate) nodes: Vec<NodeProgress>,
     /// What is not as it should be, worst first.
     pub(crate) problems: Vec<Problem>,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// A sandboxed pod.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PodRow {
-    /// Its namespace.
-    pub(crate) namespace: String,
-    /// Its name.
-    pub(crate) name: String,
-    /// Containers that are ready.
-    pub(crate) ready: usize,
-    /// Containers that there are.
-    pub(crate) containers: usize,
-    /// As kubectl shows it.
-    pub(crate) status: String,
-    /// Restarts of containers.
-    pub(crate) restarts: i64,
-    /// When it was created.
-    #[schemars(with = "Option<String>")]
-    pub(crate) created: Option<Timestamp>,
-    /// The node that it is bound to.
-    pub(crate) node: Option<String>,
-    /// Its RuntimeClass.
-    pub(crate) runtime_class: String,
-    /// The handler of the class, if the class can be seen.
-    pub(crate) handler: Option<String>,
-    /// Overhead that its sandbox takes, as CPU/memory.
-    pub(crate) overhead: Option<String>,
-    /// What made it, such as `ReplicaSet/web-5d4`.
-    pub(crate) owner: Option<String>,
-}
-
-/// The result of `pods`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PodList {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// The pods, by namespace and name.
-    pub(crate) items: Vec<PodRow>,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// A node with Kata.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct NodeRow {
-    /// Its name.
-    pub(crate) name: String,
-    /// How far it is.
-    pub(crate) phase: String,
-    /// What happens on it.
-    pub(crate) step: String,
-    /// Our handlers that its container runtime advertises.
-    pub(crate) handlers: Vec<String>,
-    /// The container runtime and its version.
-    pub(crate) runtime: Option<String>,
-    /// The kernel's version.
-    pub(crate) kernel: Option<String>,
-    /// How many more sandboxes without requests of their own fit, by CPU, memory and pods.
-    pub(crate) free_sandboxes: Option<i64>,
-    /// Sandboxed pods on it.
-    pub(crate) pods: Option<usize>,
-    /// Whether it carries the label that lets sandboxed pods in.
-    pub(crate) labelled: Option<bool>,
-    /// Whether the operator found that it can run sandboxed pods: `True`, `False` or `Unknown`.
-    pub(crate) ready: String,
-    /// When phase and step began.
-    #[schemars(with = "Option<String>")]
-    pub(crate) since: Option<Timestamp>,
-    /// The code of what holds it up, if anything does.
-    pub(crate) code: Option<String>,
-    /// What is going on.
-    pub(crate) message: String,
-}
-
-/// The result of `nodes`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct NodeList {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// The nodes, by name.
-    pub(crate) items: Vec<NodeRow>,
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }
@@ -554,6 +490,24 @@ pub(crate) struct VerifyReport {
     pub(crate) success: bool,
     /// The verdicts.
     pub(crate) verdicts: Vec<Verdict>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}
+
+/// The result of `must-gather`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatherReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The archive, or the directory.
+    pub(crate) path: String,
+    /// The files in it.
+    pub(crate) collected: Vec<String>,
+    /// What could not be had.
+    pub(crate) missing: Vec<String>,
+    /// How many values were taken out.
+    pub(crate) redacted: usize,
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }

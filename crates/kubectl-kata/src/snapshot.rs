@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kata_api::names::node_job;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
@@ -18,9 +20,10 @@ use kata_plan::{
 };
 
 use crate::api::{Api, Read, Scope};
+use crate::cluster::{self, Deployment};
 use crate::failure::Failure;
 use crate::resource::{
-    BUDGETS, CONFIG_MAPS, KATA_CONFIGS, KATA_NODES, MACHINE_CONFIGS, NODES, PODS, POOLS,
+    BUDGETS, CONFIG_MAPS, JOBS, KATA_CONFIGS, KATA_NODES, MACHINE_CONFIGS, NODES, PODS, POOLS,
     RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
 };
 
@@ -44,16 +47,18 @@ pub(crate) async fn read(
     now: Timestamp,
     configs: Option<Vec<KataConfig>>,
 ) -> Result<Snapshot, Failure> {
-    let (existing, nodes, pools, runtime_configs, classes, kata_nodes) = futures::join!(
+    let (existing, nodes, pools, runtime_configs, classes, kata_nodes, operator) = futures::join!(
         api.list::<KataConfig>(KATA_CONFIGS, Scope::default()),
         api.list::<Node>(NODES, Scope::default()),
         api.list::<MachineConfigPool>(POOLS, Scope::default()),
         api.list::<ContainerRuntimeConfig>(RUNTIME_CONFIGS, Scope::default()),
         api.list::<RuntimeClass>(RUNTIME_CLASSES, Scope::default()),
         api.list::<KataNode>(KATA_NODES, Scope::default()),
+        cluster::operator(api),
     );
     let pools = pools?;
-    let platform = if pools.is_not_served() { Platform::Kubernetes } else { Platform::OpenShift };
+    let options = options(pools.is_not_served(), operator?.known().flatten().as_ref());
+    let platform = options.platform;
     let data = async |name: &str| {
         let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(names::NAMESPACE), name).await?;
         let read = match read {
@@ -72,7 +77,7 @@ pub(crate) async fn read(
     let mut snapshot = Snapshot {
         now,
         freshness: Freshness::Quorum,
-        options: Options { platform, ..Options::default() },
+        options,
         configs: match configs {
             Some(configs) => configs,
             None => existing?.known().unwrap_or_default(),
@@ -89,7 +94,11 @@ pub(crate) async fn read(
             .map(|all| all.into_iter().map(Arc::new).collect()),
         // kata-monitor is beside everything that is asked here.
         monitor: MonitorObjects::absent(),
-        jobs: JobObjects::absent(),
+        jobs: if platform == Platform::Kubernetes {
+            jobs(api).await?
+        } else {
+            JobObjects::absent()
+        },
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
     };
@@ -103,6 +112,49 @@ pub(crate) async fn read(
         }
     }
     Ok(snapshot)
+}
+
+/// The settings of the operator, as far as they can be told from here.
+fn options(without_pools: bool, operator: Option<&Deployment>) -> Options {
+    let told = |flag, variable| operator.and_then(|operator| operator.told(flag, variable));
+    let platform = match told("--platform", "") {
+        Some("kubernetes") => Platform::Kubernetes,
+        Some("openshift") => Platform::OpenShift,
+        _ if without_pools => Platform::Kubernetes,
+        _ => Platform::OpenShift,
+    };
+    let defaults = Options::default();
+    let agent_image = match operator {
+        Some(_) => told("--node-agent-image", "RELATED_IMAGE_NODE_AGENT").map(str::to_owned),
+        // Whoever runs the operator elsewhere has told it; which image it is decides nothing.
+        None => Some(cluster::IMAGE.to_owned()),
+    };
+    let payload_image = told("--payload-image", "RELATED_IMAGE_KATA_PAYLOAD");
+    Options {
+        platform,
+        agent_image,
+        payload_image: payload_image.map_or(defaults.payload_image, str::to_owned),
+        ..defaults
+    }
+}
+
+/// The Jobs of the node agent and their pods: first the Jobs, so that the pod of one that is over is seen
+/// as it ended.
+async fn jobs(api: &Api) -> Result<JobObjects, Failure> {
+    let labels = format!(
+        "{}={},{}={}",
+        names::MANAGED_BY,
+        names::PRODUCT,
+        node_job::COMPONENT_LABEL,
+        node_job::COMPONENT
+    );
+    let scope = Scope { labels: Some(&labels), ..Scope::of(names::NAMESPACE) };
+    let jobs = observed(api.list::<Job>(JOBS, scope).await?, JOBS, Vec::new());
+    let pods = observed(api.list::<Pod>(PODS, scope).await?, PODS, Vec::new());
+    Ok(JobObjects {
+        jobs: jobs.map(|all| all.iter().filter_map(validate::node_job).collect()),
+        pods: pods.map(|all| all.iter().filter_map(validate::job_pod).collect()),
+    })
 }
 
 async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), Failure> {

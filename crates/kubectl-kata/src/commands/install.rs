@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{expect_output, wait};
-use crate::Context;
-use crate::api::{Read, Scope, Trouble};
+use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
 use crate::exit::Exit;
@@ -15,6 +14,7 @@ use crate::human;
 use crate::printer::yaml;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
+use crate::{Context, snapshot};
 
 /// Selects labelled workers.
 type Labels = BTreeMap<String, String>;
@@ -123,7 +123,7 @@ pub(crate) async fn run(
             .printer
             .line(&format!("kataconfig.kataconfiguration.openshift.io/{name}{suffix}"))?;
     }
-    tell_nodes(&labels, context).await?;
+    tell_nodes(&labels, &created, context).await?;
     if dry {
         return Ok(Exit::Fine);
     }
@@ -158,20 +158,25 @@ async fn label(
     }
 }
 
-/// Says which nodes will be changed: they are rebooted.
-async fn tell_nodes(labels: &Labels, context: &mut Context<'_, '_>) -> Result<(), Failure> {
-    let mut selector: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    selector.push(kata_api::names::WORKER_ROLE_LABEL.to_owned());
-    let selector = selector.join(",");
-    let scope = Scope { labels: Some(&selector), ..Scope::default() };
-    let nodes = match context.api.list::<crate::pod::Pod>(NODES, scope).await? {
-        Read::Known(nodes) => nodes,
-        Read::Forbidden | Read::NotServed => return Ok(()),
-    };
-    let names: Vec<&str> = nodes.iter().map(|node| node.metadata.name.as_str()).collect();
-    let text = match names.len() {
-        0 => format!(
+/// Says which nodes will be changed, as the operator's decision says it.
+async fn tell_nodes(
+    labels: &Labels,
+    created: &Value,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let config = serde_json::from_value(created.clone())
+        .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
+    let now = context.settings.now();
+    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![config]))).await?;
+    let report = kata_plan::decide(&snapshot).report;
+    if !report.knows_nodes() {
+        return Ok(());
+    }
+    let names: Vec<&str> =
+        report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.as_str()).collect();
+    let text = match (names.len(), labels.is_empty()) {
+        (0, true) => "no node can get Kata yet: see `kubectl kata doctor`".to_owned(),
+        (0, false) => format!(
             "no worker has these labels yet: kubectl label node NAME {}",
             labels
                 .iter()
@@ -179,9 +184,9 @@ async fn tell_nodes(labels: &Labels, context: &mut Context<'_, '_>) -> Result<()
                 .collect::<Vec<_>>()
                 .join(" ")
         ),
-        number => format!(
+        (number, _) => format!(
             "{} will be changed, one at a time unless spec.rollout says otherwise: {}",
-            human::count(number, "worker"),
+            human::count(number, "node"),
             human::list(&names, 5)
         ),
     };

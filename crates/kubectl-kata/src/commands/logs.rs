@@ -8,7 +8,7 @@ use kata_api::names;
 use serde_json::Value;
 
 use crate::Context;
-use crate::api::{Read, Scope, Trouble, refused};
+use crate::api::{Scope, Trouble, refused};
 use crate::arguments::LogsArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -142,19 +142,7 @@ async fn sandbox(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     let namespace = context.namespace();
-    let pod = match context.api.get::<Value>(PODS, Some(&namespace), name).await? {
-        Read::Known(Some(pod)) => pod,
-        Read::Known(None) | Read::NotServed => {
-            return Err(Failure::NotFound(format!(
-                "there is no pod {name} in namespace {namespace}"
-            )));
-        }
-        Read::Forbidden => {
-            return Err(Failure::Forbidden(format!(
-                "you may not get pods in namespace {namespace}"
-            )));
-        }
-    };
+    let pod = super::existing_pod(name, &namespace, context).await?;
     let node =
         pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()).ok_or_else(|| {
             Failure::NotFound(format!(

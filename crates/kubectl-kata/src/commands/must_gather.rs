@@ -8,23 +8,25 @@ use std::path::PathBuf;
 use kata_api::names;
 use serde_json::{Value, json};
 
-use super::{expect_output, marked, status};
+use super::{doctor, expect_output, marked, status};
 use crate::Context;
-use crate::api::{Read, Scope, Trouble};
-use crate::arguments::GatherArguments;
+use crate::api::{Read, Scope};
+use crate::arguments::{DoctorArguments, GatherArguments};
 use crate::cluster::Kata;
+use crate::document::{GatherReport, Head};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::printer::yaml;
 use crate::resource::{
-    BUDGETS, CRDS, DEPLOYMENTS, EVENTS, JOBS, KATA_CONFIGS, KATA_NODES, LEASES, MACHINE_CONFIGS,
-    NODES, PODS, POOLS, RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
+    BUDGETS, CRDS, DEPLOYMENTS, JOBS, KATA_CONFIGS, KATA_NODES, LEASES, MACHINE_CONFIGS, NODES,
+    PODS, POOLS, RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
 };
 use crate::settings::Output;
 
 mod archive;
 mod redact;
+mod talk;
 
 /// A file of the collection.
 struct Item {
@@ -50,7 +52,7 @@ pub(crate) async fn run(
     let kata = Kata::read(&context.api).await?;
     let interrupted = context.interrupted();
     let collection = tokio::select! {
-        collection = collect(arguments, &kata, context) => collection?,
+        collection = Box::pin(collect(arguments, &kata, context)) => collection?,
         () = interrupted => return Ok(Exit::Interrupted),
     };
     let stamp = begin.strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -68,14 +70,14 @@ pub(crate) async fn run(
         collection.wanted, collection.redacted
     );
     context.printer.say(&marked(&text, simulated))?;
-    let document = json!({
-        "apiVersion": crate::document::API_VERSION,
-        "kind": "GatherReport",
-        "simulated": simulated,
-        "path": place,
-        "collected": collection.items.iter().map(|item| &item.name).collect::<Vec<_>>(),
-        "missing": collection.missing,
-    });
+    let document = GatherReport {
+        head: Head::new("GatherReport", simulated),
+        path: place.display().to_string(),
+        collected: collection.items.iter().map(|item| item.name.clone()).collect(),
+        missing: collection.missing.clone(),
+        redacted: collection.redacted.total(),
+        gaps: context.api.gaps(),
+    };
     if !context.printer.document(context.settings.output, &document)? {
         let size: usize = collection.items.iter().map(|item| item.text.len()).sum();
         let size = human::memory(i128::try_from(size).unwrap_or(0));
@@ -108,12 +110,16 @@ fn store(
         }
         return Ok(root);
     }
-    let path = arguments.archive.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar")));
+    let path =
+        arguments.archive.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
     let files = collection
         .items
         .iter()
         .map(|item| (format!("{folder}/{}", item.name), item.text.as_bytes()));
-    std::fs::write(&path, archive::tar(files, begin)).map_err(failed(&path))?;
+    let plain = archive::tar(files, begin);
+    let zipped = path.extension().is_some_and(|ending| ending == "gz" || ending == "tgz");
+    let bytes = if zipped { archive::gzip(&plain).map_err(failed(&path))? } else { plain };
+    std::fs::write(&path, bytes).map_err(failed(&path))?;
     Ok(path)
 }
 
@@ -156,12 +162,14 @@ async fn collect(
         let read = context.api.get::<Value>(MACHINE_CONFIGS, None, name).await?;
         add(&format!("machineconfigs/{name}.yaml"), read, arguments, &mut collection)?;
     }
-    let since = arguments.since.map(|since| since.as_secs());
-    events(since, context, &mut collection).await?;
-    logs(since, context, &mut collection).await?;
+    talk::events(arguments, context, &mut collection).await?;
+    talk::logs(arguments, context, &mut collection).await?;
+    talk::journals(kata, arguments, context, &mut collection).await;
     let report = status::report(kata, context.settings.now());
-    collection.wanted += 3;
-    collection.items.push(Item { name: "status.yaml".to_owned(), text: yaml(&report)? });
+    let checks = doctor::report(&DoctorArguments::default(), context).await?;
+    collection.wanted += 4;
+    collection.items.push(Item { name: "status.json".to_owned(), text: json(&report)? });
+    collection.items.push(Item { name: "doctor.json".to_owned(), text: json(&checks)? });
     let version = json!({
         "plugin": crate::VERSION,
         "kubernetes": kata.version.git_version,
@@ -171,6 +179,23 @@ async fn collect(
     let summary = summary(&report, &collection, context);
     collection.items.push(Item { name: "summary.md".to_owned(), text: summary });
     Ok(collection)
+}
+
+fn json(document: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(document)
+        .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })
+}
+
+impl Collection {
+    /// Adds a text, without what is nobody's business.
+    fn text(&mut self, name: String, text: &str, arguments: &GatherArguments) {
+        let text = if arguments.no_redaction {
+            text.to_owned()
+        } else {
+            redact::text(text, &mut self.redacted)
+        };
+        self.items.push(Item { name, text });
+    }
 }
 
 async fn objects(
@@ -213,75 +238,6 @@ fn add(
         Read::Forbidden => {
             collection.wanted += 1;
             collection.missing.push(name.trim_end_matches(".yaml").to_owned());
-        }
-    }
-    Ok(())
-}
-
-async fn events(
-    since: Option<u64>,
-    context: &Context<'_, '_>,
-    collection: &mut Collection,
-) -> Result<(), Failure> {
-    collection.wanted += 1;
-    let Read::Known(events) = context.api.list::<Value>(EVENTS, Scope::default()).await? else {
-        collection.missing.push("events".to_owned());
-        return Ok(());
-    };
-    let oldest = since.and_then(|since| {
-        let span = jiff::SignedDuration::from_secs(i64::try_from(since).ok()?);
-        context.settings.now().checked_sub(span).ok()
-    });
-    let mut lines: Vec<String> = events
-        .iter()
-        .filter_map(|event| {
-            let time = ["lastTimestamp", "eventTime", "firstTimestamp"]
-                .iter()
-                .find_map(|key| event[*key].as_str()?.parse::<jiff::Timestamp>().ok())?;
-            let text = |value: &Value| value.as_str().unwrap_or_default().replace('\n', " ");
-            let object = &event["involvedObject"];
-            oldest.is_none_or(|oldest| time >= oldest).then(|| {
-                format!(
-                    "{time} {} {} {}/{}/{} {}",
-                    text(&event["type"]),
-                    text(&event["reason"]),
-                    text(&object["kind"]),
-                    text(&object["namespace"]),
-                    text(&object["name"]),
-                    text(&event["message"])
-                )
-            })
-        })
-        .collect();
-    lines.sort();
-    collection.items.push(Item { name: "events.txt".to_owned(), text: lines.join("\n") + "\n" });
-    Ok(())
-}
-
-/// Logs of the operator and of its Jobs.
-async fn logs(
-    since: Option<u64>,
-    context: &Context<'_, '_>,
-    collection: &mut Collection,
-) -> Result<(), Failure> {
-    let Read::Known(pods) = context.api.list::<Value>(PODS, Scope::of(names::NAMESPACE)).await?
-    else {
-        return Ok(());
-    };
-    for pod in pods {
-        let Some(name) = pod["metadata"]["name"].as_str() else { continue };
-        collection.wanted += 1;
-        let since = since.map_or_else(String::new, |since| format!("?sinceSeconds={since}"));
-        let path = format!("{}/log{since}", PODS.object(Some(names::NAMESPACE), name));
-        match context.api.text("read a log", &path).await {
-            Ok(text) => collection.items.push(Item { name: format!("logs/{name}.log"), text }),
-            Err(Trouble::Status(status)) => {
-                if status.code == 403 {
-                    context.api.note("get", "pods/log", Some(names::NAMESPACE));
-                }
-                collection.missing.push(format!("logs/{name}"));
-            }
-            Err(trouble) => return Err(trouble.failure("read a log")),
         }
     }
     Ok(())

@@ -2,24 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kata_api::kata_node::Phase;
-use kata_api::{KataNode, names};
+use kata_api::kata_node::{HostStatus, JobOutcome, Phase};
+use kata_api::{Code, KataNode, names};
 use serde::Deserialize;
 
-use super::expect_output;
+use super::listing::{self, Listing};
 use super::status::{tone, verified};
 use crate::Context;
 use crate::api::{Read, Scope};
 use crate::arguments::ListArguments;
-use crate::changes::Changes;
 use crate::cluster::Kata;
 use crate::document::{Head, NodeList, NodeRow};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::{self, quantity};
 use crate::pod::Pod;
-use crate::resource::{KATA_NODES, NODES, PODS};
-use crate::settings::Output;
+use crate::resource::{KATA_NODES, NODES, PODS, Resource};
 use crate::style::Tone;
 use crate::table::{Cell, Table, column};
 
@@ -50,40 +48,29 @@ pub(crate) async fn run(
     arguments: &ListArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
-    let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
-    expect_output(context.settings, &allowed, "nodes")?;
-    let list = read(arguments, context).await?;
-    print(&list, context, context.settings.titles)?;
-    if arguments.watch {
-        watch(arguments, list, context).await?;
-    }
-    Ok(Exit::Fine)
+    listing::run::<NodeList>(arguments, context).await
 }
 
-async fn watch(
-    arguments: &ListArguments,
-    list: NodeList,
-    context: &mut Context<'_, '_>,
-) -> Result<(), Failure> {
-    let mut before = list.items;
-    let interrupted = context.interrupted();
-    let mut interrupted = std::pin::pin!(interrupted);
-    loop {
-        context.printer.flush()?;
-        {
-            let mut changes = Changes::of(&context.api, &[KATA_NODES], None);
-            tokio::select! {
-                () = &mut interrupted => return Ok(()),
-                () = changes.next() => {}
-            }
-        }
-        let mut list = read(arguments, context).await?;
-        let now = list.items.clone();
-        list.items.retain(|row| !before.contains(row));
-        if !list.items.is_empty() {
-            print(&list, context, false)?;
-        }
-        before = now;
+impl Listing for NodeList {
+    type Row = NodeRow;
+    const VERB: &'static str = "nodes";
+    const KIND: Resource = KATA_NODES;
+    const NAMESPACED: bool = false;
+
+    async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Self, Failure> {
+        read(arguments, context).await
+    }
+
+    fn rows(&mut self) -> &mut Vec<NodeRow> {
+        &mut self.items
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.items.iter().map(|row| format!("node/{}", row.name)).collect()
+    }
+
+    fn table(&self, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+        table(self, context, titles)
     }
 }
 
@@ -169,6 +156,7 @@ fn row(
     overhead: Option<(i128, i128)>,
 ) -> NodeRow {
     let status = kata_node.status.clone().unwrap_or_default();
+    let host = status.host.unwrap_or_default();
     let labelled = node.map(|node| {
         node.metadata.labels.get(names::RUNTIME_LABEL).map(String::as_str)
             == Some(names::RUNTIME_LABEL_VERIFIED)
@@ -178,6 +166,9 @@ fn row(
         phase: status.phase.as_str().to_owned(),
         step: status.step,
         handlers: status.handlers,
+        kvm: kvm(&host),
+        kata: host.kata_version,
+        inspected: host.inspected,
         runtime: status.container_runtime_version,
         kernel: status.kernel_version,
         free_sandboxes: node
@@ -194,6 +185,17 @@ fn row(
     }
 }
 
+/// Whether the node agent could make a virtual machine when it looked; it does so before any change.
+fn kvm(host: &HostStatus) -> Option<bool> {
+    let cause = Code::KvmUnusable.entry().cause.trim_end_matches('.');
+    let refused = host
+        .job
+        .as_ref()
+        .is_some_and(|job| job.outcome == Some(JobOutcome::Refused) && job.message.contains(cause));
+    let fit = host.fit_for.is_some() || host.installed.is_some();
+    (refused || fit).then_some(!refused)
+}
+
 /// How many more sandboxes fit that ask for nothing besides their overhead, as the scheduler counts.
 fn free(node: &Node, used: Use, (cpu, memory): (i128, i128)) -> Option<i64> {
     let all = |key: &str| node.status.allocatable.get(key).and_then(|text| quantity(text));
@@ -207,17 +209,8 @@ fn free(node: &Node, used: Use, (cpu, memory): (i128, i128)) -> Option<i64> {
     i64::try_from(count).ok()
 }
 
-fn print(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
     let settings = context.settings;
-    if context.printer.document(settings.output, list)? {
-        return Ok(());
-    }
-    if settings.output == Output::Name {
-        for row in &list.items {
-            context.printer.line(&format!("node/{}", row.name))?;
-        }
-        return Ok(());
-    }
     if list.items.is_empty() {
         context.printer.say("No nodes with Kata found.")?;
         return Ok(());
@@ -227,8 +220,10 @@ fn print(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
         column("NODE"),
         column("PHASE"),
         column("STEP").wide(),
+        column("KVM").dispensable(4),
         column("HANDLERS"),
         column("RUNTIME").dispensable(1),
+        column("KATA").dispensable(5),
         column("KERNEL").wide(),
         column("FREE SANDBOXES").dispensable(2),
         column("PODS"),
@@ -249,8 +244,17 @@ fn print(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             row.name.clone().into(),
             Cell::toned(row.phase.clone(), tone(&row.phase)),
             row.step.clone().into(),
+            match row.kvm {
+                Some(true) => "yes".into(),
+                Some(false) => Cell::toned("no", Tone::Bad),
+                None => Cell::toned("unknown", Tone::Dim),
+            },
             row.handlers.join(",").into(),
             row.runtime.as_deref().unwrap_or_default().replace("://", " ").into(),
+            match &row.kata {
+                Some(version) => version.clone().into(),
+                None => Cell::toned("unknown", Tone::Dim),
+            },
             row.kernel.clone().unwrap_or_default().into(),
             number(row.free_sandboxes).into(),
             number(row.pods.and_then(|pods| i64::try_from(pods).ok())).into(),

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::expect_output;
+use super::listing::{self, Listing};
 use crate::Context;
 use crate::api::Scope;
 use crate::arguments::ListArguments;
-use crate::changes::Changes;
 use crate::cluster::Kata;
 use crate::document::{Head, PodList, PodRow};
 use crate::exit::Exit;
@@ -14,7 +13,6 @@ use crate::failure::Failure;
 use crate::human;
 use crate::pod::Pod;
 use crate::resource::{PODS, Resource};
-use crate::settings::Output;
 use crate::style::Tone;
 use crate::table::{Cell, Column, Table, column};
 
@@ -22,43 +20,29 @@ pub(crate) async fn run(
     arguments: &ListArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
-    let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
-    expect_output(context.settings, &allowed, "pods")?;
-    let list = read(arguments, context).await?;
-    print(&list, context, context.settings.titles)?;
-    if arguments.watch {
-        watch(arguments, list, context).await?;
-    }
-    Ok(Exit::Fine)
+    listing::run::<PodList>(arguments, context).await
 }
 
-async fn watch(
-    arguments: &ListArguments,
-    list: PodList,
-    context: &mut Context<'_, '_>,
-) -> Result<(), Failure> {
-    let kinds: [Resource; 1] = [PODS];
-    let namespace = context.list_namespace();
-    let mut before = list.items;
-    let interrupted = context.interrupted();
-    let mut interrupted = std::pin::pin!(interrupted);
-    loop {
-        context.printer.flush()?;
-        {
-            let mut changes = Changes::of(&context.api, &kinds, namespace.as_deref());
-            tokio::select! {
-                () = &mut interrupted => return Ok(()),
-                () = changes.next() => {}
-            }
-        }
-        let mut list = read(arguments, context).await?;
-        let now = list.items.clone();
-        // As with kubectl, only what has changed.
-        list.items.retain(|row| !before.contains(row));
-        if !list.items.is_empty() {
-            print(&list, context, false)?;
-        }
-        before = now;
+impl Listing for PodList {
+    type Row = PodRow;
+    const VERB: &'static str = "pods";
+    const KIND: Resource = PODS;
+    const NAMESPACED: bool = true;
+
+    async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Self, Failure> {
+        read(arguments, context).await
+    }
+
+    fn rows(&mut self) -> &mut Vec<PodRow> {
+        &mut self.items
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.items.iter().map(|row| format!("pod/{}", row.name)).collect()
+    }
+
+    fn table(&self, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+        table(self, context, titles)
     }
 }
 
@@ -78,6 +62,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     }
     let classes = kata.sandbox_classes();
     let handlers = kata.handlers();
+    let shims = kata.shims();
     let wanted: BTreeSet<&str> =
         arguments.names.iter().map(|name| name.strip_prefix("pod/").unwrap_or(name)).collect();
     let mut items: Vec<PodRow> = pods
@@ -99,6 +84,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
                 node: pod.node().map(str::to_owned),
                 runtime_class: class.to_owned(),
                 handler: handlers.get(class).cloned(),
+                vmm: shims.get(class).cloned(),
                 overhead: (!overhead.is_empty())
                     .then(|| format!("{}/{}", amount("cpu"), amount("memory"))),
                 owner: pod.owner(),
@@ -109,7 +95,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     Ok(PodList { head: Head::new("PodList", kata.is_simulated()), items, gaps: api.gaps() })
 }
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     column("NAMESPACE"),
     column("NAME"),
     column("READY"),
@@ -119,21 +105,13 @@ const COLUMNS: [Column; 11] = [
     column("NODE"),
     column("CLASS").dispensable(1),
     column("HANDLER").wide(),
+    column("VMM").wide(),
     column("OVERHEAD").wide(),
     column("OWNER").wide(),
 ];
 
-fn print(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
+fn table(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
     let settings = context.settings;
-    if context.printer.document(settings.output, list)? {
-        return Ok(());
-    }
-    if settings.output == Output::Name {
-        for row in &list.items {
-            context.printer.line(&format!("pod/{}", row.name))?;
-        }
-        return Ok(());
-    }
     if list.items.is_empty() {
         let place = context.list_namespace();
         let text = place.map_or_else(
@@ -162,6 +140,7 @@ fn print(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<
             row.node.clone().unwrap_or_default().into(),
             row.runtime_class.clone().into(),
             row.handler.clone().unwrap_or_default().into(),
+            row.vmm.clone().unwrap_or_else(|| "unknown".to_owned()).into(),
             row.overhead.clone().unwrap_or_default().into(),
             row.owner.clone().unwrap_or_default().into(),
         ];

@@ -9,7 +9,7 @@ use crate::Context;
 use crate::api::{Api, Scope};
 use crate::arguments::StatusArguments;
 use crate::changes::Changes;
-use crate::cluster::{Kata, operator, selector_text};
+use crate::cluster::{Kata, operator, selector_text, stale_definition};
 use crate::document::{
     ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, Problem,
     StatusReport,
@@ -93,8 +93,12 @@ fn print(
 pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
     let api = &context.api;
     let now = context.settings.now();
-    let (kata, operator, pods) =
-        futures::join!(Kata::read(api), operator(api), api.list::<Pod>(PODS, Scope::default()),);
+    let (kata, operator, pods, stale) = futures::join!(
+        Kata::read(api),
+        operator(api),
+        api.list::<Pod>(PODS, Scope::default()),
+        stale_definition(api),
+    );
     let (kata, operator, pods) = (kata?, operator?, pods?);
     if kata.configs.is_forbidden() {
         return Err(Failure::Forbidden(
@@ -109,6 +113,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
             OperatorFacts { namespace: names::NAMESPACE.to_owned(), ..OperatorFacts::default() }
         }
     };
+    report.operator.definitions_current = stale?.known().map(|stale| stale.is_none());
     let classes = kata.sandbox_classes();
     report.pods = pods.as_known().map(|pods| {
         let ours = |pod: &&Pod| pod.class().is_some_and(|class| classes.contains(class));
@@ -178,6 +183,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         runtime_classes: kata.class_facts(),
         node_selector: config.map(selector_text).unwrap_or_default(),
         operator: OperatorFacts::default(),
+        inspections: kata.inspections(),
         plugin: crate::VERSION,
         pods: None,
         nodes,
@@ -265,30 +271,29 @@ pub(crate) fn summary(report: &StatusReport) -> String {
 
 fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut entry = |name: &str, text: String| {
-        let limit = style.width.unwrap_or(usize::MAX);
-        lines.push(crate::style::cut(&format!("{name:<12}{}", style.plain(&text)), limit));
+    let line = |name: &str, text: &str, mark: &str| {
+        let limit = style.width.unwrap_or(usize::MAX).saturating_sub(mark.len());
+        let text = crate::style::cut(&format!("{name:<12}{}", style.plain(text)), limit);
+        format!("{text}{mark}")
     };
+    // What is simulated says so however narrow the terminal is.
+    let simulated = if report.head.simulated { " (simulated)" } else { "" };
     let Some(config) = &report.config else {
-        entry("KataConfig", marked("none", report.head.simulated));
+        lines.push(line("KataConfig", "none", simulated));
         return lines;
     };
     let observed =
         config.observed_generation.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
     let age = config.created.map(|created| format!("   age {}", human::age(now, created)));
     let deleting = if config.deleting { "   being deleted" } else { "" };
-    entry(
-        "KataConfig",
-        marked(
-            &format!(
-                "{}   generation {} (observed {observed}){}{deleting}",
-                config.name,
-                config.generation,
-                age.unwrap_or_default()
-            ),
-            report.head.simulated,
-        ),
+    let text = format!(
+        "{}   generation {} (observed {observed}){}{deleting}",
+        config.name,
+        config.generation,
+        age.unwrap_or_default()
     );
+    lines.push(line("KataConfig", &text, simulated));
+    let mut entry = |name: &str, text: String| lines.push(line(name, &text, ""));
     match &config.ready {
         Some(ready) => entry(
             "Ready",
@@ -311,15 +316,7 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
             ),
         );
     }
-    let operator = &report.operator;
-    let version = match (&operator.version, operator.ready_replicas, operator.replicas) {
-        (version, Some(ready), Some(all)) => {
-            let version = version.as_deref().unwrap_or("of unknown version");
-            format!("{version} ({ready}/{all})")
-        }
-        _ => format!("no Deployment {} in {}", names::PRODUCT, operator.namespace),
-    };
-    entry("Operator", format!("{version}   plugin {}", report.plugin));
+    entry("Operator", operator_line(report, now));
     if let Some(pods) = &report.pods {
         let mut text = format!("{} sandboxed running, {} pending", pods.running, pods.pending);
         if pods.failed > 0 {
@@ -331,6 +328,24 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         entry("Not active", format!("KataConfig {other}: only the oldest is active"));
     }
     lines
+}
+
+/// Who does the work, and how current it is.
+fn operator_line(report: &StatusReport, now: Timestamp) -> String {
+    let operator = &report.operator;
+    let mut parts = vec![match (&operator.version, operator.ready_replicas, operator.replicas) {
+        (version, Some(ready), Some(all)) => {
+            let version = version.as_deref().unwrap_or("of unknown version");
+            format!("{version} ({ready}/{all})")
+        }
+        _ => format!("no Deployment {} in {}", names::PRODUCT, operator.namespace),
+    }];
+    parts.extend(report.inspections.as_ref().map(|seen| seen.sentence(now)));
+    parts.push(format!("plugin {}", report.plugin));
+    parts.extend(report.operator.definitions_current.map(|current| {
+        if current { "CRD up to date" } else { "CRD of another version" }.to_owned()
+    }));
+    parts.join("   ")
 }
 
 /// The part of a condition's message that is not told elsewhere.

@@ -86,7 +86,7 @@ async fn plan(
     let mut deleted = config.clone();
     deleted.metadata.deletion_timestamp.get_or_insert(Time(now));
     deleted.metadata.finalizers.get_or_insert_default().push(names::FINALIZER.to_owned());
-    let snapshot = snapshot::read(&context.api, now, Some(vec![deleted])).await?;
+    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![deleted]))).await?;
     let report = kata_plan::decide(&snapshot).report;
     let mut problems: Vec<Problem> = report
         .findings
@@ -136,6 +136,7 @@ fn pods(snapshot: &Snapshot) -> Vec<PodRow> {
             created: None,
             node: pod.node.clone(),
             runtime_class: pod.runtime_class.clone(),
+            vmm: None,
             handler: None,
             overhead: None,
             owner: pod.owner.clone().map(|owner| owner.replacen(' ', "/", 1)),

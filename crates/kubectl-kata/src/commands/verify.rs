@@ -16,7 +16,7 @@ use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::api::{Read, Scope};
 use crate::arguments::VerifyArguments;
-use crate::cluster::{Kata, operator};
+use crate::cluster::{IMAGE, Kata, operator};
 use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,8 +33,6 @@ mod probe;
 
 /// How many nodes are probed at once.
 const AT_ONCE: usize = 5;
-/// The operator's image of this version.
-const IMAGE: &str = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
 
 /// What the API says of a node.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +40,10 @@ struct NodeInfo {
     name: String,
     facts: Option<ProbeFacts>,
     handlers: Vec<String>,
+    /// The shim that is configured for the RuntimeClass, if the operator's Jobs did it.
+    shim: Option<String>,
+    /// The version of Kata that a node agent brought.
+    kata: Option<String>,
 }
 
 pub(crate) async fn run(
@@ -143,15 +145,20 @@ async fn nodes(
         (None, _) => IMAGE.to_owned(),
     };
     let infos = infos(context).await?;
+    let shims = kata.shims();
     let namespace = context.namespace();
     let run = probe::Run::new(&image, &class, &namespace, arguments, context.settings.now());
     let api = &context.api;
     let now = &context.settings.now;
     let probes = stream::iter(wanted.iter().map(|node| {
-        let info = infos
+        let mut info = infos
             .get(node)
             .cloned()
             .unwrap_or_else(|| NodeInfo { name: node.clone(), ..NodeInfo::default() });
+        info.shim = shims.get(&class).cloned();
+        let status = kata.nodes.items().iter().find(|known| known.spec.node_name == *node);
+        let host = status.and_then(|node| node.status.as_ref()?.host.as_ref());
+        info.kata = host.and_then(|host| host.kata_version.clone());
         let (run, handler) = (&run, handler.as_str());
         async move {
             let begin = now();
@@ -206,6 +213,8 @@ async fn infos(context: &Context<'_, '_>) -> Result<BTreeMap<String, NodeInfo>, 
             let name = text("/metadata/name");
             let info = NodeInfo {
                 name: name.clone(),
+                shim: None,
+                kata: None,
                 facts: Some(facts).filter(|facts| !facts.boot_id.is_empty()),
                 handlers: handlers
                     .filter_map(|handler| handler["name"].as_str().map(str::to_owned))

@@ -32,7 +32,7 @@ async fn install_labels_creates_and_waits() {
     done.says(&[
         "node/worker-1 labelled kata=true",
         "kataconfig.kataconfiguration.openshift.io/cluster-kataconfig created",
-        "1 worker will be changed",
+        "1 node will be changed",
         "Ready: 1/1 nodes",
     ]);
     lab.kata_command("install --name second").await.expect(4).says(&["KATA1004"]);
@@ -114,19 +114,30 @@ async fn must_gather_collects_and_names_what_it_cannot_get() {
             {"name": "a", "image": "i", "env": [{"name": "PASSWORD", "value": "s3cret"}]},
         ]},
     }));
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": "web.1", "namespace": "test-kata"},
+        "involvedObject": {"kind": "Pod", "name": "web", "namespace": "test-kata"},
+        "type": "Warning", "reason": "Failed", "lastTimestamp": "2026-01-01T00:10:00Z",
+        "message": "cannot pull https://me:s3cret@registry.example.com/a: token=s3cret is wrong",
+    }));
     lab.pass(30).await;
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather");
     drop(std::fs::remove_dir_all(&directory));
     let line = format!("must-gather --dest-dir {}", directory.display());
     let done = lab.kata_command(&line).await.expect(0);
-    let done =
-        done.says(&["collected", "redacted: 1 env values", "start with summary.md", "(simulated)"]);
-    drop(done);
+    let says = ["redacted: 1 env values, 2 others", "start with summary.md", "(simulated)"];
+    drop(done.says(&["collected"]).says(&says));
     let root = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     assert!(read("summary.md").contains("Ready: 1/1 nodes"));
     assert!(read("pods.yaml").contains("PASSWORD") && !read("pods.yaml").contains("s3cret"));
+    assert!(read("events.txt").contains("token=(redacted) is wrong"));
+    assert!(!read("events.txt").contains("s3cret"));
     assert!(read("kataconfigs.yaml").contains("cluster-kataconfig"));
+    let json = |name: &str| serde_json::from_str::<serde_json::Value>(&read(name)).unwrap();
+    assert_eq!(json("status.json")["kind"], "StatusReport");
+    assert_eq!(json("doctor.json")["kind"], "CheckReport");
     assert!(
         read("machineconfigs/50-enable-sandboxed-containers-extension.yaml")
             .contains("sandboxed-containers")
@@ -136,5 +147,14 @@ async fn must_gather_collects_and_names_what_it_cannot_get() {
     let done =
         lab.kata_command(&format!("must-gather --archive {}", archive.display())).await.expect(5);
     done.says(&["not to be had: runtimeclasses, nodes", "you may not list nodes"]);
-    assert!(std::fs::read(&archive).unwrap().len() > 10_000);
+    let plain = std::fs::read(&archive).unwrap();
+    assert!(plain.len() > 10_000 && !plain.windows(6).any(|bytes| bytes == b"s3cret"));
+    let archive = archive.with_extension("tar.gz");
+    lab.kata_command(&format!("must-gather --archive {}", archive.display())).await.expect(5);
+    let zipped = std::fs::read(&archive).unwrap();
+    assert!(
+        zipped.starts_with(&[0x1f, 0x8b]) && zipped.len() * 3 < plain.len(),
+        "{}",
+        zipped.len()
+    );
 }

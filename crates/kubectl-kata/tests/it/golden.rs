@@ -41,11 +41,19 @@ fn compare(name: &str, fresh: &str) {
     assert_eq!(fresh, known, "{} is not what is printed", path.display());
 }
 
+/// Without what differs from machine to machine: where files are, and how large they are.
+fn shown(text: &str) -> String {
+    let text = text.replace(env!("CARGO_TARGET_TMPDIR"), "DIR");
+    let Some((head, tail)) = text.split_once("): start with") else { return text };
+    let head = head.rsplit_once('(').map_or(head, |(head, _)| head);
+    format!("{head}(SIZE): start with{tail}")
+}
+
 async fn all(lab: &Lab, name: &str, line: &str) {
-    let mut text = format!("$ kubectl kata {line}\n");
+    let mut text = format!("$ kubectl kata {}\n", shown(line));
     for (title, place) in places() {
         let done = lab.run_at(line, &place).await;
-        let show = |text: &str| text.replace('\x1b', "<ESC>");
+        let show = |text: &str| shown(&text.replace('\x1b', "<ESC>"));
         text.push_str(&format!("\n--- {title}: exit code {}\n{}", done.code, show(&done.out)));
         if !done.err.is_empty() {
             text.push_str(&format!("--- standard error\n{}", show(&done.err)));
@@ -84,6 +92,7 @@ async fn every_verb_prints_what_is_written_down() {
     lab.pod("plain", None);
     lab.phase("web", "Running").await;
     lab.phase("plain", "Running").await;
+    let archive = format!("must-gather --archive {}/golden.tar.gz", env!("CARGO_TARGET_TMPDIR"));
     let lines = [
         ("status", "status"),
         ("wait", "wait"),
@@ -99,8 +108,54 @@ async fn every_verb_prints_what_is_written_down() {
         ("codes", "codes KATA2104 4001"),
         ("version", "version"),
         ("completion", "completion kubectl"),
+        ("complete", "__complete wait --f"),
+        ("must-gather", &archive),
+        ("verify", "verify --node worker-0"),
     ];
     for (name, line) in lines {
         all(&lab, name, line).await;
+    }
+}
+
+/// What a cluster without the Machine Config Operator has besides: what its node agents said.
+#[tokio::test(start_paused = true)]
+async fn what_node_agents_say_is_shown() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.fault("worker-1", "no-kvm");
+    lab.until("the first node", |lab| {
+        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["kataNodes"]["readyNodeCount"] == 1
+    })
+    .await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    let lines = [
+        ("plain-status", "status"),
+        ("plain-doctor", "doctor"),
+        ("plain-nodes", "nodes"),
+        ("plain-pods", "pods -A -o wide"),
+        ("plain-verify", "verify"),
+    ];
+    for (name, line) in lines {
+        all(&lab, name, line).await;
+    }
+}
+
+/// No verb is left out: each has a file.
+#[test]
+fn every_verb_has_a_file() {
+    use clap::CommandFactory as _;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let heads: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+        .map(|text| text.lines().next().unwrap_or_default().to_owned())
+        .collect();
+    for verb in kubectl_kata::arguments::Arguments::command().get_subcommands() {
+        let name = verb.get_name();
+        let begins = format!("$ kubectl kata {name}");
+        let found = heads.iter().any(|head| head.starts_with(&begins));
+        assert!(found || verb.is_hide_set(), "no golden file shows `kubectl kata {name}`");
     }
 }

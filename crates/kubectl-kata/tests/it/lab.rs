@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use http::header::AUTHORIZATION;
+use http_body_util::{BodyExt as _, Full};
 use jiff::Timestamp;
+use kata_operator::arguments::ManifestsArguments;
 use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
 use kubectl_kata::{Printer, run};
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
 use simcluster::api::rbac::bootstrap;
-use simcluster::api::server::Writer;
+use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
 use simcluster::resource::{NAMESPACES, NODES, PODS};
 use simcluster::topology::{self, Layout};
-use simcluster::world::NodeFault;
+use simcluster::world::{NodeFault, Platform};
 use simcluster::{Cluster, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -89,6 +91,9 @@ pub(crate) struct Lab {
     operator: Option<JoinHandle<()>>,
     pub(crate) token: Option<String>,
     address: Option<std::net::SocketAddr>,
+    platform: Platform,
+    /// What the API server says its version is, instead of its own.
+    pub(crate) version: Option<String>,
 }
 
 impl Drop for Lab {
@@ -104,12 +109,23 @@ impl Lab {
     pub(crate) fn bare(layout: &Layout) -> Self {
         let simulation = topology::build(layout, epoch()).unwrap();
         let cluster = Cluster::start(simulation, Clock::starting_at(epoch()));
-        Self { cluster, operator: None, token: None, address: None }
+        let platform = layout.platform;
+        Self { cluster, operator: None, token: None, address: None, platform, version: None }
     }
 
     /// A cluster of so many workers with the operator's kinds and the operator.
     pub(crate) fn with_workers(workers: u32) -> Self {
-        let mut lab = Self::bare(&Layout { workers, ..Layout::default() });
+        Self::of(&Layout { workers, ..Layout::default() })
+    }
+
+    /// Three workers of a kind of cluster, and the operator.
+    pub(crate) fn on(platform: Platform) -> Self {
+        Self::of(&Layout { platform, ..Layout::default() })
+    }
+
+    /// A cluster with the operator's kinds and the operator.
+    fn of(layout: &Layout) -> Self {
+        let mut lab = Self::bare(layout);
         lab.install();
         lab.start_operator();
         lab
@@ -122,7 +138,11 @@ impl Lab {
 
     /// Creates what `kata-operator manifests` prints, but for the Deployment.
     pub(crate) fn install(&self) {
-        let arguments = kata_operator::arguments::ManifestsArguments::default();
+        let platform = match self.platform {
+            Platform::OpenShift => kata_operator::settings::Platform::Openshift,
+            Platform::Kubernetes => kata_operator::settings::Platform::Kubernetes,
+        };
+        let arguments = ManifestsArguments { platform, ..ManifestsArguments::default() };
         let objects = kata_operator::manifests::objects(&arguments).unwrap();
         for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
             self.create(object.clone());
@@ -132,11 +152,28 @@ impl Lab {
     /// Starts the operator.
     pub(crate) fn start_operator(&mut self) {
         let client = kube::Client::new(self.cluster.client_service(), "default");
-        let settings = kata_operator::Settings::simulated(self.cluster.now());
+        let mut settings = kata_operator::Settings::simulated(self.cluster.now());
+        settings.options.agent_image = Some(ManifestsArguments::default().image);
         self.operator = Some(tokio::spawn(async move {
             let run = kata_operator::run(client, settings, std::future::pending());
             run.await.unwrap();
         }));
+    }
+
+    /// Ends the operator.
+    pub(crate) fn stop_operator(&mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.abort();
+        }
+    }
+
+    /// Requests since this was asked last.
+    pub(crate) fn requests(&self) -> u64 {
+        self.cluster.with(|simulation, _| {
+            let count = simulation.frontend.requests().map(|(.., count)| count).sum();
+            simulation.frontend.reset_requests();
+            count
+        })
     }
 
     /// Creates an object of any kind.
@@ -173,6 +210,29 @@ impl Lab {
         });
     }
 
+    /// Changes an object's status as a controller would.
+    pub(crate) fn merge_status(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) {
+        self.cluster.with(|simulation, now| {
+            let writer = Writer { manager: "kubelet", now };
+            simulation.api.merge_status(writer, resource, namespace, name, patch).unwrap();
+        });
+    }
+
+    /// Deletes an object.
+    pub(crate) fn delete(&self, resource: &Resource, namespace: &str, name: &str) {
+        self.cluster.with(|simulation, now| {
+            let writer = Writer { manager: "kubectl", now };
+            let options = DeleteOptions::default();
+            simulation.api.delete(writer, resource, namespace, name, &options).unwrap();
+        });
+    }
+
     /// An object.
     pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Value> {
         let object = self.cluster.with(|sim, _| sim.api.get(resource, namespace, name));
@@ -184,6 +244,14 @@ impl Lab {
         let fault: NodeFault = fault.parse().unwrap();
         self.cluster.with(|simulation, _| {
             simulation.world.hosts.get_mut(node).unwrap().faults.insert(fault);
+            simulation.world.touch(node);
+        });
+    }
+
+    /// Ends what a node suffers from.
+    pub(crate) fn clear_faults(&self, node: &str) {
+        self.cluster.with(|simulation, _| {
+            simulation.world.hosts.get_mut(node).unwrap().faults.clear();
             simulation.world.touch(node);
         });
     }
@@ -329,6 +397,19 @@ impl Lab {
                 request
             },
         );
+        let Some(version) = self.version.clone() else {
+            return kube::Client::new(service, "default");
+        };
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let asked = request.uri().path() == "/version";
+            let told = asked.then(|| json!({"gitVersion": version}).to_string().into_bytes());
+            let service = service.clone();
+            async move {
+                let Some(told) = told else { return service.oneshot(request).await };
+                let body = Full::new(told.into()).map_err(|never| match never {});
+                Ok(http::Response::new(body.boxed_unsync()))
+            }
+        });
         kube::Client::new(service, "default")
     }
 

@@ -23,7 +23,11 @@ async fn pods_and_nodes_are_listed() {
     let done = lab.kata_command("pods -n test-kata -o name").await.expect(0);
     assert_eq!(done.out, "pod/net-kata\n");
     let done = lab.kata_command("nodes --no-headers").await.expect(0);
-    assert!(done.out.starts_with("worker-0   Ready   kata   cri-o 1.34.1   "), "{}", done.out);
+    assert!(
+        done.out.starts_with("worker-0   Ready   unknown   kata   cri-o 1.34.1   unknown   "),
+        "{}",
+        done.out
+    );
     let done = lab.kata_command("nodes -o json").await.expect(0);
     let list = done.json();
     assert_eq!(list["items"][0]["freeSandboxes"], 13);
@@ -52,4 +56,22 @@ async fn names_are_completed_in_the_namespace_of_the_line() {
         complete("stat").await,
         "status\tHow far Kata is: the KataConfig, its nodes, and what is wrong\n:4\n"
     );
+}
+
+/// How many requests commands take, on whatever size of a cluster besides the pages of lists.
+#[tokio::test(start_paused = true)]
+async fn commands_take_few_requests() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.pass(60).await;
+    lab.requests();
+    for (line, most) in
+        [("status", 8), ("pods -A", 5), ("nodes", 6), ("version", 2), ("version --client", 0)]
+    {
+        lab.kata_command(line).await.expect(0);
+        let requests = lab.requests();
+        assert!(requests <= most, "{line} takes {requests} requests");
+    }
 }

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod causes;
 mod change;
+mod codes;
+mod conformance;
 mod doctor;
 mod golden;
 mod lab;

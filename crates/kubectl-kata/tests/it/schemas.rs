@@ -105,7 +105,9 @@ async fn documents_satisfy_their_schemas() {
         "uninstall --dry-run -o json",
         "version -o json",
     ];
-    for line in lines {
+    let archive =
+        format!("must-gather -o json --archive {}/schema.tgz", env!("CARGO_TARGET_TMPDIR"));
+    for line in lines.into_iter().chain([archive.as_str()]) {
         let document = lab.kata_command(line).await.json();
         check(&document);
         assert_eq!(document["simulated"], true, "{line}");

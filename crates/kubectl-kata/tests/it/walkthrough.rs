@@ -1,22 +1,35 @@
-//! `docs/walkthrough.md`, run line by line: what it shows is what the commands print.
+//! `docs/walkthrough.md` and `docs/walkthrough-kubernetes.md`, run line by line: what they show is what
+//! the commands print.
 //!
-//! `UPDATE_GOLDEN=1` writes it anew; then look at every difference.
+//! `UPDATE_GOLDEN=1` writes them anew; then look at every difference.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use simcluster::world::Platform;
 
 use crate::golden::renewing;
 use crate::lab::Lab;
 
-fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/walkthrough.md")
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_walkthrough_is_what_happens() {
-    let text = std::fs::read_to_string(page()).unwrap();
-    let lab = Lab::new();
+    follow("walkthrough.md", Platform::OpenShift).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_walkthrough_without_the_machine_config_operator_is_what_happens() {
+    follow("walkthrough-kubernetes.md", Platform::Kubernetes).await;
+}
+
+/// Runs the lines of a page on a new cluster of this kind.
+async fn follow(page: &str, platform: Platform) {
+    let path = repository().join("docs").join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lab = Lab::on(platform);
     let mut fresh = String::new();
     let mut in_block = false;
     let mut commands = 0;
@@ -33,17 +46,7 @@ async fn the_walkthrough_is_what_happens() {
         fresh.push_str(line);
         fresh.push('\n');
         if let Some(file) = command.strip_prefix("kubectl apply -f ") {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-            let objects: Vec<Value> =
-                serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
-            for object in objects {
-                let kind = object["kind"].as_str().unwrap().to_lowercase();
-                fresh.push_str(&format!(
-                    "{kind}/{} created\n",
-                    object["metadata"]["name"].as_str().unwrap()
-                ));
-                lab.create(object);
-            }
+            fresh.push_str(&apply(&lab, file));
             lab.phase("example-net-tools-kata", "Running").await;
             continue;
         }
@@ -58,19 +61,32 @@ async fn the_walkthrough_is_what_happens() {
             fresh.push_str(&format!("(exit code {})\n", done.code));
         }
     }
-    assert!(commands <= 8, "{commands} commands are too many");
+    assert_eq!(commands, 8, "the whole of it in eight commands");
     if renewing() {
-        std::fs::write(page(), fresh).unwrap();
+        std::fs::write(path, fresh).unwrap();
     } else {
-        assert_eq!(fresh, text, "docs/walkthrough.md is not what happens");
+        assert_eq!(fresh, text, "docs/{page} is not what happens");
     }
+}
+
+/// Creates what a file of the repository has, and says what kubectl would.
+fn apply(lab: &Lab, file: &str) -> String {
+    let text = std::fs::read_to_string(repository().join(file)).unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut said = String::new();
+    for object in objects {
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let name = object["metadata"]["name"].as_str().unwrap();
+        said.push_str(&format!("{kind}/{name} created\n"));
+        lab.create(object);
+    }
+    said
 }
 
 /// The lines of README's block, in order, on a cluster where they can succeed.
 #[tokio::test(start_paused = true)]
 async fn the_readmes_lines_do_what_they_say() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(repository().join("README.md")).unwrap();
     let (_, after) = text.split_once("## kubectl kata\n").unwrap();
     let (_, after) = after.split_once("```console\n").unwrap();
     let (block, _) = after.split_once("```").unwrap();

@@ -1,5 +1,9 @@
-//! A tar archive in the format ustar (POSIX.1-1988), in memory. Pure.
+//! A tar archive in the format ustar (POSIX.1-1988), plain or compressed, in memory. Pure.
 
+use std::io::{self, Write as _};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::Timestamp;
 
 const BLOCK: usize = 512;
@@ -17,6 +21,16 @@ pub(super) fn tar<'a>(
     }
     archive.resize(archive.len() + 2 * BLOCK, 0);
     archive
+}
+
+/// The same compressed, in the format gzip (RFC 1952).
+///
+/// # Errors
+/// Never; the encoder's type has an error.
+pub(super) fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
 }
 
 fn header(name: &str, size: usize, modified: Timestamp) -> [u8; BLOCK] {

@@ -54,6 +54,19 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
         },
         meaning: if advertised { "advertised by the node" } else { "not advertised by the node" },
     });
+    let unknown = || "unknown".to_owned();
+    signals.push(Signal {
+        name: "vmm",
+        sandboxed: node.shim.clone().unwrap_or_else(unknown),
+        regular: "-".to_owned(),
+        node: node.kata.as_ref().map_or_else(unknown, |version| format!("Kata {version}")),
+        verdict: SignalVerdict::Neutral,
+        meaning: if node.shim.is_some() {
+            "as configured, not evidence"
+        } else {
+            "no node agent tells"
+        },
+    });
     let (result, problem) =
         decide(sandboxed, outcome.regular.as_ref(), node.facts.as_ref(), &subject);
     Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() }
@@ -192,6 +205,7 @@ mod tests {
             name: "n".to_owned(),
             facts: Some(facts(boot_id)),
             handlers: vec!["kata".to_owned()],
+            ..NodeInfo::default()
         }
     }
 

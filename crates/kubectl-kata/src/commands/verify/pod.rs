@@ -1,18 +1,16 @@
 //! Whether one pod is sandboxed, and why not.
 
 use kata_api::Code;
-use serde_json::Value;
 
 use super::compare::{self, Outcome};
 use super::exec::{self, Silence};
 use super::{failed, infos};
 use crate::Context;
-use crate::api::Read;
 use crate::arguments::VerifyArguments;
 use crate::cluster::Kata;
+use crate::commands::existing_pod;
 use crate::document::{Problem, Verdict, VerifyResult};
 use crate::failure::Failure;
-use crate::resource::PODS;
 
 pub(super) async fn verify(
     target: &str,
@@ -31,19 +29,7 @@ pub(super) async fn verify(
         }
     };
     let namespace = context.namespace();
-    let pod = match context.api.get::<Value>(PODS, Some(&namespace), name).await? {
-        Read::Known(Some(pod)) => pod,
-        Read::Known(None) | Read::NotServed => {
-            return Err(Failure::NotFound(format!(
-                "there is no pod {name} in namespace {namespace}"
-            )));
-        }
-        Read::Forbidden => {
-            return Err(Failure::Forbidden(format!(
-                "cannot look at pod {name}: you may not get pods in namespace {namespace}"
-            )));
-        }
-    };
+    let pod = existing_pod(name, &namespace, context).await?;
     let subject = format!("pod/{name}");
     let classes = kata.sandbox_classes();
     let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());

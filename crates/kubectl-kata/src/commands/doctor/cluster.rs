@@ -1,0 +1,215 @@
+//! What the operator cannot check, because it would not run, or is what is asked about: the API server, the
+//! definitions, the caller's rights, the operator itself.
+
+use kata_api::Code;
+use serde_json::json;
+
+use super::check;
+use crate::Context;
+use crate::api::{Read, Trouble};
+use crate::cluster::{Kata, operator, stale_definition};
+use crate::document::{Check, CheckResult};
+use crate::failure::Failure;
+use crate::resource::{CRDS, KATA_CONFIGS};
+
+/// The first minor version of Kubernetes whose kubelets report runtime handlers.
+const MINOR: u32 = 30;
+
+/// What the operator cannot check, because it would not run, or is what is asked about.
+pub(super) async fn checks(
+    kata: &Kata,
+    pre: bool,
+    has_manifest: bool,
+    context: &Context<'_, '_>,
+) -> Result<Vec<Check>, Failure> {
+    let api = &context.api;
+    let mut checks = vec![kubernetes(&kata.version.git_version)];
+    match &kata.configs {
+        Read::Known(_) => {
+            checks.push(check(
+                Code::CustomResourceMissing,
+                CheckResult::Ok,
+                "the cluster serves KataConfig",
+            ));
+            checks.push(definitions(context).await?);
+        }
+        Read::NotServed => checks.push(check(
+            Code::CustomResourceMissing,
+            CheckResult::Error,
+            "the cluster does not serve KataConfig, so the operator is not installed",
+        )),
+        Read::Forbidden => {
+            checks.push(check(
+                Code::CustomResourceMissing,
+                CheckResult::Skipped,
+                "you may not list KataConfigs",
+            ));
+        }
+    }
+    checks.push(match api.may("create", KATA_CONFIGS, None).await? {
+        Some(true) => {
+            check(Code::PermissionMissing, CheckResult::Ok, "you may create a KataConfig")
+        }
+        Some(false) => check(
+            Code::PermissionMissing,
+            CheckResult::Warning,
+            format!("you may not create {}", KATA_CONFIGS.qualified()),
+        ),
+        None => check(
+            Code::PermissionMissing,
+            CheckResult::Skipped,
+            "the cluster does not say what you may do",
+        ),
+    });
+    checks.extend(the_operator(context).await?);
+    if pre && !has_manifest && matches!(kata.configs, Read::Known(_)) {
+        let sample = json!({
+            "apiVersion": "kataconfiguration.openshift.io/v1",
+            "kind": "KataConfig",
+            "metadata": {"name": "kata-doctor"},
+            "spec": {},
+        });
+        checks.push(accepted(Some(&sample), context).await?);
+    }
+    if !pre && matches!(kata.configs, Read::Known(_)) {
+        checks.extend(config(kata));
+    }
+    Ok(checks)
+}
+
+fn kubernetes(version: &str) -> Check {
+    // A build without a version calls itself v0.0.0, which says nothing.
+    let minor = minor(version).filter(|(major, _)| *major > 0).map(|(_, minor)| minor);
+    let result = match minor {
+        None => CheckResult::Skipped,
+        Some(minor) if minor < MINOR => CheckResult::Warning,
+        Some(_) => CheckResult::Ok,
+    };
+    let version = if version.is_empty() { "of unknown version" } else { version };
+    let text = format!("Kubernetes {version} (1.{MINOR} or newer reports runtime handlers)");
+    check(Code::ClusterTooOld, result, text)
+}
+
+/// Whether the definitions in the cluster are those that this program knows.
+async fn definitions(context: &Context<'_, '_>) -> Result<Check, Failure> {
+    let (result, text) = match stale_definition(&context.api).await? {
+        Read::Known(None) => {
+            (CheckResult::Ok, "CustomResourceDefinitions are up to date".to_owned())
+        }
+        Read::Known(Some(name)) => (
+            CheckResult::Warning,
+            format!(
+                "the CustomResourceDefinition {name} is not that of version {}",
+                crate::VERSION
+            ),
+        ),
+        Read::Forbidden | Read::NotServed => {
+            context.api.note("get", &CRDS.qualified(), None);
+            (CheckResult::Skipped, format!("you may not get {}", CRDS.qualified()))
+        }
+    };
+    Ok(check(Code::CustomResourceStale, result, text))
+}
+
+async fn the_operator(context: &Context<'_, '_>) -> Result<Vec<Check>, Failure> {
+    let deployment = match operator(&context.api).await? {
+        Read::Known(Some(deployment)) => deployment.facts(),
+        Read::Known(None) | Read::NotServed => {
+            return Ok(vec![check(
+                Code::OperatorNotRunning,
+                CheckResult::Skipped,
+                format!(
+                    "there is no Deployment {} in {}; the operator may run elsewhere",
+                    kata_api::names::PRODUCT,
+                    kata_api::names::NAMESPACE
+                ),
+            )]);
+        }
+        Read::Forbidden => {
+            let text = "you may not get the operator's Deployment";
+            return Ok(vec![check(Code::OperatorNotRunning, CheckResult::Skipped, text)]);
+        }
+    };
+    let ready = deployment.ready_replicas.unwrap_or_default();
+    let all = deployment.replicas.unwrap_or_default();
+    let runs = if ready > 0 { CheckResult::Ok } else { CheckResult::Error };
+    let text = format!("{ready} of {all} pods of the operator are ready");
+    let mut checks = vec![check(Code::OperatorNotRunning, runs, text)];
+    let theirs = deployment.version.unwrap_or_default();
+    let result = match (minor(&theirs), minor(crate::VERSION)) {
+        (Some((a, x)), Some((b, y))) if a == b && x.abs_diff(y) <= 1 => CheckResult::Ok,
+        (Some(_), Some(_)) => CheckResult::Warning,
+        _ => CheckResult::Skipped,
+    };
+    let text = format!("operator {theirs}, plugin {}", crate::VERSION);
+    checks.push(check(Code::VersionSkew, result, text));
+    Ok(checks)
+}
+
+/// Major and minor version.
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let number = |text: &str| text.trim_end_matches('+').parse().ok();
+    Some((number(parts.next()?)?, number(parts.next()?)?))
+}
+
+fn config(kata: &Kata) -> Vec<Check> {
+    let Some(config) = kata.active() else {
+        let text = "there is no KataConfig";
+        return vec![check(Code::NoKataConfig, CheckResult::Warning, text)];
+    };
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
+    let taken = observed == config.metadata.generation;
+    let generation = config.metadata.generation.unwrap_or_default();
+    vec![
+        check(Code::NoKataConfig, CheckResult::Ok, format!("KataConfig {name} exists")),
+        check(
+            Code::OperatorSilent,
+            if taken { CheckResult::Ok } else { CheckResult::Warning },
+            format!(
+                "generation {generation} of KataConfig {name} is {}taken up",
+                if taken { "" } else { "not " }
+            ),
+        ),
+    ]
+}
+
+/// Whether the API server accepts a KataConfig.
+pub(super) async fn accepted(
+    config: Option<&serde_json::Value>,
+    context: &Context<'_, '_>,
+) -> Result<Check, Failure> {
+    let Some(config) = config else {
+        return Ok(check(
+            Code::KataConfigRefused,
+            CheckResult::Skipped,
+            "there is nothing to send",
+        ));
+    };
+    let path = format!("{}?dryRun=All&fieldValidation=Strict", KATA_CONFIGS.path(None));
+    let what = "try to create a KataConfig";
+    let answer = context.api.write(what, http::Method::POST, &path, None, config).await;
+    Ok(match answer {
+        Ok(_) => check(
+            Code::KataConfigRefused,
+            CheckResult::Ok,
+            "the API server accepts the KataConfig (nothing was created)",
+        ),
+        Err(Trouble::Status(status)) if status.code == 409 => check(
+            Code::KataConfigRefused,
+            CheckResult::Skipped,
+            "a KataConfig of this name exists already",
+        ),
+        Err(Trouble::Status(status)) if matches!(status.code, 403 | 404) => {
+            if status.code == 403 {
+                context.api.note("create", &KATA_CONFIGS.qualified(), None);
+            }
+            check(Code::KataConfigRefused, CheckResult::Skipped, status.message.clone())
+        }
+        Err(Trouble::Status(status)) => {
+            check(Code::KataConfigRefused, CheckResult::Error, status.message.clone())
+        }
+        Err(trouble) => return Err(trouble.failure(what)),
+    })
+}
