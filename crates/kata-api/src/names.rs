@@ -61,6 +61,9 @@ pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";
 /// Annotation of a RuntimeClass that was adopted with another overhead than ours: `CPU/MEMORY`, which hold
 /// until spec.runtimes says something else.
 pub const OVERHEAD_ANNOTATION: &str = "kata-operator.dev/adopted-overhead";
+/// Annotation of a RuntimeClass: the shim that serves its handler, where it is another than the handler's name
+/// says. It holds for as long as the class is there, though spec.runtimes names it no more.
+pub const SHIM_ANNOTATION: &str = "kata-operator.dev/shim";
 /// The ConfigMap with feature gates, in the operator's namespace (compatible).
 pub const FEATURE_GATES: &str = "osc-feature-gates";
 /// The feature gate of image mode (compatible).

@@ -268,6 +268,7 @@ pub(crate) fn runtime_class(
     let adopted = existing.and_then(|existing| adopted_overhead(existing, runtime));
     let (cpu, memory) = adopted.clone().unwrap_or_else(|| runtime.effective_overhead());
     let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
+    let shim = unusual_shim(runtime);
     let mut node_selector = runtime.node_selector.clone();
     // Ours win: a class that matched nodes without the runtime would strand its pods.
     node_selector.extend(role.map(|role| (role.to_owned(), String::new())));
@@ -282,6 +283,7 @@ pub(crate) fn runtime_class(
     let same = existing.is_some_and(|existing| {
         has_labels(&existing.metadata, &labels)
             && annotation(&existing.metadata, names::OVERHEAD_ANNOTATION) == recorded.as_ref()
+            && recorded_shim(existing).map(String::as_str) == shim
             && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
             && existing.scheduling.as_ref().is_some_and(|existing| {
                 existing.node_selector == scheduling.node_selector
@@ -301,12 +303,27 @@ pub(crate) fn runtime_class(
         "uid": uid,
     }]);
     if let Some(recorded) = recorded {
-        body["metadata"]["annotations"] = json!({names::OVERHEAD_ANNOTATION: recorded});
+        body["metadata"]["annotations"][names::OVERHEAD_ANNOTATION] = json!(recorded);
+    }
+    if let Some(shim) = shim {
+        body["metadata"]["annotations"][names::SHIM_ANNOTATION] = json!(shim);
     }
     body["handler"] = json!(runtime.effective_handler());
     body["overhead"] = json!({"podFixed": {"cpu": cpu, "memory": memory}});
     body["scheduling"] = json!(scheduling);
     Some(body)
+}
+
+/// The shim of a runtime, if its handler's name does not say it.
+fn unusual_shim(runtime: &RuntimeSpec) -> Option<&str> {
+    let usual = RuntimeSpec { shim: None, ..runtime.clone() };
+    let shim = runtime.effective_shim();
+    (shim != usual.effective_shim()).then_some(shim)
+}
+
+/// The shim of a class's handler as the class says it, if it does.
+pub(crate) fn recorded_shim(class: &RuntimeClass) -> Option<&String> {
+    annotation(&class.metadata, names::SHIM_ANNOTATION)
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {

@@ -152,9 +152,9 @@ impl Action {
     /// The label of verified nodes disturbs nobody: putting it on is refused if the node has changed
     /// since, and taking it off only keeps new pods away, and must never be held back. The role label
     /// disturbs one node, which must still be as it was seen. A Job that changes a node must be one of no
-    /// more than may run at once, so all Jobs are read again; one that only looks can be made twice at
-    /// worst under the same name. What reaches many nodes at once, or
-    /// cannot be taken back, wants everything read again.
+    /// more than may run at once beside the nodes that are down, so Jobs and nodes are read again; one that
+    /// only looks can be made twice at worst under the same name. What reaches many nodes at once, or cannot
+    /// be taken back, wants everything read again.
     pub fn freshness(&self) -> Freshness {
         match self {
             Self::AddFinalizer { .. } | Self::ApplyStatus { .. } => Freshness::Cached,
@@ -169,12 +169,12 @@ impl Action {
             }
             Self::Apply { object, body } => match object.kind {
                 Kind::MachineConfigPool => Freshness::Objects,
-                Kind::Job if changes_node(body) => Freshness::Objects,
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig if is_for_our_pool(body) => {
                     Freshness::Objects
                 }
                 // For the control plane, which is only right if there are no other workers.
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig => Freshness::Quorum,
+                Kind::Job if changes_node(body) => Freshness::Quorum,
                 _ => Freshness::Cached,
             },
             // Only Jobs that are over, or that change nothing, are deleted.

@@ -32,7 +32,11 @@ impl Desired {
             .flatten()
             .filter(|class| bodies::is_our_class(class))
             .map(|class| {
-                let left = RuntimeSpec { name: class.handler.clone(), ..RuntimeSpec::default() };
+                let left = RuntimeSpec {
+                    name: class.handler.clone(),
+                    shim: bodies::recorded_shim(class).cloned(),
+                    ..RuntimeSpec::default()
+                };
                 (class.handler.clone(), left.effective_shim().to_owned())
             })
             .collect();

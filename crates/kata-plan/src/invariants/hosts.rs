@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
             return self.expect(Property::Unknown, false, || format!("{object}: no such node"));
         };
         self.unprivileged(job, action);
-        let fresh = !changes(action) || self.snapshot.freshness >= Freshness::Objects;
+        let fresh = !changes(action) || self.snapshot.freshness >= Freshness::Quorum;
         self.expect(Property::Unknown, fresh, || format!("{object} on reads that may be old"));
         let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
         let open = label == Some(names::RUNTIME_LABEL_VERIFIED);
