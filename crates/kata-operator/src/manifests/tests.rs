@@ -220,13 +220,16 @@ fn every_alert_is_explained() {
     for rule in rules {
         let name = rule["alert"].as_str().unwrap();
         assert!(name.starts_with("Kata"), "{name}");
-        assert!(explained.contains(&format!("\n## {name}\n")), "docs/alerts.md lacks {name}");
+        assert!(
+            explained.contains(&format!("| [{name}](runbooks/{name}.md) |")),
+            "docs/alerts.md lacks {name}"
+        );
         let annotations = &rule["annotations"];
         for key in ["summary", "description"] {
             assert!(annotations[key].as_str().unwrap().ends_with('.'), "{name} {key}");
         }
         let runbook = annotations["runbook_url"].as_str().unwrap();
-        assert!(runbook.ends_with(&format!("#{}", name.to_lowercase())), "{runbook}");
+        assert!(runbook.ends_with(&format!("/docs/runbooks/{name}.md")), "{runbook}");
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning", "info"].contains(&severity), "{name}");
         let expression = rule["expr"].as_str().unwrap();

@@ -69,8 +69,9 @@ pub(super) fn text(text: &str, count: &mut Count) -> String {
     for piece in text.split_inclusive(end) {
         let word = piece.trim_end_matches(end);
         let rest = piece.get(word.len()..).unwrap_or_default();
-        if word.is_empty() {
-            clean.push_str(rest);
+        // What stands between a key and its value is not the value.
+        if word.chars().all(|c| matches!(c, ':' | '=')) {
+            clean.push_str(piece);
             expected &= !rest.contains('\n');
             continue;
         }
