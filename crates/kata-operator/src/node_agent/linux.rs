@@ -314,6 +314,10 @@ impl Host for Linux {
         let action = format!("read the merged configuration of {config}");
         let output = format!("{}/dump.out", paths::STATE_DIR);
         let errors = format!("{}/dump.err", paths::STATE_DIR);
+        // systemd goes on with what an agent asked for that was killed since; what that writes must not get
+        // into these files.
+        self.unlink(&output)?;
+        self.unlink(&errors)?;
         let command = [program, "--config", config, "config", "dump"];
         let ran = self.systemd.execute(&Program {
             command: command.map(str::to_owned).to_vec(),
