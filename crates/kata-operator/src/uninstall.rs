@@ -22,6 +22,20 @@ pub struct StillNeeded {
 }
 
 impl StillNeeded {
+    /// Those that exist, in the order of their names.
+    pub fn among(configs: impl IntoIterator<Item = DynamicObject>) -> Self {
+        let mut configs: Vec<(String, Option<String>)> = configs
+            .into_iter()
+            .map(|config| {
+                let name = config.metadata.name.clone().unwrap_or_default();
+                let deleting = config.metadata.deletion_timestamp.is_some();
+                (name, deleting.then(|| waits_for(&config)))
+            })
+            .collect();
+        configs.sort();
+        Self { configs }
+    }
+
     /// What to tell an admin, or nothing if the operator may go.
     pub fn message(&self) -> Option<String> {
         let mut lines = Vec::new();
@@ -52,17 +66,7 @@ pub async fn check(client: &kube::Client) -> Result<StillNeeded, UninstallError>
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(StillNeeded::default()),
         Err(error) => return Err(UninstallError::List(Box::new(error))),
     };
-    let mut configs: Vec<(String, Option<String>)> = found
-        .items
-        .into_iter()
-        .map(|config| {
-            let name = config.metadata.name.clone().unwrap_or_default();
-            let deleting = config.metadata.deletion_timestamp.is_some();
-            (name, deleting.then(|| waits_for(&config)))
-        })
-        .collect();
-    configs.sort();
-    Ok(StillNeeded { configs })
+    Ok(StillNeeded::among(found.items))
 }
 
 /// What the removal waits for, in the words of its conditions.

@@ -20,7 +20,7 @@ use simcluster::topology::{self, Layout};
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-use crate::Failure;
+use crate::{Failure, programs};
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
@@ -68,6 +68,7 @@ pub(crate) fn bare_cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failu
 fn empty(shape: &Shape, clock: &Clock) -> Result<Simulation, Failure> {
     let mut simulation = topology::build(&shape.layout, clock.now())?;
     simulation.set_speed(shape.speed);
+    programs::bring(&mut simulation);
     Ok(simulation)
 }
 
@@ -90,6 +91,7 @@ pub(crate) fn resumed(state: State, speed: f64) -> Result<Cluster, StateError> {
     let clock = Clock::starting_at(Timestamp::now().max(state.now));
     let mut simulation = state.restore(clock.now())?;
     simulation.set_speed(speed);
+    programs::bring(&mut simulation);
     let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
     for crd in kata_api::crds() {
         let name = crd.metadata.name.clone().unwrap_or_default();

@@ -8,6 +8,7 @@ mod compose;
 mod control;
 mod data_directory;
 mod idle;
+mod programs;
 mod script;
 mod story;
 mod up;

@@ -24,7 +24,7 @@ use crate::workload::disruption::Disruption;
 use crate::workload::job::Jobs;
 use crate::workload::replicaset::ReplicaSets;
 use crate::workload::scheduler::Scheduler;
-use crate::world::{Host, HostSpec, NodeFault, Platform, Power};
+use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime};
 
 /// How long a cluster has run when [`build`] hands it over.
 const AGE: Duration = Duration::from_secs(600);
@@ -53,6 +53,9 @@ pub struct Layout {
     /// quarters of the Node object; none keep a simulated cluster small.
     #[serde(default)]
     pub images: u32,
+    /// The container runtimes of the hosts, in turn; none for that of the kind of cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runtimes: Vec<Runtime>,
 }
 
 impl Default for Layout {
@@ -67,6 +70,7 @@ impl Default for Layout {
             memory_kib: 16_266_240,
             timing: mco::Timing::default(),
             images: 0,
+            runtimes: Vec::new(),
         }
     }
 }
@@ -155,6 +159,10 @@ fn insert_host(
         memory_kib: layout.memory_kib,
         index,
         images: layout.images,
+        runtime: usize::try_from(index)
+            .ok()
+            .and_then(|index| index.checked_rem(layout.runtimes.len()))
+            .and_then(|turn| layout.runtimes.get(turn).copied()),
     };
     let host = Host::new(spec, simulation.now());
     simulation.world.hosts.insert(name.to_owned(), host);

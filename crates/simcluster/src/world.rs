@@ -15,11 +15,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use fault::NodeFault;
 pub use host::{Container, Host, HostSpec, Power, Process};
 pub use sandbox::{Sandbox, VirtualMachine};
 
+use crate::api::ApiServer;
+use crate::node::agent::Ending;
 use crate::simulation::Context;
 
 /// The kind of cluster that the hosts make up.
@@ -30,6 +33,17 @@ pub enum Platform {
     OpenShift,
     /// Any other Kubernetes.
     Kubernetes,
+}
+
+/// A container runtime that hosts can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Runtime {
+    /// CRI-O.
+    Crio,
+    /// containerd 1.7: a drop-in replaces a plugin's whole section, and CRI lists no handlers.
+    Containerd1,
+    /// containerd 2.
+    Containerd2,
 }
 
 impl std::str::FromStr for Platform {
@@ -44,6 +58,10 @@ impl std::str::FromStr for Platform {
     }
 }
 
+/// What the process of a container comes to when it starts, if it is a program that ends by itself: given
+/// the cluster's API as it is then, the pod and the container.
+pub type Program = fn(&ApiServer, &Value, &Value) -> Option<Ending>;
+
 /// The hosts by node name, and the settings of the simulated site.
 #[derive(Debug, Default)]
 pub struct World {
@@ -51,6 +69,8 @@ pub struct World {
     pub hosts: BTreeMap<String, Host>,
     /// The kind of the cluster.
     pub platform: Platform,
+    /// Programs that containers may run besides the few that every host knows.
+    pub programs: Vec<Program>,
     /// The cluster's time, for what hosts answer by themselves; the simulation sets it.
     pub now: Timestamp,
     changed: BTreeSet<String>,

@@ -14,6 +14,7 @@
 
 mod data_directory;
 mod docs;
+mod helm;
 mod kubectl;
 mod kubectl_library;
 mod kubectl_process;

@@ -468,7 +468,11 @@ impl Kubelets {
                     register_containers(cx, &new);
                     for container in pod::containers(&new) {
                         let host = cx.world.hosts.get_mut(&node);
-                        if let Some(ending) = host.and_then(|host| agent::run(container, host)) {
+                        let ran = host.and_then(|host| agent::run(container, host)).or_else(|| {
+                            let mut programs = cx.world.programs.iter();
+                            programs.find_map(|program| program(cx.api, &new, container))
+                        });
+                        if let Some(ending) = ran {
                             let name = container["name"].as_str().unwrap_or_default().to_owned();
                             cx.reschedule(
                                 format!("{}/{name}/0", key_of("exit", key)),

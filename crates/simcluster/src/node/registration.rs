@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::recorder::{set_condition, time};
-use crate::world::{Host, HostSpec, NodeFault, Platform, containerd, crio};
+use crate::world::{Host, HostSpec, NodeFault, Platform, Runtime};
 
 /// The kubelet's version.
 pub const KUBELET_VERSION: &str = "v1.34.1";
@@ -69,6 +69,7 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
         Platform::OpenShift => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
         Platform::Kubernetes => "Red Hat Enterprise Linux 9.6 (Plow)",
     };
+    let (runtime, version, _) = host.runtime_facts();
     let mut status = json!({
         "capacity": resources(spec.cpus.to_string(), spec.memory_kib),
         "allocatable": resources(cpu, allocatable_kib),
@@ -82,16 +83,15 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
             "machineID": crate::world::identity::hex_id(&format!("machine/{}", spec.name))[..32],
             "systemUUID": crate::world::identity::uuid(&format!("system/{}", spec.name)),
             "bootID": host.boot_id, "kernelVersion": host.kernel, "osImage": os_image,
-            "containerRuntimeVersion": match spec.platform {
-                Platform::OpenShift => format!("cri-o://{}", crio::VERSION),
-                Platform::Kubernetes => format!("containerd://{}", containerd::VERSION),
-            },
+            "containerRuntimeVersion": format!("{runtime}://{version}"),
             "kubeletVersion": KUBELET_VERSION, "kubeProxyVersion": "",
             "operatingSystem": "linux", "architecture": "amd64",
         },
-        "runtimeHandlers": runtime_handlers(host),
         "features": {"supplementalGroupsPolicy": true},
     });
+    if host.runtime() != Runtime::Containerd1 {
+        status["runtimeHandlers"] = runtime_handlers(host);
+    }
     if spec.images > 0 {
         status["images"] = (0..spec.images).map(image).collect();
     }

@@ -16,7 +16,7 @@ use kata_host::payload::{Stage, TREE, seal_stage};
 use kata_host::{digest, paths};
 use serde::{Deserialize, Serialize};
 
-use super::{Host, NodeFault, containerd};
+use super::{Host, NodeFault, Runtime, containerd};
 
 /// How long a restart of the container runtime takes.
 const RESTART: Duration = Duration::from_millis(450);
@@ -39,7 +39,9 @@ pub struct Disk {
 
 impl Disk {
     /// The directories of a fresh host.
-    pub fn fresh() -> Self {
+    pub fn fresh(runtime: Option<Runtime>) -> Self {
+        let crio = ["/etc/crio", "/etc/crio/crio.conf.d", "/run/crio"];
+        let crio = crio.into_iter().filter(|_| runtime == Some(Runtime::Crio));
         let directories = [
             "/etc",
             "/etc/containerd",
@@ -52,7 +54,8 @@ impl Disk {
             "/var",
             "/var/lib",
         ];
-        Self { directories: directories.map(str::to_owned).into(), ..Self::default() }
+        let directories = directories.into_iter().chain(crio).map(str::to_owned).collect();
+        Self { directories, ..Self::default() }
     }
 
     /// Resolves links in all parts of a path but the last, and in the last too if asked.
@@ -248,6 +251,11 @@ fn other(reason: impl Into<String>) -> (String, HostErrorKind) {
 }
 
 impl Host {
+    /// Where a path leads to when links are followed.
+    pub fn resolved(&self, path: &str) -> String {
+        self.disk.resolve(path, true)
+    }
+
     fn agent_stat(&self, path: &str) -> Option<Stat> {
         let path = self.disk.resolve(path, false);
         let (mode, written) = self.disk.marks.get(&path).copied().unwrap_or((0o755, 0));
@@ -453,9 +461,9 @@ impl NodeHost for Agent<'_> {
 
     fn unit(&mut self, name: &str) -> HostResult<Option<Unit>> {
         self.call(format!("ask for unit {name}"), |host| {
-            Ok((name == containerd::UNIT).then(|| Unit {
+            Ok((name == host.runtime_facts().2).then(|| Unit {
                 active: !host.containerd.down,
-                command: vec!["/usr/bin/containerd".to_owned()],
+                command: vec![host.runtime_program().to_owned()],
             }))
         })
     }
@@ -481,9 +489,9 @@ impl NodeHost for Agent<'_> {
     }
 
     fn cri_version(&mut self, _socket: &str) -> HostResult<CriVersion> {
-        self.cri("its version", |_| CriVersion {
-            name: "containerd".to_owned(),
-            version: containerd::VERSION.to_owned(),
+        self.cri("its version", |host| {
+            let (name, version, _) = host.runtime_facts();
+            CriVersion { name: name.to_owned(), version: version.to_owned() }
         })
     }
 

@@ -1,4 +1,4 @@
-//! The container runtime of a host, containerd 2: how it reads its configuration, and what CRI says of it.
+//! The container runtime of a host, containerd 1.7 or 2: how it reads its configuration, and what CRI says of it.
 //!
 //! It is configured by files only, and reads them only when it starts.
 
@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
 
 use super::crio::Handler;
-use super::{Host, NodeFault};
+use super::{Host, NodeFault, Runtime};
 
 /// The version that the kubelet reports.
 pub const VERSION: &str = "2.1.4";
+/// The version of the older one.
+pub const OLD_VERSION: &str = "1.7.28";
 /// The main configuration file.
 pub const MAIN: &str = "/etc/containerd/config.toml";
 /// The socket.
@@ -21,12 +23,17 @@ pub const UNIT: &str = "containerd.service";
 pub const FRESH: &str = "version = 3\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n\n\
     [plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\"\n";
 
+/// What the main file of a fresh host with the older one says.
+pub const OLD: &str = "version = 2\nroot = \"/var/lib/containerd\"\n\n\
+    [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.k8s.io/pause:3.10\"\n\
+    [plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  snapshotter = \"overlayfs\"\n";
+
 /// The plugin with the handlers.
 const PLUGIN: &str = "io.containerd.cri.v1.runtime";
 /// Its name in files of version 2.
 const OLD_PLUGIN: &str = "io.containerd.grpc.v1.cri";
 
-/// What containerd 2 adds by itself.
+/// What containerd adds by itself.
 const DEFAULTS: &str = "runtime_type = \"io.containerd.runc.v2\"\n[options]\n\
     BinaryName = \"\"\nCriuImagePath = \"\"\nCriuPath = \"\"\nCriuWorkPath = \"\"\nIoGid = 0\n\
     IoUid = 0\nNoNewKeyring = false\nNoPivotRoot = false\nRoot = \"\"\nShimCgroup = \"\"\n\
@@ -41,6 +48,9 @@ pub struct State {
     pub dead: Option<String>,
     /// Whether the process ended at once.
     pub down: bool,
+    /// How often it was started.
+    #[serde(default)]
+    pub starts: u32,
 }
 
 /// Reads the files as a start does.
@@ -48,6 +58,7 @@ pub struct State {
 /// # Errors
 /// What keeps the process from starting.
 pub fn load(host: &Host, main: &str) -> Result<Table, String> {
+    let old = host.runtime() == Runtime::Containerd1;
     let text = |path: &str| host.files.get(path).map(String::as_str).unwrap_or_default();
     let parse = |path: &str| -> Result<Table, String> {
         text(path).parse::<Table>().map_err(|error| format!("{path}: {}", error.message()))
@@ -74,8 +85,12 @@ pub fn load(host: &Host, main: &str) -> Result<Table, String> {
             let mut drop_in = parse(&file)?;
             if let Some(Value::Table(plugins)) = drop_in.get_mut("plugins") {
                 // A drop-in of another schema is silently not there.
-                let other = if version == Some(3) { OLD_PLUGIN } else { "" };
+                let other = if version == Some(3) { OLD_PLUGIN } else { PLUGIN };
                 plugins.retain(|name, _| name != other);
+                if old && let Some(Value::Table(before)) = merged.get_mut("plugins") {
+                    // It replaces a plugin's whole section.
+                    before.retain(|name, _| !plugins.contains_key(name));
+                }
             }
             merge(&mut merged, drop_in);
         }
@@ -84,8 +99,13 @@ pub fn load(host: &Host, main: &str) -> Result<Table, String> {
     let id = if version == Some(2) { OLD_PLUGIN } else { PLUGIN };
     let runc: Table =
         DEFAULTS.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let mut runtimes = Table::from_iter([("runc".to_owned(), Value::Table(runc))]);
-    merge(&mut runtimes, runtimes_of(&merged, id).cloned().unwrap_or_default());
+    let configured = runtimes_of(&merged, id).cloned().unwrap_or_default();
+    let mut runtimes = Table::new();
+    if !old || configured.is_empty() {
+        // The older one has it only if no runtime is configured.
+        runtimes.insert("runc".to_owned(), Value::Table(runc));
+    }
+    merge(&mut runtimes, configured);
     let nest = |name: &str, table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
     let defaults = nest("plugins", nest(id, nest("containerd", nest("runtimes", runtimes))));
     merge(&mut merged, defaults);
@@ -118,7 +138,8 @@ fn merge(target: &mut Table, from: Table) {
 /// Starts the process: with the files as they are, and the faults as they are.
 pub fn start(host: &mut Host) {
     let loaded = load(host, MAIN);
-    let mut state = State::default();
+    let starts = host.containerd.starts.saturating_add(1);
+    let mut state = State { starts, ..State::default() };
     host.handlers.clear();
     match loaded {
         Err(reason) => {
@@ -161,13 +182,19 @@ fn handlers(table: &Table) -> BTreeMap<String, Handler> {
         .collect()
 }
 
-/// The names of the handlers that CRI's `Status` lists.
+/// The names of the handlers that CRI's `Status` lists; the older one lists none.
 pub fn listed(host: &Host) -> BTreeSet<String> {
+    if host.runtime() == Runtime::Containerd1 {
+        return BTreeSet::new();
+    }
     host.handlers.keys().cloned().chain([String::new()]).collect()
 }
 
-/// `info["config"]` of CRI's `Status`.
+/// `info["config"]` of CRI's `Status`, which CRI-O does not have.
 pub fn verbose(host: &Host) -> Option<String> {
+    if host.runtime() == Runtime::Crio {
+        return None;
+    }
     let table: Table = host.containerd.config.parse().ok()?;
     let runtimes: serde_json::Map<String, serde_json::Value> = configured(&table)
         .filter(|(name, _)| host.handlers.contains_key(*name))

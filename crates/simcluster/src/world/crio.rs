@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Host, NodeFault};
+use super::{Host, NodeFault, Platform, containerd};
 use crate::world::identity;
 
 /// Where drop-ins lie.
 pub const DROP_IN_DIRECTORY: &str = "/etc/crio/crio.conf.d/";
+
+/// The unit.
+pub const UNIT: &str = "crio.service";
 
 /// The version that the kubelet reports.
 pub const VERSION: &str = "1.34.1";
@@ -37,6 +40,20 @@ impl Handler {
     /// Whether pods of this handler run in virtual machines.
     pub fn is_vm(&self) -> bool {
         self.runtime_type == "vm"
+    }
+}
+
+/// Starts the process: with the files as they are, and the faults as they are.
+pub fn start(host: &mut Host) {
+    host.handlers = handlers(host);
+    if host.platform() == Platform::Kubernetes {
+        let ours = host.handlers.values().any(Handler::is_vm);
+        let fails = ours && host.faults.contains(&NodeFault::RuntimeFails);
+        host.containerd = containerd::State {
+            dead: fails.then(|| "simulated: the runtime service does not start".to_owned()),
+            starts: host.containerd.starts.saturating_add(1),
+            ..containerd::State::default()
+        };
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::crio::{self, Handler};
 use super::fault::NodeFault;
 use super::sandbox::Sandbox;
-use super::{Platform, agent, containerd, identity};
+use super::{Platform, Runtime, agent, containerd, identity};
 
 /// Whether a host runs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,9 @@ pub struct HostSpec {
     /// How many images its kubelet reports.
     #[serde(default)]
     pub images: u32,
+    /// Its container runtime; `None` for that of its kind of cluster.
+    #[serde(default)]
+    pub runtime: Option<Runtime>,
 }
 
 /// A host: what a node's operating system has, in memory.
@@ -109,7 +112,7 @@ pub struct Host {
     pub sandboxes: BTreeMap<String, Sandbox>,
     /// Running containers by id.
     pub containers: BTreeMap<String, Container>,
-    /// Its containerd, if it has one.
+    /// How its container runtime stands, where Jobs change nodes.
     #[serde(default)]
     pub containerd: containerd::State,
     /// What its file system has besides files, as far as the node agent changes it.
@@ -181,19 +184,20 @@ impl Host {
                 ("/etc/hostname".to_owned(), format!("{}\n", spec.name)),
                 ("/etc/os-release".to_owned(), os_release(spec.platform)),
             ]),
-            disk: agent::Disk::fresh(),
+            disk: agent::Disk::fresh(spec.runtime),
             spec: Some(spec),
             ..Self::default()
         };
-        host.files.extend(match host.platform() {
-            Platform::OpenShift => vec![
+        host.files.extend(match host.runtime() {
+            Runtime::Crio => vec![
                 ("/etc/crio/crio.conf".to_owned(), "[crio.runtime]\n".to_owned()),
                 (
                     format!("{}00-default", crio::DROP_IN_DIRECTORY),
                     "[crio.runtime]\ndefault_runtime = \"crun\"\n".to_owned(),
                 ),
             ],
-            Platform::Kubernetes => {
+            Runtime::Containerd1 => vec![(containerd::MAIN.to_owned(), containerd::OLD.to_owned())],
+            Runtime::Containerd2 => {
                 vec![(containerd::MAIN.to_owned(), containerd::FRESH.to_owned())]
             }
         });
@@ -271,9 +275,9 @@ impl Host {
 
     /// Restarts the container runtime: it reads its files again; sandboxes survive.
     pub fn restart_runtime(&mut self) {
-        match self.platform() {
-            Platform::OpenShift => self.handlers = crio::handlers(self),
-            Platform::Kubernetes => containerd::start(self),
+        match self.runtime() {
+            Runtime::Crio => crio::start(self),
+            Runtime::Containerd1 | Runtime::Containerd2 => containerd::start(self),
         }
     }
 
@@ -282,11 +286,29 @@ impl Host {
         self.spec.as_ref().map_or_else(Platform::default, |spec| spec.platform)
     }
 
+    /// Its container runtime.
+    pub fn runtime(&self) -> Runtime {
+        let usual = match self.platform() {
+            Platform::OpenShift => Runtime::Crio,
+            Platform::Kubernetes => Runtime::Containerd2,
+        };
+        self.spec.as_ref().and_then(|spec| spec.runtime).unwrap_or(usual)
+    }
+
+    /// Name, version and unit of its container runtime.
+    pub fn runtime_facts(&self) -> (&'static str, &'static str, &'static str) {
+        match self.runtime() {
+            Runtime::Crio => ("cri-o", crio::VERSION, crio::UNIT),
+            Runtime::Containerd1 => ("containerd", containerd::OLD_VERSION, containerd::UNIT),
+            Runtime::Containerd2 => ("containerd", containerd::VERSION, containerd::UNIT),
+        }
+    }
+
     /// The program of its container runtime.
     pub fn runtime_program(&self) -> &'static str {
-        match self.platform() {
-            Platform::OpenShift => "/usr/bin/crio",
-            Platform::Kubernetes => "/usr/bin/containerd",
+        match self.runtime() {
+            Runtime::Crio => "/usr/bin/crio",
+            Runtime::Containerd1 | Runtime::Containerd2 => "/usr/bin/containerd",
         }
     }
 

@@ -25,6 +25,9 @@ pub struct Sandbox {
     pub created: Timestamp,
     /// The pod's address.
     pub ip: String,
+    /// The program that runs for it: a file, links followed.
+    #[serde(default)]
+    pub program: String,
     /// The virtual machine, if the handler makes one.
     pub vm: Option<VirtualMachine>,
     pids: Vec<u32>,
@@ -110,6 +113,7 @@ impl Host {
             attempt: request.attempt,
             created: now,
             ip: request.ip.to_owned(),
+            program: self.resolved(&handler.runtime_path),
             vm,
             pids,
         };

@@ -1,0 +1,55 @@
+//! Real helm on the simulated cluster: the chart comes, refuses to go while a KataConfig is there, and goes.
+//!
+//! helm is the one that `KATA_TEST_HELM` names. Without it the test says loudly that it was not tested.
+
+use std::path::PathBuf;
+
+use crate::kubectl_process::{Ended, Hand, command, repository, run};
+
+const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+
+fn named_helm() -> Option<PathBuf> {
+    let path = std::env::var_os("KATA_TEST_HELM").filter(|path| !path.is_empty());
+    if path.is_none() {
+        eprintln!("NOTE: KATA_TEST_HELM is not set: HELM ON THE SIMULATED CLUSTER WAS NOT TESTED.");
+    }
+    path.map(PathBuf::from)
+}
+
+#[test]
+fn the_chart_goes_only_when_no_kataconfig_is_left() {
+    let Some(helm) = named_helm() else { return };
+    let arguments = ["up", "--no-operator", "--platform", "kubernetes"];
+    let Some(hand) = Hand::start("helm", &arguments) else { return };
+    let helm = |words: &str| -> Ended {
+        let mut helm = command(&helm);
+        helm.env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", &hand.up.directory)
+            .env("KUBECONFIG", &hand.up.kubeconfig)
+            .args(words.split_whitespace());
+        run(&mut helm)
+    };
+    let chart = repository().join("deploy/helm/kata-operator");
+    // What `kata-sim up` brings for an operator beside the cluster would not be the release's.
+    hand.kubectl("delete crd --all").good();
+    hand.kubectl(&format!("delete namespace {NAMESPACE}")).good();
+    helm(&format!(
+        "install kata {} --namespace {NAMESPACE} --create-namespace --set platform=kubernetes",
+        chart.display()
+    ))
+    .good();
+    hand.kubectl("apply -f examples/kataconfig.yaml").good();
+
+    let refused = helm(&format!("uninstall kata --namespace {NAMESPACE} --timeout 60s"));
+    assert_ne!(refused.code, Some(0), "{refused:#?}");
+    assert!(!refused.stderr.contains("timed out"), "{refused:#?}");
+    let path = "jsonpath={.items[*].status.containerStatuses[*].state.terminated.message}";
+    let said = hand.with(&format!("get pods -n {NAMESPACE} -o"), path).good();
+    assert!(said.contains("KataConfig cluster-kataconfig exists"), "{said}");
+    hand.kubectl(&format!("get deployment kata-operator -n {NAMESPACE}")).good();
+
+    hand.kubectl("delete kataconfig --all").good();
+    helm(&format!("uninstall kata --namespace {NAMESPACE} --timeout 60s")).good();
+    hand.kubectl(&format!("get deployment kata-operator -n {NAMESPACE}")).bad();
+}
