@@ -334,6 +334,21 @@ pub enum JobOutcome {
 }
 
 impl JobOutcome {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Done,
+        Self::Refused,
+        Self::Blocked,
+        Self::Drifted,
+        Self::RolledBack,
+        Self::Unsafe,
+        Self::Failed,
+        Self::NotStarted,
+        Self::TimedOut,
+        Self::NoReport,
+        Self::Vanished,
+    ];
+
     /// The name as in the API.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -15,6 +15,9 @@ pub const NODE_TASK_VERSION: u32 = 1;
 pub const REPORT_BYTES: usize = 4096;
 
 impl NodeAction {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Preflight, Self::Install, Self::Inspect, Self::Remove];
+
     /// The name as in a task.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -27,9 +30,7 @@ impl NodeAction {
 
     /// The action of a name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Preflight, Self::Install, Self::Inspect, Self::Remove]
-            .into_iter()
-            .find(|action| action.as_str() == name)
+        Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
 }
 

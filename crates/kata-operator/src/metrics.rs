@@ -13,12 +13,15 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use kata_api::kata_node::Phase;
+use kata_api::kata_node::{JobOutcome, Phase};
+use kata_api::node_task::NodeAction;
 use kata_api::{Code, Severity, conditions};
 use kata_plan::{Finding, NodeReport, StatusReport};
 
+use jobs::Jobs;
 use phases::Phases;
 
+mod jobs;
 mod phases;
 
 type Labels = Vec<(&'static str, String)>;
@@ -60,6 +63,10 @@ struct Inner {
     nodes: Shown,
     phases: Mutex<Phases>,
     phase_seconds: Histograms,
+    jobs: Mutex<Jobs>,
+    node_jobs: Counters,
+    job_seconds: Histograms,
+    runtime_restarts: Counters,
     conditions: Shown,
     findings: Shown,
     watch_restarts: Counters,
@@ -70,6 +77,10 @@ struct Inner {
     ready: AtomicBool,
     standby: AtomicBool,
     checks: Mutex<Vec<Check>>,
+}
+
+fn job_labels(action: NodeAction, outcome: JobOutcome) -> Labels {
+    vec![("action", action.as_str().to_owned()), ("outcome", outcome.as_str().to_owned())]
 }
 
 /// Gauges that show the values of one moment. Whoever scrapes between two moments sees no gap.
@@ -106,6 +117,9 @@ impl Metrics {
             (Counters::default(), Counters::default(), Counters::default());
         let (nodes, conditions, findings) = (Shown::default(), Shown::default(), Shown::default());
         let watch_restarts = Counters::default();
+        let (node_jobs, runtime_restarts) = (Counters::default(), Counters::default());
+        let job_seconds: Histograms =
+            Family::new_with_constructor(|| Histogram::new(PHASE_SECONDS));
         let leader = Gauge::<i64, AtomicI64>::default();
         let reconcile_seconds: Histograms =
             Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9)));
@@ -145,6 +159,22 @@ impl Metrics {
             phase_seconds.clone(),
         );
         registry.register(
+            "node_jobs",
+            "Jobs on nodes that ended, by what they were to do and what came of them",
+            node_jobs.clone(),
+        );
+        registry.register_with_unit(
+            "node_job_duration",
+            "How long Jobs on nodes took, from their creation on",
+            Unit::Seconds,
+            job_seconds.clone(),
+        );
+        registry.register(
+            "runtime_restarts",
+            "Restarts of nodes' container runtimes by Jobs",
+            runtime_restarts.clone(),
+        );
+        registry.register(
             "config_condition",
             "Conditions of KataConfigs: 1 for the status that holds",
             conditions.gauges.clone(),
@@ -169,6 +199,10 @@ impl Metrics {
             nodes,
             phases: Mutex::default(),
             phase_seconds,
+            jobs: Mutex::default(),
+            node_jobs,
+            job_seconds,
+            runtime_restarts,
             conditions,
             findings,
             watch_restarts,
@@ -242,6 +276,32 @@ impl Metrics {
         let mut phases = self.0.phases.lock().unwrap_or_else(PoisonError::into_inner);
         for (phase, lasted) in phases.take(nodes, Instant::now()) {
             self.0.phase_seconds.get_or_create(&labels(phase)).observe(lasted.as_secs_f64());
+        }
+        drop(phases);
+        self.jobs(nodes);
+    }
+
+    /// What Jobs did on nodes, where Jobs change the nodes.
+    fn jobs(&self, nodes: &[NodeReport]) {
+        if nodes.iter().any(|node| node.host.is_some()) {
+            // What has not happened is told as 0, so that its first time is an increase.
+            for action in NodeAction::ALL {
+                for outcome in JobOutcome::ALL {
+                    let _zero = self.0.node_jobs.get_or_create(&job_labels(action, outcome));
+                }
+            }
+            let _zero = self.0.runtime_restarts.get_or_create(&Vec::new());
+        }
+        let news = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).take(nodes);
+        for over in news.over {
+            self.0.node_jobs.get_or_create(&job_labels(over.action, over.outcome)).inc();
+            if let Some(took) = over.took {
+                let labels = vec![("action", over.action.as_str().to_owned())];
+                self.0.job_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+            }
+        }
+        if news.restarts > 0 {
+            self.0.runtime_restarts.get_or_create(&Vec::new()).inc_by(news.restarts);
         }
     }
 

@@ -237,6 +237,7 @@ fn node_report(node: &view::NodeView<'_>) -> NodeReport {
             .finding
             .as_ref()
             .map_or_else(|| node.brief(), |finding| finding.message.clone()),
+        host: node.host.as_ref().map(|host| Box::new(host.known.status.clone())),
     }
 }
 

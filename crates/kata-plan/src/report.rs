@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kata_api::kata_node::{NodeStep, Phase};
+use kata_api::kata_node::{HostStatus, NodeStep, Phase};
 use kata_api::{Code, KataConfigStatus, Severity};
 use serde_json::Value;
 
@@ -123,6 +123,8 @@ pub struct NodeReport {
     pub code: Option<Code>,
     /// What is going on, in a few words; empty if there is nothing to say.
     pub message: String,
+    /// What Jobs did on it, where Jobs change the nodes.
+    pub host: Option<Box<HostStatus>>,
 }
 
 /// The status of a KataConfig.

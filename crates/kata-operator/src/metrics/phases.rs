@@ -61,6 +61,7 @@ mod tests {
             since: None,
             code: None,
             message: String::new(),
+            host: None,
         }
     }
 

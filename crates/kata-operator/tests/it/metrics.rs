@@ -18,11 +18,12 @@ async fn served(cluster: &Cluster) -> (Operator, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let settings = Settings {
+    let mut settings = Settings {
         health_address: Some(address),
         metrics_address: Some(address),
         ..Settings::simulated(lab::epoch())
     };
+    settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());
     let operator = Operator::with(cluster, settings);
     // Until it serves.
     lab::pass(Duration::from_secs(1)).await;
@@ -210,6 +211,32 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
         .collect()
 }
 
+/// What is told after an installation where Jobs change the nodes.
+async fn by_jobs() -> BTreeMap<String, Family> {
+    let cluster = lab::kubernetes();
+    let home = serde_json::json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
+    });
+    lab::create(&cluster, &simcluster::resource::NAMESPACES, "", home);
+    let (operator, address) = served(&cluster).await;
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let families = parse(&get(&address, "/metrics").await.2);
+    let jobs = &families["kata_operator_node_jobs"];
+    let ended = |action, outcome| jobs.value(&[("action", action), ("outcome", outcome)]);
+    assert_eq!((ended("Preflight", "Done"), ended("Install", "Done")), (Some(1.0), Some(1.0)));
+    assert_eq!((ended("Install", "RolledBack"), ended("Remove", "Done")), (Some(0.0), Some(0.0)));
+    assert_eq!(families["kata_operator_runtime_restarts"].value(&[]), Some(1.0));
+    let took = &families["kata_operator_node_job_duration_seconds"].samples;
+    let sum = took
+        .iter()
+        .find(|(name, labels, _)| name.ends_with("_sum") && labels["action"] == "Install");
+    let seconds = sum.unwrap().2;
+    assert!((10.0..120.0).contains(&seconds), "an installation takes {seconds} s");
+    drop(operator);
+    families
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_metrics_are_well_formed_and_are_those_of_the_documentation() {
     let cluster = lab::openshift(3, 2);
@@ -233,8 +260,11 @@ async fn the_metrics_are_well_formed_and_are_those_of_the_documentation() {
     lab::pass(Duration::from_mins(10)).await;
     let families = parse(&get(&address, "/metrics").await.2);
 
+    // What Jobs do on nodes is told where they do it.
+    let by_jobs = by_jobs().await;
     let exposed: BTreeMap<String, (String, BTreeSet<String>)> = families
         .iter()
+        .chain(&by_jobs)
         .map(|(name, family)| {
             let suffix = if family.type_ == "counter" { "_total" } else { "" };
             let labels = family.labels().into_iter().map(str::to_owned).collect();
