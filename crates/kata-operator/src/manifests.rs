@@ -93,7 +93,7 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
         workload::service(namespace),
         workload::deployment(namespace, image, *platform, monitor_image),
     ]);
-    if *platform == Platform::Kubernetes {
+    if platform.may_run_jobs() {
         objects.extend(workload::node_agent(namespace));
     }
     if *platform == Platform::Openshift {
@@ -108,7 +108,7 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
 fn home(namespace: &str, platform: Platform, monitor: bool) -> Value {
     let mut home = metadata(namespace, None);
     for mode in ["enforce", "audit", "warn"] {
-        let mounts = monitor || platform == Platform::Kubernetes;
+        let mounts = monitor || platform.may_run_jobs();
         let level = if mounts && mode == "enforce" { "privileged" } else { "restricted" };
         home["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!(level);
         home["labels"][format!("pod-security.kubernetes.io/{mode}-version")] = json!("latest");

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kata_api::{Code, KataConfig, KataConfigStatus, conditions, machine_config};
-use kata_plan::{Finding, Kind, ObjectRef, Report, StatusReport};
+use kata_plan::{EventToSend, Finding, Kind, ObjectRef, Report, StatusReport};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -13,6 +13,9 @@ use crate::settings::Platform;
 
 /// The group that OpenShift serves from its first minute on.
 const OPENSHIFT_GROUP: &str = "config.openshift.io";
+
+/// Most bytes of a KataConfig's name in the name of an Event.
+const EVENT_NAME: usize = 220;
 
 /// What kind of cluster it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +88,31 @@ pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
         configs.iter().map(|config| unsupported(config, now)).collect();
     statuses.sort_by(|one, two| one.config.cmp(&two.config));
     let entry = Code::PlatformUnsupported.entry();
+    let events =
+        statuses.iter().filter(|status| status.patch.is_some()).map(|status| EventToSend {
+            // Of each generation once, however often the status cannot be written.
+            name: format!(
+                "{}.{}-{}-{}",
+                status.config.name.get(..EVENT_NAME).unwrap_or(&status.config.name),
+                entry.code.to_ascii_lowercase(),
+                status.config.uid.as_deref().and_then(|uid| uid.get(..8)).unwrap_or("0"),
+                status.status.observed_generation.unwrap_or_default()
+            ),
+            regarding: status.config.clone(),
+            related: None,
+            warning: true,
+            reason: entry.reason.to_owned(),
+            action: "Reconcile".to_owned(),
+            note: format!("{}: {} {}", entry.code, entry.cause, entry.fix),
+        });
+    let events = events.collect();
     let findings = statuses.iter().map(|status| Finding {
         code: Code::PlatformUnsupported,
         subject: status.config.clone(),
         message: entry.cause.to_owned(),
         fix: entry.fix.to_owned(),
     });
-    Report { findings: findings.collect(), other_configs: statuses, ..Report::default() }
+    Report { findings: findings.collect(), other_configs: statuses, events, ..Report::default() }
 }
 
 fn unsupported(config: &KataConfig, now: Timestamp) -> StatusReport {
@@ -147,7 +168,9 @@ mod tests {
         config.metadata.generation = Some(2);
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let report = report_without_mco(std::slice::from_ref(&config), now);
-        assert!(report.events.is_empty());
+        let said: Vec<_> =
+            report.events.iter().map(|event| (event.warning, event.reason.as_str())).collect();
+        assert_eq!(said, [(true, "PlatformUnsupported")]);
         let status = &report.other_configs[0];
         assert!(status.patch.is_some());
         let ready = status.status.conditions.iter().find(|c| c.type_ == "Ready").unwrap();
@@ -161,5 +184,6 @@ mod tests {
         let later = "2026-01-01T01:00:00Z".parse().unwrap();
         let again = report_without_mco(&[config], later);
         assert_eq!(again.other_configs[0].patch, None);
+        assert!(again.events.is_empty());
     }
 }

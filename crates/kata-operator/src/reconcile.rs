@@ -370,6 +370,7 @@ impl Controller {
             self.say_plan(&Plan::default(), &report);
             return Outcome { look_again: None, pace: Duration::ZERO, failed: None };
         }
+        self.reporter.events(&report.events).await;
         self.report(&report, &Applied::default(), None).await
     }
 

@@ -27,6 +27,8 @@ const LISTS_WAIT: Duration = Duration::from_secs(2);
 const WORDS_WAIT: Duration = Duration::from_secs(10);
 /// For how long no Event is sent after one that a busy API server refused.
 const EVENTS_REST: Duration = Duration::from_secs(10);
+/// How soon the same may be said of the same objects again: what goes to and fro is told once a minute.
+const EVENTS_PACE: Duration = Duration::from_mins(1);
 /// How many nodes a line of the log names.
 const NAMED: usize = 5;
 
@@ -41,6 +43,8 @@ pub struct Reporter {
     /// status that records their transition cannot be written.
     sent: BTreeSet<String>,
     order: VecDeque<String>,
+    /// When something was last said: by the objects that it was about, and the reason.
+    said: BTreeMap<(ObjectRef, Option<ObjectRef>, String), Instant>,
     /// Until when no Event is sent, because the API server has more important things to do.
     events_rest: Option<Instant>,
     /// When the status of each KataConfig was written last, by uid.
@@ -63,6 +67,7 @@ impl Reporter {
             metrics,
             sent: BTreeSet::new(),
             order: VecDeque::new(),
+            said: BTreeMap::new(),
             events_rest: None,
             statuses: BTreeMap::new(),
             in_doubt: false,
@@ -81,9 +86,17 @@ impl Reporter {
             if self.sent.contains(&event.name) {
                 continue;
             }
+            let about = (event.regarding.clone(), event.related.clone(), event.reason.clone());
+            if self.said.get(&about).is_some_and(|at| at.elapsed() < EVENTS_PACE) {
+                continue;
+            }
             let body = event_body(event, &self.instance, self.clock);
             match self.client.create(&endpoint, &event.name, &body).await {
-                Ok(()) => self.remember(&event.name),
+                Ok(()) => {
+                    self.remember(&event.name);
+                    self.said.retain(|_, at| at.elapsed() < EVENTS_PACE);
+                    self.said.insert(about, Instant::now());
+                }
                 Err(error) if error.is_conflict() => self.remember(&event.name),
                 Err(error) => {
                     tracing::warn!(

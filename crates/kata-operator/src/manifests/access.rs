@@ -36,7 +36,6 @@ fn core_rules() -> Vec<Value> {
         rule("", &["nodes"], &["list", "watch", "patch"], &[]),
         // On demand, and never watched.
         rule("", &["pods"], &["list"], &[]),
-        rule("policy", &["poddisruptionbudgets"], &["list"], &[]),
         // Names of RuntimeClasses are the user's choice, so they cannot be listed here.
         rule(
             "node.k8s.io",
@@ -58,6 +57,8 @@ fn mco_rules() -> Vec<Value> {
         // Lists and watches name one in their field selector.
         rule(group, &["machineconfigs"], &read, &names::MACHINE_CONFIGS),
         rule(group, &["machineconfigs"], &write, &names::MACHINE_CONFIGS),
+        // What holds up a drain, which is the Machine Config Operator's doing.
+        rule("policy", &["poddisruptionbudgets"], &["list"], &[]),
         rule(group, &["machineconfigpools", "containerruntimeconfigs"], &read, &[]),
         rule(group, &["machineconfigpools"], &write, &[names::POOL]),
         rule(group, &["containerruntimeconfigs"], &write, &[names::CONTAINER_RUNTIME_CONFIG]),
@@ -109,7 +110,7 @@ pub fn granted(platform: Platform, monitor: bool) -> Vec<Permission> {
         let (at_home, everywhere) = monitor_rules(monitor);
         rules.extend([at_home, everywhere]);
     }
-    if platform == Platform::Kubernetes {
+    if platform.may_run_jobs() {
         rules.extend(job_rules());
     }
     flat(&rules)
@@ -168,7 +169,7 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
             binding("Role", &name, Some(namespace), namespace),
         ]);
     }
-    if platform == Platform::Kubernetes {
+    if platform.may_run_jobs() {
         home_rules.extend(job_rules());
     }
     let events = format!("{NAME}-events");

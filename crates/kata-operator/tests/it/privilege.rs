@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_mins(15);
 const MONITOR_IMAGE: &str = "registry.example/monitor:1";
 
+const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
+
 fn settings(identity: &str) -> Settings {
     let timing = kata_operator::lease::Timing::default();
     let mut settings = Settings {
@@ -30,6 +32,7 @@ fn settings(identity: &str) -> Settings {
         ..Settings::simulated(lab::epoch())
     };
     settings.options.monitor_image = Some(MONITOR_IMAGE.to_owned());
+    settings.options.agent_image = Some(AGENT_IMAGE.to_owned());
     settings
 }
 
@@ -123,7 +126,23 @@ impl Story<'_> {
         };
         self.until("the log level is back", plain).await;
         self.switch_to_image_mode().await;
+        self.remove_under_a_guest().await;
+    }
 
+    /// Where Jobs change the node.
+    async fn tell_by_jobs(&self) {
+        let cluster = self.cluster;
+        let ready = |cluster: &Cluster| lab::is_ready(cluster, "example");
+        lab::create(cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+        self.until("installed", ready).await;
+        // A Job that succeeded goes with the next one.
+        self.spec(&json!({"payload": {"image": "registry.example/kata-payload:4.2.0"}}));
+        self.until("another payload", ready).await;
+        self.remove_under_a_guest().await;
+    }
+
+    async fn remove_under_a_guest(&self) {
+        let cluster = self.cluster;
         let guest = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"},
             "spec": {
@@ -200,8 +219,31 @@ async fn what_is_granted_is_what_is_used() {
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
 
-    let granted = manifests::granted(Platform::Openshift, true);
-    let mut unused = granted.clone();
+    assert_used(&manifests::granted(Platform::Openshift, true), &operators);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
+    let cluster = lab::kubernetes();
+    let arguments =
+        ManifestsArguments { platform: Platform::Kubernetes, ..ManifestsArguments::default() };
+    let token = lab::guard(&cluster, &arguments);
+    let before = lab::end_state(&cluster);
+    let operators = ["one", "two"]
+        .map(|identity| Operator::with_token(&cluster, settings(identity), Some(&token)));
+    Story { cluster: &cluster }.tell_by_jobs().await;
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+    lab::assert_same(&lab::end_state(&cluster), &before, "");
+    let granted = manifests::granted(Platform::Kubernetes, false);
+    assert_used(&granted, &operators);
+    // Who does not know the cluster yet may do the same.
+    let either = manifests::granted(Platform::Auto, false);
+    assert!(granted.iter().all(|rule| either.contains(rule)), "{either:#?}");
+}
+
+/// Each permission was used by one of the operators, and none besides.
+fn assert_used(granted: &[Permission], operators: &[Operator]) {
+    let mut unused = granted.to_vec();
     let requests = operators.iter().flat_map(Operator::requests);
     for line in requests.filter(|line| !line.ends_with(" /apis")) {
         let (group, resource, verb, name) = permission(&line);

@@ -176,7 +176,7 @@ async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
     let told = ("False".to_owned(), "PlatformUnsupported".to_owned());
     assert_eq!(lab::condition(&cluster, "example", "Ready"), told);
     assert_eq!(nodes(&cluster), before);
-    assert_eq!(operator.writes(), 1, "{:#?}", operator.requests());
+    assert_eq!(operator.writes(), 2, "{:#?}", operator.requests());
     lab::delete(&cluster, &lab::kata_configs(), "", "example");
     assert_eq!(lab::get(&cluster, &lab::kata_configs(), "example"), None);
 }
