@@ -1,16 +1,19 @@
 //! Carrying out deeds: what users, rivals and bad luck do to the simulated cluster.
 
+use std::sync::Arc;
+
 use kata_api::names;
 use serde_json::{Value, json};
 use simcluster::api::ApiError;
 use simcluster::api::server::{DeleteOptions, Writer};
-use simcluster::resource::{KATACONFIGS, LEASES, PODS};
-use simcluster::{Cluster, Resource, Simulation};
+use simcluster::resource::{JOBS, KATACONFIGS, LEASES, PODS};
+use simcluster::world::NodeFault;
+use simcluster::{Cluster, Resource, Simulation, topology};
 
 use crate::ledger::{Actor, Ledger};
 use crate::plan::{Deed, Target};
-use crate::shape;
-use crate::world::CONFIG;
+use crate::world::{CONFIG, word};
+use crate::{plain, shape};
 
 /// The image that [`Deed::OsImage`] brings.
 pub const OS_IMAGE: &str = "registry.example.com/release/os@sha256:\
@@ -60,6 +63,18 @@ pub fn change(sim: &mut Simulation, deed: &Deed) -> Result<(), ApiError> {
             let namespace = names::NAMESPACE;
             sim.api.merge(rival, &LEASES, namespace, "kata-operator", &patch).map(drop)
         }
+        Deed::RemoveJobs { node } => {
+            let jobs = sim.api.list(&JOBS);
+            let of_node = |job: &&Arc<Value>| {
+                plain::is_agents(job) && plain::annotation(job, names::node_job::NODE) == node
+            };
+            jobs.iter().filter(of_node).try_for_each(|job| {
+                let name = word(job, "/metadata/name");
+                let namespace = word(job, "/metadata/namespace");
+                sim.api.delete(rival, &JOBS, namespace, name, &options).map(drop)
+            })
+        }
+        Deed::KillAgent { node } => topology::set_fault(sim, node, NodeFault::AgentKilled),
         // Matters of the operators, not of the cluster.
         Deed::Kill { .. } | Deed::Second => Ok(()),
     }

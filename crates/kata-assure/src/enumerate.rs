@@ -218,6 +218,14 @@ fn share(workload: Workload, topology: Topology) -> Share {
             let (writes, reads, events, deeds) = (23, 89, 29, 47);
             Share { crashes: 6, writes, reads, events, deeds, pairs: 5, random: 12 }
         }
+        Topology::PlainThree if ends => {
+            Share { writes: 2, reads: 9, events: 3, deeds: 5, pairs: 60, random: 100, ..single }
+        }
+        Topology::PlainThree => three,
+        Topology::PlainMixed => {
+            let (writes, reads, events, deeds) = (23, 89, 29, 47);
+            Share { crashes: 6, writes, reads, events, deeds, pairs: 5, random: 12 }
+        }
         Topology::Fifty => Share {
             crashes: 53,
             writes: 499,
@@ -285,6 +293,11 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         Workload::SelectorEdit | Workload::OsUpgrade | Workload::Adoption => {
             vec![Deed::DeleteConfig]
         }
+        Workload::PayloadUpgrade | Workload::PayloadUpgradeWithPod
+            if plan.workload.base() == Base::Installed =>
+        {
+            vec![edit(json!({"spec": {"logLevel": "debug"}})), Deed::DeleteConfig]
+        }
         _ => Vec::new(),
     };
     let kill = [0, 90].map(|down| Deed::Kill { down });
@@ -324,7 +337,11 @@ fn rivals(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
     if !installed && plan.workload != Workload::Install {
         return Vec::new();
     }
-    let mut edits = rival_deeds(plan.topology);
+    let mut edits = if plan.topology.is_plain() {
+        plain_rival_deeds(plan.workload)
+    } else {
+        rival_deeds(plan.topology)
+    };
     // On a node that has left, this label with a value that is not ours is the rival's to keep.
     let leaves = !matches!(
         plan.workload,
@@ -333,6 +350,7 @@ fn rivals(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
             | Workload::LogLevel
             | Workload::LogLevelBack
             | Workload::OsUpgrade
+            | Workload::PayloadUpgrade
     );
     let relabels = |deed: &Deed| {
         matches!(deed, Deed::Edit { patch, .. }
@@ -403,6 +421,45 @@ fn rival_deeds(topology: Topology) -> Vec<Deed> {
     if !topology.is_converged() {
         deeds.push(edit(pool(), labels(managed, json!(null))));
         deeds.push(edit(pool(), labels("app", json!("other"))));
+    }
+    deeds
+}
+
+/// The same where Jobs change the nodes; their Jobs and node agents come to harm too.
+fn plain_rival_deeds(workload: Workload) -> Vec<Deed> {
+    let node = worker(0);
+    let target = |group: &str, plural: &str, name: &str| Target {
+        group: group.to_owned(),
+        plural: plural.to_owned(),
+        name: name.to_owned(),
+    };
+    let class = || target("node.k8s.io", "runtimeclasses", "kata");
+    let told = || target("kata-operator.dev", "katanodes", &node);
+    let edit = |object, patch| Deed::Edit { object, patch };
+    let label = |key: &str, value: serde_json::Value| {
+        edit(target("", "nodes", &node), json!({"metadata": {"labels": {key: value}}}))
+    };
+    let mut deeds = vec![
+        Deed::RemoveJobs { node: node.clone() },
+        Deed::KillAgent { node: node.clone() },
+        edit(class(), json!({"overhead": {"podFixed": {"cpu": "1"}}})),
+        edit(
+            class(),
+            json!({"scheduling": {"nodeSelector": {kata_api::names::RUNTIME_LABEL: null}}}),
+        ),
+        Deed::Remove { object: class() },
+        label(kata_api::names::RUNTIME_LABEL, json!(null)),
+        label(kata_api::names::CLAIM_LABEL, json!(null)),
+        Deed::Remove { object: told() },
+        edit(told(), json!({"status": {"phase": "Failed", "ready": "False"}})),
+        edit(
+            target("kataconfiguration.openshift.io", "kataconfigs", crate::world::CONFIG),
+            json!({"status": {"conditions": [], "observedGeneration": 0, "runtimeClasses": []}}),
+        ),
+    ];
+    // Before the first claim this label is another installer's, whose nodes are left alone.
+    if workload != Workload::Install {
+        deeds.push(label(kata_api::names::RUNTIME_LABEL, json!("no")));
     }
     deeds
 }

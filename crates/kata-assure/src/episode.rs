@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use simcluster::clock::Clock;
 use simcluster::state::{State as Kept, StateError};
+use simcluster::world::Host;
 use simcluster::{Cluster, Simulation};
 use tokio::time::Instant;
 
@@ -158,6 +159,11 @@ fn play(
     Ok(result)
 }
 
+/// How often a host, or its container runtime, was started.
+fn starts(host: &Host) -> u32 {
+    host.boots + host.containerd.starts
+}
+
 struct Stage<'a> {
     plan: &'a Plan,
     watch: Watch,
@@ -175,8 +181,12 @@ struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     fn new(plan: &'a Plan, mut simulation: Simulation, ledger: Ledger, watch: Watch) -> Self {
-        let boots =
-            simulation.world.hosts.iter().map(|(name, host)| (name.clone(), host.boots)).collect();
+        let boots = simulation
+            .world
+            .hosts
+            .iter()
+            .map(|(name, host)| (name.clone(), starts(host)))
+            .collect();
         for strike in &plan.strikes {
             simulation.frontend.faults.add(strike.rule());
         }
@@ -226,7 +236,8 @@ impl<'a> Stage<'a> {
         }
         let events = self.cluster.with(|sim, _| sim.frontend.faults.events());
         let calls = self.ledger.open().calls.clone();
-        if self.watch.idle && self.ledger.open().broken.is_empty() {
+        let rests = !self.plan.topology.asks_again();
+        if self.watch.idle && rests && self.ledger.open().broken.is_empty() {
             self.stay_idle().await;
         }
         drop(operators);
@@ -240,7 +251,7 @@ impl<'a> Stage<'a> {
         let (end, boots, kept) = self.cluster.with(|sim, _| {
             let boots = sim.world.hosts.iter().map(|(name, host)| {
                 let before = self.boots.get(name).copied().unwrap_or_default();
-                (name.clone(), host.boots.saturating_sub(before))
+                (name.clone(), starts(host).saturating_sub(before))
             });
             let kept = Kept::of(sim, &self.plan.topology.layout());
             (world::state(sim), boots.filter(|(_, boots)| *boots > 0).collect(), kept)

@@ -19,6 +19,7 @@ pub mod judge;
 pub mod ledger;
 pub mod model;
 pub mod operator;
+pub mod plain;
 pub mod plan;
 pub mod promises;
 pub mod report;

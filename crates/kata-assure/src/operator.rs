@@ -43,7 +43,7 @@ impl Gate {
         Arc::new(Self {
             cluster: cluster.clone(),
             ledger: ledger.clone(),
-            requests: Mutex::default(),
+            requests: Mutex::new(Requests::on(cluster.with(|sim, _| sim.world.platform))),
             deeds: Mutex::new(deeds),
             crashes: Mutex::new(crashes),
             second: Notify::new(),
@@ -210,6 +210,8 @@ impl Drop for Operator {
     }
 }
 
+/// The image that Jobs on nodes run, where there are any.
+const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
 /// How long it takes to start an operator again that ended by itself.
 const RESTART: Duration = Duration::from_secs(5);
 
@@ -260,5 +262,7 @@ fn settings(cluster: &Cluster, number: usize, life: u64, election: bool) -> Sett
         identity: format!("operator-{number}-{life}"),
         timing: Timing::default(),
     });
-    Settings { seed, election, ..Settings::simulated(cluster.now()) }
+    let mut settings = Settings { seed, election, ..Settings::simulated(cluster.now()) };
+    settings.options.agent_image = Some(AGENT_IMAGE.to_owned());
+    settings
 }

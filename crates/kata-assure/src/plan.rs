@@ -161,6 +161,16 @@ pub enum Deed {
     StealLease,
     /// A second operator starts, without leader election.
     Second,
+    /// A rival deletes the Jobs of a node.
+    RemoveJobs {
+        /// The node.
+        node: String,
+    },
+    /// The next node agent of a node is killed in the middle of its work.
+    KillAgent {
+        /// The node.
+        node: String,
+    },
 }
 
 /// An object of cluster scope.

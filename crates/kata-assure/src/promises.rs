@@ -5,6 +5,7 @@
 //! operator: it looks at the store, at the hosts and at who wrote.
 
 mod fields;
+mod plain;
 pub mod requests;
 mod status;
 
@@ -14,9 +15,10 @@ use kata_api::names;
 use serde_json::Value;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{
-    CONTAINERRUNTIMECONFIGS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS,
+    CONTAINERRUNTIMECONFIGS, JOBS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS,
     RUNTIMECLASSES,
 };
+use simcluster::world::Platform;
 use simcluster::{Context, Controller};
 
 use crate::ledger::{Actor, Ledger, Page};
@@ -53,13 +55,19 @@ impl Controller for Promises {
             fields::check(event, &mut page);
             finalizer(event, cx, &mut page);
         }
+        let is_plain = cx.world.platform == Platform::Kubernetes;
+        if page.actor != Actor::Episode && is_plain {
+            plain::check(event, by_operator, cx, &mut page);
+        }
         if page.actor != Actor::Episode {
             match &event.resource {
-                resource if *resource == NODES => node(event, by_operator, cx, &mut page),
+                resource if *resource == NODES && !is_plain => {
+                    node(event, by_operator, cx, &mut page);
+                }
                 _ if event.kind == EventKind::Deleted => deleted(event, by_operator, cx, &mut page),
                 _ => {}
             }
-            if event.resource == PODS {
+            if event.resource == PODS && !is_plain {
                 pods(cx, &mut page);
             }
         }
@@ -85,6 +93,14 @@ impl Controller for Promises {
 fn is_written_by_operators(event: &Event) -> bool {
     let resource = &event.resource;
     let named = [&KATACONFIGS, &RUNTIMECLASSES, &KATANODES];
+    if *resource == JOBS {
+        // Its status is the Job controller's.
+        return event.kind == EventKind::Deleted
+            || event.previous.as_ref().is_none_or(|previous| {
+                let paths = fields::differing(previous, &event.current);
+                paths.iter().any(|path| !path.starts_with("/status"))
+            });
+    }
     let ours = match resource {
         resource if named.contains(&resource) => true,
         resource if *resource == MACHINECONFIGS => {
@@ -312,6 +328,10 @@ fn leftovers(cx: &Context<'_>) -> Vec<String> {
         if marked {
             left.push(format!("the mark of Node {}", word(node, "/metadata/name")));
         }
+    }
+    if cx.world.platform == Platform::Kubernetes {
+        let of = |resource| cx.api.store.list(resource).map(AsRef::as_ref);
+        left.extend(crate::plain::left(of(&JOBS), of(&NODES), &cx.world.hosts));
     }
     left
 }

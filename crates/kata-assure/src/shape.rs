@@ -12,6 +12,7 @@ use simcluster::api::server::Writer;
 use simcluster::mco::Timing;
 use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, NAMESPACES, NODES, RUNTIMECLASSES};
 use simcluster::topology::{self, Layout};
+use simcluster::world::{NodeFault, Platform, Runtime};
 
 /// When simulated clusters begin.
 pub const EPOCH: &str = "2026-01-01T00:00:00Z";
@@ -30,12 +31,24 @@ pub enum Topology {
     TwoPools,
     /// Three and fifty.
     Fifty,
+    /// Without the Machine Config Operator: one and three, with one sort of container runtime each.
+    PlainThree,
+    /// The same with one and five, of which one cannot run virtual machines, and one is another
+    /// installer's.
+    PlainMixed,
 }
 
 impl Topology {
     /// All of them, small ones first.
-    pub const ALL: [Self; 5] =
-        [Self::Single, Self::Compact, Self::Three, Self::TwoPools, Self::Fifty];
+    pub const ALL: [Self; 7] = [
+        Self::Single,
+        Self::Compact,
+        Self::Three,
+        Self::TwoPools,
+        Self::Fifty,
+        Self::PlainThree,
+        Self::PlainMixed,
+    ];
 
     /// The name as in plans.
     pub fn as_str(self) -> &'static str {
@@ -45,12 +58,24 @@ impl Topology {
             Self::Three => "three",
             Self::TwoPools => "two-pools",
             Self::Fifty => "fifty",
+            Self::PlainThree => "plain-three",
+            Self::PlainMixed => "plain-mixed",
         }
     }
 
     /// Whether Kata goes to the pool of the control plane.
     pub fn is_converged(self) -> bool {
         matches!(self, Self::Single | Self::Compact)
+    }
+
+    /// Whether Jobs change the nodes, and no Machine Config Operator.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::PlainThree | Self::PlainMixed)
+    }
+
+    /// Whether a node refuses, and is asked again from time to time for ever.
+    pub fn asks_again(self) -> bool {
+        self == Self::PlainMixed
     }
 
     /// The workers that the selector of the episodes' KataConfig selects, by default.
@@ -60,6 +85,8 @@ impl Topology {
             Self::Three => 2,
             Self::TwoPools => 2,
             Self::Fifty => 20,
+            Self::PlainThree => 2,
+            Self::PlainMixed => 4,
         }
     }
 
@@ -72,12 +99,21 @@ impl Topology {
             ..Timing::default()
         };
         let layout = Layout { timing, ..Layout::default() };
+        let plain = |workers| Layout {
+            platform: Platform::Kubernetes,
+            control_plane: 1,
+            workers,
+            runtimes: vec![Runtime::Containerd2, Runtime::Containerd1, Runtime::Crio],
+            ..layout.clone()
+        };
         match self {
             Self::Single => Layout { control_plane: 1, workers: 0, compact: true, ..layout },
             Self::Compact => Layout { control_plane: 3, workers: 0, compact: true, ..layout },
             Self::Three => Layout { control_plane: 3, workers: 3, ..layout },
             Self::TwoPools => Layout { control_plane: 3, workers: 5, ..layout },
             Self::Fifty => Layout { control_plane: 3, workers: 50, ..layout },
+            Self::PlainThree => plain(3),
+            Self::PlainMixed => plain(5),
         }
     }
 
@@ -106,6 +142,11 @@ impl Topology {
         sim.api.create(admin, &RUNTIMECLASSES, "", foreign)?;
         for index in 0..self.selected() {
             label(&mut sim, &worker(index), "kata", Some("true"))?;
+        }
+        if self == Self::PlainMixed {
+            topology::set_fault(&mut sim, &worker(2), NodeFault::NoKvm)?;
+            let others = format!("{}runtime", names::KATA_DEPLOY_LABEL_PREFIX);
+            label(&mut sim, &worker(3), &others, Some("cleanup"))?;
         }
         if self == Self::TwoPools {
             sim.api.create(admin, &MACHINECONFIGPOOLS, "", infra_pool())?;

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::ApiError;
-use simcluster::resource::{KATACONFIGS, NODES};
+use simcluster::resource::{JOBS, KATACONFIGS, NODES};
 
 use crate::deeds;
+use crate::plain;
 use crate::plan::Deed;
 use crate::shape::{Topology, label, worker};
 use crate::world;
@@ -46,6 +47,10 @@ pub enum Workload {
     Recreate,
     /// The operator takes over what the Go operator left, and removes it in the end.
     Adoption,
+    /// The runtime is taken from another image.
+    PayloadUpgrade,
+    /// The same while a sandboxed pod runs.
+    PayloadUpgradeWithPod,
 }
 
 /// The cluster on which a workload begins.
@@ -104,7 +109,7 @@ const LATECOMER: &str = "latecomer";
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Install,
         Self::InstallEligible,
         Self::ScaleOut,
@@ -119,6 +124,8 @@ impl Workload {
         Self::SlipIn,
         Self::Recreate,
         Self::Adoption,
+        Self::PayloadUpgrade,
+        Self::PayloadUpgradeWithPod,
     ];
 
     /// The name as in plans.
@@ -138,25 +145,44 @@ impl Workload {
             Self::SlipIn => "slip-in",
             Self::Recreate => "recreate",
             Self::Adoption => "adoption",
+            Self::PayloadUpgrade => "payload-upgrade",
+            Self::PayloadUpgradeWithPod => "payload-upgrade-with-pod",
         }
     }
 
-    /// Whether it is run on a topology: converged clusters have no selection, and the largest cluster
-    /// is for a few.
+    /// Whether it is run on a topology: converged clusters have no selection, the largest cluster is for
+    /// a few, and what Jobs do differs from what the Machine Config Operator does.
     pub fn fits(self, topology: Topology) -> bool {
+        let payload = matches!(self, Self::PayloadUpgrade | Self::PayloadUpgradeWithPod);
+        if topology.is_plain() {
+            let mco = matches!(self, Self::InstallEligible | Self::OsUpgrade | Self::Adoption);
+            let refused = matches!(
+                self,
+                Self::Install
+                    | Self::ScaleOut
+                    | Self::SelectorEdit
+                    | Self::PayloadUpgrade
+                    | Self::Uninstall
+                    | Self::UninstallWhileInstalling
+            );
+            return if topology.asks_again() { refused } else { !mco };
+        }
         let selects = matches!(
             self,
             Self::InstallEligible | Self::ScaleOut | Self::ScaleIn | Self::SelectorEdit
         );
         let brief = matches!(self, Self::Install | Self::ScaleOut | Self::Uninstall);
-        !(selects && topology.is_converged()) && (brief || topology != Topology::Fifty)
+        let fits = !(payload || selects && topology.is_converged());
+        fits && (brief || topology != Topology::Fifty)
     }
 
     /// The cluster on which it begins.
     pub fn base(self) -> Base {
         match self {
             Self::Install | Self::InstallEligible | Self::UninstallWhileInstalling => Base::Clean,
-            Self::UninstallWithPod | Self::SlipIn => Base::InstalledWithPod,
+            Self::UninstallWithPod | Self::SlipIn | Self::PayloadUpgradeWithPod => {
+                Base::InstalledWithPod
+            }
             Self::LogLevelBack => Base::InstalledWithDebug,
             Self::Adoption => Base::GoOperator,
             Self::ScaleOut
@@ -165,7 +191,8 @@ impl Workload {
             | Self::LogLevel
             | Self::OsUpgrade
             | Self::Uninstall
-            | Self::Recreate => Base::Installed,
+            | Self::Recreate
+            | Self::PayloadUpgrade => Base::Installed,
         }
     }
 
@@ -231,6 +258,10 @@ impl Workload {
                 deed(Deed::DeleteConfig, Goal::Gone),
                 phase(Act::Create(spec()), Goal::Settled),
             ],
+            Self::PayloadUpgrade | Self::PayloadUpgradeWithPod => {
+                let patch = json!({"spec": {"payload": {"image": plain::OTHER_PAYLOAD}}});
+                vec![deed(Deed::EditConfig { patch }, Goal::Settled)]
+            }
             Self::Adoption => {
                 vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
             }
@@ -321,6 +352,11 @@ impl Goal {
                         && world::word(condition, "/message").contains(pod)
                 });
                 (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
+            }
+            Self::Begun if plain::is_plain(sim) => {
+                let jobs = sim.api.list(&JOBS);
+                let begun = jobs.iter().any(|job| plain::is_agents(job) && plain::changes(job));
+                (!begun).then(|| "no node is being changed".to_owned())
             }
             Self::Begun => {
                 let nodes = sim.api.list(&NODES);

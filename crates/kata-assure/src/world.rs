@@ -13,6 +13,8 @@ use simcluster::resource::{
 };
 use simcluster::{Resource, Simulation};
 
+use crate::plain;
+
 /// The name of every episode's KataConfig.
 pub const CONFIG: &str = "example";
 
@@ -63,6 +65,9 @@ pub fn is_usable(node: &Value) -> bool {
 
 /// Whether the host behind a node has booted with the runtime.
 pub fn has_runtime(sim: &Simulation, node: &str) -> bool {
+    if plain::is_plain(sim) {
+        return plain::has_runtime(sim, node);
+    }
     sim.world.hosts.get(node).is_some_and(|host| host.extensions.contains(names::EXTENSION))
 }
 
@@ -162,6 +167,9 @@ pub fn missing(sim: &Simulation, converged: bool) -> Option<String> {
     {
         return Some("the KataConfig is being deleted".to_owned());
     }
+    if plain::is_plain(sim) {
+        return plain::missing(sim);
+    }
     let wanted =
         config.as_ref().map_or_else(BTreeSet::new, |config| selected(sim, config, converged));
     for pool in sim.api.list(&MACHINECONFIGPOOLS) {
@@ -229,6 +237,9 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
 
 /// What the KataConfig or the marks of nodes say that is not so; `None` if all is true.
 pub fn lie(sim: &Simulation, converged: bool) -> Option<String> {
+    if plain::is_plain(sim) {
+        return plain::lie(sim);
+    }
     for node in sim.api.list(&NODES).iter().filter(|node| is_marked(node)) {
         let name = word(node, "/metadata/name");
         if !has_runtime(sim, name) || !is_usable(node) {
@@ -330,6 +341,9 @@ pub fn state(sim: &Simulation) -> State {
             if def.resource == MACHINECONFIGS && name.starts_with(names::mco::RENDERED_PREFIX) {
                 continue;
             }
+            if plain::is_passing(object) {
+                continue;
+            }
             let mut entry = timeless(object);
             if def.resource == MACHINECONFIGPOOLS {
                 // The Machine Config Operator's report, in an order that means nothing; and the list
@@ -352,10 +366,17 @@ pub fn state(sim: &Simulation) -> State {
             if ours.as_array().is_some_and(|fields| !fields.is_empty()) {
                 entry["our fields"] = ours;
             }
+            if plain::is_plain(sim) {
+                plain::comparable(sim, &def.kind, name, &mut entry);
+            }
             state.insert(format!("{} {name}", def.kind), entry);
         }
     }
     for (name, host) in &sim.world.hosts {
+        if plain::is_plain(sim) {
+            state.insert(format!("host {name}"), plain::facts(host));
+            continue;
+        }
         let files: BTreeMap<&String, &String> =
             host.files.iter().filter(|(path, _)| path.starts_with("/etc/crio")).collect();
         let facts = json!({

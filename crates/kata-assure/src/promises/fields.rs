@@ -4,7 +4,8 @@ use kata_api::names;
 use serde_json::Value;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{
-    CONTAINERRUNTIMECONFIGS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, RUNTIMECLASSES,
+    CONTAINERRUNTIMECONFIGS, JOBS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES,
+    RUNTIMECLASSES,
 };
 
 use crate::ledger::Page;
@@ -109,6 +110,8 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
     let name = event.name.as_str();
     Some(match resource {
         resource if *resource == NODES => &[],
+        // Made once, and never changed.
+        resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],
         resource if *resource == KATACONFIGS => &["/metadata/finalizers", "/status"],
         resource if *resource == KATANODES => {
             &["/metadata", "/spec", "/status", "/apiVersion", "/kind"]
@@ -150,6 +153,7 @@ pub(super) fn check(event: &Event, page: &mut Page) {
         return;
     };
     let labels = [
+        format!("/metadata/labels/{}", names::CLAIM_LABEL),
         format!("/metadata/labels/{}", names::RUNTIME_LABEL),
         format!("/metadata/labels/{}", names::KATA_ROLE_LABEL),
         format!("/metadata/labels/{}", names::MANAGED_BY),

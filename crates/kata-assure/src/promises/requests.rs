@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kata_api::names;
+use kata_api::names::{self, node_job};
 use serde_json::Value;
+use simcluster::world::Platform;
 
 use crate::ledger::Page;
 
@@ -27,9 +28,14 @@ const OBJECTS: [&str; 5] = [
 /// What is listed besides, before what reaches many nodes at once or cannot be taken back.
 const NODES: [&str; 2] = ["nodes", "katanodes"];
 
+/// The same where Jobs change the nodes, before any Job that does.
+const PLAIN: [&str; 5] = ["kataconfigs", "runtimeclasses", "nodes", "katanodes", "jobs"];
+
 /// When a kind was listed last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Listed {
+    /// When that began which was answered last.
+    asked: Option<Duration>,
     succeeded: Option<Duration>,
     failed: Option<Duration>,
 }
@@ -37,6 +43,8 @@ struct Listed {
 /// What has to be remembered of requests; each operator's by themselves.
 #[derive(Debug, Default)]
 pub struct Requests {
+    /// Whether Jobs change the nodes.
+    plain: bool,
     lists: BTreeMap<(usize, String), Listed>,
 }
 
@@ -76,16 +84,25 @@ fn reliance(method: &http::Method, path: &str, body: &Value) -> Reliance {
         "nodes" => {
             let empty = serde_json::Map::new();
             let labels = metadata["labels"].as_object().unwrap_or(&empty);
-            let only_mark = labels.keys().all(|key| key == names::RUNTIME_LABEL);
+            let only_mark = labels
+                .keys()
+                .all(|key| [names::RUNTIME_LABEL, names::CLAIM_LABEL].contains(&key.as_str()));
             let as_seen = metadata["resourceVersion"].is_string();
             // Taking the mark away keeps pods off a node, whatever it has become.
-            let closes = only_mark && labels.values().all(Value::is_null);
+            let mark = &labels.get(names::RUNTIME_LABEL).cloned().unwrap_or_default();
+            let closes = only_mark && (mark.is_null() || mark == names::RUNTIME_LABEL_CLAIMED);
             match (only_mark, as_seen) {
                 _ if *method == http::Method::DELETE => Reliance::All,
                 _ if closes => Reliance::Nothing,
                 (true, true) => Reliance::Nothing,
                 (false, true) => Reliance::Objects,
                 (_, false) => Reliance::All,
+            }
+        }
+        "jobs" if *method != http::Method::DELETE => {
+            match metadata["annotations"][node_job::ACTION].as_str() {
+                Some("Install" | "Remove") => Reliance::All,
+                _ => Reliance::Nothing,
             }
         }
         "machineconfigpools" if *method == http::Method::PATCH => Reliance::Objects,
@@ -107,6 +124,11 @@ fn reliance(method: &http::Method, path: &str, body: &Value) -> Reliance {
 }
 
 impl Requests {
+    /// Nothing yet, on this kind of cluster.
+    pub fn on(platform: Platform) -> Self {
+        Self { plain: platform == Platform::Kubernetes, ..Self::default() }
+    }
+
     /// Notes what is wrong with the call `index`, which is about to be sent.
     pub fn check(&mut self, page: &mut Page, index: usize, body: &[u8]) {
         let Some(call) = page.calls.get(index).cloned() else { return };
@@ -125,12 +147,16 @@ impl Requests {
         }
         let reads: Vec<&str> = match reliance(&call.method, &call.path, &body) {
             Reliance::Nothing => return,
+            Reliance::Objects | Reliance::All if self.plain => PLAIN.to_vec(),
             Reliance::Objects => OBJECTS.to_vec(),
             Reliance::All => OBJECTS.into_iter().chain(NODES).collect(),
         };
+        // A pass begins by listing them; a list that fails after the pass had its own is a watch's.
+        let begun = self.lists.get(&(call.operator, "kataconfigs".to_owned()));
+        let begun = begun.and_then(|listed| listed.asked);
         for read in reads {
             let listed = self.lists.get(&(call.operator, read.to_owned())).copied();
-            let Listed { succeeded, failed } = listed.unwrap_or_default();
+            let Listed { succeeded, failed, .. } = listed.unwrap_or_default();
             let what = format!("{} {} [{}]", call.method, call.path, read);
             let Some(succeeded) = succeeded else {
                 page.broke("S13", format!("written without any read: {what}"));
@@ -139,7 +165,8 @@ impl Requests {
             if call.at.saturating_sub(succeeded) > FRESH {
                 page.broke("S13", format!("written on old reads: {what}"));
             }
-            if failed.is_some_and(|failed| failed > succeeded + SAME_PASS) {
+            let is_of_this_pass = begun.is_some_and(|begun| succeeded >= begun);
+            if !is_of_this_pass && failed.is_some_and(|failed| failed > succeeded + SAME_PASS) {
                 page.broke("S13", format!("written after a read that failed: {what}"));
             }
         }
@@ -153,24 +180,31 @@ impl Requests {
         let leaves = resource == "nodes"
             && label.as_object().is_some_and(|labels| labels.contains_key(names::KATA_ROLE_LABEL))
             && label[names::KATA_ROLE_LABEL].is_null();
+        let removes =
+            resource == "jobs" && body["metadata"]["annotations"][node_job::ACTION] == "Remove";
+        let leaves = leaves || removes;
         if !leaves {
             return;
         }
         let listed = self.lists.get(&(call.operator, "pods".to_owned())).copied();
-        let Listed { succeeded, failed } = listed.unwrap_or_default();
+        let Listed { succeeded, failed, .. } = listed.unwrap_or_default();
         let known = succeeded.is_some_and(|at| {
             call.at.saturating_sub(at) <= FRESH
                 && failed.is_none_or(|failed| failed <= at + SAME_PASS)
         });
         if !known {
-            page.broke("S2", format!("node {name} is let go, and its pods were not counted"));
+            page.broke("S2", format!("{resource} {name}: let go, and its pods were not counted"));
         }
     }
 
     /// Notes that the call `index` was answered, in a form that can be read if `sound`.
     pub fn answered(&mut self, page: &Page, index: usize, sound: bool) {
         let Some(call) = page.calls.get(index) else { return };
-        let (resource, name, _) = parts(&call.path);
+        let (mut resource, name, _) = parts(&call.path);
+        if resource == "pods" && call.path.contains("labelSelector") {
+            // Those of Jobs.
+            resource.push_str(" by label");
+        }
         let lists =
             call.method == http::Method::GET && name.is_empty() && !call.path.contains("watch=");
         if !lists {
@@ -178,6 +212,7 @@ impl Requests {
         }
         let listed = self.lists.entry((call.operator, resource)).or_default();
         let now = page.start.elapsed();
+        listed.asked = Some(call.at);
         let answered = if sound && call.code == Some(200) {
             &mut listed.succeeded
         } else {

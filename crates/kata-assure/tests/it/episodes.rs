@@ -79,3 +79,17 @@ fn a_small_sample_keeps_all_promises() {
     assert!(summary.crash_points + summary.fault_plans > 10, "{summary:#?}");
     assert_eq!(summary.failures, 0, "{}", kata_assure::report::table(&summary));
 }
+
+#[test]
+fn a_small_sample_keeps_all_promises_where_jobs_change_nodes() {
+    let order = Order {
+        amount: Amount { sample: 1, seed: 1 },
+        threads: 2,
+        budget: None,
+        workloads: vec![Workload::Install, Workload::PayloadUpgradeWithPod, Workload::Uninstall],
+        topologies: vec![Topology::PlainThree, Topology::PlainMixed],
+    };
+    let summary = campaign::run(&order, &|_| ());
+    assert!(summary.crash_points + summary.fault_plans > 10, "{summary:#?}");
+    assert_eq!(summary.failures, 0, "{}", kata_assure::report::table(&summary));
+}

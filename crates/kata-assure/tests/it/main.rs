@@ -3,5 +3,6 @@
 
 mod episodes;
 mod model;
+mod plain;
 mod promises;
 mod regressions;

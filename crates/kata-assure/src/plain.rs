@@ -1,0 +1,302 @@
+//! What is true of a cluster without the Machine Config Operator, where Jobs change the nodes: which nodes
+//! shall have the runtime, whether they have it, and what of hosts and objects can be compared.
+//!
+//! Like [`crate::world`] it looks at the store and at the hosts, and shares no judgement with the operator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use kata_api::names::{self, node_job};
+use serde_json::{Value, json};
+use simcluster::Simulation;
+use simcluster::resource::{JOBS, NODES};
+use simcluster::world::{Host, NodeFault, Platform};
+
+use crate::world::{KATANODES, condition, config, is_marked, is_true, is_usable, label, word};
+
+/// The payload that workloads change to.
+pub const OTHER_PAYLOAD: &str = "registry.example/kata-payload:4.2.0";
+
+/// Most bytes of a file that are compared, and shown, as they are.
+const SHORT: usize = 100;
+
+/// Whether nobody but Jobs changes the nodes of a cluster.
+pub fn is_plain(sim: &Simulation) -> bool {
+    sim.world.platform == Platform::Kubernetes
+}
+
+/// Whether another installer has put its label on a node.
+pub fn is_others(node: &Value) -> bool {
+    let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let foreign =
+        labels.into_iter().any(|(key, _)| key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX));
+    foreign && label(node, names::CLAIM_LABEL).is_none()
+}
+
+/// The nodes that a KataConfig selects, by the rules of its documentation.
+pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
+    let nodes = sim.api.list(&NODES);
+    nodes
+        .iter()
+        .filter(|node| {
+            let selector = config["spec"]["kataConfigPoolSelector"]["matchLabels"].as_object();
+            let matches = selector
+                .into_iter()
+                .flatten()
+                .all(|(key, value)| label(node, key) == value.as_str());
+            let control = label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some();
+            matches && !control && !is_others(node)
+        })
+        .map(|node| word(node, "/metadata/name").to_owned())
+        .collect()
+}
+
+/// Whether the host behind a node can never run virtual machines.
+pub fn refuses(sim: &Simulation, node: &str) -> bool {
+    sim.world.hosts.get(node).is_some_and(|host| host.faults.contains(&NodeFault::NoKvm))
+}
+
+/// Whether a host's container runtime offers our handler.
+pub fn offers(host: &Host) -> bool {
+    host.handlers.get(names::RUNTIME_CLASS).is_some_and(|handler| handler.runtime_type == "vm")
+}
+
+/// Whether the host behind a node offers our handler.
+pub fn has_runtime(sim: &Simulation, node: &str) -> bool {
+    sim.world.hosts.get(node).is_some_and(offers)
+}
+
+/// The image that the runtime of a host came from, as far as its handler leads to a file that says so.
+fn payload(host: &Host) -> Option<&str> {
+    let handler = host.handlers.get(names::RUNTIME_CLASS)?;
+    let text = host.files.get(&host.resolved(&handler.runtime_path))?;
+    // The line begins with the head of a program.
+    text.lines().find_map(|line| Some(line.split_once("simulated, from ")?.1))
+}
+
+/// Whether a Job is one of the node agent's.
+pub fn is_agents(job: &Value) -> bool {
+    label(job, node_job::COMPONENT_LABEL) == Some(node_job::COMPONENT)
+        && label(job, names::MANAGED_BY) == Some(names::PRODUCT)
+}
+
+/// An annotation of a Job.
+pub fn annotation<'a>(job: &'a Value, key: &str) -> &'a str {
+    job["metadata"]["annotations"][key].as_str().unwrap_or_default()
+}
+
+/// Whether a Job may still do something to its node.
+pub fn is_unfinished(job: &Value) -> bool {
+    let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+    !conditions.into_iter().any(|condition| {
+        condition["status"] == "True"
+            && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    })
+}
+
+/// Whether a Job changes its node.
+pub fn changes(job: &Value) -> bool {
+    matches!(annotation(job, node_job::ACTION), "Install" | "Remove")
+}
+
+/// What is missing for the cluster to be as the KataConfig wants it; `None` if nothing is.
+pub fn missing(sim: &Simulation) -> Option<String> {
+    let config = config(sim);
+    let wanted = config.as_ref().map_or_else(BTreeSet::new, |config| selected(sim, config));
+    for node in sim.api.list(&NODES) {
+        let name = word(&node, "/metadata/name");
+        let wants = wanted.contains(name) && !refuses(sim, name);
+        if !is_usable(&node) {
+            return Some(format!("the node {name} is not usable"));
+        }
+        if has_runtime(sim, name) != wants {
+            return Some(format!("the node {name} has the runtime, or lacks it, and should not"));
+        }
+        if is_marked(&node) != wants {
+            return Some(format!("the node {name} has the mark, or lacks it, and should not"));
+        }
+        if label(&node, names::CLAIM_LABEL).is_some() != wants {
+            return Some(format!("the node {name} has the claim, or lacks it, and should not"));
+        }
+    }
+    for job in sim.api.list(&JOBS).iter().filter(|job| is_agents(job)) {
+        let node = annotation(job, node_job::NODE);
+        // A node that refuses is asked again from time to time.
+        if is_unfinished(job) && !refuses(sim, node) {
+            return Some(format!("a Job works on the node {node}"));
+        }
+        if config.is_none() {
+            return Some(format!("the Job {} is left", word(job, "/metadata/name")));
+        }
+    }
+    let config = config?;
+    wrong_payload(sim, &config, &wanted)
+        .or_else(|| unsaid(sim, &config, &wanted))
+        .or_else(|| untold(sim, &wanted))
+}
+
+/// The node whose runtime came from another image than the KataConfig names.
+fn wrong_payload(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option<String> {
+    let image = config["spec"]["payload"]["image"].as_str().unwrap_or(names::PAYLOAD_IMAGE);
+    wanted.iter().filter(|name| !refuses(sim, name)).find_map(|name| {
+        let found = sim.world.hosts.get(name).and_then(payload);
+        (found != Some(image)).then(|| format!("the node {name} has {found:?}, and not {image}"))
+    })
+}
+
+/// What the KataConfig does not say yet.
+fn unsaid(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option<String> {
+    let refusing: Vec<&String> = wanted.iter().filter(|name| refuses(sim, name)).collect();
+    let told = || condition(config, "Ready").cloned().unwrap_or_default();
+    if is_true(config, "Ready") != refusing.is_empty()
+        || config["status"]["observedGeneration"] != config["metadata"]["generation"]
+    {
+        return Some(format!("the KataConfig says of itself: {}", told()));
+    }
+    let said = config["status"].to_string();
+    if let Some(name) = refusing.iter().find(|name| !said.contains(name.as_str())) {
+        return Some(format!("the KataConfig does not name {name}, which refuses"));
+    }
+    let counts = &config["status"]["kataNodes"];
+    let (all, ready) = (wanted.len(), wanted.len() - refusing.len());
+    if counts["nodeCount"] != json!(all) || counts["readyNodeCount"] != json!(ready) {
+        return Some(format!("the KataConfig counts wrong: {counts}, and should {ready} of {all}"));
+    }
+    if refusing.is_empty() && (is_true(config, "Reconciling") || is_true(config, "InProgress")) {
+        return Some(format!("the KataConfig says that something moves: {}", config["status"]));
+    }
+    None
+}
+
+/// What the KataNodes do not say yet.
+fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
+    let told = sim.api.list(&KATANODES);
+    let names: BTreeSet<&str> = told.iter().map(|told| word(told, "/metadata/name")).collect();
+    if names.len() != wanted.len() || !wanted.iter().all(|name| names.contains(name.as_str())) {
+        return Some(format!("there are KataNodes {names:?}, and should be {wanted:?}"));
+    }
+    told.iter().find_map(|told| {
+        let name = word(told, "/metadata/name");
+        let ready = word(told, "/status/phase") == "Ready"
+            && !word(told, "/status/host/installed").is_empty()
+            && word(told, "/status/host/job/outcome") == "Done";
+        let refused =
+            word(told, "/status/phase") != "Ready" && !word(told, "/status/message").is_empty();
+        let said = if refuses(sim, name) { refused } else { ready };
+        (!said).then(|| format!("the KataNode {name} is not up to date: {}", told["status"]))
+    })
+}
+
+/// What the KataConfig or the marks of nodes say that is not so; `None` if all is true.
+pub fn lie(sim: &Simulation) -> Option<String> {
+    for node in sim.api.list(&NODES).iter().filter(|node| is_marked(node)) {
+        let name = word(node, "/metadata/name");
+        if !has_runtime(sim, name) || !is_usable(node) {
+            return Some(format!("node {name} is marked as verified, and is not usable"));
+        }
+    }
+    let config = config(sim)?;
+    let current = config["status"]["observedGeneration"] == config["metadata"]["generation"];
+    if !current || !is_true(&config, "Ready") {
+        return None;
+    }
+    let wanted = selected(sim, &config);
+    let nodes = sim.api.list(&NODES);
+    nodes.iter().find_map(|node| {
+        let name = word(node, "/metadata/name");
+        let fine = is_marked(node) && has_runtime(sim, name) && is_usable(node);
+        (wanted.contains(name) && !fine)
+            .then(|| format!("the KataConfig is Ready, and node {name} cannot run sandboxed pods"))
+    })
+}
+
+/// What is left of us where there is no KataConfig any more: Jobs, claims, files.
+pub fn left<'a>(
+    jobs: impl Iterator<Item = &'a Value>,
+    nodes: impl Iterator<Item = &'a Value>,
+    hosts: &BTreeMap<String, Host>,
+) -> Vec<String> {
+    let jobs =
+        jobs.filter(|job| is_agents(job)).map(|job| format!("Job {}", word(job, "/metadata/name")));
+    let claims = nodes
+        .filter(|node| label(node, names::CLAIM_LABEL).is_some())
+        .map(|node| format!("the claim of Node {}", word(node, "/metadata/name")));
+    let files = hosts.iter().filter_map(|(name, host)| {
+        let ours = |path: &&String| path.contains(names::PRODUCT);
+        let path = host.files.keys().find(ours)?;
+        Some(format!("the file {path} of host {name}"))
+    });
+    let handlers = hosts
+        .iter()
+        .filter(|(_, host)| offers(host))
+        .map(|(name, _)| format!("the handler of host {name}"));
+    jobs.chain(claims).chain(files).chain(handlers).collect()
+}
+
+/// The objects of a cluster that say nothing about what it came to: a Job is kept until another one
+/// succeeded, which depends on how often something was tried.
+pub fn is_passing(object: &Value) -> bool {
+    is_agents(object)
+}
+
+/// An object without what depends on how often something was tried.
+pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
+    let some_refuse = sim.world.hosts.keys().any(|name| refuses(sim, name));
+    match kind {
+        "KataNode" if refuses(sim, name) => entry["status"] = Value::Null,
+        "KataNode" => {
+            let passing = ["job", "inspected", "restarts", "fitFor"];
+            if let Some(host) = entry["status"]["host"].as_object_mut() {
+                host.retain(|key, _| !passing.contains(&key.as_str()));
+            }
+            for ours in entry["our fields"].as_array_mut().into_iter().flatten() {
+                if let Some(host) = ours
+                    .pointer_mut("/fields/f:status/f:host")
+                    .and_then(serde_json::Value::as_object_mut)
+                {
+                    host.retain(|key, _| !passing.contains(&key.trim_start_matches("f:")));
+                }
+            }
+        }
+        // Says when the node that refuses is asked again.
+        "KataConfig" if some_refuse => {
+            let types: Vec<Value> = entry["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|condition| json!([condition["type"], condition["status"]]))
+                .collect();
+            entry["status"]["conditions"] = json!(types);
+            entry["status"]["waiting"] = Value::Null;
+        }
+        _ => {}
+    }
+}
+
+/// What tells a text from others; a long one would fill the report of a failure.
+fn in_short(text: &str) -> String {
+    if text.len() <= SHORT {
+        return text.to_owned();
+    }
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{} bytes, {:016x}", text.len(), hasher.finish())
+}
+
+/// All that matters of a host: every file and folder, and how often its container runtime was started.
+pub fn facts(host: &Host) -> Value {
+    let mut disk = serde_json::to_value(&host.disk).unwrap_or_default();
+    if let Some(disk) = disk.as_object_mut() {
+        // When something was written, and by which mode it is known, says nothing.
+        disk.retain(|key, _| key == "directories" || key == "links");
+    }
+    // When the files of a payload were written is what its seal says.
+    let files = host.files.iter().filter(|(path, _)| !path.ends_with("/seal.json"));
+    let files: BTreeMap<&String, String> =
+        files.map(|(path, text)| (path, in_short(text))).collect();
+    json!({
+        "handlers": host.handlers.keys().collect::<Vec<_>>(),
+        "files": files,
+        "disk": disk,
+    })
+}

@@ -1,0 +1,190 @@
+//! The promises where Jobs change the nodes, checked like those where the Machine Config Operator does.
+
+use std::collections::BTreeSet;
+
+use kata_api::names::{self, node_job};
+use serde_json::Value;
+use simcluster::api::{Event, EventKind};
+use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS, RUNTIMECLASSES};
+use simcluster::{Context, Resource};
+
+use crate::ledger::Page;
+use crate::plain::{annotation, changes, is_agents, is_others, is_unfinished, offers};
+use crate::world::{is_marked, is_usable, label, word};
+
+/// Looks at an event.
+pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
+    match &event.resource {
+        resource if *resource == NODES => node(event, cx, page),
+        resource if *resource == JOBS => job(event, by_operator, cx, page),
+        resource if *resource == PODS => pods(cx, page),
+        _ => {}
+    }
+    runtimes(cx, page);
+}
+
+/// S3: a node is marked when its container runtime offers the handler and no Job changes it.
+fn node(event: &Event, cx: &Context<'_>, page: &mut Page) {
+    let (name, node) = (event.name.as_str(), &event.current);
+    let before = event.previous.as_ref();
+    if event.kind == EventKind::Deleted
+        || !is_marked(node)
+        || before.is_some_and(|before| is_marked(before))
+    {
+        return;
+    }
+    let offers = cx.world.hosts.get(name).is_some_and(offers);
+    if !offers || !is_usable(node) || is_being_changed(cx, name) {
+        page.broke("S3", format!("node {name} was marked as verified, and is not usable"));
+    }
+}
+
+fn unfinished<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = &'a Value> {
+    static KIND: Resource = JOBS;
+    let jobs = cx.api.store.list(&KIND).map(AsRef::as_ref);
+    jobs.filter(|job| is_agents(job) && is_unfinished(job))
+}
+
+fn is_being_changed(cx: &Context<'_>, node: &str) -> bool {
+    unfinished(cx).any(|job| changes(job) && annotation(job, node_job::NODE) == node)
+}
+
+fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
+    let (name, job) = (event.name.as_str(), &event.current);
+    if !is_agents(job) {
+        return;
+    }
+    let on = annotation(job, node_job::NODE);
+    let node = cx.api.store.list(&NODES).find(|node| word(node, "/metadata/name") == on);
+    if event.kind == EventKind::Deleted {
+        let there = node
+            .is_some_and(|node| word(node, "/metadata/uid") == annotation(job, node_job::NODE_UID));
+        if by_operator && changes(job) && is_unfinished(job) && there {
+            page.broke("S12", format!("Job {name} was deleted while it changes node {on}"));
+        }
+        return;
+    }
+    if event.previous.is_some() {
+        return;
+    }
+    unprivileged(name, job, page);
+    let Some(node) = node else {
+        page.broke("S13", format!("Job {name} is for node {on}, which does not exist"));
+        return;
+    };
+    if is_others(node) || label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some() {
+        page.broke("S9", format!("Job {name} is for node {on}, which is not ours to change"));
+    }
+    let others = unfinished(cx).filter(|other| {
+        annotation(other, node_job::NODE) == on && word(other, "/metadata/name") != name
+    });
+    if let Some(other) = others.map(|other| word(other, "/metadata/name")).next() {
+        page.broke("S6", format!("Job {name} for node {on} is made beside {other}"));
+    }
+    if !changes(job) {
+        return;
+    }
+    if is_marked(node) {
+        page.broke("S2", format!("Job {name} changes node {on}, to which pods can come"));
+    }
+    if annotation(job, node_job::ACTION) == "Remove" {
+        for pod in sandboxed_on(cx, on) {
+            page.broke("S1", format!("Job {name} takes the runtime of node {on} from pod {pod}"));
+        }
+    } else if label(node, names::CLAIM_LABEL).is_none() {
+        page.broke("S10", format!("Job {name} changes node {on}, which is not claimed"));
+    }
+    disrupted(cx, page);
+}
+
+/// S14: what may change a node has no token, no privileges and no network of the node.
+fn unprivileged(name: &str, job: &Value, page: &mut Page) {
+    let pod = &job["spec"]["template"]["spec"];
+    let containers = ["initContainers", "containers"]
+        .into_iter()
+        .flat_map(|list| pod[list].as_array().into_iter().flatten());
+    let mut plain = pod["automountServiceAccountToken"] == false
+        && pod["hostNetwork"] != true
+        && pod["hostPID"] != true
+        && job["spec"]["backoffLimit"] == 0
+        && job["spec"]["activeDeadlineSeconds"].is_number();
+    for container in containers {
+        let security = &container["securityContext"];
+        plain &= security["privileged"] == false && security["allowPrivilegeEscalation"] == false;
+    }
+    if !plain {
+        page.broke("S14", format!("Job {name} has more than it needs"));
+    }
+}
+
+/// S4: nodes that are down or that a Job changes, against what the KataConfig allows.
+fn disrupted(cx: &Context<'_>, page: &mut Page) {
+    let spec = cx.api.store.list(&KATACONFIGS).next().map(|config| &config["spec"]["rollout"]);
+    let claimed: Vec<_> = cx
+        .api
+        .store
+        .list(&NODES)
+        .filter(|node| label(node, names::CLAIM_LABEL).is_some())
+        .collect();
+    let allowed = match spec.map(|spec| &spec["maxUnavailable"]) {
+        Some(Value::Number(number)) => usize::try_from(number.as_u64().unwrap_or(1)).unwrap_or(1),
+        _ => 1,
+    };
+    let out: BTreeSet<&str> = claimed
+        .iter()
+        .map(|node| word(node, "/metadata/name"))
+        .filter(|name| {
+            let down = claimed
+                .iter()
+                .any(|node| word(node, "/metadata/name") == *name && !is_usable(node));
+            down || is_being_changed(cx, name)
+        })
+        .collect();
+    if out.len() > allowed {
+        page.broke("S4", format!("nodes {out:?} are out, {allowed} may be"));
+    }
+}
+
+fn sandboxed_on(cx: &Context<'_>, node: &str) -> Vec<String> {
+    let classes: BTreeSet<&str> = cx
+        .api
+        .store
+        .list(&RUNTIMECLASSES)
+        .filter(|class| class["handler"] == names::RUNTIME_CLASS)
+        .map(|class| word(class, "/metadata/name"))
+        .chain([names::RUNTIME_CLASS])
+        .collect();
+    cx.api
+        .store
+        .list(&PODS)
+        .filter(|pod| crate::world::is_unfinished(pod))
+        .filter(|pod| classes.contains(word(pod, "/spec/runtimeClassName")))
+        .filter(|pod| word(pod, "/spec/nodeName") == node)
+        .map(|pod| word(pod, "/metadata/name").to_owned())
+        .collect()
+}
+
+/// S1: a sandboxed pod is never bound to a node without the runtime.
+fn pods(cx: &Context<'_>, page: &mut Page) {
+    for (name, _) in cx.world.hosts.iter().filter(|(_, host)| !offers(host)) {
+        for pod in sandboxed_on(cx, name) {
+            page.broke("S1", format!("pod {pod} is on node {name}, which has no runtime"));
+        }
+    }
+}
+
+/// S1: the files of a sandbox's runtime are there for as long as the sandbox is, and its handler too.
+fn runtimes(cx: &Context<'_>, page: &mut Page) {
+    for (name, host) in &cx.world.hosts {
+        for sandbox in host.sandboxes.values().filter(|sandbox| sandbox.vm.is_some()) {
+            let pod = &sandbox.name;
+            if !host.handlers.contains_key(&sandbox.handler) {
+                page.broke("S1", format!("host {name} lost the handler of pod {pod}"));
+            }
+            if !host.files.contains_key(&sandbox.program) {
+                let program = &sandbox.program;
+                page.broke("S1", format!("host {name} lost {program}, which runs for pod {pod}"));
+            }
+        }
+    }
+}
