@@ -365,21 +365,18 @@ fn due(
         .as_ref()
         .filter(|_| !host.missing.is_empty() && !host.overdue)
         .and_then(|job| job.at.checked_add(HANDLERS_GRACE).ok());
-    let without_pod = host
-        .known
-        .running
-        .filter(|(_, pod)| pod.is_none())
-        .and_then(|(job, _)| job.created?.checked_add(classify::POD_GRACE).ok());
+    let since = host.known.running.and_then(|(job, pod)| match &job.end {
+        Some(end) => end.at,
+        None if pod.is_none() => job.created,
+        None => None,
+    });
+    let overdue = since.and_then(|since| since.checked_add(classify::POD_GRACE).ok());
     let inspection = installed.then(|| inspection(view, facts, host)).flatten();
     let later = match host.next {
         Next::Later(until) => Some(until),
         _ => None,
     };
-    [confirmed, without_pod, inspection, later]
-        .into_iter()
-        .flatten()
-        .filter(|at| *at > view.now)
-        .min()
+    [confirmed, overdue, inspection, later].into_iter().flatten().filter(|at| *at > view.now).min()
 }
 
 /// Whether nothing keeps a node that leaves from losing Kata: no new pod can come, and none is left.

@@ -14,7 +14,7 @@ use crate::snapshot::{JobPod, NodeJob};
 use crate::text;
 use crate::view::{NodeView, View};
 
-/// How long a Job may be without a pod before somebody has to look.
+/// How long a Job may be without a pod, or a pod outlast its Job, before somebody has to look.
 pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Settles what is said about a node.
@@ -79,7 +79,9 @@ fn leaving(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>
 fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<Finding> {
     let name = &node.facts.name;
     let make = |code: Code, message: String| Some(Finding::new(code, node.object(), message));
+    let ready = node.facts.ready.status == Some(true);
     if let Some((job, pod)) = host.known.running
+        && (ready || job.end.is_none())
         && let Some((code, what)) = trouble(view, job, pod)
     {
         return make(code, format!("node {name}: Job {} {what}", job.name));
@@ -89,8 +91,9 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         let message = format!("node {name}: Job {} is gone, and its pod is not", pod.job);
         return make(Code::NodeJobVanished, message);
     }
-    let concerned = node.phase != Phase::Ready && !host.is_changing();
-    if concerned && node.facts.ready.status != Some(true) {
+    let over = host.known.running.is_some_and(|(job, _)| job.end.is_some());
+    let concerned = node.phase != Phase::Ready && (over || !host.is_changing());
+    if concerned && !ready {
         let reason = match node.facts.ready.reason.as_str() {
             "" => "the kubelet does not report",
             reason => reason,
@@ -122,8 +125,12 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
     crate::view::pods_on_leaving(view, node)
 }
 
-/// What keeps a Job from running.
+/// What keeps a Job from running, or from being over.
 fn trouble(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<(Code, String)> {
+    if let Some(end) = &job.end {
+        let waits = end.at.is_some_and(|at| view.now.duration_since(at) >= POD_GRACE);
+        return waits.then(|| (Code::NodeJobTimedOut, "is over, and its pod is not".to_owned()));
+    }
     let Some(pod) = pod else {
         let waits = job.created.is_some_and(|made| view.now.duration_since(made) >= POD_GRACE);
         return waits.then(|| (Code::NodeJobWithoutPod, "has no pod".to_owned()));

@@ -42,7 +42,7 @@ impl<'a> JobsOfNode<'a> {
 pub(crate) struct Known<'a> {
     /// What its KataNode says, or will say.
     pub(crate) status: HostStatus,
-    /// The Job that runs on it, and its pod.
+    /// The Job that runs on it, or is over before its pod, and its pod.
     pub(crate) running: Option<(&'a NodeJob, Option<&'a JobPod>)>,
     /// A pod of a Job that is gone, and that may still change the node.
     pub(crate) lingering: Option<&'a JobPod>,
@@ -89,16 +89,25 @@ pub(super) fn recall<'a>(
     }
     for job in &jobs {
         let pod = found.pod(&job.name);
+        let is_new = is_new(&known.status, job);
+        // Jobs and pods come by two watches, of which one may be behind.
+        let is_seen = pod.is_some_and(|pod| pod.finished);
+        if job.end.is_some() && is_new && !is_seen && snapshot.freshness == Freshness::Cached {
+            known.unsure = true;
+            known.running = Some((job, pod));
+            continue;
+        }
         match &job.end {
-            Some(_) => {
-                if is_new(&known.status, job) {
+            Some(_) if pod.is_none_or(|pod| pod.finished) => {
+                if is_new {
                     record(&mut known.status, &Ended::of(job, pod, now));
                 }
             }
             None if job.deleting => {}
-            None => {
+            // One that ended late has a pod that was told to end, and may still do what it was made for.
+            Some(_) | None => {
                 known.running = Some((job, pod));
-                if is_new(&known.status, job) {
+                if is_new {
                     begin(&mut known.status, job, now);
                 }
             }

@@ -404,6 +404,37 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
 }
 
 #[test]
+fn a_job_is_over_when_its_pod_is() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
+    });
+    let [job] = &world.changing_jobs()[..] else { panic!("one Job changes the node") };
+    let pod = format!("{job}-pod");
+    // Its deadline passes; the pod has its grace to end, or a watch is behind.
+    world.end(job, Some(("DeadlineExceeded", "Job was active longer than specified deadline")));
+    for _ in 0..20 {
+        let jobs = world.names(Kind::Job);
+        world.pass();
+        assert_eq!(world.names(Kind::Job), jobs);
+        assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
+        world.tick();
+    }
+    assert!(finding(&world, "KATA3108").contains("is over, and its pod is not"));
+    world.set_ready("worker-0", false);
+    assert!(finding(&world, "KATA2103").contains("worker-0"));
+    world.set_ready("worker-0", true);
+    world.hosts.clear();
+    world.delete(Kind::Pod, &pod);
+    world.pass();
+    assert_eq!(host(&world, "worker-0")["job"]["outcome"], "TimedOut");
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
 fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     let mut world = World::plain(1, 2);
     world.config(&json!({}));

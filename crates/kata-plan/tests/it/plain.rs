@@ -122,18 +122,26 @@ impl World {
         }));
     }
 
-    /// The unfinished Jobs that change a node, by node.
+    /// The nodes that unfinished Jobs change.
     pub(crate) fn changing(&self) -> Vec<String> {
-        let jobs = self.names(Kind::Job);
-        jobs.iter()
-            .filter_map(|name| {
-                let job = self.get(Kind::Job, name).unwrap();
-                let annotations = &job["metadata"]["annotations"];
-                let action = annotations["kata-operator.dev/action"].as_str().unwrap();
-                (job["status"]["conditions"].is_null() && ["Install", "Remove"].contains(&action))
-                    .then(|| annotations["kata-operator.dev/node"].as_str().unwrap().to_owned())
-            })
-            .collect()
+        let jobs = self.changing_jobs();
+        let node = |name: &String| {
+            let job = self.get(Kind::Job, name).unwrap();
+            job["metadata"]["annotations"]["kata-operator.dev/node"].as_str().unwrap().to_owned()
+        };
+        jobs.iter().map(node).collect()
+    }
+
+    /// The unfinished Jobs that change a node.
+    pub(crate) fn changing_jobs(&self) -> Vec<String> {
+        let mut jobs = self.names(Kind::Job);
+        jobs.retain(|name| {
+            let job = self.get(Kind::Job, name).unwrap();
+            let action = job["metadata"]["annotations"]["kata-operator.dev/action"].as_str();
+            job["status"]["conditions"].is_null()
+                && ["Install", "Remove"].contains(&action.unwrap())
+        });
+        jobs
     }
 
     /// One step of the Job controller and of the kubelets.
@@ -169,7 +177,7 @@ impl World {
         }
     }
 
-    fn end(&mut self, job: &str, failed: Option<(&str, &str)>) {
+    pub(crate) fn end(&mut self, job: &str, failed: Option<(&str, &str)>) {
         let (kind, reason, message) = failed
             .map_or(("Complete", "CompletionsReached", ""), |(reason, message)| {
                 ("Failed", reason, message)
