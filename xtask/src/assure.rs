@@ -25,7 +25,7 @@ use catalogue::Mutant;
 use harness::{Extent, Harness};
 use mutants::{Fate, Run};
 use parts::Took;
-use record::Record;
+use record::{Found, Record};
 
 /// How many seeded bugs a sample tries.
 const SAMPLED_BUGS: usize = 6;
@@ -82,6 +82,8 @@ pub(crate) enum Part {
     Episodes,
     /// The model
     Model,
+    /// The node agent's crash points, loops and parsers
+    Agents,
 }
 
 impl Part {
@@ -90,6 +92,7 @@ impl Part {
             Self::Mutants => "mutants",
             Self::Episodes => "episodes",
             Self::Model => "model",
+            Self::Agents => "agents",
         }
     }
 }
@@ -124,7 +127,8 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
     let sound = |found: &Value| failures(found) == Some(0);
     let episodes = runs.run(Part::Episodes, sound, || harness()?.episodes())?;
     let model = runs.run(Part::Model, sound, || harness()?.model())?;
-    for (part, found) in [("episodes", &episodes), ("model", &model)] {
+    let agents = runs.run(Part::Agents, sound, || harness()?.agents())?;
+    for (part, found) in [("episodes", &episodes), ("model", &model), ("agents", &agents)] {
         if let Some(found) = found.as_ref().filter(|found| !sound(found)) {
             problems.push(format!("{part}: {} failures, see above", found["failures"]));
         }
@@ -144,14 +148,18 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
         say(&format!("assure: {killed} of {} seeded bugs killed in {seconds} s", chosen.len()));
         problems.extend(bugs.problems.iter().cloned());
     }
-    let (episodes, model) = (episodes.unwrap_or_default(), model.unwrap_or_default());
+    let found = Found {
+        episodes: episodes.unwrap_or_default(),
+        model: model.unwrap_or_default(),
+        agents: agents.unwrap_or_default(),
+    };
     if let Some(recorded) = recorded {
-        problems.extend(recorded.fallen(catalogue.len(), &episodes, &model));
+        problems.extend(recorded.fallen(catalogue.len(), &found));
     }
     if whole {
         let seconds: u64 = runs.took.iter().map(|took| took.seconds).sum();
         let outcomes = bugs.unwrap_or_default().outcomes;
-        let record = Record::new(commit, episodes, model, outcomes, runs.took);
+        let record = Record::new(commit, found, outcomes, runs.took);
         record.write(root)?;
         say(&format!("assure: wrote {}; all parts took {seconds} s", record::FILE));
     }

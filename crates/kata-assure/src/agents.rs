@@ -15,10 +15,21 @@ use kata_operator::node_agent::stage;
 use kata_operator::node_agent::systemd::wire::Reader;
 use serde::{Deserialize, Serialize};
 
-/// Installs and removals of each kind of node.
-const LOOPS: u64 = 500;
-/// Variants of each seed.
-const VARIANTS: u64 = 5_000;
+/// How much is tried besides the crash points, which are always all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Installs and removals of each kind of node.
+    pub loops: u64,
+    /// Variants of each seed of a parser.
+    pub variants: u64,
+}
+
+impl Extent {
+    /// What a whole run tries.
+    pub const WHOLE: Self = Self { loops: 500, variants: 5_000 };
+    /// What is tried with each commit.
+    pub const SAMPLE: Self = Self { loops: 20, variants: 100 };
+}
 
 /// What was tried, and what went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +96,7 @@ enum Piece {
 }
 
 /// Goes through everything; `root` is the repository, in which the seeds are.
-pub fn run(root: &Path, threads: usize) -> AgentCounts {
+pub fn run(root: &Path, extent: Extent, threads: usize) -> AgentCounts {
     let begun = Instant::now();
     let crashes = [sweep::install, sweep::upgrade, sweep::repair, sweep::rollback, sweep::removal];
     let parsers = PARSERS.into_iter().chain(PARSERS_OF_THE_AGENT).map(Piece::Inputs);
@@ -98,7 +109,7 @@ pub fn run(root: &Path, threads: usize) -> AgentCounts {
         let work = || {
             let mut mine = AgentCounts::default();
             while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-                mine.add(*piece, &folder);
+                mine.add(*piece, extent, &folder);
             }
             mine
         };
@@ -117,12 +128,12 @@ pub fn run(root: &Path, threads: usize) -> AgentCounts {
 }
 
 impl AgentCounts {
-    fn add(&mut self, piece: Piece, folder: &Path) {
+    fn add(&mut self, piece: Piece, extent: Extent, folder: &Path) {
         let (sum, Sweep { points, failures }) = match piece {
             Piece::Crashes(sweep) => (&mut self.crash_points, sweep()),
-            Piece::Loops => (&mut self.loops, sweep::loops(LOOPS)),
+            Piece::Loops => (&mut self.loops, sweep::loops(extent.loops)),
             Piece::Inputs(parser) => {
-                let (points, failures) = replay(folder, &parser, VARIANTS);
+                let (points, failures) = replay(folder, &parser, extent.variants);
                 (&mut self.fuzz_inputs, Sweep { points, failures })
             }
         };

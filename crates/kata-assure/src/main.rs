@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use kata_assure::agents::{self, AgentCounts, Extent};
 use kata_assure::campaign::{self, Order};
 use kata_assure::enumerate::Amount;
 use kata_assure::judge::References;
@@ -65,6 +66,9 @@ struct Episodes {
 
 #[derive(Debug, Parser)]
 struct Agents {
+    /// All crash points, but fewer loops and inputs.
+    #[arg(long)]
+    sample: bool,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -145,16 +149,10 @@ fn many(episodes: Episodes) -> Result<bool, Failure> {
     Ok(summary.failures == 0)
 }
 
-fn many_agents(agents: &Agents) -> Result<bool, Failure> {
-    let counts = kata_assure::agents::run(&agents.repository, agents.threads);
-    let kata_assure::agents::AgentCounts {
-        crash_points,
-        loops,
-        fuzz_inputs,
-        failures,
-        broken,
-        seconds,
-    } = &counts;
+fn many_agents(arguments: &Agents) -> Result<bool, Failure> {
+    let extent = if arguments.sample { Extent::SAMPLE } else { Extent::WHOLE };
+    let counts = agents::run(&arguments.repository, extent, arguments.threads);
+    let AgentCounts { crash_points, loops, fuzz_inputs, failures, broken, seconds } = &counts;
     let mut out = io::stdout().lock();
     for line in broken {
         writeln!(out, "BROKEN {line}")?;
@@ -164,7 +162,7 @@ fn many_agents(agents: &Agents) -> Result<bool, Failure> {
         "SIMULATED: the decision is the real one, the nodes are in memory; {crash_points} crash points, \
          {loops} loops, {fuzz_inputs} inputs for parsers, {failures} failures, {seconds} s"
     )?;
-    if let Some(file) = &agents.json {
+    if let Some(file) = &arguments.json {
         let mut text = serde_json::to_vec_pretty(&counts)?;
         text.push(b'\n');
         std::fs::write(file, text)?;

@@ -79,6 +79,15 @@ impl Harness {
         self.run("model", &arguments)
     }
 
+    /// Ends the node agent at every call, and gives its parsers many inputs.
+    pub(crate) fn agents(&self) -> Result<Value, String> {
+        let arguments = match self.extent {
+            Extent::Whole => Vec::new(),
+            Extent::Sample(_) => vec!["--sample".to_owned()],
+        };
+        self.run("agents", &arguments)
+    }
+
     /// Runs a part; one that finds failures ends with 1 and writes what it found all the same.
     fn run(&self, part: &str, arguments: &[String]) -> Result<Value, String> {
         say(&format!("assure: {part}"));

@@ -44,6 +44,20 @@ pub(crate) struct Record {
     pub(crate) model: Value,
     /// Each workload on each topology, as `kata-assure episodes` says it.
     pub(crate) episodes: Value,
+    /// What the node agent came through, as `kata-assure agents` says it.
+    #[serde(default)]
+    pub(crate) agents: Value,
+}
+
+/// What the parts found that `kata-assure` runs, as it says it.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Episodes under faults.
+    pub(crate) episodes: Value,
+    /// The model.
+    pub(crate) model: Value,
+    /// The node agent.
+    pub(crate) agents: Value,
 }
 
 fn count(value: &Value, key: &str) -> u64 {
@@ -54,11 +68,13 @@ impl Record {
     /// The record of a run.
     pub(crate) fn new(
         commit: String,
-        episodes: Value,
-        model: Value,
+        found: Found,
         catalogue: Vec<Outcome>,
         parts: Vec<Took>,
     ) -> Self {
+        let Found { episodes, model, agents } = found;
+        let failed: u64 =
+            [&episodes, &model, &agents].map(|part| count(part, "failures")).iter().sum();
         let number = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         let mutants = number(catalogue.len());
         let killed = catalogue.iter().filter(|outcome| outcome.fate == Fate::Killed).count();
@@ -72,13 +88,13 @@ impl Record {
             model_states: count(&model, "model_states"),
             mutants,
             mutants_killed,
-            failures: count(&episodes, "failures") + count(&model, "failures") + mutants
-                - mutants_killed,
+            failures: failed + mutants - mutants_killed,
             wall_seconds: parts.iter().map(|took| took.seconds).sum(),
             parts,
             catalogue,
             model,
             episodes,
+            agents,
         }
     }
 
@@ -99,8 +115,8 @@ impl Record {
     }
 
     /// What has become less since the record, seen from a sample: a seeded bug, a workload, a place for
-    /// a fault, or a property is gone. How much of it a sample runs does not matter.
-    pub(crate) fn fallen(&self, bugs: usize, episodes: &Value, model: &Value) -> Vec<String> {
+    /// a fault, a property, or a point at which the node agent is ended is gone. How much of it a sample runs does not matter.
+    pub(crate) fn fallen(&self, bugs: usize, found: &Found) -> Vec<String> {
         let mut fallen = Vec::new();
         if self.failures > 0 {
             fallen.push(format!("{FILE} records {} failures", self.failures));
@@ -108,7 +124,7 @@ impl Record {
         if u64::try_from(bugs).unwrap_or(u64::MAX) < self.mutants {
             fallen.push(format!("there were {} seeded bugs, now {bugs}", self.mutants));
         }
-        let now = places(episodes);
+        let now = places(&found.episodes);
         for ((workload, topology), before) in places(&self.episodes) {
             match now.get(&(workload.clone(), topology.clone())) {
                 None => fallen.push(format!("workload {workload} on {topology} is gone")),
@@ -119,7 +135,11 @@ impl Record {
                 Some(_) => {}
             }
         }
-        let now = properties(model);
+        let (before, now) = (points(&self.agents), points(&found.agents));
+        if now < before {
+            fallen.push(format!("the node agent was ended at {before} points, now at {now}"));
+        }
+        let now = properties(&found.model);
         let before = properties(&self.model);
         fallen.extend(
             before.difference(&now).map(|property| format!("property {property:?} is gone")),
@@ -140,6 +160,11 @@ fn places(episodes: &Value) -> BTreeMap<(String, String), u64> {
     cells
         .map(|cell| ((text(cell, "workload"), text(cell, "topology")), count(cell, "calls")))
         .collect()
+}
+
+/// The points at which the node agent is ended; a sample ends it at all of them.
+fn points(agents: &Value) -> u64 {
+    count(agents, "crash_points")
 }
 
 /// The names of the model's properties.
@@ -173,7 +198,12 @@ mod tests {
     }
 
     fn record(fate: Fate) -> Record {
-        Record::new("c".to_owned(), episodes(100), model("S1"), vec![bug(fate)], Vec::new())
+        Record::new("c".to_owned(), found(100, "S1", 10), vec![bug(fate)], Vec::new())
+    }
+
+    fn found(calls: u64, property: &str, points: u64) -> Found {
+        let agents = json!({"crash_points": points, "failures": 0});
+        Found { episodes: episodes(calls), model: model(property), agents }
     }
 
     #[test]
@@ -182,20 +212,22 @@ mod tests {
         assert_eq!((killed.mutants, killed.mutants_killed, killed.failures), (1, 1, 0));
         let survived = record(Fate::Survived);
         assert_eq!((survived.mutants, survived.mutants_killed, survived.failures), (1, 0, 1));
-        assert_eq!(survived.fallen(1, &episodes(100), &model("S1")).len(), 1);
+        assert_eq!(survived.fallen(1, &found(100, "S1", 10)).len(), 1);
     }
 
     #[test]
     fn whatever_becomes_less_is_told() {
         let record = record(Fate::Killed);
-        assert_eq!(record.fallen(2, &episodes(95), &model("S1")), Vec::<String>::new());
-        for (bugs, episodes, model) in [
-            (0, episodes(100), model("S1")),
-            (1, episodes(80), model("S1")),
-            (1, json!({}), model("S1")),
-            (1, episodes(100), model("S2")),
+        assert_eq!(record.fallen(2, &found(95, "S1", 11)), Vec::<String>::new());
+        let nothing = Found { episodes: json!({}), ..found(100, "S1", 10) };
+        for (bugs, found) in [
+            (0, found(100, "S1", 10)),
+            (1, found(80, "S1", 10)),
+            (1, nothing),
+            (1, found(100, "S2", 10)),
+            (1, found(100, "S1", 9)),
         ] {
-            assert_eq!(record.fallen(bugs, &episodes, &model).len(), 1);
+            assert_eq!(record.fallen(bugs, &found).len(), 1);
         }
     }
 
