@@ -44,6 +44,11 @@ impl Call {
         self.method != http::Method::GET
     }
 
+    /// Whether it concerns an Event.
+    pub fn is_event(&self) -> bool {
+        self.path.starts_with("/apis/events.k8s.io/")
+    }
+
     /// Whether it concerns a Lease.
     pub fn is_lease(&self) -> bool {
         self.path.contains("/leases")

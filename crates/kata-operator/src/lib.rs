@@ -18,6 +18,7 @@ use tokio::sync::watch::channel;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub mod announce;
 pub mod apply;
 pub mod arguments;
 pub mod client;

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::announce::Announcer;
 use crate::apply::{Applied, Refused, apply};
 use crate::client::Client;
 use crate::error::{CallError, Retry, chain};
@@ -50,6 +51,7 @@ pub struct Controller {
     client: Client,
     caches: Arc<Caches>,
     observer: Observer,
+    announcer: Announcer,
     reporter: Reporter,
     jitter: Arc<Jitter>,
     metrics: Metrics,
@@ -94,17 +96,14 @@ impl Controller {
         };
         let caches = Arc::new(Caches::new(&poke, &options));
         let observer = Observer::new(client.clone(), Arc::clone(&caches), settings.clock, options);
-        let reporter = Reporter::new(
-            client.clone(),
-            settings.clock,
-            settings.instance.clone(),
-            metrics.clone(),
-        );
+        let announcer = Announcer::new(client.clone(), settings.clock, settings.instance.clone());
+        let reporter = Reporter::new(client.clone(), metrics.clone());
         Self {
             settings,
             client,
             caches,
             observer,
+            announcer,
             reporter,
             jitter,
             metrics,
@@ -262,7 +261,7 @@ impl Controller {
         if !broken.is_empty() {
             return self.refuse(&snapshot, &decision, &broken).await;
         }
-        self.reporter.events(&report.events).await;
+        self.announcer.announce(&report.events).await;
         self.refused.expire(Instant::now());
         let applied = apply(&self.client, &self.caches, plan, &self.refused, &self.stop).await;
         self.remember_refusals(&applied);
@@ -278,7 +277,7 @@ impl Controller {
             self.report(report, &applied, look_again).await
         } else {
             let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
-            self.reporter.events(&concluded.events).await;
+            self.announcer.announce(&concluded.events).await;
             self.report(&concluded, &applied, look_again).await
         };
         Outcome { pace, ..outcome }
@@ -370,7 +369,7 @@ impl Controller {
             self.say_plan(&Plan::default(), &report);
             return Outcome { look_again: None, pace: Duration::ZERO, failed: None };
         }
-        self.reporter.events(&report.events).await;
+        self.announcer.announce(&report.events).await;
         self.report(&report, &Applied::default(), None).await
     }
 
@@ -385,7 +384,8 @@ impl Controller {
         // What was refused for good has a pace of its own, and slows down nothing else.
         let now = Instant::now();
         let again = self.refused.next().map(|next| next.saturating_duration_since(now));
-        let mut look_again = look_again.into_iter().chain(again).min();
+        let unsaid = self.announcer.next();
+        let mut look_again = look_again.into_iter().chain(again).chain(unsaid).min();
         let failure =
             applied.failures.iter().find(|failure| failure.error.retry() != Retry::AfterChange);
         let failed = match (failure, written) {

@@ -1,34 +1,22 @@
-//! From a decision's report to the world: Events, the KataConfigs' status, metrics and the log. Each is
+//! From a decision's report to the world: the KataConfigs' status, metrics and the log. Each is
 //! written only when it says something new.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use k8s_openapi::api::events::v1::Event;
 use kata_api::kata_node::Phase;
-use kata_api::names;
-use kata_plan::{EventToSend, Kind, NodeReport, ObjectRef, Report, Urgency};
-use serde_json::{Value, json};
+use kata_plan::{Kind, NodeReport, Report, Urgency};
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
-use crate::clock::Clock;
 use crate::error::{CallError, chain};
 use crate::metrics::Metrics;
 use crate::observe::Caches;
 
-/// The namespace of Events about objects of cluster scope.
-const EVENT_NAMESPACE: &str = "default";
-/// How many Events are remembered as sent.
-const REMEMBERED_EVENTS: usize = 2_000;
 /// How long after a status was written it may be out of date in its lists of nodes.
 const LISTS_WAIT: Duration = Duration::from_secs(2);
 /// How long after a status was written it may be out of date in its words.
 const WORDS_WAIT: Duration = Duration::from_secs(10);
-/// For how long no Event is sent after one that a busy API server refused.
-const EVENTS_REST: Duration = Duration::from_secs(10);
-/// How soon the same may be said of the same objects again: what goes to and fro is told once a minute.
-const EVENTS_PACE: Duration = Duration::from_mins(1);
 /// How many nodes a line of the log names.
 const NAMED: usize = 5;
 
@@ -36,17 +24,7 @@ const NAMED: usize = 5;
 #[derive(Debug)]
 pub struct Reporter {
     client: Client,
-    clock: Clock,
-    instance: String,
     metrics: Metrics,
-    /// Names of Events that the API server has, so that they are not sent again and again while the
-    /// status that records their transition cannot be written.
-    sent: BTreeSet<String>,
-    order: VecDeque<String>,
-    /// When something was last said: by the objects that it was about, and the reason.
-    said: BTreeMap<(ObjectRef, Option<ObjectRef>, String), Instant>,
-    /// Until when no Event is sent, because the API server has more important things to do.
-    events_rest: Option<Instant>,
     /// When the status of each KataConfig was written last, by uid.
     statuses: BTreeMap<String, Instant>,
     /// Whether a status was written of which nobody knows whether it took effect.
@@ -59,71 +37,14 @@ pub struct Reporter {
 
 impl Reporter {
     /// A reporter that has said nothing yet.
-    pub fn new(client: Client, clock: Clock, instance: String, metrics: Metrics) -> Self {
+    pub fn new(client: Client, metrics: Metrics) -> Self {
         Self {
             client,
-            clock,
-            instance,
             metrics,
-            sent: BTreeSet::new(),
-            order: VecDeque::new(),
-            said: BTreeMap::new(),
-            events_rest: None,
             statuses: BTreeMap::new(),
             in_doubt: false,
             logged: BTreeSet::new(),
             phases: BTreeMap::new(),
-        }
-    }
-
-    /// Creates Events. One that cannot be created is logged and given up: an Event is a courtesy.
-    pub async fn events(&mut self, events: &[EventToSend]) {
-        let endpoint = Endpoint::namespaced::<Event>(EVENT_NAMESPACE);
-        if self.events_rest.is_some_and(|end| Instant::now() < end) {
-            return;
-        }
-        for event in events {
-            if self.sent.contains(&event.name) {
-                continue;
-            }
-            let about = (event.regarding.clone(), event.related.clone(), event.reason.clone());
-            if self.said.get(&about).is_some_and(|at| at.elapsed() < EVENTS_PACE) {
-                continue;
-            }
-            let body = event_body(event, &self.instance, self.clock);
-            match self.client.create(&endpoint, &event.name, &body).await {
-                Ok(()) => {
-                    self.remember(&event.name);
-                    self.said.retain(|_, at| at.elapsed() < EVENTS_PACE);
-                    self.said.insert(about, Instant::now());
-                }
-                Err(error) if error.is_conflict() => self.remember(&event.name),
-                Err(error) => {
-                    tracing::warn!(
-                        reason = event.reason,
-                        error = chain(&error),
-                        "cannot create an Event"
-                    );
-                    let away =
-                        matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. });
-                    if error.is_busy() {
-                        self.events_rest = Some(Instant::now() + EVENTS_REST);
-                    }
-                    if away || error.is_busy() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn remember(&mut self, name: &str) {
-        self.sent.insert(name.to_owned());
-        self.order.push_back(name.to_owned());
-        if self.order.len() > REMEMBERED_EVENTS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.sent.remove(&oldest);
         }
     }
 
@@ -245,38 +166,4 @@ impl Reporter {
             tracing::info!(controller = crate::metrics::CONTROLLER, "{phase}: {names}{more}");
         }
     }
-}
-
-fn reference(object: &ObjectRef) -> Value {
-    let ObjectRef { kind, namespace, name, uid } = object;
-    let mut reference =
-        json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "name": name});
-    if let Some(namespace) = namespace {
-        reference["namespace"] = json!(namespace);
-    }
-    if let Some(uid) = uid {
-        reference["uid"] = json!(uid);
-    }
-    reference
-}
-
-fn event_body(event: &EventToSend, instance: &str, clock: Clock) -> Value {
-    let EventToSend { name, regarding, related, warning, reason, action, note } = event;
-    let mut body = json!({
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": EVENT_NAMESPACE},
-        "eventTime": clock.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
-        "reportingController": format!("{}/kata-operator", names::DOMAIN),
-        "reportingInstance": instance.chars().take(128).collect::<String>(),
-        "type": if *warning { "Warning" } else { "Normal" },
-        "reason": reason,
-        "action": action,
-        "note": note,
-        "regarding": reference(regarding),
-    });
-    if let Some(related) = related {
-        body["related"] = reference(related);
-    }
-    body
 }

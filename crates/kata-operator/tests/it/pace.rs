@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::{CRDS, NODES, RUNTIMECLASSES};
+use simcluster::resource::{CRDS, EVENTS_V1, NODES, RUNTIMECLASSES};
 
 use crate::lab::{self, Operator};
 
@@ -51,6 +51,42 @@ async fn a_rival_is_answered_ever_more_slowly() {
 
     // And it is over as soon as the rival is.
     assert!(lab::until(SETTLE, || lab::is_ready(&cluster, "example")).await);
+}
+
+/// Somebody deletes the RuntimeClass three times within a minute.
+#[tokio::test(start_paused = true)]
+async fn what_goes_to_and_fro_is_told_once_a_minute_and_how_it_ended_is_too() {
+    const TOLD: [&str; 2] = ["RuntimeClassRemoved", "RuntimeClassCreated"];
+    let cluster = lab::openshift(3, 1);
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    let mut last = cluster.now();
+    for _ in 0..3 {
+        last = cluster.now();
+        lab::delete(&cluster, &RUNTIMECLASSES, "", "kata");
+        let is_back = || lab::get(&cluster, &RUNTIMECLASSES, "kata").is_some();
+        assert!(lab::until(SETTLE, is_back).await);
+        lab::pass(Duration::from_secs(5)).await;
+    }
+    lab::pass(SETTLE).await;
+
+    let events = cluster.with(|sim, _| sim.api.list(&EVENTS_V1));
+    let time = |event: &serde_json::Value, path: &str| -> jiff::Timestamp {
+        event.pointer(path).and_then(serde_json::Value::as_str).unwrap().parse().unwrap()
+    };
+    for reason in TOLD {
+        let of_it = || events.iter().filter(|event| event["reason"] == reason);
+        let mut told: Vec<_> =
+            of_it().map(|event| time(event, "/metadata/creationTimestamp")).collect();
+        told.sort();
+        assert!(told.len() >= 2, "{reason}: {told:?}");
+        let gaps = told.windows(2).map(|two| two[1].duration_since(two[0]).as_secs());
+        assert!(gaps.into_iter().all(|gap| gap >= 59), "{reason}: {told:?}");
+        let seen = of_it().map(|event| time(event, "/eventTime")).max().unwrap();
+        assert!(seen >= last, "{reason}: {seen}, and happened after {last}");
+    }
 }
 
 /// Lists succeed, watches do not: the lists must not take their place at the same pace.
