@@ -14,7 +14,7 @@ use kata_api::{KataConfig, KataNode, names};
 
 use crate::mco::Runs;
 use crate::selection::Selected;
-use crate::snapshot::{NodeFacts, Snapshot};
+use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
 use crate::text;
 use crate::view::{self, NodeView, Unreadable, View};
 
@@ -183,15 +183,30 @@ fn jobs_by_node(snapshot: &Snapshot) -> BTreeMap<&str, JobsOfNode<'_>> {
     by_node
 }
 
-/// The Jobs of nodes that are in no list, by name.
+/// The Jobs of nodes that are in no list, by name. The last one of a node says what became of it, and goes
+/// after the others: without it, an installation would be taken for news.
 fn strays(view: &View<'_>) -> Vec<(String, String)> {
     let jobs = view.snapshot.jobs.jobs.known().into_iter().flatten();
+    let mut of_node: BTreeMap<&str, BTreeSet<(i64, &str)>> = BTreeMap::new();
+    for node in view.snapshot.nodes.known().into_iter().flatten() {
+        of_node.insert(&node.name, BTreeSet::new());
+    }
+    for job in jobs.clone() {
+        if let Some(all) = of_node.get_mut(job.node.as_str()) {
+            all.insert((job.number, &job.name));
+        }
+    }
+    let is_last_of_several = |job: &NodeJob| {
+        let all = of_node.get(job.node.as_str());
+        all.is_some_and(|all| all.len() > 1 && all.last() == Some(&(job.number, &job.name)))
+    };
     let known: BTreeSet<&str> = view.nodes.iter().map(|node| node.facts.name.as_str()).collect();
     let mut strays: Vec<(String, String)> = jobs
         .filter(|job| {
             !job.deleting
                 && !view.snapshot.is_unreadable_node(&job.node)
                 && !known.contains(job.node.as_str())
+                && !is_last_of_several(job)
         })
         .map(|job| (job.name.clone(), job.uid.clone()))
         .collect();
@@ -212,7 +227,10 @@ fn node_view<'a>(
     let claimed = classify::is_claimed(&facts.labels);
     let touched = known.status.touched
         || known.running.is_some_and(|(job, _)| job.action == NodeAction::Install);
-    if !wanted && !touched && !claimed {
+    // Somebody took the claim away, or a Job that would be taken for news is still there.
+    let unfinished = label == Some(names::RUNTIME_LABEL_CLAIMED) || !known.spent.is_empty();
+    let released = !previous.is_some_and(|it| memory::owner_is(it, &facts.uid)) || !unfinished;
+    if !wanted && !touched && !claimed && released {
         return None;
     }
     let digest = desired::facts(facts, memory::retry(previous));

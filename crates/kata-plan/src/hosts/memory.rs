@@ -123,7 +123,7 @@ pub(super) fn recall<'a>(
     known
 }
 
-fn owner_is(kata_node: &KataNode, uid: &str) -> bool {
+pub(super) fn owner_is(kata_node: &KataNode, uid: &str) -> bool {
     kata_node.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
 }
 

@@ -167,11 +167,13 @@ fn labels(view: &View<'_>, out: &mut Steps) {
     }
 }
 
-/// Whether a node that leaves has nothing of ours any more.
+/// Whether a node that leaves has nothing of ours any more. Jobs before the last one count: what is known of
+/// the node goes with its KataNode, and they would be taken for news.
 fn is_clean(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
     !node.wanted
         && !node.verified
         && !host.known.status.touched
+        && host.known.spent.is_empty()
         && !host.is_changing()
         && host.next == Next::Nothing
         && !host.known.unsure
@@ -302,7 +304,11 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     for node in &view.nodes {
         let Some(host) = &node.host else { continue };
         let waits = matches!(host.next, Next::Change(_) | Next::Check(NodeAction::Preflight));
-        if node.in_flight() || host.next == Next::Confirm {
+        let done = !node.wanted && !host.known.status.touched && host.next == Next::Nothing;
+        if let Some(job) = host.known.spent.first().filter(|_| done) {
+            let message = format!("Job {} on {} to be gone", job.name, node.facts.name);
+            out.wait(Waiting::Deletion, job_ref(view, &job.name, Some(&job.uid)), message);
+        } else if node.in_flight() || host.next == Next::Confirm {
             out.wait(Waiting::Node, node.object(), node.brief());
         } else if let Next::Later(until) = host.next {
             let message = format!("{} to be tried again at {until}", node.facts.name);

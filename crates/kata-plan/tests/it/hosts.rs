@@ -435,6 +435,42 @@ fn a_job_is_over_when_its_pod_is() {
 }
 
 #[test]
+fn a_claim_that_somebody_takes_away_leaves_no_label_behind() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("false"));
+    world.label("worker-0", CLAIM, None);
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
+fn an_installation_that_stays_in_the_list_of_jobs_is_no_news_after_the_removal() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.changing().is_empty());
+    let install = world.changing_jobs().remove(0);
+    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+    world.edit(Kind::Job, &install, &keep);
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    let decision = world.settle();
+    let mut jobs = world.names(Kind::Job);
+    jobs.retain(|job| *job != install);
+    assert_eq!(jobs.len(), 1, "one removal, and not another: {jobs:?}");
+    let waits: Vec<&str> =
+        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
+    assert!(waits.iter().any(|wait| wait.contains("to be gone")), "{waits:#?}");
+
+    world.edit(Kind::Job, &install, &json!({"metadata": {"finalizers": null}}));
+    world.delete(Kind::Job, &install);
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
 fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     let mut world = World::plain(1, 2);
     world.config(&json!({}));
