@@ -309,7 +309,11 @@ impl Worker<'_> {
             Request::Delete { object, uid, resource_version } => {
                 let preconditions = Preconditions { uid, resource_version };
                 let endpoint = Endpoint::for_object(&object);
-                return self.client.delete(&endpoint, &object.name, preconditions).await;
+                if !self.client.delete(&endpoint, &object.name, preconditions).await? {
+                    // A watch that is behind would have it deleted again and again.
+                    self.caches.forget(object.kind, &object.name);
+                }
+                return Ok(());
             }
         };
         if let Ok(text) = std::str::from_utf8(&answer) {

@@ -399,7 +399,7 @@ impl Client {
     }
 
     /// Deletes the object with this uid and resourceVersion, if given; one that is gone already is a
-    /// success. Its dependents follow in the background.
+    /// success, and `false`. Its dependents follow in the background.
     ///
     /// # Errors
     /// If the API server does not answer or refuses (409 if it is another object), or the lease is lost.
@@ -408,15 +408,16 @@ impl Client {
         endpoint: &Endpoint,
         name: &str,
         preconditions: Preconditions,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let call = format!("delete {} {name}", endpoint.kind);
         let params = DeleteParams::background().preconditions(preconditions);
         let request = Request::new(&endpoint.path)
             .delete(name, &params)
             .map_err(|source| unbuildable(&call, source))?;
         match self.write(&call, "delete", &endpoint.kind, request).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
+            Ok(_answer) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
