@@ -17,7 +17,7 @@ use crate::base::{self, Bases};
 use crate::deeds;
 use crate::ledger::{Actor, Call, Ledger};
 use crate::operator::{Gate, Operator};
-use crate::plan::Plan;
+use crate::plan::{Plan, Strike};
 use crate::promises::Promises;
 use crate::watchdog;
 use crate::workload::{Act, Base, Goal, NAMED, Phase};
@@ -35,6 +35,8 @@ const MORE_IDLE: u32 = 20;
 const WARM_UP: Duration = Duration::from_secs(5);
 /// How long the operator may say what is not true any more.
 const GRACE: Duration = Duration::from_secs(20);
+/// How many late calls of a pass come before its status: a Job, and the KataNode.
+const CALLS: u32 = 2;
 /// The same after a watch event was lost: until the resync, and a little longer.
 const LONG_GRACE: Duration = Duration::from_secs(360);
 
@@ -375,7 +377,9 @@ impl<'a> Stage<'a> {
             return;
         };
         let lossy = self.plan.strikes.iter().any(|strike| strike.concerns_events());
-        let grace = if lossy { LONG_GRACE } else { GRACE };
+        // The status is written when the other calls of a pass were answered.
+        let late = self.plan.strikes.iter().map(Strike::lateness).max().unwrap_or_default();
+        let grace = if lossy { LONG_GRACE } else { GRACE + late * CALLS };
         let begun = *self.untrue.get_or_insert(now);
         let mut page = self.ledger.open();
         let begun = page.disturbed.map_or(begun, |disturbed| begun.max(disturbed));

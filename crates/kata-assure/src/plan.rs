@@ -3,6 +3,8 @@
 //! Calls are numbered from 1 over all requests of the operators, watch events likewise; both are the
 //! same in every run of the same plan.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use simcluster::api::fault::{Fault, Match, Rule};
@@ -90,6 +92,14 @@ impl Strike {
         let Self { call, event, times, verb, resource, fault } = self;
         let matches = Match { verb: verb.clone(), resource: resource.clone(), ..Match::default() };
         Rule { matches, nth: 1, times: *times, call: *call, event: *event, fault: fault.clone() }
+    }
+
+    /// How late it makes the answers of several calls in a row.
+    pub fn lateness(&self) -> Duration {
+        match self.fault {
+            Fault::Delay { millis } if self.times > 1 => Duration::from_millis(millis),
+            _ => Duration::ZERO,
+        }
     }
 
     /// Whether it strikes watch events, of which the operator then learns late.

@@ -14,8 +14,10 @@ use crate::ledger::Page;
 /// How old the reads may be on which something disruptive is done: a pass with every call at its time
 /// limit.
 const FRESH: Duration = Duration::from_secs(90);
-/// A read that failed belongs to a pass that had read everything before if the success is this close.
+/// A read that failed belongs to a pass that had read everything before if the success is this close, and
+/// this many calls as slow as the read: a watch may list anew meanwhile, and be refused.
 const SAME_PASS: Duration = Duration::from_secs(2);
+const CALLS: u32 = 6;
 
 /// What is listed before anything disruptive: kinds of which there are few objects.
 const OBJECTS: [&str; 5] = [
@@ -34,9 +36,9 @@ const PLAIN: [&str; 5] = ["kataconfigs", "runtimeclasses", "nodes", "katanodes",
 /// When a kind was listed last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Listed {
-    /// When that began which was answered last.
-    asked: Option<Duration>,
     succeeded: Option<Duration>,
+    /// How long that took.
+    took: Duration,
     failed: Option<Duration>,
 }
 
@@ -151,12 +153,9 @@ impl Requests {
             Reliance::Objects => OBJECTS.to_vec(),
             Reliance::All => OBJECTS.into_iter().chain(NODES).collect(),
         };
-        // A pass begins by listing them; a list that fails after the pass had its own is a watch's.
-        let begun = self.lists.get(&(call.operator, "kataconfigs".to_owned()));
-        let begun = begun.and_then(|listed| listed.asked);
         for read in reads {
             let listed = self.lists.get(&(call.operator, read.to_owned())).copied();
-            let Listed { succeeded, failed, .. } = listed.unwrap_or_default();
+            let Listed { succeeded, failed, took } = listed.unwrap_or_default();
             let what = format!("{} {} [{}]", call.method, call.path, read);
             let Some(succeeded) = succeeded else {
                 page.broke("S13", format!("written without any read: {what}"));
@@ -165,8 +164,8 @@ impl Requests {
             if call.at.saturating_sub(succeeded) > FRESH {
                 page.broke("S13", format!("written on old reads: {what}"));
             }
-            let is_of_this_pass = begun.is_some_and(|begun| succeeded >= begun);
-            if !is_of_this_pass && failed.is_some_and(|failed| failed > succeeded + SAME_PASS) {
+            let same_pass = SAME_PASS + took * CALLS;
+            if failed.is_some_and(|failed| failed > succeeded + same_pass) {
                 page.broke("S13", format!("written after a read that failed: {what}"));
             }
         }
@@ -212,12 +211,11 @@ impl Requests {
         }
         let listed = self.lists.entry((call.operator, resource)).or_default();
         let now = page.start.elapsed();
-        listed.asked = Some(call.at);
-        let answered = if sound && call.code == Some(200) {
-            &mut listed.succeeded
+        if sound && call.code == Some(200) {
+            listed.succeeded = Some(now);
+            listed.took = now.saturating_sub(call.at);
         } else {
-            &mut listed.failed
-        };
-        *answered = Some(now);
+            listed.failed = Some(now);
+        }
     }
 }
