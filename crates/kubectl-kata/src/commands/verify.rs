@@ -147,7 +147,7 @@ async fn nodes(
     let infos = infos(context).await?;
     let shims = kata.shims();
     let namespace = context.namespace();
-    let run = probe::Run::new(&image, &class, &namespace, arguments, context.settings.now());
+    let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
     let api = &context.api;
     let now = &context.settings.now;
     let probes = stream::iter(wanted.iter().map(|node| {

@@ -229,4 +229,16 @@ mod tests {
             (VerifyResult::ProbeFailed, "KATA5103")
         );
     }
+
+    #[test]
+    fn a_kernel_that_is_older_than_its_pod_was_not_born_with_it() {
+        let uptime = |seconds| ProbeFacts { uptime_seconds: seconds, ..facts("a") };
+        let verdict = |guest, pod_age_seconds| {
+            let outcome = Outcome { pod_age_seconds, ..Outcome::default() };
+            let signals = signals(&uptime(guest), Some(&uptime(90_000.0)), None, &outcome);
+            signals.iter().find(|signal| signal.name == "uptime").map(|signal| signal.verdict)
+        };
+        assert_eq!(verdict(12.0, 14.0), Some(SignalVerdict::Pass));
+        assert_eq!(verdict(80_000.0, 14.0), Some(SignalVerdict::Fail));
+    }
 }

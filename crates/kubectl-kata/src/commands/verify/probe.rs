@@ -17,6 +17,7 @@ use crate::arguments::VerifyArguments;
 use crate::commands::why::sandbox;
 use crate::failure::Failure;
 use crate::resource::{EVENTS, JOBS, PODS};
+use crate::settings::Now;
 
 /// The label of all probes; its value is the run.
 const RUN: &str = "kata-operator.dev/verify";
@@ -35,6 +36,7 @@ pub(super) struct Run<'a> {
     class: &'a str,
     namespace: &'a str,
     timeout: Duration,
+    now: &'a Now,
     id: String,
 }
 
@@ -44,12 +46,12 @@ impl<'a> Run<'a> {
         class: &'a str,
         namespace: &'a str,
         arguments: &VerifyArguments,
-        now: Timestamp,
+        now: &'a Now,
     ) -> Self {
         let timeout = arguments.timeout.max(Duration::from_secs(5));
         // Two runs at the same time must not delete each other's probes.
-        let id = format!("{:x}-{:x}", now.as_millisecond(), std::process::id());
-        Self { image, class, namespace, timeout, id }
+        let id = format!("{:x}-{:x}", now().as_millisecond(), std::process::id());
+        Self { image, class, namespace, timeout, now, id }
     }
 
     /// Runs both probes on a node.
@@ -105,7 +107,7 @@ impl<'a> Run<'a> {
             }
             if let Some(facts) = self.answer(api, pod, name).await? {
                 if sandboxed {
-                    outcome.pod_age_seconds = facts.uptime_seconds;
+                    outcome.pod_age_seconds = age(pod, (self.now)());
                     outcome.sandboxed = Some(facts);
                     outcome.trouble = None;
                 } else {
@@ -247,6 +249,13 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// How old a pod is, in seconds.
+fn age(pod: &Value, now: Timestamp) -> f64 {
+    let created = pod["metadata"]["creationTimestamp"].as_str();
+    let created: Option<Timestamp> = created.and_then(|text| text.parse().ok());
+    created.map_or(0.0, |created| now.duration_since(created).as_secs_f64())
 }
 
 /// A node's name as the value of a label, which is shorter than a name may be.
