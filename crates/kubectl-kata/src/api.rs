@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::connect;
 use crate::failure::Failure;
 use crate::resource::{Resource, encode};
 
@@ -182,10 +183,7 @@ impl Api {
                 }))
             }
             Ok(Err(kube::Error::Api(status))) => Err(Trouble::Status(status)),
-            Ok(Err(source)) => Err(Trouble::Other(Failure::Unreachable {
-                what: what.to_owned(),
-                source: Box::new(source),
-            })),
+            Ok(Err(error)) => Err(Trouble::Other(connect::failure(what, error))),
         }
     }
 
@@ -352,10 +350,7 @@ pub(crate) fn refused(what: &str, status: &Status) -> Failure {
     match status.code {
         403 => Failure::Forbidden(format!("cannot {what}: {}", status.message)),
         404 => Failure::NotFound(format!("cannot {what}: {}", status.message)),
-        500.. => Failure::Unreachable {
-            what: what.to_owned(),
-            source: Box::new(kube::Error::Api(Box::new(status.clone()))),
-        },
+        500.. => connect::failure(what, kube::Error::Api(Box::new(status.clone()))),
         _ => Failure::Refused { what: what.to_owned(), message: status.message.clone() },
     }
 }

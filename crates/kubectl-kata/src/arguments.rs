@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::human::parse_duration;
-use crate::settings::{Connection, KubeconfigSource, Now, Output, Settings};
+use crate::settings::{Connection, KubeconfigSource, Now, Output, Proxies, Settings};
 use crate::style::Style;
 
 /// How long one request may take if nothing else is said.
@@ -86,6 +86,15 @@ pub struct GlobalArguments {
     /// How long one request may take, such as 10s; 0 means for ever [default: 30s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     pub request_timeout: Option<Duration>,
+    /// File with the certificates of authorities that the server's certificate may be signed by
+    #[arg(long, global = true, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    /// File with the client certificate to authenticate with
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_certificate: Option<PathBuf>,
+    /// File with the key of the client certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_key: Option<PathBuf>,
     /// Do not check the server's certificate
     #[arg(long, global = true)]
     pub insecure_skip_tls_verify: bool,
@@ -445,6 +454,8 @@ pub struct EnvVars {
     pub kubeconfig: Option<OsString>,
     /// `HOME`.
     pub home: Option<PathBuf>,
+    /// `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, or the same in small letters.
+    pub proxies: Proxies,
     /// `NO_COLOR`.
     pub no_color: bool,
     /// `CLICOLOR_FORCE`.
@@ -462,8 +473,14 @@ impl EnvVars {
         reason = "this is the one place that reads the environment"
     )]
     pub fn of_process() -> Self {
-        let text = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let text = |name: &str| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let either = |big: &str, small: &str| text(big).or_else(|| text(small));
         Self {
+            proxies: Proxies {
+                https: either("HTTPS_PROXY", "https_proxy"),
+                http: either("HTTP_PROXY", "http_proxy"),
+                exempt: either("NO_PROXY", "no_proxy").unwrap_or_default(),
+            },
             kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             no_color: text("NO_COLOR").is_some(),
@@ -525,8 +542,12 @@ pub fn settings(
             impersonate: global.impersonate.clone(),
             impersonate_groups: global.impersonate_groups.clone(),
             impersonate_uid: global.impersonate_uid.clone(),
+            certificate_authority: global.certificate_authority.clone(),
+            client_certificate: global.client_certificate.clone(),
+            client_key: global.client_key.clone(),
             insecure: global.insecure_skip_tls_verify,
             tls_server_name: global.tls_server_name.clone(),
+            proxies: environment.proxies.clone(),
         },
         namespace: global.namespace.clone(),
         all_namespaces: global.all_namespaces,

@@ -14,47 +14,44 @@ pub enum Failure {
     #[error("{0}")]
     Usage(String),
     /// A kubeconfig file cannot be read or contains an error.
-    #[error("cannot use kubeconfig {}", path.display())]
+    #[error("cannot use kubeconfig {}: {cause}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
         /// Why.
-        #[source]
-        source: Box<kube::config::KubeconfigError>,
+        cause: String,
     },
-    /// The kubeconfig names no usable context, cluster or user.
-    #[error("cannot use the kubeconfig: see `kubectl config get-contexts`")]
-    Context {
-        /// Why.
-        #[source]
-        source: Box<kube::config::KubeconfigError>,
-    },
+    /// The kubeconfig, or what stands in for it, does not say where the API server is, or says it wrongly.
+    #[error("cannot use the kubeconfig: {0}")]
+    Context(String),
     /// No kubeconfig, and not in a pod.
     #[error(
         "no kubeconfig found and not running in a pod; give --kubeconfig FILE or set KUBECONFIG"
     )]
-    NoKubeconfig {
-        /// Why the service account cannot be used.
-        #[source]
-        source: Box<kube::config::InClusterError>,
+    NoKubeconfig,
+    /// There is nothing to show to the API server.
+    #[error("cannot get the credentials of {user}: {cause}")]
+    Credentials {
+        /// Whose.
+        user: String,
+        /// Why.
+        cause: String,
     },
-    /// The client cannot be built, mostly because of certificates or credentials.
-    #[error("cannot prepare the connection to {server}")]
+    /// The client cannot be built, mostly because of certificates.
+    #[error("cannot prepare the connection to {server}: {cause}")]
     Client {
         /// The API server's URL.
         server: String,
         /// Why.
-        #[source]
-        source: Box<kube::Error>,
+        cause: String,
     },
     /// The API server does not answer, or not in a way that can be read.
-    #[error("cannot {what}: the API server does not answer")]
+    #[error("cannot {what}: {cause}")]
     Unreachable {
         /// What was to be done.
         what: String,
         /// Why.
-        #[source]
-        source: Box<kube::Error>,
+        cause: String,
     },
     /// The API server does not answer in time.
     #[error("cannot {what}: no answer within {seconds} s (--request-timeout)")]
@@ -125,8 +122,9 @@ impl Failure {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Kubeconfig { .. }
-            | Self::Context { .. }
-            | Self::NoKubeconfig { .. }
+            | Self::Context(_)
+            | Self::NoKubeconfig
+            | Self::Credentials { .. }
             | Self::Client { .. }
             | Self::Unreachable { .. }
             | Self::Silent { .. }

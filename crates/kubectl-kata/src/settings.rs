@@ -63,10 +63,29 @@ pub struct Connection {
     pub impersonate_groups: Vec<String>,
     /// The uid to impersonate.
     pub impersonate_uid: Option<String>,
+    /// A file with certificate authorities, instead of the cluster's.
+    pub certificate_authority: Option<PathBuf>,
+    /// A file with a client certificate, instead of the user's.
+    pub client_certificate: Option<PathBuf>,
+    /// A file with the key of a client certificate, instead of the user's.
+    pub client_key: Option<PathBuf>,
     /// Whether any certificate will do.
     pub insecure: bool,
     /// The name to look for in the certificate.
     pub tls_server_name: Option<String>,
+    /// Proxies, for clusters of which the kubeconfig says nothing.
+    pub proxies: Proxies,
+}
+
+/// Proxies of the environment, as it has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// For API servers with TLS.
+    pub https: Option<String>,
+    /// For those without.
+    pub http: Option<String>,
+    /// Hosts that are reached without a proxy.
+    pub exempt: String,
 }
 
 /// Settings that all commands share.

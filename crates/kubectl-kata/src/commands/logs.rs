@@ -8,8 +8,9 @@ use kata_api::names;
 use serde_json::Value;
 
 use crate::Context;
-use crate::api::{Scope, Trouble, refused};
+use crate::api::{Scope, refused};
 use crate::arguments::LogsArguments;
+use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::resource::{NODES, PODS, encode};
@@ -196,13 +197,7 @@ async fn pour(
             )));
         }
         Err(kube::Error::Api(status)) => return Err(refused(what, &status)),
-        Err(source) => {
-            return Err(Trouble::Other(Failure::Unreachable {
-                what: what.to_owned(),
-                source: Box::new(source),
-            })
-            .failure(what));
-        }
+        Err(error) => return Err(connect::failure(what, error)),
     };
     let mut lines = std::pin::pin!(stream.lines());
     loop {

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod causes;
+mod certificates;
 mod change;
 mod codes;
 mod conformance;
+mod connection;
 mod doctor;
 mod golden;
 mod lab;

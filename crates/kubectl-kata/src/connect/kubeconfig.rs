@@ -1,0 +1,282 @@
+//! From the files, the flags and the environment to which API server to talk to, and as whom. Files are read
+//! here; nothing is sent.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::Config;
+use kube::config::{AuthInfo, Cluster, InClusterError, Kubeconfig, KubeconfigError, LoadDataError};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::proxy;
+use crate::failure::Failure;
+use crate::human;
+use crate::settings::{Connection, KubeconfigSource};
+
+/// How many names a message shows.
+const NAMES: usize = 5;
+
+/// The API server, and who the user is, with the user's name in the kubeconfig.
+pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failure> {
+    let (mut config, user) = match read(&connection.source)? {
+        Some(kubeconfig) => chosen(&kubeconfig, connection)?,
+        None => match &connection.server {
+            Some(server) => (Config::new(url(server, "--server")?), String::new()),
+            None => (service_account()?, String::new()),
+        },
+    };
+    if let Some(name) = &connection.tls_server_name {
+        config.tls_server_name = Some(name.clone());
+    }
+    if let Some(path) = &connection.certificate_authority {
+        config.root_cert_file = None;
+        config.root_cert =
+            Some(certificates(&file(path, "--certificate-authority")?, "--certificate-authority")?);
+    }
+    config.accept_invalid_certs |= connection.insecure;
+    override_user(&mut config.auth_info, connection)?;
+    let proxied =
+        config.proxy_url.as_ref().is_some_and(|proxy| proxy.scheme_str() == Some("https"));
+    let plain = config.cluster_url.scheme_str() == Some("http") && !proxied;
+    if config.root_cert.is_none() && (plain || config.accept_invalid_certs) {
+        // Nobody's certificate is checked, so the system's authorities are not read: there may be none.
+        config.root_cert = Some(Vec::new());
+    }
+    Ok((config, user))
+}
+
+/// All files as one; `None` if there are none.
+fn read(source: &KubeconfigSource) -> Result<Option<Kubeconfig>, Failure> {
+    let mut merged: Option<Kubeconfig> = None;
+    let (files, must_exist) = match source {
+        KubeconfigSource::Flag(path) => (std::slice::from_ref(path), true),
+        KubeconfigSource::Environment(paths) => (paths.as_slice(), false),
+        KubeconfigSource::Home(path) => (path.as_slice(), false),
+    };
+    for path in files {
+        // As with kubectl, the files of KUBECONFIG need not all exist.
+        if !must_exist && !path.exists() {
+            continue;
+        }
+        let failed = |error: KubeconfigError| Failure::Kubeconfig {
+            path: path.clone(),
+            cause: self::cause(&error),
+        };
+        let next = Kubeconfig::read_from(path).map_err(failed)?;
+        merged = Some(match merged {
+            None => next,
+            Some(first) => first.merge(next).map_err(failed)?,
+        });
+    }
+    Ok(merged)
+}
+
+/// What the context, or a flag, chooses.
+fn chosen(kubeconfig: &Kubeconfig, connection: &Connection) -> Result<(Config, String), Failure> {
+    let wanted = connection
+        .context
+        .as_ref()
+        .or(kubeconfig.current_context.as_ref())
+        .filter(|n| !n.is_empty());
+    let contexts = &kubeconfig.contexts;
+    let context = match wanted {
+        Some(name) => {
+            let named = contexts.iter().find(|context| context.name == *name);
+            let names = || contexts.iter().map(|context| context.name.as_str()).collect::<Vec<_>>();
+            let context = named.and_then(|context| context.context.clone());
+            Some(context.ok_or_else(|| absent("context", name, &names()))?)
+        }
+        // Enough is said without one.
+        None if connection.cluster.is_some() || connection.server.is_some() => None,
+        None => {
+            let names: Vec<&str> = contexts.iter().map(|context| context.name.as_str()).collect();
+            return Err(Failure::Context(format!(
+                "it has no current context: choose one with --context NAME; {}",
+                offered(&names)
+            )));
+        }
+    };
+    let cluster_name =
+        connection.cluster.clone().or_else(|| context.as_ref().map(|c| c.cluster.clone()));
+    let cluster = match cluster_name.filter(|name| !name.is_empty()) {
+        Some(name) => {
+            let named = kubeconfig.clusters.iter().find(|cluster| cluster.name == name);
+            let names = || kubeconfig.clusters.iter().map(|c| c.name.as_str()).collect::<Vec<_>>();
+            let cluster = named.and_then(|cluster| cluster.cluster.clone());
+            (cluster.ok_or_else(|| absent("cluster", &name, &names()))?, name)
+        }
+        None => (Cluster::default(), String::new()),
+    };
+    let user = connection.user.clone().or_else(|| context.as_ref().and_then(|c| c.user.clone()));
+    let user = user.filter(|name| !name.is_empty());
+    let mut auth = match &user {
+        Some(name) => {
+            let named = kubeconfig.auth_infos.iter().find(|user| user.name == *name);
+            let names =
+                || kubeconfig.auth_infos.iter().map(|u| u.name.as_str()).collect::<Vec<_>>();
+            let named = named.ok_or_else(|| absent("user", name, &names()))?;
+            named.auth_info.clone().unwrap_or_default()
+        }
+        None => AuthInfo::default(),
+    };
+    if let Some(plugin) = &mut auth.exec
+        && plugin.provide_cluster_info
+    {
+        let told = (&cluster.0).try_into();
+        plugin.cluster =
+            Some(told.map_err(|error: KubeconfigError| Failure::Context(cause(&error)))?);
+    }
+    let namespace = context.and_then(|context| context.namespace);
+    let mut config = server(&cluster.0, &cluster.1, connection)?;
+    config.auth_info = auth;
+    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
+        config.default_namespace = namespace;
+    }
+    Ok((config, user.unwrap_or_default()))
+}
+
+/// The API server of a cluster of the kubeconfig.
+fn server(cluster: &Cluster, name: &str, connection: &Connection) -> Result<Config, Failure> {
+    let address = match (&connection.server, &cluster.server) {
+        (Some(server), _) => url(server, "--server")?,
+        (None, Some(server)) if !server.is_empty() => {
+            url(server, &format!("the server of cluster {name}"))?
+        }
+        _ => return Err(Failure::Context(format!("cluster {name} has no server"))),
+    };
+    let mut config = Config::new(address);
+    let what = format!("the certificate authority of cluster {name}");
+    // Data goes before a file, as with kubectl.
+    let pem = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) if !data.is_empty() => Some(
+            STANDARD
+                .decode(data)
+                .map_err(|error| Failure::Context(format!("{what} is no base64: {error}")))?,
+        ),
+        (_, Some(path)) if !path.is_empty() => Some(file(Path::new(path), &what)?),
+        _ => None,
+    };
+    config.root_cert = pem.map(|pem| certificates(&pem, &what)).transpose()?;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
+    config.tls_server_name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
+    config.disable_compression = cluster.disable_compression.unwrap_or(false);
+    config.proxy_url =
+        proxy::choose(cluster.proxy_url.as_deref(), &connection.proxies, &config.cluster_url)?;
+    Ok(config)
+}
+
+/// What flags say of the user.
+fn override_user(auth: &mut AuthInfo, connection: &Connection) -> Result<(), Failure> {
+    if let Some(token) = &connection.token {
+        *auth = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
+    }
+    let text = |path: &std::path::PathBuf| Some(path.to_string_lossy().into_owned());
+    if let Some(path) = &connection.client_certificate {
+        (auth.client_certificate, auth.client_certificate_data) = (text(path), None);
+    }
+    if let Some(path) = &connection.client_key {
+        (auth.client_key, auth.client_key_data) = (text(path), None);
+    }
+    if connection.impersonate.is_some() {
+        auth.impersonate = connection.impersonate.clone();
+    }
+    if !connection.impersonate_groups.is_empty() {
+        auth.impersonate_groups = Some(connection.impersonate_groups.clone());
+    }
+    if connection.impersonate_uid.is_some() {
+        auth.impersonate_uid = connection.impersonate_uid.clone();
+    }
+    if auth.impersonate.is_none()
+        && (auth.impersonate_groups.is_some() || auth.impersonate_uid.is_some())
+    {
+        return Err(Failure::Usage("--as-group and --as-uid need --as USER".to_owned()));
+    }
+    Ok(())
+}
+
+/// The service account of the pod that this runs in.
+fn service_account() -> Result<Config, Failure> {
+    Config::incluster().map_err(|error| match error {
+        InClusterError::ReadEnvironmentVariable(_) => Failure::NoKubeconfig,
+        InClusterError::ReadDefaultNamespace(source)
+        | InClusterError::ReadCertificateBundle(source) => Failure::Context(format!(
+            "there is none, and the pod's service account cannot be read: {source}; is \
+                 automountServiceAccountToken false?"
+        )),
+        error => Failure::Context(format!(
+            "there is none, and the pod's service account cannot be used: {error}"
+        )),
+    })
+}
+
+fn url(text: &str, what: &str) -> Result<http::Uri, Failure> {
+    // As with kubectl, HOST:PORT alone is meant to be without TLS.
+    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let parsed: Option<http::Uri> = full.parse().ok();
+    parsed
+        .filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
+        .ok_or_else(|| {
+            Failure::Context(format!(
+                "{what} is {text:?}, which is no URL: write https://HOST:PORT"
+            ))
+        })
+}
+
+fn file(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::Context(format!("{what} cannot be read from {}: {error}", path.display()))
+    })
+}
+
+/// Certificates as DER.
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<Vec<u8>>, Failure> {
+    let parsed: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(pem).collect();
+    match parsed {
+        Ok(certificates) if !certificates.is_empty() => {
+            Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+        }
+        Ok(_none) => Err(Failure::Context(format!("{what} has no certificate: it must be PEM"))),
+        Err(error) => Err(Failure::Context(format!("{what} is no PEM: {error}"))),
+    }
+}
+
+fn absent(what: &str, name: &str, names: &[&str]) -> Failure {
+    Failure::Context(format!("it has no {what} {name}; {}", offered(names)))
+}
+
+fn offered(names: &[&str]) -> String {
+    if names.is_empty() {
+        "it has none".to_owned()
+    } else {
+        format!("it has {}", human::list(names, NAMES))
+    }
+}
+
+/// What is wrong with a kubeconfig, without what is in it.
+pub(super) fn cause(error: &KubeconfigError) -> String {
+    let material = |what: &str, error: &LoadDataError| match error {
+        LoadDataError::DecodeBase64(error) => format!("{what} is no base64: {error}"),
+        LoadDataError::ReadFile(error, path) => {
+            format!("{what} cannot be read from {}: {error}", path.display())
+        }
+        LoadDataError::NoBase64DataOrFile => format!("{what} is missing"),
+    };
+    match error {
+        KubeconfigError::ReadConfig(error, _path) => error.to_string(),
+        // The rest of the message quotes the file, which has secrets in it.
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            format!("it is no kubeconfig: {text}")
+        }
+        KubeconfigError::LoadCertificateAuthority(error) => {
+            material("the certificate authority", error)
+        }
+        KubeconfigError::LoadClientCertificate(error) => material("the client certificate", error),
+        KubeconfigError::LoadClientKey(error) => material("the client key", error),
+        error => error.to_string(),
+    }
+}
