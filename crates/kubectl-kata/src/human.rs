@@ -115,18 +115,21 @@ pub(crate) fn quantity(text: &str) -> Option<i128> {
 /// A duration such as `90s`, `30m`, `1h30m` or `45` (seconds).
 pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("{text:?} is no duration: write 90s, 30m or 1h30m");
+    // In milliseconds.
     let mut total: u64 = 0;
     let mut number = String::new();
-    for c in text.chars() {
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
         if c.is_ascii_digit() {
             number.push(c);
             continue;
         }
         let factor = match c {
-            's' => 1,
-            'm' => 60,
-            'h' => 3_600,
-            'd' => 86_400,
+            'm' if rest.next_if_eq(&'s').is_some() => 1,
+            's' => 1_000,
+            'm' => 60_000,
+            'h' => 3_600_000,
+            'd' => 86_400_000,
             _ => return Err(wrong()),
         };
         let value: u64 = number.parse().map_err(|_wrong| wrong())?;
@@ -136,11 +139,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> 
     }
     if !number.is_empty() {
         let value: u64 = number.parse().map_err(|_wrong| wrong())?;
-        total = total.checked_add(value).ok_or_else(wrong)?;
+        let value = value.checked_mul(1_000);
+        total = value.and_then(|add| total.checked_add(add)).ok_or_else(wrong)?;
     } else if text.is_empty() {
         return Err(wrong());
     }
-    Ok(std::time::Duration::from_secs(total))
+    Ok(std::time::Duration::from_millis(total))
 }
 
 #[cfg(test)]
@@ -181,6 +185,7 @@ mod tests {
     fn durations_are_read() {
         assert_eq!(parse_duration("1h30m").unwrap().as_secs(), 5_400);
         assert_eq!(parse_duration("45").unwrap().as_secs(), 45);
+        assert_eq!(parse_duration("1m500ms").unwrap().as_millis(), 60_500);
         assert!(parse_duration("soon").is_err());
         assert!(parse_duration("").is_err());
     }

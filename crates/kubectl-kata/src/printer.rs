@@ -56,6 +56,8 @@ impl<'a> Printer<'a> {
 
     /// A line of talk.
     pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+        // On a terminal data and talk are one text, and come in the order in which they were written.
+        self.out.flush()?;
         self.clear()?;
         writeln!(self.err, "{text}")
     }

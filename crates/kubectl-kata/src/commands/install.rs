@@ -26,13 +26,32 @@ fn labels(text: Option<&str>) -> Result<Labels, Failure> {
         let (key, value) = part.split_once('=').ok_or_else(|| {
             Failure::Usage(format!("--node-selector {part}: write labels as KEY=VALUE,..."))
         })?;
-        labels.insert(key.trim().to_owned(), value.trim().to_owned());
+        let (key, value) = (key.trim(), value.trim());
+        if key.is_empty() || value.contains('=') {
+            return Err(Failure::Usage(format!(
+                "--node-selector {part}: write labels as KEY=VALUE,..."
+            )));
+        }
+        labels.insert(key.to_owned(), value.to_owned());
     }
     Ok(labels)
 }
 
+/// How many nodes may be unavailable: a number of at least 1, or a percentage from 1% to 100%, as the
+/// CustomResourceDefinition has it.
+fn max_unavailable(text: &str) -> Result<Value, Failure> {
+    let percentage = text.strip_suffix('%');
+    match (percentage.unwrap_or(text).parse::<u32>(), percentage) {
+        (Ok(number @ 1..), None) => Ok(json!(number)),
+        (Ok(1..=100), Some(_)) => Ok(json!(text)),
+        _ => Err(Failure::Usage(format!(
+            "--max-unavailable {text}: give a number of at least 1, or a percentage from 1% to 100%"
+        ))),
+    }
+}
+
 /// The KataConfig. Pure.
-fn body(arguments: &InstallArguments, labels: &Labels) -> Value {
+fn body(arguments: &InstallArguments, labels: &Labels) -> Result<Value, Failure> {
     let mut spec = json!({});
     if !labels.is_empty() {
         spec["kataConfigPoolSelector"] = json!({"matchLabels": labels});
@@ -40,19 +59,18 @@ fn body(arguments: &InstallArguments, labels: &Labels) -> Value {
     if arguments.check_node_eligibility {
         spec["checkNodeEligibility"] = json!(true);
     }
-    if let Some(number) = &arguments.max_unavailable {
-        let number = number.parse::<u32>().map_or_else(|_percentage| json!(number), |n| json!(n));
-        spec["rollout"] = json!({"maxUnavailable": number});
+    if let Some(text) = &arguments.max_unavailable {
+        spec["rollout"] = json!({"maxUnavailable": max_unavailable(text)?});
     }
     if let Some(image) = &arguments.payload_image {
         spec["payload"] = json!({"image": image});
     }
-    json!({
+    Ok(json!({
         "apiVersion": "kataconfiguration.openshift.io/v1",
         "kind": "KataConfig",
         "metadata": {"name": arguments.name},
         "spec": spec,
-    })
+    }))
 }
 
 /// Prints the KataConfig and does nothing else; `None` if the cluster is wanted.
@@ -62,7 +80,7 @@ pub(crate) fn offline(
     printer: &mut crate::Printer<'_>,
 ) -> Option<Result<Exit, Failure>> {
     (arguments.dry_run == DryRun::Client).then(|| {
-        let body = body(arguments, &labels(arguments.node_selector.as_deref())?);
+        let body = body(arguments, &labels(arguments.node_selector.as_deref())?)?;
         if !printer.document(settings.output, &body)? {
             printer.raw(&yaml(&body)?)?;
         }
@@ -77,7 +95,7 @@ pub(crate) async fn run(
     let allowed = [Output::Table, Output::Json, Output::Yaml, Output::Name];
     expect_output(context.settings, &allowed, "install")?;
     let labels = labels(arguments.node_selector.as_deref())?;
-    let body = body(arguments, &labels);
+    let body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
     if kata.configs.is_not_served() {
         context.printer.say(

@@ -9,6 +9,7 @@ use crate::arguments::ListArguments;
 use crate::changes::Changes;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::human;
 use crate::resource::Resource;
 use crate::settings::Output;
 
@@ -18,6 +19,8 @@ pub(super) trait Listing: Serialize + Sized {
     type Row: Clone + PartialEq;
     /// The verb that shows it.
     const VERB: &'static str;
+    /// What is in it.
+    const WHAT: &'static str;
     /// The kind whose changes change it.
     const KIND: Resource;
     /// Whether that kind is in namespaces.
@@ -44,7 +47,26 @@ pub(super) async fn run<L: Listing>(
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
     expect_output(context.settings, &allowed, L::VERB)?;
     let list = L::read(arguments, context).await?;
-    print(&list, context, context.settings.titles)?;
+    let absent: Vec<&String> = arguments
+        .names
+        .iter()
+        .filter(|name| {
+            let bare = name.split_once('/').map_or(name.as_str(), |(_, bare)| bare);
+            !list.names().iter().any(|full| full.split_once('/').is_some_and(|(_, n)| n == bare))
+        })
+        .collect();
+    if absent.is_empty() || absent.len() < arguments.names.len() {
+        print(&list, context, context.settings.titles)?;
+    }
+    if !absent.is_empty() {
+        let place = context.list_namespace().filter(|_| L::NAMESPACED);
+        let place = place.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        return Err(Failure::NotFound(format!(
+            "there is no {} {}{place}",
+            L::WHAT,
+            human::list(&absent, 5)
+        )));
+    }
     if arguments.watch {
         watch(arguments, list, context).await?;
     }

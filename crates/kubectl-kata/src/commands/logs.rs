@@ -8,7 +8,7 @@ use kata_api::names;
 use serde_json::Value;
 
 use crate::Context;
-use crate::api::{Scope, refused};
+use crate::api::{Read, Scope, refused};
 use crate::arguments::LogsArguments;
 use crate::connect;
 use crate::exit::Exit;
@@ -100,6 +100,11 @@ async fn node(
             return stream(arguments, namespace, &pod, "", context).await;
         }
     }
+    if let Read::Known(None) = context.api.get::<Value>(NODES, None, name).await? {
+        return Err(Failure::NotFound(format!(
+            "there is no node {name}: see `kubectl kata nodes`"
+        )));
+    }
     Err(Failure::NotFound(format!(
         "there is no pod on node {name} that changes it: neither a Job of the node agent in {} nor a \
          machine-config-daemon in {MCO}",
@@ -170,7 +175,13 @@ async fn sandbox(
         encode(pattern)
     );
     let what = format!("read the journal of node {node}");
-    pour(&what, &path, "nodes/proxy", None, "", context).await
+    match pour(&what, &path, "nodes/proxy", None, "", context).await {
+        Err(Failure::NotFound(_)) => Err(Failure::NotFound(format!(
+            "cannot {what}: its kubelet does not serve it, which takes the feature NodeLogQuery and \
+             enableSystemLogQuery; on the node itself: journalctl -t kata -u crio -u containerd"
+        ))),
+        poured => poured,
+    }
 }
 
 async fn pour(

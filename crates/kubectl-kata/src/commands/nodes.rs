@@ -54,6 +54,7 @@ pub(crate) async fn run(
 impl Listing for NodeList {
     type Row = NodeRow;
     const VERB: &'static str = "nodes";
+    const WHAT: &'static str = "node with Kata";
     const KIND: Resource = KATA_NODES;
     const NAMESPACED: bool = false;
 

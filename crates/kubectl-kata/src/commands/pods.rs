@@ -26,6 +26,7 @@ pub(crate) async fn run(
 impl Listing for PodList {
     type Row = PodRow;
     const VERB: &'static str = "pods";
+    const WHAT: &'static str = "sandboxed pod";
     const KIND: Resource = PODS;
     const NAMESPACED: bool = true;
 

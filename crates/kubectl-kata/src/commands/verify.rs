@@ -145,6 +145,15 @@ async fn nodes(
         (None, _) => IMAGE.to_owned(),
     };
     let infos = infos(context).await?;
+    // Who may not see nodes is not told which there are.
+    if let Some(absent) = wanted.iter().find(|name| !infos.contains_key(*name) && !infos.is_empty())
+    {
+        let names: Vec<&String> = infos.keys().collect();
+        return Err(Failure::NotFound(format!(
+            "there is no node {absent}; there are {}",
+            crate::human::list(&names, 5)
+        )));
+    }
     let shims = kata.shims();
     let namespace = context.namespace();
     let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
@@ -159,9 +168,16 @@ async fn nodes(
         let status = kata.nodes.items().iter().find(|known| known.spec.node_name == *node);
         let host = status.and_then(|node| node.status.as_ref()?.host.as_ref());
         info.kata = host.and_then(|host| host.kata_version.clone());
+        // Another installation of Kata is not in our status.
+        let bare = status.is_none()
+            && kata.nodes.as_known().is_some()
+            && arguments.runtime_class.is_none();
         let (run, handler) = (&run, handler.as_str());
         async move {
             let begin = now();
+            if bare {
+                return Ok(without_kata(node));
+            }
             let outcome = run.probe(api, &info.name).await?;
             let seconds = now().duration_since(begin).as_secs_f64();
             Ok::<_, Failure>(compare::verdict(&info, handler, &outcome, seconds))
@@ -315,6 +331,17 @@ fn short(text: &str) -> String {
     }
     let tail: String = text.chars().skip(count - 7).collect();
     format!("{head}...{tail}")
+}
+
+/// The verdict about a node that nobody told to have Kata.
+fn without_kata(node: &str) -> Verdict {
+    let message = format!("node {node} has no Kata: the KataConfig does not select it");
+    let mut verdict = failed(format!("node/{node}"), Code::ProbeFailed, message, 0.0);
+    for problem in &mut verdict.problems {
+        "give it the labels that the KataConfig selects, and see `kubectl kata nodes`"
+            .clone_into(&mut problem.fix);
+    }
+    verdict
 }
 
 /// A verdict that a probe could not bring about.

@@ -1,7 +1,10 @@
 //! `version`: of the plugin, the operator and the cluster.
 
+use kata_api::names;
+
 use super::{expect_output, local_head, marked};
 use crate::Context;
+use crate::api::Read;
 use crate::cluster::{operator, version};
 use crate::document::{Head, VersionReport};
 use crate::exit::Exit;
@@ -31,7 +34,9 @@ pub(crate) async fn run(context: &mut Context<'_, '_>) -> Result<Exit, Failure> 
     expect_output(context.settings, &ALLOWED, "version")?;
     let (server, deployment) = futures::join!(version(&context.api), operator(&context.api));
     let server = server?;
-    let facts = deployment?.known().flatten().map(|deployment| deployment.facts());
+    let deployment = deployment?;
+    let absent = matches!(deployment, Read::Known(None) | Read::NotServed);
+    let facts = deployment.known().flatten().map(|deployment| deployment.facts());
     let report = VersionReport {
         head: Head::new("VersionReport", server.is_simulated()),
         plugin: crate::VERSION,
@@ -43,7 +48,14 @@ pub(crate) async fn run(context: &mut Context<'_, '_>) -> Result<Exit, Failure> 
         return Ok(Exit::Fine);
     }
     let unknown = || "unknown".to_owned();
-    let operator = report.operator.as_ref().map_or_else(unknown, |operator| {
+    let none = || {
+        if absent {
+            format!("no Deployment {} in {}", names::PRODUCT, names::NAMESPACE)
+        } else {
+            unknown()
+        }
+    };
+    let operator = report.operator.as_ref().map_or_else(none, |operator| {
         format!(
             "{} ({}/{})",
             operator.version.as_deref().unwrap_or("unknown"),

@@ -150,7 +150,15 @@ pub(crate) async fn until(
         match wake {
             Wake::Interrupted => return Ok(Exit::Interrupted),
             Wake::Expired => {
-                let text = report.as_ref().map_or_else(String::new, summary);
+                let text = match (&report, wanted) {
+                    (None, _) => "the API server does not answer".to_owned(),
+                    (Some(report), Wanted::Node(name))
+                        if !report.nodes.iter().any(|node| node.name == *name) =>
+                    {
+                        format!("no KataConfig selects a node {name}")
+                    }
+                    (Some(report), _) => summary(report),
+                };
                 let span = human::span(context.settings.now().duration_since(begin));
                 context.printer.say(&format!("error: timed out after {span}: {text}"))?;
                 if let Some(report) = &report {

@@ -27,6 +27,9 @@ mod admission;
 mod nodes;
 pub(crate) mod sandbox;
 
+/// What makes pods: its name, and where it is.
+type Owner = (&'static str, Resource);
+
 /// What makes pods, and how it is named.
 const OWNERS: [(&str, &str, Resource); 6] = [
     ("deployment", "deploy", DEPLOYMENTS),
@@ -42,7 +45,7 @@ pub(crate) async fn run(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "why")?;
-    let (kind, name) = target(&arguments.target);
+    let (kind, name) = target(&arguments.target)?;
     let report = match kind {
         None => of_pod(&name, context).await?,
         Some((word, resource)) => of_owner(word, resource, &name, context).await?,
@@ -54,13 +57,20 @@ pub(crate) async fn run(
 }
 
 /// `deploy/web`, `pod/web-0` or `web-0`.
-fn target(text: &str) -> (Option<(&'static str, Resource)>, String) {
-    let Some((kind, name)) = text.split_once('/') else { return (None, text.to_owned()) };
+fn target(text: &str) -> Result<(Option<Owner>, String), Failure> {
+    let Some((kind, name)) = text.split_once('/') else { return Ok((None, text.to_owned())) };
     let kind = kind.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let owner = OWNERS.iter().find(|(long, short, _)| {
         kind == *long || kind == *short || kind.strip_suffix('s') == Some(long)
     });
-    (owner.map(|(long, _, resource)| (*long, *resource)), name.to_owned())
+    let is_pod = matches!(kind.as_str(), "pod" | "pods" | "po");
+    if (owner.is_none() && !is_pod) || name.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{text} cannot be explained: give pod/NAME, deployment/NAME, replicaset/NAME, \
+             statefulset/NAME, daemonset/NAME or job/NAME"
+        )));
+    }
+    Ok((owner.map(|(long, _, resource)| (*long, *resource)), name.to_owned()))
 }
 
 async fn of_pod(name: &str, context: &Context<'_, '_>) -> Result<WhyReport, Failure> {

@@ -10,6 +10,7 @@ mod conformance;
 mod connection;
 mod doctor;
 mod golden;
+mod input;
 mod lab;
 mod lists;
 mod schemas;

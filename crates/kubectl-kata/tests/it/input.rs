@@ -1,0 +1,49 @@
+//! Bad input: a clear error that names object, cause and fix, at once, and the exit code of what it is.
+
+use crate::lab::Lab;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mistyped_is_named() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let begin = lab.cluster.now();
+    for (line, code, texts) in [
+        ("why web/x", 2, ["web/x cannot be explained", "deployment/NAME"].as_slice()),
+        ("why pod/", 2, &["pod/ cannot be explained"]),
+        ("why pod/x", 1, &["there is no pod x in namespace default", "why deployment/NAME"]),
+        ("verify --node nobody", 1, &["there is no node nobody; there are "]),
+        (
+            "verify --node worker-1",
+            1,
+            &["node worker-1 has no Kata: the KataConfig does not select it", "give it the labels"],
+        ),
+        ("verify deploy/x", 2, &["verify pod/NAME, not a deploy"]),
+        ("logs node/nobody", 1, &["there is no node nobody: see `kubectl kata nodes`"]),
+        ("logs deploy/x", 2, &["give operator, pod/NAME or node/NAME"]),
+        ("pods nobody", 1, &["there is no sandboxed pod nobody in namespace default"]),
+        ("pods pod/nobody -A", 1, &["there is no sandboxed pod pod/nobody"]),
+        (
+            "nodes worker-0 worker-1",
+            1,
+            &["worker-0   Ready", "there is no node with Kata worker-1"],
+        ),
+        ("install --dry-run --max-unavailable 0", 2, &["--max-unavailable 0: give a number"]),
+        ("install --dry-run --max-unavailable 101%", 2, &["a percentage from 1% to 100%"]),
+        ("install --dry-run --max-unavailable many", 2, &["--max-unavailable many: give a number"]),
+        ("install --dry-run --node-selector a=b=c", 2, &["write labels as KEY=VALUE"]),
+        ("install --dry-run --node-selector =b", 2, &["write labels as KEY=VALUE"]),
+        ("codes KATA9999", 2, &["there is no code KATA9999"]),
+        ("wait --for pods", 2, &["node/NAME=Verified"]),
+        ("status -o markdown", 2, &["`kubectl kata status` prints table"]),
+    ] {
+        lab.kata_command(line).await.expect(code).says(texts);
+    }
+    // Nothing of this waits for anything.
+    assert!(lab.cluster.now().duration_since(begin).as_secs() < 5);
+    let done = lab.kata_command("wait --for node/nobody=Ready --timeout 5s").await.expect(124);
+    done.says(&["timed out after 5s: no KataConfig selects a node nobody"]);
+    let done = lab.kata_command("install --dry-run --max-unavailable 25%").await.expect(0);
+    done.says(&["maxUnavailable: 25%"]);
+    lab.kata_command("version").await.expect(0).says(&["no Deployment kata-operator in"]);
+}
