@@ -471,6 +471,28 @@ fn an_installation_that_stays_in_the_list_of_jobs_is_no_news_after_the_removal()
 }
 
 #[test]
+fn the_kata_config_stays_until_the_last_job_is_gone() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    until(&mut world, |world| !world.changing().is_empty());
+    let removal = world.changing_jobs().remove(0);
+    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+    world.edit(Kind::Job, &removal, &keep);
+    let decision = world.settle();
+    assert_eq!(world.names(Kind::KataConfig), ["cluster-kataconfig"]);
+    let waits: Vec<&str> =
+        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
+    assert_eq!(waits, ["the Jobs on the nodes to be gone"]);
+
+    world.edit(Kind::Job, &removal, &json!({"metadata": {"finalizers": null}}));
+    world.delete(Kind::Job, &removal);
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
 fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     let mut world = World::plain(1, 2);
     world.config(&json!({}));
