@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Run one part only, and write no record
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// Take what the one part finds into docs/assurance.json; the other parts stay as they are there
+    #[arg(long, requires = "only", conflicts_with_all = ["sample", "mutant", "survey"])]
+    renew: bool,
     /// How many threads episodes and model take
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
@@ -64,6 +67,7 @@ impl Options {
         Self {
             sample: true,
             only: None,
+            renew: false,
             resume: false,
             threads: 2,
             allow_dirty: false,
@@ -114,10 +118,11 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
     let whole = full && options.only.is_none();
     let clean = clean(root);
     let is_clean = clean.is_ok();
-    if whole && !options.allow_dirty {
+    if (whole || options.renew) && !options.allow_dirty {
         clean?;
     }
-    let recorded = if options.sample { Some(Record::read(root)?) } else { None };
+    let recorded = options.sample || options.renew;
+    let recorded = if recorded { Some(Record::read(root)?) } else { None };
     let catalogue = catalogue::read(root)?;
     let extent = if options.sample { Extent::Sample(seed(&commit)) } else { Extent::Whole };
     let chosen = choose(&catalogue, options, extent)?;
@@ -153,6 +158,14 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
         model: model.unwrap_or_default(),
         agents: agents.unwrap_or_default(),
     };
+    if options.renew {
+        if let (Some(recorded), Some(took)) = (recorded, runs.took.pop()) {
+            let took = Took { commit: Some(commit), ..took };
+            recorded.renew(took, found, bugs.map(|bugs| bugs.outcomes)).write(root)?;
+            say(&format!("assure: renewed a part of {}", record::FILE));
+        }
+        return Ok(());
+    }
     if let Some(recorded) = recorded {
         problems.extend(recorded.fallen(catalogue.len(), &found));
     }
@@ -193,13 +206,13 @@ impl Runs<'_> {
             && let Some((found, seconds)) = parts::kept(self.root, part, sources)
         {
             say(&format!("assure: {name}: taken from an earlier run of {seconds} s"));
-            self.took.push(Took { part, seconds, earlier: true });
+            self.took.push(Took { part, seconds, earlier: true, commit: None });
             return Ok(Some(found));
         }
         let begun = Instant::now();
         let found = work()?;
         let seconds = begun.elapsed().as_secs();
-        self.took.push(Took { part, seconds, earlier: false });
+        self.took.push(Took { part, seconds, earlier: false, commit: None });
         if let Some(sources) = sources.filter(|_| sound(&found)) {
             parts::keep(self.root, part, &sources, seconds, &found)?;
         }

@@ -25,6 +25,9 @@ pub(crate) struct Took {
     pub(crate) seconds: u64,
     /// Whether it ran by itself, before the run that wrote the record and on the same sources.
     pub(crate) earlier: bool,
+    /// The commit that it ran on, if it ran by itself on a later one than the record names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
 }
 
 /// What a part found.

@@ -98,6 +98,22 @@ impl Record {
         }
     }
 
+    /// Takes what one part found by itself, on another commit, for what the record has of it.
+    pub(crate) fn renew(self, took: Took, found: Found, outcomes: Option<Vec<Outcome>>) -> Self {
+        let Self { commit, mut parts, catalogue, model, episodes, agents, .. } = self;
+        let newer = |new: Value, old: Value| if new.is_null() { old } else { new };
+        let found = Found {
+            episodes: newer(found.episodes, episodes),
+            model: newer(found.model, model),
+            agents: newer(found.agents, agents),
+        };
+        match parts.iter_mut().find(|part| part.part == took.part) {
+            Some(part) => *part = took,
+            None => parts.push(took),
+        }
+        Self::new(commit, found, outcomes.unwrap_or(catalogue), parts)
+    }
+
     /// Writes the record.
     pub(crate) fn write(&self, root: &Path) -> Result<(), String> {
         let text = serde_json::to_string_pretty(self)
@@ -229,6 +245,21 @@ mod tests {
         ] {
             assert_eq!(record.fallen(bugs, &found).len(), 1);
         }
+    }
+
+    #[test]
+    fn a_part_that_ran_by_itself_is_renewed_and_the_others_stay() {
+        let took = Took {
+            part: super::super::Part::Agents,
+            seconds: 7,
+            earlier: false,
+            commit: Some("d".to_owned()),
+        };
+        let agents = json!({"crash_points": 20, "failures": 1});
+        let renewed = record(Fate::Killed).renew(took, Found { agents, ..Found::default() }, None);
+        assert_eq!((renewed.commit.as_str(), renewed.mutants, renewed.failures), ("c", 1, 1));
+        assert_eq!((renewed.crash_points, renewed.model_states, renewed.wall_seconds), (2, 4, 7));
+        assert_eq!(renewed.fallen(1, &found(100, "S1", 19)).len(), 2);
     }
 
     #[test]
