@@ -51,7 +51,9 @@ fn events_page() -> String {
          Events are of `events.k8s.io/v1`, come from `{}/kata-operator`, and are in the namespace `default`, since \
          what they are about has no namespace.\n\
          What goes well is one Event on the KataConfig; what goes wrong on a node is one on the node and one on the \
-         KataConfig.\n\n\
+         KataConfig.\n\
+         The same reason is told of the same object once a minute; what comes sooner is held back, and the last of \
+         it is told then, with the time when it was so.\n\n\
          ## Normal\n\n\
          Besides these, a condition `InProgress` or `Ready` that becomes True is told with its own \
          [reason](conditions.md#reasons).\n\n\
