@@ -96,6 +96,9 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
     if platform.may_run_jobs() {
         objects.extend(workload::node_agent(namespace));
     }
+    if *platform == Platform::Openshift || monitor_image.is_some() {
+        objects.extend(monitoring::finder(namespace));
+    }
     if *platform == Platform::Openshift {
         objects.extend(monitoring::objects(namespace));
     }

@@ -9,10 +9,6 @@ use kata_api::names;
 use super::access::rule;
 use super::metadata;
 
-/// The service account that can create what scrapes, where the platform's Prometheus is.
-const PROMETHEUS: &str = "prometheus-k8s";
-/// Where the platform's Prometheus is.
-const PROMETHEUS_NAMESPACE: &str = "openshift-monitoring";
 /// The number of the Service's port.
 const PORT: u16 = 8090;
 
@@ -40,7 +36,7 @@ fn rules(verbs: &[&str]) -> (Value, Value) {
     )
 }
 
-/// ServiceAccount, Service, ServiceMonitor, and what lets Prometheus find the pods.
+/// ServiceAccount, Service and ServiceMonitor.
 pub(super) fn objects(namespace: &str) -> Vec<Value> {
     let labelled = |name: &str| {
         let mut metadata = metadata(name, Some(namespace));
@@ -49,7 +45,6 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
         metadata
     };
     let selector = json!({"name": names::MONITOR});
-    let role = "monitor-role";
     vec![
         json!({
             "apiVersion": "v1",
@@ -77,21 +72,6 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
                 "selector": {"matchLabels": selector},
                 "endpoints": [{"port": "metrics", "path": "/metrics", "interval": "30s"}],
             },
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": labelled(role),
-            "rules": [rule("", &["services", "endpoints", "pods"], &["get", "list", "watch"], &[])],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": labelled(role),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{
-                "kind": "ServiceAccount", "name": PROMETHEUS, "namespace": PROMETHEUS_NAMESPACE,
-            }],
         }),
     ]
 }

@@ -10,8 +10,9 @@ use super::{NAME, metadata, selector};
 /// Where each alert is explained.
 const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks");
 
-/// ServiceMonitor, PrometheusRule, and the permission of the platform's Prometheus to find the pods.
-pub(super) fn objects(namespace: &str) -> Vec<Value> {
+/// The permission of the platform's Prometheus to find the pods that a ServiceMonitor of the namespace is
+/// about: the operator's and, where they are, those of kata-monitor.
+pub(super) fn finder(namespace: &str) -> Vec<Value> {
     let finder = "prometheus-k8s";
     vec![
         json!({
@@ -35,6 +36,12 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
                 "kind": "ServiceAccount", "name": finder, "namespace": "openshift-monitoring",
             }],
         }),
+    ]
+}
+
+/// ServiceMonitor and PrometheusRule.
+pub(super) fn objects(namespace: &str) -> Vec<Value> {
+    vec![
         json!({
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "ServiceMonitor",

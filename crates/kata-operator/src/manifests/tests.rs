@@ -158,7 +158,7 @@ fn the_text_has_every_object_and_the_given_names() {
     ];
     let workload = ["NetworkPolicy", "Service", "Deployment"];
     let prometheus = ["Role", "RoleBinding", "ServiceMonitor", "PrometheusRule"];
-    let monitor = ["ServiceAccount", "Service", "ServiceMonitor", "Role", "RoleBinding"];
+    let monitor = ["ServiceAccount", "Service", "ServiceMonitor"];
     assert_eq!(kinds(arguments(Platform::Auto)), [&everywhere[..], &workload].concat());
     assert_eq!(
         kinds(arguments(Platform::Openshift)),
