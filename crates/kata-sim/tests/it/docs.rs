@@ -237,6 +237,7 @@ fn every_block_for_real_clusters_is_one_that_a_shell_and_the_programs_understand
 fn every_object_in_the_documentation_is_one_that_the_api_server_takes() {
     let Some(mut site) = Site::start("docs-objects", "openshift", &[]) else { return };
     site.good("kata-operator crd | kubectl apply --server-side -f -");
+    site.good("kubectl create namespace openshift-sandboxed-containers-operator");
     let mut told = Vec::new();
     let mut count = 0;
     for page in pages() {
