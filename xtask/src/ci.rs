@@ -7,9 +7,14 @@ use crate::{command, say, tidy};
 
 /// Runs the steps; stops at the first that fails.
 pub(crate) fn run(root: &Path, skip_tests: bool) -> Vec<String> {
-    let steps: [(&str, &[&str]); 3] = [
+    let steps: [(&str, &[&str]); 4] = [
         ("format", &["fmt", "--all", "--check"]),
         ("lints", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+        // Off by default, so that nothing else compiles it.
+        (
+            "the feature otel",
+            &["check", "--package", "kata-operator", "--features", "otel", "--tests", "--locked"],
+        ),
         ("tests", &["test", "--workspace", "--locked"]),
     ];
     for (name, args) in steps {

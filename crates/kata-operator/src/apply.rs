@@ -10,10 +10,12 @@ use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFai
 use kube::api::Preconditions;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
 use crate::observe::Caches;
+use crate::traces;
 
 /// How many requests are under way at a time.
 const SIDE_BY_SIDE: usize = 16;
@@ -253,13 +255,18 @@ impl Worker<'_> {
                 applied.skipped = steps.len() - index - 1;
                 break;
             }
-            match self.send(action).await {
+            let span = traces::step(action);
+            let sent = self.send(action).instrument(span.clone()).await;
+            let moot = |error: &CallError| error.is_not_found() && is_moot_without_node(action);
+            let failed = sent.as_ref().err().filter(|error| !moot(error));
+            traces::ended(&span, failed.map(CallError::category));
+            match sent {
                 Ok(()) => {
                     applied.done += 1;
                     tracing::debug!(plan.step = %action, reason = step.why, "done");
                 }
                 // A node that is gone needs no label and no KataNode.
-                Err(error) if error.is_not_found() && is_moot_without_node(action) => {
+                Err(error) if moot(&error) => {
                     let object = action.object();
                     self.caches.forget(object.kind, &object.name);
                     applied.done += 1;

@@ -14,6 +14,7 @@ use crate::settings::{
     Connection, Election, HEALTH_ADDRESS, KubeconfigSource, LogFormat, METRICS_ADDRESS, Platform,
     Settings,
 };
+use crate::traces::OtelVars;
 
 /// What is logged if nothing else is said. kube logs every failed request by itself, which we do with
 /// its cause and only where it matters.
@@ -276,6 +277,8 @@ pub struct EnvVars {
     pub node_agent_image: Option<String>,
     /// `RELATED_IMAGE_KATA_PAYLOAD`.
     pub payload_image: Option<String>,
+    /// Where traces go.
+    pub otel: OtelVars,
 }
 
 impl EnvVars {
@@ -296,6 +299,7 @@ impl EnvVars {
             monitor_image: text("RELATED_IMAGE_KATA_MONITOR"),
             node_agent_image: text("RELATED_IMAGE_NODE_AGENT"),
             payload_image: text("RELATED_IMAGE_KATA_PAYLOAD"),
+            otel: OtelVars::read(text),
         }
     }
 }

@@ -21,10 +21,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::error::CallError;
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
+use crate::traces;
 
 pub mod connect;
 
@@ -493,6 +495,7 @@ impl Client {
         request: http::Request<Vec<u8>>,
     ) -> Result<Bytes, CallError> {
         self.metrics.request(verb, kind);
+        let span = traces::call(call, verb, kind);
         let answer = async {
             let response = self.send(call, request).await?;
             let body = response.into_body().collect_bytes().await;
@@ -502,9 +505,11 @@ impl Client {
             })?;
             disguised(call, &body).map_or(Ok(body), Err)
         };
+        let answer = answer.instrument(span.clone());
         let result = tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or_else(|_| {
             Err(CallError::Timeout { call: call.to_owned(), after: CALL_TIMEOUT })
         });
+        traces::ended(&span, result.as_ref().err().map(CallError::category));
         if let Err(error) = &result {
             self.metrics.request_error(verb, kind, error.category());
         }

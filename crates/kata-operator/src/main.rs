@@ -18,9 +18,12 @@ use kata_operator::distribution::{
 use kata_operator::error::chain;
 use kata_operator::manifests::ManifestError;
 use kata_operator::settings::LogFormat;
+use kata_operator::traces::{Target, TracesError};
 use kata_operator::{RunError, manifests, node_agent, uninstall};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 fn main() -> ExitCode {
     let exit = match Arguments::parse().command {
@@ -158,7 +161,8 @@ fn run(arguments: &RunArguments) -> Exit {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
     let process = Process { id: std::process::id(), started };
-    let run = match resolve(arguments, &EnvVars::of_process(), process) {
+    let environment = EnvVars::of_process();
+    let run = match resolve(arguments, &environment, process) {
         Ok(run) => run,
         Err(error) => return complain(Exit::Usage, &error),
     };
@@ -166,33 +170,76 @@ fn run(arguments: &RunArguments) -> Exit {
         Ok(filter) => filter,
         Err(error) => return complain(Exit::Usage, &error),
     };
-    start_logging(run.log_format, filter);
+    let traces = traced(&environment, &run.settings.instance);
+    let (traces, unsent) = match traces {
+        Ok(traces) => (traces, None),
+        Err(error) => (None, Some(error)),
+    };
+    start_logging(run.log_format, filter, traces.as_ref());
+    if let Some(error) = unsent {
+        tracing::warn!(error = chain(&error), "no traces are sent");
+    }
     // One thread has enough to spare, and keeps one heap instead of several.
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(operate(run));
             runtime.shutdown_background();
+            end(traces);
             exit
         }
         Err(error) => complain(Exit::Failed, &error),
     }
 }
 
-fn start_logging(format: LogFormat, filter: EnvFilter) {
+#[cfg(feature = "otel")]
+use kata_operator::traces::otlp::Traces;
+
+/// What sends traces in this build: nothing.
+#[cfg(not(feature = "otel"))]
+#[derive(Debug)]
+enum Traces {}
+
+/// Makes what sends traces, if the environment names a collector.
+fn traced(environment: &EnvVars, instance: &str) -> Result<Option<Traces>, TracesError> {
+    let Some(target) = Target::of(environment)? else { return Ok(None) };
+    #[cfg(feature = "otel")]
+    return Traces::to(&target, instance).map(Some);
+    #[cfg(not(feature = "otel"))]
+    {
+        let _not_for_anybody = (target, instance);
+        Err(TracesError::NotBuilt)
+    }
+}
+
+/// Sends the last traces.
+fn end(traces: Option<Traces>) {
+    #[cfg(feature = "otel")]
+    if let Some(Err(error)) = traces.map(Traces::end) {
+        tracing::warn!(error = chain(&error), "the last traces are not sent");
+    }
+    #[cfg(not(feature = "otel"))]
+    let _there_are_none = traces;
+}
+
+fn start_logging(format: LogFormat, filter: EnvFilter, traces: Option<&Traces>) {
     let terminal = std::io::stderr().is_terminal();
     let json = match format {
         LogFormat::Json => true,
         LogFormat::Text => false,
         LogFormat::Auto => !terminal,
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(terminal);
-    if json {
-        builder.json().flatten_event(true).init();
+    let log = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
+    let log = if json {
+        log.json().flatten_event(true).with_span_list(false).with_filter(filter).boxed()
     } else {
-        builder.init();
+        log.with_filter(filter).boxed()
+    };
+    #[cfg(feature = "otel")]
+    tracing_subscriber::registry().with(log).with(traces.map(Traces::layer)).init();
+    #[cfg(not(feature = "otel"))]
+    {
+        let _there_are_none = traces;
+        tracing_subscriber::registry().with(log).init();
     }
 }
 

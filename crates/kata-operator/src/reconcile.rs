@@ -14,6 +14,7 @@ use kata_plan::{Action, Decision, Plan, Report, Snapshot, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::announce::Announcer;
 use crate::apply::{Applied, Refused, apply};
@@ -25,6 +26,7 @@ use crate::observe::{Caches, ObserveError, Observer};
 use crate::platform::{self, Detected};
 use crate::report::Reporter;
 use crate::settings::{DEBOUNCE, RESYNC, Settings};
+use crate::traces;
 
 /// The longest wait after a failure.
 const BACKOFF_CAP: Duration = Duration::from_secs(30);
@@ -152,8 +154,7 @@ impl Controller {
                 }
             }
             self.reporter.settle(&self.caches).await;
-            let outcome =
-                if platform.is_some() { self.pass().await } else { self.pass_without_mco().await };
+            let outcome = self.traced_pass(platform.is_some()).await;
             let now = Instant::now();
             let Outcome { look_again, pace, failed } = outcome;
             let result = failed.map_or("ok", |(category, _)| category);
@@ -245,8 +246,20 @@ impl Controller {
         }
     }
 
+    /// A pass, and what it came to in a trace.
+    async fn traced_pass(&mut self, detected: bool) -> Outcome {
+        let span = traces::pass();
+        let line = traces::line(&span);
+        let pass =
+            async { if detected { self.pass().await } else { self.pass_without_mco().await } };
+        let outcome = pass.instrument(span.clone()).instrument(line).await;
+        traces::ended(&span, outcome.failed.map(|(category, _)| category));
+        outcome
+    }
+
     async fn pass(&mut self) -> Outcome {
-        let (snapshot, decision, thought) = match self.observer.decide().await {
+        let decided = self.observer.decide().instrument(traces::part("decide")).await;
+        let (snapshot, decision, thought) = match decided {
             Ok(decided) => decided,
             Err(error) => return blind(&error),
         };
@@ -379,7 +392,9 @@ impl Controller {
         applied: &Applied,
         look_again: Option<Duration>,
     ) -> Outcome {
-        let written = self.reporter.statuses(&self.caches, report).await;
+        traces::found(report);
+        let written =
+            self.reporter.statuses(&self.caches, report).instrument(traces::part("report")).await;
         self.reporter.tell(report);
         // What was refused for good has a pace of its own, and slows down nothing else.
         let now = Instant::now();
@@ -406,6 +421,7 @@ impl Controller {
     }
 
     fn say_plan(&mut self, plan: &Plan, report: &Report) {
+        traces::found(report);
         let mut text = String::new();
         for step in &plan.steps {
             text.push_str(&format!("would {step}\n"));

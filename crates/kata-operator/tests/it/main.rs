@@ -16,5 +16,6 @@ mod reads;
 mod requests;
 mod rollout;
 mod speed;
+mod traces;
 mod trouble;
 mod writes;
