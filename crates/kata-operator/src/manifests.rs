@@ -93,7 +93,7 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
         workload::service(namespace),
         workload::deployment(namespace, image, *platform, monitor_image),
     ]);
-    if platform.may_run_jobs() {
+    if *platform == Platform::Kubernetes {
         objects.extend(workload::node_agent(namespace));
     }
     if *platform == Platform::Openshift || monitor_image.is_some() {
@@ -111,7 +111,7 @@ fn others(arguments: &ManifestsArguments) -> Vec<Value> {
 fn home(namespace: &str, platform: Platform, monitor: bool) -> Value {
     let mut home = metadata(namespace, None);
     for mode in ["enforce", "audit", "warn"] {
-        let mounts = monitor || platform.may_run_jobs();
+        let mounts = monitor || platform == Platform::Kubernetes;
         let level = if mounts && mode == "enforce" { "privileged" } else { "restricted" };
         home["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!(level);
         home["labels"][format!("pod-security.kubernetes.io/{mode}-version")] = json!("latest");

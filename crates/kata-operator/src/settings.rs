@@ -26,14 +26,6 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Whether the operator may find itself on a cluster where Jobs change the nodes.
-    pub fn may_run_jobs(self) -> bool {
-        match self {
-            Self::Auto | Self::Kubernetes => true,
-            Self::Openshift => false,
-        }
-    }
-
     /// The name as on the command line.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -110,7 +110,7 @@ pub fn granted(platform: Platform, monitor: bool) -> Vec<Permission> {
         let (at_home, everywhere) = monitor_rules(monitor);
         rules.extend([at_home, everywhere]);
     }
-    if platform.may_run_jobs() {
+    if platform == Platform::Kubernetes {
         rules.extend(job_rules());
     }
     flat(&rules)
@@ -169,7 +169,7 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
             binding("Role", &name, Some(namespace), namespace),
         ]);
     }
-    if platform.may_run_jobs() {
+    if platform == Platform::Kubernetes {
         home_rules.extend(job_rules());
     }
     let events = format!("{NAME}-events");

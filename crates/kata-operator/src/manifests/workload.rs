@@ -19,7 +19,7 @@ pub(super) fn deployment(
     platform: Platform,
     monitor_image: Option<&str>,
 ) -> Value {
-    let node_agent = platform.may_run_jobs();
+    let node_agent = platform == Platform::Kubernetes;
     // A permission for the other platform does no harm; a guess that was wrong would.
     let platform = match platform {
         Platform::Kubernetes => Platform::Kubernetes,
