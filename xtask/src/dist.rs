@@ -4,89 +4,128 @@
 //! Nothing is uploaded from here.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::json;
 
 use crate::{command, output, say};
 
 mod bill;
 mod image;
+mod krew;
+mod machine;
 mod pages;
 
+use machine::Machine;
+
 const FOLDER: &str = "target/dist";
+/// The same from unoptimized binaries.
+const QUICK: &str = "target/dist-quick";
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What is published, and the most bytes that it may have.
 const BINARIES: [(&str, u64); 2] = [("kata-operator", 18 << 20), ("kubectl-kata", 12 << 20)];
 
 /// Arguments of `dist`.
-#[derive(Args, Debug, Clone, Copy)]
+#[derive(Args, Debug, Clone)]
 pub(crate) struct Options {
+    /// For which machines; the first is the default
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Machine::here()])]
+    arch: Vec<Machine>,
     /// Build a second time from a copy of the committed sources elsewhere, and compare
     #[arg(long)]
     twice: bool,
+    /// Take unoptimized binaries: a minute, and right in all but size and speed; below target/dist-quick
+    #[arg(long, conflicts_with_all = ["arch", "twice"])]
+    quick: bool,
+}
+
+impl Options {
+    fn folder(&self, root: &Path) -> PathBuf {
+        root.join(if self.quick { QUICK } else { FOLDER })
+    }
 }
 
 /// Arguments of `image`.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ImageOptions {
+    /// For which machine
+    #[arg(long, value_enum, default_value_t = Machine::here())]
+    arch: Machine,
     /// Take unoptimized binaries: a minute, and right in all but size and speed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "arch")]
     quick: bool,
 }
 
-/// Built for the machine that it is built on; named, so that build scripts are not linked statically.
-fn triple() -> String {
-    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
-}
-
 /// Builds the binaries, their archive and lists.
-pub(crate) fn dist(root: &Path, options: Options) -> Vec<String> {
+pub(crate) fn dist(root: &Path, options: &Options) -> Vec<String> {
     problems(run(root, options))
 }
 
 /// Builds the image and runs what is in it.
 pub(crate) fn image(root: &Path, options: ImageOptions) -> Vec<String> {
-    if options.quick {
-        return problems(image::quick(root));
-    }
-    problems(run(root, Options { twice: false }).and_then(|()| image::whole(root)))
+    let ImageOptions { arch: machine, quick } = options;
+    let only = Options { arch: vec![machine], twice: false, quick };
+    let folder = only.folder(root).join(machine.name());
+    problems(run(root, &only).and_then(|()| image::image(root, &folder, machine, quick)))
 }
 
 fn problems(result: Result<(), String>) -> Vec<String> {
     result.err().into_iter().collect()
 }
 
-fn run(root: &Path, options: Options) -> Result<(), String> {
-    let folder = root.join(FOLDER);
+fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let folder = options.folder(root);
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| failed("empty", &folder, &error))?;
     }
+    let mut archives = Vec::new();
+    for machine in &options.arch {
+        archives.push(krew::Archive { machine: *machine, name: one(root, *machine, options)? });
+    }
+    let mut names: Vec<String> = archives.iter().map(|archive| archive.name.clone()).collect();
+    for machine in &options.arch {
+        let files = ["kata-operator", "kubectl-kata", "sbom.cdx.json"];
+        names.extend(files.map(|file| format!("{}/{file}", machine.name())));
+    }
+    let sums = sums(&folder, &names)?;
+    write(&folder.join("kata.yaml"), &krew::manifest(&archives, &sums)?)?;
+    krew::check(&folder)?;
+    write(&folder.join("sha256sums.txt"), &sums)?;
+    say(&sums);
+    Ok(())
+}
+
+/// What is published for a machine, in a folder named like it; returns the archive, which is beside it.
+fn one(root: &Path, machine: Machine, options: &Options) -> Result<String, String> {
+    let folder = options.folder(root).join(machine.name());
     fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
-    let built = build(root, &root.join("target/dist-build"))?;
+    let built = if options.quick {
+        build_quick(root)?
+    } else {
+        build(root, machine, &root.join("target/dist-build"))?
+    };
     if options.twice {
-        same_elsewhere(root, &built)?;
+        same_elsewhere(root, machine, &built)?;
     }
     for (name, limit) in BINARIES {
         let to = folder.join(name);
         fs::copy(built.join(name), &to).map_err(|error| failed("write", &to, &error))?;
-        fits(&to, limit)?;
-        is_static(&to)?;
+        fits(&to, if options.quick { u64::MAX } else { limit })?;
+        is_static(&to, machine)?;
     }
-    write(&folder.join("sbom.cdx.json"), &bill::of_materials(root)?)?;
+    write(&folder.join("sbom.cdx.json"), &bill::of_materials(root, machine)?)?;
     let license = folder.join("LICENSE");
     fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
-    let machine = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
-    let archive = format!("kubectl-kata_linux_{machine}.tar.gz");
-    // kubectl finds completions by the other name.
-    let link = folder.join("kubectl_complete-kata");
-    std::os::unix::fs::symlink("kubectl-kata", &link)
-        .map_err(|error| failed("link", &link, &error))?;
     let plugin = folder.join("kubectl-kata");
-    let mut pages = pages::completions(&plugin)?;
-    pages.extend(pages::manual(&plugin, "kubectl-kata")?);
+    // kubectl finds completions by this name; a link would do, but krew unpacks none.
+    let script = folder.join("kubectl_complete-kata");
+    write(&script, &pages::completion(&plugin, machine, "kubectl")?)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
+        .map_err(|error| failed("make executable", &script, &error))?;
+    let mut pages = pages::completions(&plugin, machine)?;
+    pages.extend(pages::manual(&plugin, machine, "kubectl-kata")?);
     for (file, text) in &pages {
         let path = folder.join(file);
         let parent = path.parent().unwrap_or(&folder);
@@ -94,18 +133,14 @@ fn run(root: &Path, options: Options) -> Result<(), String> {
         write(&path, text)?;
     }
     say(&format!("{} manual pages and completions", pages.len()));
+    let archive = format!("kubectl-kata_linux_{}.tar.gz", machine.name());
     let content = ["LICENSE", "completions", "kubectl-kata", "kubectl_complete-kata", "man"];
-    tar(&folder, &archive, &content)?;
-    for (file, text) in pages::manual(&folder.join("kata-operator"), "kata-operator")? {
+    tar(&folder, &format!("../{archive}"), &content)?;
+    let operator = folder.join("kata-operator");
+    for (file, text) in pages::manual(&operator, machine, "kata-operator")? {
         write(&folder.join(file), &text)?;
     }
-    let sums = sums(&folder, &["kata-operator", "kubectl-kata", &archive, "sbom.cdx.json"])?;
-    let of_archive = sums.lines().find(|line| line.ends_with(&archive));
-    let of_archive = of_archive.and_then(|line| line.split(' ').next()).unwrap_or_default();
-    write(&folder.join("kata.yaml"), &krew(&archive, machine, of_archive)?)?;
-    write(&folder.join("sha256sums.txt"), &sums)?;
-    say(&sums);
-    Ok(())
+    Ok(archive)
 }
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> String {
@@ -126,13 +161,19 @@ fn fits(path: &Path, limit: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails if the program needs another file to start: it must run where there is nothing else.
-fn is_static(path: &Path) -> Result<(), String> {
+/// Fails if the program is one of another machine, or needs another file to start: it must run where there
+/// is nothing else.
+fn is_static(path: &Path, machine: Machine) -> Result<(), String> {
     let headers = output({
         let mut readelf = command(Path::new("."), "readelf");
-        readelf.args(["--program-headers", "--dynamic", "--wide"]).arg(path);
+        readelf.args(["--file-header", "--program-headers", "--dynamic", "--wide"]).arg(path);
         readelf
     })?;
+    let of =
+        |line: &str| line.trim_start().starts_with("Machine:") && line.ends_with(machine.elf());
+    if !headers.lines().any(of) {
+        return Err(format!("{} is not for {}:\n{headers}", path.display(), machine.name()));
+    }
     if headers.contains(" INTERP ") || headers.contains("(NEEDED)") {
         return Err(format!("{} is not static", path.display()));
     }
@@ -145,7 +186,7 @@ fn mib(bytes: u64) -> f64 {
 }
 
 /// Static binaries with no path of this machine in them; returns the folder they are in.
-fn build(root: &Path, target: &Path) -> Result<PathBuf, String> {
+fn build(root: &Path, machine: Machine, target: &Path) -> Result<PathBuf, String> {
     let home = output({
         let mut cargo = command(root, "rustc");
         cargo.args(["--print", "sysroot"]);
@@ -159,17 +200,37 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf, String> {
         format!("--remap-path-prefix={}=/rust", home.trim()),
     ];
     let mut cargo = command(root, "cargo");
-    cargo.args(["build", "--profile", "dist", "--locked", "--target", &triple(), "--target-dir"]);
+    cargo.args([
+        "build",
+        "--profile",
+        "dist",
+        "--locked",
+        "--target",
+        machine.triple(),
+        "--target-dir",
+    ]);
     cargo.arg(target);
     for (name, _) in BINARIES {
         cargo.args(["--package", name, "--bin", name]);
     }
     cargo.env("RUSTFLAGS", flags.join(" ")).env("CARGO_INCREMENTAL", "0");
+    machine.prepare(&mut cargo);
     match cargo.status() {
-        Ok(status) if status.success() => Ok(target.join(triple()).join("dist")),
+        Ok(status) if status.success() => Ok(target.join(machine.triple()).join("dist")),
         Ok(status) => Err(format!("the build ended with {status}")),
         Err(error) => Err(format!("cannot run cargo: {error}")),
     }
+}
+
+/// Binaries that are linked statically and otherwise as tests use them; returns the folder they are in.
+fn build_quick(root: &Path) -> Result<PathBuf, String> {
+    for (name, _) in BINARIES {
+        let mut cargo = command(root, "cargo");
+        cargo.args(["rustc", "--quiet", "--locked", "--package", name, "--bin", name, "--"]);
+        cargo.args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+        output(cargo)?;
+    }
+    Ok(root.join("target/debug"))
 }
 
 /// Where cargo keeps what it downloads.
@@ -180,7 +241,7 @@ fn cargo_home() -> String {
 }
 
 /// Builds again from a copy of the committed sources, and compares.
-fn same_elsewhere(root: &Path, first: &Path) -> Result<(), String> {
+fn same_elsewhere(root: &Path, machine: Machine, first: &Path) -> Result<(), String> {
     let elsewhere = root.join("target/dist-elsewhere");
     if elsewhere.exists() {
         fs::remove_dir_all(&elsewhere).map_err(|error| failed("empty", &elsewhere, &error))?;
@@ -188,7 +249,7 @@ fn same_elsewhere(root: &Path, first: &Path) -> Result<(), String> {
     let mut clone = command(root, "git");
     clone.args(["clone", "--quiet", "--no-hardlinks", "."]).arg(&elsewhere);
     output(clone)?;
-    let second = build(&elsewhere, &elsewhere.join("target"))?;
+    let second = build(&elsewhere, machine, &elsewhere.join("target"))?;
     for (name, _) in BINARIES {
         let read = |folder: &Path| {
             let path = folder.join(name);
@@ -211,31 +272,8 @@ fn tar(folder: &Path, archive: &str, names: &[&str]) -> Result<(), String> {
     output(tar).map(drop)
 }
 
-fn sums(folder: &Path, names: &[&str]) -> Result<String, String> {
+fn sums(folder: &Path, names: &[impl AsRef<std::ffi::OsStr>]) -> Result<String, String> {
     let mut sums = command(folder, "sha256sum");
     sums.args(names);
     output(sums)
-}
-
-/// How krew finds the plugin.
-fn krew(archive: &str, machine: &str, sum: &str) -> Result<String, String> {
-    let manifest = json!({
-        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
-        "kind": "Plugin",
-        "metadata": {"name": "kata"},
-        "spec": {
-            "version": format!("v{VERSION}"),
-            "homepage": REPOSITORY,
-            "shortDescription": "Inspect, verify and troubleshoot sandboxed (Kata) pods",
-            "description": "Shows how far the roll-out of Kata Containers is, proves that pods are \
-                            sandboxed, and explains those that do not start.",
-            "platforms": [{
-                "selector": {"matchLabels": {"os": "linux", "arch": machine}},
-                "uri": format!("{REPOSITORY}/releases/download/v{VERSION}/{archive}"),
-                "sha256": sum,
-                "bin": "kubectl-kata",
-            }],
-        },
-    });
-    serde_saphyr::to_string(&manifest).map_err(|error| error.to_string())
 }

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::check(&root),
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Assure(options) => assure::run(&root, &options),
-        Task::Dist(options) => dist::dist(&root, options),
+        Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, options),
         Task::Ci { skip_tests } => ci::run(&root, skip_tests),
     };

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{BINARIES, VERSION, triple};
+use super::machine::Machine;
+use super::{BINARIES, VERSION};
 use crate::{command, output};
 
 /// Everything that is compiled into the binaries, as CycloneDX.
-pub(super) fn of_materials(root: &Path) -> Result<String, String> {
+pub(super) fn of_materials(root: &Path, machine: Machine) -> Result<String, String> {
     let mut tree = command(root, "cargo");
-    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--target", &triple()]);
+    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--target"]);
+    tree.arg(machine.triple());
     tree.args(["--format", "{p}|{l}"]);
     for (name, _) in BINARIES {
         tree.args(["--package", name]);

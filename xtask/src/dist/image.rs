@@ -7,48 +7,34 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{FOLDER, REPOSITORY, VERSION, bill, failed, fits, mib, write};
+use super::machine::Machine;
+use super::{REPOSITORY, VERSION, failed, fits, write};
 use crate::{command, output, say};
 
 /// The most bytes that all layers of the image may have, compressed.
 const LIMIT: u64 = 20 << 20;
-/// The folder of a quick image.
-const QUICK: &str = "target/dist-quick";
 const NAME: &str = "localhost/kata-operator";
 const USER: &str = "65532:65532";
 
-/// Builds the image from what `dist` built.
-pub(super) fn whole(root: &Path) -> Result<(), String> {
-    let archive = build(root, &root.join(FOLDER))?;
-    fits(&archive, LIMIT)
-}
-
-/// Builds the image from binaries that are linked statically and otherwise as tests use them: shows that
-/// the image is right in all but its size and speed, in a minute.
-pub(super) fn quick(root: &Path) -> Result<(), String> {
-    let folder = root.join(QUICK);
-    fs::create_dir_all(&folder).map_err(|error| failed("make", &folder, &error))?;
-    for (name, _) in super::BINARIES {
-        let mut cargo = command(root, "cargo");
-        cargo.args(["rustc", "--quiet", "--locked", "--package", name, "--bin", name, "--"]);
-        cargo.args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
-        output(cargo)?;
-        let (from, to) = (root.join("target/debug").join(name), folder.join(name));
-        fs::copy(&from, &to).map_err(|error| failed("copy", &from, &error))?;
+/// Builds the image from what `dist` built; the size of a quick one is not limited.
+pub(super) fn image(
+    root: &Path,
+    folder: &Path,
+    machine: Machine,
+    quick: bool,
+) -> Result<(), String> {
+    let archive = build(root, folder, machine)?;
+    if quick {
+        say("not optimized, and therefore not limited:");
     }
-    write(&folder.join("sbom.cdx.json"), &bill::of_materials(root)?)?;
-    let license = folder.join("LICENSE");
-    fs::copy(root.join("LICENSE"), &license).map_err(|error| failed("write", &license, &error))?;
-    let archive = build(root, &folder)?;
-    let size = fs::metadata(&archive).map_err(|error| failed("look at", &archive, &error))?.len();
-    say(&format!("quick image: {:.1} MiB, not optimized and not limited", mib(size)));
-    Ok(())
+    fits(&archive, if quick { u64::MAX } else { LIMIT })
 }
 
 /// buildah with a storage of its own.
 struct Buildah<'a> {
     root: &'a Path,
     folder: &'a Path,
+    machine: Machine,
 }
 
 impl Buildah<'_> {
@@ -73,6 +59,7 @@ impl Buildah<'_> {
         let (version, revision) = (format!("VERSION=v{VERSION}"), format!("REVISION={revision}"));
         let words = ["--quiet", "--isolation", "chroot", "--timestamp", "0", "--no-cache"];
         let named = ["--file", "Containerfile", "--build-arg", &version, "--build-arg", &revision];
+        let named = [&named[..], &["--platform", self.machine.platform()]].concat();
         let context = self.folder.to_string_lossy();
         let words = [&words[..], &named, &["--tag", NAME, &context]].concat();
         Ok(self.run("build", &words)?.trim().to_owned())
@@ -80,7 +67,7 @@ impl Buildah<'_> {
 }
 
 /// Builds the image twice, looks at it and runs it; returns the archive.
-fn build(root: &Path, folder: &Path) -> Result<std::path::PathBuf, String> {
+fn build(root: &Path, folder: &Path, machine: Machine) -> Result<std::path::PathBuf, String> {
     let revision = output({
         let mut git = command(root, "git");
         git.args(["rev-parse", "HEAD"]);
@@ -91,7 +78,7 @@ fn build(root: &Path, folder: &Path) -> Result<std::path::PathBuf, String> {
         &folder.join("policy.json"),
         r#"{"default": [{"type": "reject"}], "transports": {"containers-storage": {"": [{"type": "insecureAcceptAnything"}]}}}"#,
     )?;
-    let buildah = Buildah { root, folder };
+    let buildah = Buildah { root, folder, machine };
     let id = buildah.build(revision.trim())?;
     if buildah.build(revision.trim())? != id {
         return Err("the image differs between two builds of the same files".to_owned());
@@ -102,23 +89,24 @@ fn build(root: &Path, folder: &Path) -> Result<std::path::PathBuf, String> {
         fs::remove_file(&archive).map_err(|error| failed("remove", &archive, &error))?;
     }
     buildah.run("push", &["--quiet", NAME, &format!("oci-archive:{}", archive.display())])?;
-    looked_at(&buildah.run("inspect", &["--type", "image", NAME])?)?;
+    looked_at(&buildah.run("inspect", &["--type", "image", NAME])?, machine)?;
     let container = buildah.run("from", &["--pull-never", NAME])?;
     let container = container.trim();
     let mounted = buildah.run("mount", &[container])?;
-    let checked = run_in(Path::new(mounted.trim()));
+    let checked = run_in(Path::new(mounted.trim()), machine);
     buildah.run("rm", &[container])?;
     checked.map(|()| archive)
 }
 
 /// What whoever starts it relies on: no root, no shell, its name and where it comes from.
-fn looked_at(inspected: &str) -> Result<(), String> {
+fn looked_at(inspected: &str, machine: Machine) -> Result<(), String> {
     let inspected: Value = serde_json::from_str(inspected)
         .map_err(|error| format!("buildah prints no JSON: {error}"))?;
     let config = &inspected["OCIv1"]["config"];
     let labels = &config["Labels"];
     let label = |name: &str| labels[format!("org.opencontainers.image.{name}")].as_str();
     for (what, is, wanted) in [
+        ("architecture", inspected["OCIv1"]["architecture"].as_str(), machine.name()),
         ("user", config["User"].as_str(), USER),
         ("entry point", config["Entrypoint"][0].as_str(), "/usr/bin/kata-operator"),
         ("title", label("title"), "kata-operator"),
@@ -136,12 +124,21 @@ fn looked_at(inspected: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs what is in the image, with nothing else around it.
-fn run_in(files: &Path) -> Result<(), String> {
-    let inside = |words: &[&str]| {
-        let mut chroot = command(files, "chroot");
-        chroot.arg(format!("--userspec={USER}")).arg(files).args(words);
-        output(chroot)
+/// Runs what is in the image, with nothing else around it; for another machine with its runner, which sees
+/// the files of this one too.
+fn run_in(files: &Path, machine: Machine) -> Result<(), String> {
+    let here = machine == Machine::here();
+    let inside = |words: &[&str]| match words {
+        [program, words @ ..] if !here => {
+            let mut program = machine.program(&files.join(program.trim_start_matches('/')))?;
+            program.args(words);
+            output(program)
+        }
+        words => {
+            let mut chroot = command(files, "chroot");
+            chroot.arg(format!("--userspec={USER}")).arg(files).args(words);
+            output(chroot)
+        }
     };
     let told = inside(&["/usr/bin/kata-operator", "version"])?;
     if !told.contains(VERSION) {
@@ -160,6 +157,11 @@ fn run_in(files: &Path) -> Result<(), String> {
     if !bill.contains("\"CycloneDX\"") || !bill.contains("pkg:cargo/kube@") {
         return Err("the image's list of what is in it is none".to_owned());
     }
-    say("image: unpacked; both programs run in it as user 65532, and there is no shell");
+    say(if here {
+        "image: unpacked; both programs run in it as user 65532, and there is no shell"
+    } else {
+        "image: unpacked; both programs run, and there is no shell; run in a chroot it was not, since it is \
+         for another machine"
+    });
     Ok(())
 }

@@ -1,0 +1,107 @@
+//! The machines that programs are published for, and what it takes to build for another one and to run what
+//! was built.
+//!
+//! Nothing is fetched: who builds for another machine has rust's standard library and a C compiler for it.
+
+use std::path::Path;
+use std::process::Command;
+
+use clap::ValueEnum;
+
+use crate::command;
+
+/// A machine, as images and krew call it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Machine {
+    /// x86-64.
+    Amd64,
+    /// AArch64.
+    Arm64,
+}
+
+impl Machine {
+    /// The one that this is.
+    pub(super) fn here() -> Self {
+        if std::env::consts::ARCH == "aarch64" { Self::Arm64 } else { Self::Amd64 }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// What container images call it.
+    pub(super) fn platform(self) -> &'static str {
+        match self {
+            Self::Amd64 => "linux/amd64",
+            Self::Arm64 => "linux/arm64",
+        }
+    }
+
+    /// What rustc calls it. Named even if it is this one, so that build scripts are not linked statically.
+    pub(super) fn triple(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-gnu",
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// What readelf calls it.
+    pub(super) fn elf(self) -> &'static str {
+        match self {
+            Self::Amd64 => "X86-64",
+            Self::Arm64 => "AArch64",
+        }
+    }
+
+    /// Has cargo take Debian's cross compiler, unless the environment says what to take.
+    pub(super) fn prepare(self, cargo: &mut Command) {
+        if self == Self::here() {
+            return;
+        }
+        let compiler = match self {
+            Self::Amd64 => "x86_64-linux-gnu-gcc",
+            Self::Arm64 => "aarch64-linux-gnu-gcc",
+        };
+        let triple = self.triple().replace('-', "_");
+        for name in [format!("CC_{triple}"), self.variable("LINKER")] {
+            if variable(&name).is_none() {
+                cargo.env(name, compiler);
+            }
+        }
+    }
+
+    /// Runs one of its programs; on another machine with what cargo would run it with.
+    ///
+    /// # Errors
+    /// If nothing is named that runs it.
+    pub(super) fn program(self, program: &Path) -> Result<Command, String> {
+        if self == Self::here() {
+            return Ok(command(Path::new("."), &program.to_string_lossy()));
+        }
+        let name = self.variable("RUNNER");
+        let runner = variable(&name).ok_or_else(|| {
+            format!(
+                "manual pages and completions are made by the programs themselves: set {name} to what runs \
+                 those of {}, such as qemu-aarch64-static",
+                self.name()
+            )
+        })?;
+        let mut command = command(Path::new("."), &runner);
+        command.arg(program);
+        Ok(command)
+    }
+
+    /// The variable by which cargo is told something of this machine.
+    fn variable(self, what: &str) -> String {
+        let triple = self.triple().replace('-', "_").to_uppercase();
+        format!("CARGO_TARGET_{triple}_{what}")
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "xtask is a developer's tool, not the product")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
