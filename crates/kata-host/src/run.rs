@@ -170,6 +170,13 @@ fn sentence(check: &Check) -> String {
     format!("{cause}: {}. {}", check.message.trim_end_matches('.'), entry.fix)
 }
 
+/// What was found, and no more: whoever reads of a drift is told by the operator what it means and what to
+/// do about it, and all that an inspection finds is mended in the same way.
+fn found(check: &Check) -> String {
+    let said = if check.message.is_empty() { check.code.entry().cause } else { &check.message };
+    said.trim_end_matches('.').to_owned()
+}
+
 struct Report {
     report: NodeReport,
     checks: Vec<FailedCheck>,
@@ -242,12 +249,12 @@ impl Report {
         if observed.state.transaction.is_some() {
             let check = Check::new(Code::ChangeInterrupted, "");
             self.check(&check);
-            self.end(Outcome::Drifted, sentence(&check));
+            self.end(Outcome::Drifted, found(&check));
             return;
         }
         match drift.first() {
             None => self.end(Outcome::Done, String::new()),
-            Some(first) => self.end(Outcome::Drifted, sentence(first)),
+            Some(first) => self.end(Outcome::Drifted, found(first)),
         }
     }
 

@@ -130,6 +130,7 @@ fn an_interrupted_change_is_named_by_whoever_only_looks() {
     node.revive(false);
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     has(&report, Outcome::Drifted, "KATA3038");
+    assert_eq!(report.message, "A change of the node was interrupted and is not finished");
 }
 
 #[test]
