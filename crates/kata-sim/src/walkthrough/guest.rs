@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use simcluster::api::frontend::ExecRequest;
+use simcluster::world::Platform;
 use simcluster::{Simulation, resource};
 
 /// The pod without a runtime class.
@@ -30,6 +31,8 @@ pub(crate) struct Comparison {
     regular: Signals,
     node_boot_id: String,
     processes: Vec<String>,
+    /// Whether the guest's kernel is made of the node's, as on RHCOS, and does not come with a payload.
+    kernel_of_node: bool,
 }
 
 /// Asks both pods.
@@ -48,6 +51,7 @@ pub(crate) fn compare(sim: &mut Simulation) -> Comparison {
         .map(|process| process.argv.join(" "))
         .filter(|command| sandbox.as_ref().is_some_and(|id| command.contains(id)))
         .collect();
+    let kernel_of_node = host.is_some_and(|host| host.platform() == Platform::OpenShift);
     Comparison {
         sandboxed: signals(sim, SANDBOXED),
         regular: signals(sim, REGULAR),
@@ -55,6 +59,7 @@ pub(crate) fn compare(sim: &mut Simulation) -> Comparison {
             .map(|node| node["status"]["nodeInfo"]["bootID"].clone())
             .and_then(|id: Value| id.as_str().map(str::to_owned))
             .unwrap_or_default(),
+        kernel_of_node,
         processes,
     }
 }
@@ -127,8 +132,12 @@ impl Comparison {
             ),
             (a.cpus == 1 && b.cpus > 1, "CPUs: one, and all of the node's".to_owned()),
             (
-                !a.kernel.is_empty() && a.kernel == b.kernel,
-                "kernel version: equal by design on RHCOS, and no evidence".to_owned(),
+                !a.kernel.is_empty() && (a.kernel == b.kernel) == self.kernel_of_node,
+                if self.kernel_of_node {
+                    "kernel version: equal by design on RHCOS, and no evidence".to_owned()
+                } else {
+                    "kernel version: the payload's and the node's, and no evidence".to_owned()
+                },
             ),
             (
                 process("qemu") && process("containerd-shim-kata-v2") && process("virtiofsd"),

@@ -40,6 +40,8 @@ struct NodeInfo {
     name: String,
     facts: Option<ProbeFacts>,
     handlers: Vec<String>,
+    /// Its operating system, as the kubelet calls it.
+    system: String,
     /// The shim that is configured for the RuntimeClass, if the operator's Jobs did it.
     shim: Option<String>,
     /// The version of Kata that a node agent brought.
@@ -231,6 +233,7 @@ async fn infos(context: &Context<'_, '_>) -> Result<BTreeMap<String, NodeInfo>, 
                 name: name.clone(),
                 shim: None,
                 kata: None,
+                system: text("/status/nodeInfo/osImage"),
                 facts: Some(facts).filter(|facts| !facts.boot_id.is_empty()),
                 handlers: handlers
                     .filter_map(|handler| handler["name"].as_str().map(str::to_owned))

@@ -1,7 +1,8 @@
 //! What the facts of two probes and of their node say: isolated or not. Pure.
 //!
 //! The boot id decides, since no two kernels share it and the API tells the node's. Everything else is
-//! shown beside it, and never decides alone: on RHCOS the kernel's version is equal by design.
+//! shown beside it, and never decides alone: on RHCOS the guest's kernel is made of the node's, so that the
+//! version is equal by design, and elsewhere the payload may happen to have the node's version.
 
 use kata_api::Code;
 use kata_api::probe::ProbeFacts;
@@ -9,6 +10,9 @@ use kata_api::probe::ProbeFacts;
 use super::{NodeInfo, failed};
 use crate::document::{Problem, Signal, SignalVerdict, Verdict, VerifyResult};
 use crate::human;
+
+/// How `status.nodeInfo.osImage` of a Node begins on RHCOS.
+const RHCOS: &str = "Red Hat Enterprise Linux CoreOS";
 
 /// What came of a node's probes.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +35,7 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
         let code = if code == Code::PermissionMissing { code } else { Code::ProbeFailed };
         return failed(subject, code, message, seconds);
     };
-    let mut signals = signals(sandboxed, outcome.regular.as_ref(), node.facts.as_ref(), outcome);
+    let mut signals = signals(sandboxed, outcome.regular.as_ref(), Some(node), outcome);
     let advertised = node.handlers.iter().any(|known| known == handler);
     signals.push(Signal {
         name: "handler",
@@ -110,9 +114,10 @@ pub(super) fn decide(
 pub(super) fn signals(
     sandboxed: &ProbeFacts,
     regular: Option<&ProbeFacts>,
-    node: Option<&ProbeFacts>,
+    info: Option<&NodeInfo>,
     outcome: &Outcome,
 ) -> Vec<Signal> {
+    let node = info.and_then(|info| info.facts.as_ref());
     let of = |facts: Option<&ProbeFacts>, text: &dyn Fn(&ProbeFacts) -> String| {
         facts.map(text).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
     };
@@ -185,8 +190,10 @@ pub(super) fn signals(
         SignalVerdict::Neutral,
         if differs(&kernel) {
             "differs; not evidence"
-        } else {
+        } else if info.is_some_and(|info| info.system.starts_with(RHCOS)) {
             "equal by design on RHCOS, not evidence"
+        } else {
+            "equal; not evidence"
         },
     ));
     signals
@@ -206,6 +213,28 @@ mod tests {
             facts: Some(facts(boot_id)),
             handlers: vec!["kata".to_owned()],
             ..NodeInfo::default()
+        }
+    }
+
+    #[test]
+    fn an_equal_kernel_is_by_design_only_on_rhcos() {
+        let probe = |kernel: &str| ProbeFacts { kernel: kernel.to_owned(), ..facts("a") };
+        let meaning = |system: &str, own: &str| {
+            let node = NodeInfo {
+                facts: Some(probe("5.14")),
+                system: system.to_owned(),
+                ..NodeInfo::default()
+            };
+            let signals = signals(&probe(own), None, Some(&node), &Outcome::default());
+            signals.into_iter().find(|signal| signal.name == "kernel").unwrap().meaning
+        };
+        let rhcos = "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)";
+        assert_eq!(meaning(rhcos, "5.14"), "equal by design on RHCOS, not evidence");
+        for system in ["Ubuntu 24.04.3 LTS", "Red Hat Enterprise Linux 9.6 (Plow)", ""] {
+            assert_eq!(meaning(system, "5.14"), "equal; not evidence", "{system}");
+        }
+        for system in [rhcos, "Ubuntu 24.04.3 LTS"] {
+            assert_eq!(meaning(system, "6.18"), "differs; not evidence", "{system}");
         }
     }
 

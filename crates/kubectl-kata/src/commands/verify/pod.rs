@@ -56,7 +56,7 @@ pub(super) async fn verify(
         _ => None,
     };
     let signals = match &answer {
-        Ok(facts) => compare::signals(facts, None, node_facts, &Outcome::default()),
+        Ok(facts) => compare::signals(facts, None, info, &Outcome::default()),
         Err(_) => Vec::new(),
     };
     if !sandboxed {

@@ -2,6 +2,7 @@
 //! where its root directory is mounted.
 
 use super::View;
+use crate::world::Platform;
 
 /// The content of a file; `None` if there is none at the path.
 pub(super) fn read(view: View<'_>, path: &str) -> Option<String> {
@@ -75,7 +76,7 @@ fn kernel(view: View<'_>, path: &str) -> Option<String> {
             ))
         }
         "/proc/version" => Some(format!("{}\n", version(view))),
-        "/proc/sys/kernel/osrelease" => Some(format!("{}\n", view.host.kernel)),
+        "/proc/sys/kernel/osrelease" => Some(format!("{}\n", release(view))),
         "/proc/sys/kernel/hostname" => Some(format!("{}\n", view.name())),
         _ => None,
     }
@@ -106,11 +107,22 @@ fn processor(cpu: u32, siblings: u32) -> String {
     )
 }
 
-/// What `/proc/version` says. On RHCOS the guest runs the host's own kernel version.
+/// The kernel of upstream's payload (`assets.kernel.version` of `versions.yaml` of Kata Containers).
+const PAYLOAD_KERNEL: &str = "6.18.5";
+
+/// The kernel's version. On RHCOS the guest's is made of the host's; a payload brings its own.
+pub(super) fn release(view: View<'_>) -> &str {
+    match view.host.platform() {
+        Platform::Kubernetes if view.vm().is_some() => PAYLOAD_KERNEL,
+        Platform::Kubernetes | Platform::OpenShift => &view.host.kernel,
+    }
+}
+
+/// What `/proc/version` says.
 fn version(view: View<'_>) -> String {
     format!(
         "Linux version {} (mockbuild@x86-vm-07.build) (gcc (GCC) 11.5.0) {}",
-        view.host.kernel,
+        release(view),
         build()
     )
 }

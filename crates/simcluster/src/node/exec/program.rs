@@ -106,7 +106,7 @@ fn env(view: View<'_>, words: &[&str]) -> Output {
 }
 
 fn uname(view: View<'_>, words: &[&str]) -> Output {
-    let (kernel, name) = (view.host.kernel.as_str(), view.name());
+    let (kernel, name) = (proc::release(view), view.name());
     let all = format!("Linux {name} {kernel} {} x86_64 GNU/Linux", proc::build());
     let flags: String = words.iter().map(|word| word.trim_start_matches('-')).collect();
     if flags.contains('a') {
