@@ -129,7 +129,8 @@ pub struct RuntimeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub shim: Option<String>,
-    /// What a sandbox needs on top of its containers; absent means 250m CPU and 350Mi memory.
+    /// What a sandbox needs on top of its containers; absent means what upstream found for the shim, which is 250m CPU and
+    /// 350Mi memory for qemu and for shims that are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadSpec>,
     /// Tolerations that every pod of the class gets.
@@ -269,9 +270,10 @@ impl RuntimeSpec {
     /// CPU and memory that a sandbox needs on top of its containers.
     pub fn effective_overhead(&self) -> (Quantity, Quantity) {
         let overhead = self.overhead.clone().unwrap_or_default();
+        let (cpu, memory) = crate::overhead::of_shim(self.effective_shim());
         (
-            overhead.cpu.unwrap_or_else(|| Quantity(crate::names::OVERHEAD_CPU.to_owned())),
-            overhead.memory.unwrap_or_else(|| Quantity(crate::names::OVERHEAD_MEMORY.to_owned())),
+            overhead.cpu.unwrap_or_else(|| Quantity(cpu.to_owned())),
+            overhead.memory.unwrap_or_else(|| Quantity(memory.to_owned())),
         )
     }
 }

@@ -11,6 +11,7 @@ pub mod kata_node;
 pub mod machine_config;
 pub mod names;
 pub mod node_task;
+pub mod overhead;
 pub mod probe;
 mod schema;
 
