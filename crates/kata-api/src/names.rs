@@ -108,6 +108,9 @@ pub const RUNTIME_LABEL_CLAIMED: &str = "false";
 pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";
 /// Value of [`CLAIM_LABEL`].
 pub const CLAIMED: &str = "true";
+/// Key of the taint that whoever makes nodes may put on them, with any effect, so that nothing is scheduled
+/// there before the node can run sandboxed pods. We never set it, and take it off once.
+pub const STARTUP_TAINT: &str = "kata-operator.dev/not-ready";
 /// Annotation of a KataNode: another value lets a change be tried again that was given up.
 pub const RETRY_ANNOTATION: &str = "kata-operator.dev/retry";
 /// The image that the runtime's files come from if the KataConfig and the operator's settings name none.

@@ -102,6 +102,10 @@ fn same_write(a: &Action, b: &Action) -> bool {
             Action::LabelNode { node, seen: _, set, remove },
             Action::LabelNode { node: other, seen: _, set: other_set, remove: other_remove },
         ) => (node, set, remove) == (other, other_set, other_remove),
+        (
+            Action::LiftTaint { node, seen: _, left },
+            Action::LiftTaint { node: other, seen: _, left: other_left },
+        ) => (node, left) == (other, other_left),
         _ => a == b,
     }
 }
@@ -189,7 +193,7 @@ fn by_object(steps: &[Step]) -> Vec<Vec<&Step>> {
 /// Whether a step concerns one node and nothing else.
 fn concerns_node(action: &Action) -> bool {
     match action {
-        Action::LabelNode { .. } => true,
+        Action::LabelNode { .. } | Action::LiftTaint { .. } => true,
         Action::Apply { object, .. }
         | Action::ApplyStatus { object, .. }
         | Action::Delete { object, .. } => object.kind == Kind::KataNode,
@@ -302,7 +306,9 @@ impl Worker<'_> {
                 (object, answer)
             }
             Request::Merge { object, status, mut body } => {
-                if let Action::LabelNode { seen: Some(seen), .. } = action {
+                if let Action::LabelNode { seen: Some(seen), .. } | Action::LiftTaint { seen, .. } =
+                    action
+                {
                     let call = || format!("patch {object}");
                     let latest = self.caches.version_of_node(&object.name, seen);
                     let latest = latest.ok_or_else(|| CallError::Stale { call: call() })?;
@@ -332,7 +338,7 @@ impl Worker<'_> {
 
 fn is_moot_without_node(action: &Action) -> bool {
     match action {
-        Action::LabelNode { .. } => true,
+        Action::LabelNode { .. } | Action::LiftTaint { .. } => true,
         Action::ApplyStatus { object, .. } => object.kind == Kind::KataNode,
         Action::AddFinalizer { .. }
         | Action::RemoveFinalizers { .. }

@@ -19,6 +19,7 @@ use crate::report::{Decision, StatusReport};
 use crate::snapshot::{Freshness, NodeFacts, Platform, PodScope, SandboxedPod, Snapshot};
 
 mod hosts;
+mod taints;
 
 /// A promise. The numbers are those of the list of safety properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +90,7 @@ pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
             Action::Apply { object, body } | Action::ApplyStatus { object, body } => {
                 checker.body(object, body);
             }
+            Action::LiftTaint { node, seen, left } => checker.taints(node, seen, left),
             Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => {}
         }
     }
@@ -131,7 +133,9 @@ impl<'a> Checker<'a> {
         let steps = &decision.plan.steps;
         let disruptive = steps.iter().find(|step| {
             let enough = match &step.action {
-                Action::AddFinalizer { .. } | Action::ApplyStatus { .. } => Freshness::Cached,
+                Action::AddFinalizer { .. }
+                | Action::ApplyStatus { .. }
+                | Action::LiftTaint { .. } => Freshness::Cached,
                 Action::Apply { object, .. } | Action::Delete { object, .. }
                     if beside(object.kind) =>
                 {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use k8s_openapi::api::core::v1::Taint;
 use kata_api::names;
 use kata_api::node_task::NodeAction;
 use serde_json::{Map, Value, json};
@@ -89,6 +90,16 @@ pub enum Action {
         /// Labels to remove.
         remove: BTreeSet<String>,
     },
+    /// Take the startup taint ([`kata_api::names::STARTUP_TAINT`]) off a node.
+    LiftTaint {
+        /// The node.
+        node: ObjectRef,
+        /// The version in which the taints were seen; a node whose facts changed since is not written,
+        /// since the list of taints is replaced as a whole.
+        seen: String,
+        /// The other taints, as they were seen.
+        left: Vec<Taint>,
+    },
     /// Delete an object, if it is still the one that was seen.
     Delete {
         /// The object, with its uid.
@@ -138,7 +149,7 @@ impl Action {
             Self::Apply { object, .. }
             | Self::ApplyStatus { object, .. }
             | Self::Delete { object, .. } => object,
-            Self::LabelNode { node, .. } => node,
+            Self::LabelNode { node, .. } | Self::LiftTaint { node, .. } => node,
         }
     }
 
@@ -157,7 +168,10 @@ impl Action {
     /// be taken back, wants everything read again.
     pub fn freshness(&self) -> Freshness {
         match self {
-            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } => Freshness::Cached,
+            // The taint goes from a node that is still as it was seen.
+            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } | Self::LiftTaint { .. } => {
+                Freshness::Cached
+            }
             Self::RemoveFinalizers { .. } => Freshness::Quorum,
             Self::LabelNode { seen, set, remove, .. } => {
                 let role = names::KATA_ROLE_LABEL;
@@ -221,6 +235,14 @@ impl Action {
                     },
                 }
             }
+            Self::LiftTaint { node, seen, left } => Request::Merge {
+                object: node.clone(),
+                status: false,
+                body: json!({
+                    "metadata": {"uid": node.uid, "resourceVersion": seen},
+                    "spec": {"taints": (!left.is_empty()).then_some(left)},
+                }),
+            },
             Self::Delete { object, resource_version } => Request::Delete {
                 object: object.clone(),
                 uid: object.uid.clone(),
@@ -264,6 +286,7 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
+            Self::LiftTaint { node, .. } => write!(f, "untaint {node} {}-", names::STARTUP_TAINT),
             Self::Delete { object, .. } => write!(f, "delete {object}"),
         }
     }

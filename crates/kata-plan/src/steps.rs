@@ -23,6 +23,7 @@ mod hosts;
 mod install;
 mod monitor;
 mod remove;
+mod taints;
 mod waiting;
 
 use install::install;

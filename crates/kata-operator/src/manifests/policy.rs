@@ -1,4 +1,5 @@
-//! What RBAC cannot say: of a Node the operator may change its own labels, and nothing else.
+//! What RBAC cannot say: of a Node the operator may change its own labels and take off the startup taint,
+//! and nothing else.
 //!
 //! RBAC grants `patch` on whole Nodes, with which whoever holds the operator's token could taint or
 //! relabel every node of the cluster. An admission policy that only looks at this one user costs nobody
@@ -10,12 +11,23 @@ use kata_api::names;
 
 use super::{NAME, metadata};
 
+/// What the spec of a Node has besides its taints (Kubernetes 1.30 to 1.35).
+const SPEC: [&str; 6] =
+    ["configSource", "externalID", "podCIDR", "podCIDRs", "providerID", "unschedulable"];
+
 /// The policy and its binding.
 pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
     let name = format!("{NAME}-nodes");
     let metadata = metadata(&name, None);
     let map = |object: &str, field: &str| {
         format!("has({object}.metadata.{field}) ? {object}.metadata.{field} : {{}}")
+    };
+    let taints = |object: &str| format!("has({object}.spec.taints) ? {object}.spec.taints : []");
+    let same = |field: &str| {
+        format!(
+            "has(object.spec.{field}) == has(oldObject.spec.{field}) && \
+             (!has(object.spec.{field}) || object.spec.{field} == oldObject.spec.{field})"
+        )
     };
     let ours = format!(
         "['{}', '{}', '{}']",
@@ -43,6 +55,8 @@ pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
                 {"name": "ours", "expression": ours},
                 {"name": "labels", "expression": map("object", "labels")},
                 {"name": "oldLabels", "expression": map("oldObject", "labels")},
+                {"name": "taints", "expression": taints("object")},
+                {"name": "oldTaints", "expression": taints("oldObject")},
             ],
             "validations": [
                 {
@@ -57,7 +71,14 @@ pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
                     "message": "kata-operator may remove no other labels of a node than its own",
                 },
                 {
-                    "expression": "object.spec == oldObject.spec",
+                    "expression": format!(
+                        "object.spec == oldObject.spec || (\
+                         variables.taints.all(taint, taint in variables.oldTaints) && \
+                         variables.oldTaints.all(taint, taint in variables.taints || \
+                         taint.key == '{}') && {})",
+                        names::STARTUP_TAINT,
+                        SPEC.map(same).join(" && ")
+                    ),
                     "message": "kata-operator may not taint, cordon or otherwise change a node",
                 },
                 {

@@ -3,6 +3,7 @@
 use super::*;
 
 mod hardening;
+mod policy;
 
 const PLATFORMS: [Platform; 3] = [Platform::Auto, Platform::Openshift, Platform::Kubernetes];
 

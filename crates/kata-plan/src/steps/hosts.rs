@@ -11,7 +11,7 @@ use kata_api::{Code, names};
 
 use super::install::{finalizer, runtime_classes};
 use super::remove::{no_pods, remove_classes};
-use super::{Steps, delete, kata_nodes, our_classes, remove_finalizers};
+use super::{Steps, delete, kata_nodes, our_classes, remove_finalizers, taints};
 use crate::bodies::node_job;
 use crate::hosts::{HostNode, Hosts, Next};
 use crate::object::{Kind, ObjectRef};
@@ -29,6 +29,7 @@ const NODES_FOR_CLUSTER_READ: usize = 20;
 pub(super) fn install(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     finalizer(view, out);
     labels(view, out);
+    taints::lift(view, out);
     if !view.nodes.iter().any(|node| node.wanted) {
         out.find(Code::NoNodesSelected, selection::config_ref(view.config), no_nodes(view));
     }

@@ -10,8 +10,8 @@ use kata_api::{Code, names};
 use super::monitor;
 use super::waiting::wait_for_nodes;
 use super::{
-    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes, take_label,
-    verified_labels,
+    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes, taints,
+    take_label, verified_labels,
 };
 use crate::bodies;
 use crate::object::{Kind, ObjectRef};
@@ -30,6 +30,7 @@ pub(super) fn install(view: &View<'_>, out: &mut Steps) {
     let config = view.config;
     finalizer(view, out);
     verified_labels(view, out);
+    taints::lift(view, out);
     let begun = names::MACHINE_CONFIGS.into_iter().any(|name| machine_config(view, name).is_some());
     if view.nodes.is_empty() {
         out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
