@@ -82,14 +82,20 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
     let ready = node.facts.ready.status == Some(true);
     if let Some((job, pod)) = host.known.running
         && (ready || job.end.is_none())
-        && let Some((code, what)) = trouble(view, job, pod)
     {
-        return make(code, format!("node {name}: Job {} {what}", job.name));
+        if let Some(pod) = outlasting(view, job, pod) {
+            let message = format!("node {name}: Job {} is over, and {pod} is not", job.name);
+            return Some(without_end(Code::NodeJobTimedOut, node, message));
+        }
+        if let Some((code, what)) = trouble(view, job, pod) {
+            return make(code, format!("node {name}: Job {} {what}", job.name));
+        }
     }
     let busy = host.known.running.is_some();
     if let Some(pod) = host.known.lingering.filter(|_| !busy) {
-        let message = format!("node {name}: Job {} is gone, and its pod is not", pod.job);
-        return make(Code::NodeJobVanished, message);
+        let message =
+            format!("node {name}: Job {} is gone, and {} is not", pod.job, full_name(view, pod));
+        return Some(without_end(Code::NodeJobVanished, node, message));
     }
     let over = host.known.running.is_some_and(|(job, _)| job.end.is_some());
     let concerned = node.phase != Phase::Ready && (over || !host.is_changing());
@@ -125,11 +131,30 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
     crate::view::pods_on_leaving(view, node)
 }
 
-/// What keeps a Job from running, or from being over.
+/// The pod that goes on after the end of its Job, if it had its grace.
+fn outlasting(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<String> {
+    let waits = job.end.as_ref()?.at.is_some_and(|at| view.now.duration_since(at) >= POD_GRACE);
+    pod.filter(|pod| waits && !pod.finished).map(|pod| full_name(view, pod))
+}
+
+/// `pod NAMESPACE/NAME`, as somebody who shall delete it needs it.
+fn full_name(view: &View<'_>, pod: &JobPod) -> String {
+    format!("pod {}/{}", view.snapshot.options.namespace, pod.name)
+}
+
+/// A pod that may still change the node, although nobody waits for it any more.
+fn without_end(code: Code, node: &NodeView<'_>, message: String) -> Finding {
+    let mut finding = Finding::new(code, node.object(), message);
+    "Delete the pod if it does not end by itself, but not with --force: what it does on the node would go \
+     on unseen."
+        .clone_into(&mut finding.fix);
+    finding
+}
+
+/// What keeps a Job from running.
 fn trouble(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<(Code, String)> {
-    if let Some(end) = &job.end {
-        let waits = end.at.is_some_and(|at| view.now.duration_since(at) >= POD_GRACE);
-        return waits.then(|| (Code::NodeJobTimedOut, "is over, and its pod is not".to_owned()));
+    if job.end.is_some() {
+        return None;
     }
     let Some(pod) = pod else {
         let waits = job.created.is_some_and(|made| view.now.duration_since(made) >= POD_GRACE);

@@ -57,6 +57,12 @@ fn finding(world: &World, code: &str) -> String {
     all.iter().find(|text| text.starts_with(code)).unwrap_or_else(|| panic!("{all:#?}")).clone()
 }
 
+fn fix(world: &World, code: &str) -> String {
+    let decision = decide(&world.observe());
+    let found = decision.report.findings.into_iter().find(|it| it.code.entry().code == code);
+    found.unwrap_or_else(|| panic!("no {code}")).fix
+}
+
 #[test]
 fn installs_one_node_after_the_other_and_removes_them() {
     let mut world = World::plain(1, 3);
@@ -397,7 +403,9 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
         assert_eq!(world.changing(), Vec::<String>::new());
         world.tick();
     }
-    assert!(finding(&world, "KATA3105").contains("its pod is not"));
+    let said = format!("is gone, and pod {job}-pod is not");
+    assert!(finding(&world, "KATA3105").contains(&said));
+    assert!(fix(&world, "KATA3105").starts_with("Delete the pod"));
     world.hosts.clear();
     world.delete(Kind::Pod, &format!("{job}-pod"));
     world.settle();
@@ -423,7 +431,9 @@ fn a_job_is_over_when_its_pod_is() {
         assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
         world.tick();
     }
-    assert!(finding(&world, "KATA3108").contains("is over, and its pod is not"));
+    let said = format!("is over, and pod {pod} is not");
+    assert!(finding(&world, "KATA3108").contains(&said));
+    assert!(fix(&world, "KATA3108").starts_with("Delete the pod"));
     world.set_ready("worker-0", false);
     assert!(finding(&world, "KATA2103").contains("worker-0"));
     world.set_ready("worker-0", true);
