@@ -2,7 +2,11 @@
 //!
 //! Nothing is logged here; [`chain`] is the one way in which an error becomes text.
 
+use std::error::Error;
 use std::time::Duration;
+
+use kube::client::AuthError;
+use kube::config::KubeconfigError;
 
 /// When to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub enum CallError {
         call: String,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The API server refused.
     #[error("{call}: {code} {reason}: {message}")]
@@ -69,7 +73,7 @@ pub enum CallError {
         call: String,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The object is not what it was when it was decided to write it.
     #[error("{call}: not sent, because the object has changed since it was seen")]
@@ -208,19 +212,58 @@ impl CallError {
     }
 }
 
-/// The error and its sources in one line; a source whose text is already there is left out.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
+/// The error and its sources in one line; a source whose text is already there is left out, and so is what
+/// kube quotes of a kubeconfig or of a credential plugin: both are full of secrets.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let links = std::iter::successors(Some(error), |link| (**link).source());
+    let quoted = links.clone().find_map(|link| Some((link.to_string(), without_secrets(link)?)));
+    let mut text = String::new();
+    for link in links {
+        let mut more = link.to_string();
+        if let Some((quoted, safe)) = &quoted {
+            more = more.replace(quoted, safe);
+        }
+        if text.is_empty() {
+            text = more;
+        } else if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
-        source = cause.source();
+        // What comes after it is quoted in it.
+        if quoted.as_ref().is_some_and(|(_, safe)| text.ends_with(safe)) {
+            break;
+        }
     }
     text
+}
+
+/// What to say instead of an error whose text quotes a kubeconfig, or what a credential plugin was given and
+/// printed.
+fn without_secrets(link: &(dyn Error + 'static)) -> Option<String> {
+    match concrete::<AuthError>(link) {
+        Some(AuthError::AuthExecRun { out, .. }) => {
+            return Some(format!("the credential plugin failed with {}", out.status));
+        }
+        Some(AuthError::AuthExecParse(_)) => {
+            return Some("what the credential plugin prints is no ExecCredential".to_owned());
+        }
+        _ => {}
+    }
+    match concrete::<KubeconfigError>(link) {
+        Some(KubeconfigError::Parse(error)) => {
+            let place = error
+                .location()
+                .map(|place| format!(", as line {}, column {} shows", place.line(), place.column()))
+                .unwrap_or_default();
+            Some(format!("it is no kubeconfig{place}"))
+        }
+        _ => None,
+    }
+}
+
+/// The error as what it is, be it boxed or not.
+fn concrete<'a, T: Error + 'static>(link: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    link.downcast_ref().or_else(|| link.downcast_ref::<Box<T>>().map(Box::as_ref))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-fn print(text: Result<String, impl std::error::Error>) -> Exit {
+fn print(text: Result<String, impl std::error::Error + 'static>) -> Exit {
     let written = match text {
         Ok(text) => std::io::stdout().lock().write_all(text.as_bytes()),
         Err(error) => return complain(Exit::Failed, &error),
@@ -149,7 +149,7 @@ fn probe(arguments: ProbeArguments) -> Exit {
     exit
 }
 
-fn complain(exit: Exit, error: &dyn std::error::Error) -> Exit {
+fn complain(exit: Exit, error: &(dyn std::error::Error + 'static)) -> Exit {
     // There is nobody left to tell if standard error is closed.
     match writeln!(std::io::stderr().lock(), "error: {}", chain(error)) {
         Ok(()) | Err(_) => exit,

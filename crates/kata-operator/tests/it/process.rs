@@ -288,6 +288,36 @@ async fn an_api_server_that_cannot_be_reached_is_named_and_gives_exit_code_3() {
 }
 
 #[tokio::test]
+async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error() {
+    const PLUGIN: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+            "command": "sh", "args": ["-c", "echo s3cret; echo s3cret >&2; exit 7"]}}}]}"#;
+    const BROKEN: &str = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    \
+                          token: s3cret\n    exec: [oops\nclusters: []\n";
+    for (name, text, told) in [
+        ("plugin", PLUGIN, "the credential plugin failed with exit status: 7"),
+        ("broken", BROKEN, "broken.kubeconfig: it is no kubeconfig, as line "),
+    ] {
+        let file = format!("{name}.kubeconfig");
+        let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+        std::fs::write(&kubeconfig, text).unwrap();
+        let run = Command::new(env!("CARGO_BIN_EXE_kata-operator"))
+            .args(["run", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .output();
+        let output = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{name}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(told), "{error}");
+        assert!(!error.contains("s3cret") && !error.contains("115, 51, 99"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_command_line_gives_exit_code_2() {
     for arguments in [["run", "--platform=mars"], ["run", "--lease-duration=1"], ["fly", "away"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_kata-operator"))
