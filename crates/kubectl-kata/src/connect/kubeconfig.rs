@@ -266,11 +266,13 @@ pub(super) fn cause(error: &KubeconfigError) -> String {
     };
     match error {
         KubeconfigError::ReadConfig(error, _path) => error.to_string(),
-        // The rest of the message quotes the file, which has secrets in it.
+        // The message quotes the file, which has secrets in it.
         KubeconfigError::Parse(error) => {
-            let text = error.to_string();
-            let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            format!("it is no kubeconfig: {text}")
+            let place = error
+                .location()
+                .map(|place| format!(", as line {}, column {} shows", place.line(), place.column()))
+                .unwrap_or_default();
+            format!("it is no kubeconfig{place}")
         }
         KubeconfigError::LoadCertificateAuthority(error) => {
             material("the certificate authority", error)

@@ -470,11 +470,17 @@ async fn kubeconfigs_are_checked() {
         .run("version --kubeconfig nowhere", &[])
         .await
         .expect(3, &["kubeconfig nowhere: No such file"]);
-    front.file("bad", &format!("users:\n- name: a\n  user: {{token: {SECRET}, token: ["));
-    front
-        .run("version --kubeconfig bad", &[])
-        .await
-        .expect(3, &["kubeconfig bad: it is no kubeconfig: "]);
+    // What a parser says of these quotes them.
+    for (users, place) in [
+        (format!("- name: a\n  user: {{token: {SECRET}, token: ["), "line 3, column "),
+        (format!("- name: a\n  user: {SECRET}\n"), "line 3, column 9"),
+    ] {
+        front.file("bad", &format!("users:\n{users}"));
+        front
+            .run("version --kubeconfig bad", &[])
+            .await
+            .expect(3, &["kubeconfig bad: it is no kubeconfig, as ", place]);
+    }
     front.file("none", "apiVersion: v1\nkind: Config\n");
     front.run("version --kubeconfig none", &[]).await.expect(3, &["it has no current context"]);
     front.run("version", &[]).await.expect(3, &["no kubeconfig found and not running in a pod"]);
