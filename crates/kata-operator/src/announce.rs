@@ -93,10 +93,11 @@ impl Announcer {
         }
     }
 
-    /// In how long something that is held back can be said.
+    /// In how long something that is held back can be said: not while the API server is too busy.
     pub fn next(&self) -> Option<Duration> {
         let left = |about| PACE.saturating_sub(self.said.get(about).map_or(PACE, Instant::elapsed));
-        self.held.keys().map(left).min()
+        let rest = self.rest.map(|end| end.saturating_duration_since(Instant::now()));
+        self.held.keys().map(left).min().map(|left| left.max(rest.unwrap_or_default()))
     }
 
     /// Creates an Event; `false` if others had better not be tried now.

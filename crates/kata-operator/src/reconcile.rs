@@ -163,7 +163,9 @@ impl Controller {
             match failed {
                 None => {
                     self.attempt = 0;
-                    due = look_again.map_or(now + RESYNC, |wait| now + wait.max(pace));
+                    // Whatever asks for a pass at once, passes that change nothing must not follow each other.
+                    due =
+                        look_again.map_or(now + RESYNC, |wait| now + wait.max(pace).max(DEBOUNCE));
                     not_before = now + pace;
                 }
                 Some((_, retry)) => {
@@ -340,6 +342,7 @@ impl Controller {
             .into_iter()
             .collect();
         let concluded = kata_plan::conclude(snapshot, decision, &failures);
+        self.announcer.announce(&concluded.events).await;
         let Outcome { look_again, .. } =
             self.report(&concluded, &Applied::default(), decision.look_again).await;
         Outcome { look_again, pace: Duration::ZERO, failed: Some(("refused", Retry::AfterChange)) }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use kata_operator::Settings;
 use simcluster::Cluster;
+use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::resource::RUNTIMECLASSES;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -354,4 +356,46 @@ async fn health_says_what_is_missing() {
         "{text}"
     );
     assert!(operator.runs());
+}
+
+/// How many passes there were.
+async fn passes(address: &str) -> f64 {
+    let (_, _, text) = get(address, "/metrics").await;
+    parse(&text)["kata_operator_reconciles"].samples.iter().map(|(.., value)| value).sum()
+}
+
+/// Two Events are held back; the API server is too busy for the first when its minute is over, and the second
+/// comes due while the operator leaves it in peace.
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_for_a_busy_api_server_cost_no_passes() {
+    let cluster = lab::openshift(3, 1);
+    let (operator, address) = served(&cluster).await;
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(Duration::from_mins(2)).await;
+    for _ in 0..2 {
+        lab::delete(&cluster, &RUNTIMECLASSES, "", "kata");
+        let is_back = || lab::get(&cluster, &RUNTIMECLASSES, "kata").is_some();
+        assert!(lab::until(LIMIT, is_back).await);
+        lab::pass(Duration::from_secs(5)).await;
+    }
+    let busy = Fault::Status { code: 503, retry_after: None, message: None, when: When::Before };
+    let matches =
+        Match { verb: "create".to_owned(), resource: "events".to_owned(), ..Match::default() };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, busy).times(0)));
+    let (tried, before) = (events(&operator), passes(&address).await);
+    lab::pass(Duration::from_mins(2)).await;
+    let more = passes(&address).await - before;
+    assert!(events(&operator) > tried, "no Event was tried");
+    assert!(more < 30.0, "{more} passes in two minutes");
+    assert!(operator.runs());
+}
+
+/// How many Events were sent.
+fn events(operator: &Operator) -> usize {
+    operator
+        .requests()
+        .iter()
+        .filter(|line| line.starts_with("POST ") && line.contains("/events"))
+        .count()
 }
