@@ -187,29 +187,6 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
     })
 }
 
-/// What the KataConfig or the marks of nodes say that is not so; `None` if all is true.
-pub fn lie(sim: &Simulation) -> Option<String> {
-    for node in sim.api.list(&NODES).iter().filter(|node| is_marked(node)) {
-        let name = word(node, "/metadata/name");
-        if !has_runtime(sim, name) || !is_usable(node) {
-            return Some(format!("node {name} is marked as verified, and is not usable"));
-        }
-    }
-    let config = config(sim)?;
-    let current = config["status"]["observedGeneration"] == config["metadata"]["generation"];
-    if !current || !is_true(&config, "Ready") {
-        return None;
-    }
-    let wanted = selected(sim, &config);
-    let nodes = sim.api.list(&NODES);
-    nodes.iter().find_map(|node| {
-        let name = word(node, "/metadata/name");
-        let fine = is_marked(node) && has_runtime(sim, name) && is_usable(node);
-        (wanted.contains(name) && !fine)
-            .then(|| format!("the KataConfig is Ready, and node {name} cannot run sandboxed pods"))
-    })
-}
-
 /// What is left of us where there is no KataConfig any more: Jobs, claims, files.
 pub fn left<'a>(
     jobs: impl Iterator<Item = &'a Value>,

@@ -124,6 +124,9 @@ pub fn sandboxed(sim: &Simulation) -> Vec<(String, String)> {
 
 /// The nodes that the KataConfig selects, by the rules of its documentation.
 pub fn selected(sim: &Simulation, config: &Value, converged: bool) -> BTreeSet<String> {
+    if plain::is_plain(sim) {
+        return plain::selected(sim, config);
+    }
     let pools = sim.api.list(&MACHINECONFIGPOOLS);
     let custom: Vec<&Value> = pools
         .iter()
@@ -237,9 +240,6 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
 
 /// What the KataConfig or the marks of nodes say that is not so; `None` if all is true.
 pub fn lie(sim: &Simulation, converged: bool) -> Option<String> {
-    if plain::is_plain(sim) {
-        return plain::lie(sim);
-    }
     for node in sim.api.list(&NODES).iter().filter(|node| is_marked(node)) {
         let name = word(node, "/metadata/name");
         if !has_runtime(sim, name) || !is_usable(node) {
