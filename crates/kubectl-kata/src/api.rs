@@ -125,10 +125,16 @@ pub(crate) struct Api {
     gaps: Mutex<Vec<Gap>>,
 }
 
+/// What a page of a list says of itself.
 #[derive(Deserialize)]
-struct Page<T> {
+struct Head {
     #[serde(default)]
     metadata: PageMetadata,
+}
+
+/// What is on it.
+#[derive(Deserialize)]
+struct Items<T> {
     #[serde(default = "Vec::new")]
     items: Vec<T>,
 }
@@ -192,13 +198,13 @@ impl Api {
         self.send(what, request(what, http::Method::GET, path, None, Vec::new())?).await
     }
 
-    async fn page<T: DeserializeOwned>(
+    async fn page(
         &self,
+        what: &str,
         resource: Resource,
         scope: &Scope<'_>,
         next: Option<&str>,
-    ) -> Result<Page<T>, Trouble> {
-        let what = format!("list {}", resource.qualified());
+    ) -> Result<String, Trouble> {
         let mut path = format!("{}?limit={PAGE}", resource.path(scope.namespace));
         let parts =
             [("labelSelector", scope.labels), ("fieldSelector", scope.fields), ("continue", next)];
@@ -207,32 +213,60 @@ impl Api {
                 path.push_str(&format!("&{key}={}", encode(value)));
             }
         }
-        let text = self.text(&what, &path).await?;
-        serde_json::from_str(&text)
-            .map_err(|source| Trouble::Other(Failure::Answer { what, source }))
+        self.text(what, &path).await
     }
 
     /// All objects of a kind.
-    pub(crate) async fn list<T: DeserializeOwned>(
+    pub(crate) async fn list<T: DeserializeOwned + Send + 'static>(
         &self,
         resource: Resource,
         scope: Scope<'_>,
     ) -> Result<Read<Vec<T>>, Failure> {
+        let what = format!("list {}", resource.qualified());
+        let unreadable = |source| Failure::Answer { what: what.clone(), source };
         let mut all = Vec::new();
-        let mut next: Option<String> = None;
+        let mut is_first = true;
+        let mut answer = self.page(&what, resource, &scope, None).await;
         loop {
-            match self.page::<T>(resource, &scope, next.as_deref()).await {
-                Ok(page) => {
-                    all.extend(page.items);
-                    match page.metadata.next.filter(|next| !next.is_empty()) {
-                        Some(more) => next = Some(more),
+            match answer {
+                Ok(text) => {
+                    let Head { metadata } = serde_json::from_str(&text).map_err(unreadable)?;
+                    // The next page comes while this one is read: with many pods, both take long.
+                    let reading = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
+                    let next = metadata.next.filter(|next| !next.is_empty());
+                    let coming = async {
+                        match &next {
+                            Some(next) => {
+                                Some(self.page(&what, resource, &scope, Some(next)).await)
+                            }
+                            None => None,
+                        }
+                    };
+                    let (read, following) = tokio::join!(reading, coming);
+                    let Items { items } = match read {
+                        Ok(page) => page.map_err(unreadable)?,
+                        Err(ended) => match ended.try_into_panic() {
+                            Ok(panic) => std::panic::resume_unwind(panic),
+                            Err(_cancelled) => {
+                                let cause = "this process is about to end".to_owned();
+                                return Err(Failure::Unreachable { what, cause });
+                            }
+                        },
+                    };
+                    all.extend::<Vec<T>>(items);
+                    match following {
+                        Some(following) => {
+                            answer = following;
+                            is_first = false;
+                        }
                         None => return Ok(Read::Known(all)),
                     }
                 }
                 // The list took so long that the API server forgot where it was.
-                Err(Trouble::Status(status)) if status.code == 410 && next.is_some() => {
+                Err(Trouble::Status(status)) if status.code == 410 && !is_first => {
                     all.clear();
-                    next = None;
+                    is_first = true;
+                    answer = self.page(&what, resource, &scope, None).await;
                 }
                 Err(Trouble::Status(status)) => match status.code {
                     403 => {
@@ -240,7 +274,7 @@ impl Api {
                         return Ok(Read::Forbidden);
                     }
                     404 => return Ok(Read::NotServed),
-                    _ => return Err(refused(&format!("list {}", resource.qualified()), &status)),
+                    _ => return Err(refused(&what, &status)),
                 },
                 Err(Trouble::Other(failure)) => return Err(failure),
             }

@@ -16,8 +16,11 @@ use kata_api::{
 };
 use kata_plan::{
     Freshness, JobObjects, MonitorObjects, Need, NodeFacts, Observed, Options, Platform, PodScope,
-    Snapshot, validate,
+    SandboxedPod, Snapshot, validate,
 };
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::api::{Api, Read, Scope};
 use crate::cluster::{self, Deployment};
@@ -29,6 +32,30 @@ use crate::resource::{
 
 /// How often the decision may ask for more; it asks a few times.
 const ROUNDS: usize = 16;
+
+/// A pod, if it asks for a RuntimeClass. Most do not, and of those no more is read than that.
+struct Classed(Option<SandboxedPod>);
+
+impl<'de> Deserialize<'de> for Classed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Skimmed {
+            spec: Option<Spec>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Spec {
+            runtime_class_name: Option<IgnoredAny>,
+        }
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        let Skimmed { spec } = serde_json::from_str(text).map_err(D::Error::custom)?;
+        if spec.is_none_or(|spec| spec.runtime_class_name.is_none()) {
+            return Ok(Self(None));
+        }
+        let pod: Pod = serde_json::from_str(text).map_err(D::Error::custom)?;
+        Ok(Self(validate::sandboxed_pod(&pod)))
+    }
+}
 
 fn observed<T>(read: Read<T>, resource: Resource, if_not_served: T) -> Observed<T> {
     match read {
@@ -177,9 +204,9 @@ async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), F
                 PodScope::Node(node) => Some(format!("spec.nodeName={node}")),
             };
             let wanted = Scope { fields: fields.as_deref(), ..Scope::default() };
-            let pods = observed(api.list::<Pod>(PODS, wanted).await?, PODS, Vec::new());
+            let pods = observed(api.list::<Classed>(PODS, wanted).await?, PODS, Vec::new());
             let pods = pods.map(|pods| {
-                let all = pods.iter().filter_map(validate::sandboxed_pod);
+                let all = pods.into_iter().filter_map(|Classed(pod)| pod);
                 all.filter(|pod| classes.contains(&pod.runtime_class)).collect()
             });
             snapshot.pods.insert(scope.clone(), pods);
