@@ -97,15 +97,26 @@ pub fn bundle() -> Result<Files, DistributionError> {
     for (name, sample) in samples(&arguments.namespace) {
         add(format!("samples/{name}.yaml"), &sample)?;
     }
-    let catalog = catalog(&objects);
-    let mut text = String::new();
-    for entry in &catalog {
-        text.push_str("---\n");
-        text.push_str(&serde_saphyr::to_string(entry).map_err(DistributionError::Yaml)?);
-    }
-    files.insert(PathBuf::from("catalog/catalog.yaml"), text);
+    files.insert(PathBuf::from("samples/policies.yaml"), documents(&policies(&objects))?);
+    files.insert(PathBuf::from("catalog/catalog.yaml"), documents(&catalog(&objects))?);
     files.insert(PathBuf::from("bundle.Dockerfile"), containerfile());
     Ok(files)
+}
+
+fn documents(values: &[Value]) -> Result<String, DistributionError> {
+    let mut text = String::new();
+    for value in values {
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(value).map_err(DistributionError::Yaml)?);
+    }
+    Ok(text)
+}
+
+/// What keeps the operator to what it needs, and no bundle can have.
+fn policies(objects: &[Value]) -> Vec<Value> {
+    let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"];
+    let kept = |object: &&Value| kinds.contains(&text(&object["kind"]));
+    objects.iter().filter(kept).cloned().collect()
 }
 
 fn annotations() -> Map<String, Value> {

@@ -227,8 +227,13 @@ fn templates() -> Result<BTreeMap<String, String>, DistributionError> {
             if matches!(kind.as_str(), "Namespace" | "CustomResourceDefinition") {
                 continue;
             }
-            if kind == "Deployment" {
-                open_deployment(&mut object);
+            match kind.as_str() {
+                "Deployment" => open_deployment(&mut object),
+                // Pods that the operator makes have the secrets of their account.
+                "ServiceAccount" if object["metadata"]["name"] != manifests::NAME => {
+                    object["imagePullSecrets"] = json!("chart-block");
+                }
+                _ => {}
             }
             label(&mut object);
             let name = format!(

@@ -190,6 +190,12 @@ fn helm_accepts_the_chart_and_refuses_what_is_no_value() {
     assert!(!template("crds.enabled=false").unwrap().contains("kind: CustomResourceDefinition"));
     assert!(template("crds.keep=true").unwrap().contains("helm.sh/resource-policy: keep"));
     assert!(!template("crds.keep=false").unwrap().contains("helm.sh/resource-policy"));
+    // The operator's pods have the secrets themselves, those that it makes get them from their account.
+    let pulled = documents(&template("platform=kubernetes,imagePullSecrets[0].name=pull").unwrap());
+    let account = pulled.iter().find(|object| {
+        object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "kata-node-agent"
+    });
+    assert_eq!(account.unwrap()["imagePullSecrets"][0]["name"], "pull");
     let with_hook = template("preDeleteCheck=true").unwrap();
     assert!(with_hook.contains("helm.sh/hook: pre-delete"));
     assert!(!template("preDeleteCheck=false").unwrap().contains("helm.sh/hook"));

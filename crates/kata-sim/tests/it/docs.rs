@@ -50,10 +50,12 @@ fn blocks(page: &Path) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut open = None;
     let mut cluster = None;
+    let mut indent = 0;
     for line in text.lines() {
         let fence = line.trim_start().strip_prefix("```");
         match (&mut open, fence) {
             (None, Some(kind)) => {
+                indent = line.len() - line.trim_start().len();
                 open = Some(Block {
                     kind: kind.to_owned(),
                     cluster: cluster.take(),
@@ -61,7 +63,12 @@ fn blocks(page: &Path) -> Vec<Block> {
                 });
             }
             (Some(_), Some(_)) => found.extend(open.take()),
-            (Some(block), None) => block.lines.push(line.to_owned()),
+            // Below a point of a list the block is as far to the right as the point.
+            (Some(block), None) => {
+                let inside = line.get(indent..).unwrap_or_default();
+                assert!(line.get(..indent).unwrap_or(line).trim().is_empty(), "{line}");
+                block.lines.push(inside.to_owned());
+            }
             (None, None) => {
                 let comment = line.strip_prefix("<!-- cluster: ");
                 if let Some(comment) = comment.and_then(|line| line.strip_suffix(" -->")) {

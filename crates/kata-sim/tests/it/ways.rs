@@ -291,6 +291,36 @@ fn with_the_operator_lifecycle_manager() {
     );
 }
 
+/// The definition of KataConfig as another operator's package left it: not ours, and with other content.
+const LEFT: &str = "kata-operator crd | sed 's/name: Total$/name: All/' | \
+                    kubectl create --field-manager=catalog -f -";
+const COLUMNS: &str = "kubectl get crd kataconfigs.kataconfiguration.openshift.io \
+                       -o jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
+
+#[test]
+fn a_definition_that_another_operator_left_is_taken_over_as_the_pages_say() {
+    let Some(mut site) = Site::start("left", "openshift", &[]) else { return };
+    site.good(LEFT);
+    assert!(site.good(COLUMNS).contains("All"));
+    let apply = "kata-operator manifests | kubectl apply --server-side";
+    let refused = site.bad(&format!("{apply} -f -"));
+    assert!(refused.contains("--force-conflicts"), "{refused}");
+    site.good(&format!("{apply} --force-conflicts -f -"));
+    assert!(site.good(COLUMNS).contains("Total"));
+    if named_helm().is_none() {
+        return;
+    }
+    let Some(mut site) = Site::start("left-helm", "openshift", &[]) else { return };
+    site.good(LEFT);
+    let install = format!(
+        "helm install kata-operator deploy/helm/kata-operator -n {NAMESPACE} --create-namespace"
+    );
+    let refused = site.bad(&install);
+    assert!(refused.contains("cannot be imported into the current release"), "{refused}");
+    site.good(&format!("{install} --take-ownership"));
+    assert!(site.good(COLUMNS).contains("Total"));
+}
+
 /// Every file below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

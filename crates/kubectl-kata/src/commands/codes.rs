@@ -132,19 +132,24 @@ fn page(row: &CodeRow) -> String {
          ## Cause\n\n{cause}\n\n\
          ## Fix\n\n{fix}\n\n\
          ## Where it is seen\n\n\
-         `kubectl kata {verb}` shows it; `kubectl kata codes {code}` shows this page without a network.\n",
-        verb = seen_by(code),
+         {seen}; `kubectl kata codes {code}` shows this page without a network.\n",
+        seen = seen_by(code),
     )
 }
 
-/// The command that shows a code.
+/// The commands that show a code.
 fn seen_by(code: &str) -> &'static str {
     match code.get(4..5) {
-        Some("1") => "status` and `kubectl kata doctor",
-        Some("2" | "3") => "status` and `kubectl kata nodes -o wide",
-        Some("4") => "status` and `kubectl kata uninstall --dry-run",
-        _ if code.starts_with("KATA51") => "verify",
-        _ if code.starts_with("KATA52") => "why",
-        _ => "doctor",
+        Some("1") => {
+            "`kubectl kata doctor` shows it, and `kubectl kata status` if it keeps nodes from being ready"
+        }
+        Some("2" | "3") => {
+            "`kubectl kata doctor` shows it, and `kubectl kata status` and `kubectl kata nodes -o wide` if it \
+             holds a node up"
+        }
+        Some("4") => "`kubectl kata status` and `kubectl kata uninstall --dry-run` show it",
+        _ if code.starts_with("KATA51") => "`kubectl kata verify` shows it",
+        _ if code.starts_with("KATA52") => "`kubectl kata why` shows it",
+        _ => "`kubectl kata doctor` shows it",
     }
 }
