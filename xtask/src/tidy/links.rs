@@ -36,6 +36,8 @@ fn dead(root: &Path, page: &Path) -> Vec<String> {
                 "{here}:{line}: {link} leads nowhere: there is no {}",
                 target.display()
             ));
+        } else if page.starts_with("docs") && !target.starts_with("docs") {
+            problems.push(format!("{here}:{line}: {link} leads out of docs: a book has only that"));
         } else if !heading.is_empty() && !headings(root, &target).contains(heading) {
             problems.push(format!("{here}:{line}: {} has no heading #{heading}", target.display()));
         }
