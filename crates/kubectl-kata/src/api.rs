@@ -150,6 +150,16 @@ impl Api {
         Self { client, timeout, gaps: Mutex::default() }
     }
 
+    /// One for watches, which note nothing: they only say when to read again.
+    pub(crate) fn for_watches(&self) -> Self {
+        Self::new(self.client.clone(), self.timeout)
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// What could not be read so far, each once.
     pub(crate) fn gaps(&self) -> Vec<Gap> {
         let mut gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner).clone();

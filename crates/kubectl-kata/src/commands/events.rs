@@ -28,21 +28,20 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "events")?;
-    let mut list = read(arguments, context).await?;
-    print(&list, context, context.settings.titles)?;
     if !arguments.watch {
+        print(&read(arguments, context).await?, context, context.settings.titles)?;
         return Ok(Exit::Fine);
     }
+    let mut changes = Changes::of(&context.api, &[EVENTS], None).await;
+    let mut list = read(arguments, context).await?;
+    print(&list, context, context.settings.titles)?;
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     loop {
         context.printer.flush()?;
-        {
-            let mut changes = Changes::of(&context.api, &[EVENTS], None);
-            tokio::select! {
-                () = &mut interrupted => return Ok(Exit::Fine),
-                () = changes.next() => {}
-            }
+        tokio::select! {
+            () = &mut interrupted => return Ok(Exit::Fine),
+            () = changes.next() => {}
         }
         let mut next = read(arguments, context).await?;
         let all = next.items.clone();

@@ -46,6 +46,12 @@ pub(super) async fn run<L: Listing>(
 ) -> Result<Exit, Failure> {
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name];
     expect_output(context.settings, &allowed, L::VERB)?;
+    let changes = if arguments.watch {
+        let namespace = context.list_namespace().filter(|_| L::NAMESPACED);
+        Some(Changes::of(&context.api, &[L::KIND], namespace.as_deref()).await)
+    } else {
+        None
+    };
     let list = L::read(arguments, context).await?;
     let absent: Vec<&String> = arguments
         .names
@@ -67,29 +73,26 @@ pub(super) async fn run<L: Listing>(
             human::list(&absent, 5)
         )));
     }
-    if arguments.watch {
-        watch(arguments, list, context).await?;
+    if let Some(changes) = changes {
+        watch(changes, arguments, list, context).await?;
     }
     Ok(Exit::Fine)
 }
 
 async fn watch<L: Listing>(
+    mut changes: Changes,
     arguments: &ListArguments,
     mut list: L,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
-    let namespace = context.list_namespace().filter(|_| L::NAMESPACED);
     let mut before = list.rows().clone();
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     loop {
         context.printer.flush()?;
-        {
-            let mut changes = Changes::of(&context.api, &[L::KIND], namespace.as_deref());
-            tokio::select! {
-                () = &mut interrupted => return Ok(()),
-                () = changes.next() => {}
-            }
+        tokio::select! {
+            () = &mut interrupted => return Ok(()),
+            () = changes.next() => {}
         }
         let mut list = L::read(arguments, context).await?;
         let now = list.rows().clone();

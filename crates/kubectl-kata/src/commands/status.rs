@@ -45,19 +45,22 @@ pub(crate) async fn run(
             return Ok(exit);
         }
     }
+    let changes = if arguments.watch {
+        Some(Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await)
+    } else {
+        None
+    };
     let report = read(context).await?;
     let mut exit = print(&report, arguments, context)?;
-    if arguments.watch {
+    if let Some(mut changes) = changes {
         let interrupted = context.interrupted();
         let mut interrupted = std::pin::pin!(interrupted);
         let mut said = serde_json::to_string(&report).unwrap_or_default();
         loop {
-            {
-                let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None);
-                tokio::select! {
-                    () = &mut interrupted => return Ok(exit),
-                    () = changes.next() => {}
-                }
+            context.printer.flush()?;
+            tokio::select! {
+                () = &mut interrupted => return Ok(exit),
+                () = changes.next() => {}
             }
             let report = read(context).await?;
             let says = serde_json::to_string(&report).unwrap_or_default();
@@ -66,7 +69,6 @@ pub(crate) async fn run(
                     context.printer.line("")?;
                 }
                 exit = print(&report, arguments, context)?;
-                context.printer.flush()?;
                 said = says;
             }
         }

@@ -110,6 +110,7 @@ pub(crate) async fn until(
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     let mut said = String::new();
+    let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
         let report = match observe(context).await {
             Ok(report) => Some(report),
@@ -126,9 +127,7 @@ pub(crate) async fn until(
             }
         }
         let live = context.printer.is_live();
-        let looked = Instant::now();
         let wake = {
-            let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None);
             let mut next = std::pin::pin!(changes.next());
             loop {
                 let tick = Instant::now() + TICK;
@@ -168,8 +167,7 @@ pub(crate) async fn until(
                 }
                 return Ok(Exit::TimedOut);
             }
-            // A watch that breaks at once must not make us ask without end.
-            Wake::Changed => tokio::time::sleep_until(looked + TICK / 2).await,
+            Wake::Changed => {}
         }
     }
 }

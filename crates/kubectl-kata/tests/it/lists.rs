@@ -1,6 +1,11 @@
 //! `pods` and `nodes`.
 
-use crate::lab::Lab;
+use std::time::Duration;
+
+use simcluster::api::fault::{Fault, Match, Rule};
+use tokio::sync::watch;
+
+use crate::lab::{Lab, Place};
 
 #[tokio::test(start_paused = true)]
 async fn pods_and_nodes_are_listed() {
@@ -74,4 +79,32 @@ async fn commands_take_few_requests() {
         let requests = lab.requests();
         assert!(requests <= most, "{line} takes {requests} requests");
     }
+}
+
+/// A pod comes while the first look is still under way.
+#[tokio::test(start_paused = true)]
+async fn a_watch_misses_nothing_of_what_happens_while_it_looks() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("early", Some("kata"));
+    let slow = Fault::Delay { millis: 3_000 };
+    let matches =
+        Match { verb: "list".to_owned(), resource: "katanodes".to_owned(), ..Match::default() };
+    lab.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, slow).times(0)));
+    let (interrupt, interrupted) = watch::channel(false);
+    let place = Place::default();
+    let command = lab.run_with("pods -n test-kata -o name --watch", &place, interrupted);
+    let deeds = async {
+        lab.pass(1).await;
+        lab.pod("late", Some("kata"));
+        // Sooner than it looks again without a reason.
+        lab.pass(30).await;
+        interrupt.send_replace(true);
+    };
+    let limit = Duration::from_secs(600);
+    let (done, ()) =
+        tokio::time::timeout(limit, futures::future::join(command, deeds)).await.unwrap();
+    let out = done.expect(0).out;
+    assert!(out.starts_with("pod/early\n") && out.contains("pod/late\n"), "{out}");
 }
