@@ -18,6 +18,7 @@ use kata_host::payload::{Stage, TREE, is_present, seal_stage};
 
 use super::linux::Linux;
 
+mod behind;
 mod unpack;
 
 pub use unpack::UnpackError;
@@ -135,7 +136,7 @@ fn unpack(host: &mut Linux, source: &Source, tree: &str, room: u64) -> Result<()
         }
         Source::Tree(folder) => unpacker.tree(folder)?,
     }
-    for (path, sha256) in unpacker.into_digests() {
+    for (path, sha256) in unpacker.finish()? {
         host.know(path, sha256);
     }
     Ok(())

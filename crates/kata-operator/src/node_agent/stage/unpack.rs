@@ -3,24 +3,19 @@
 //! Refused are paths and links that lead out, devices, sockets and pipes, setuid and setgid files, the same
 //! file twice in one archive, and more bytes than there is room for. Files are hashed as they are written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{channel, sync_channel};
 
-use kata_host::digest;
 use kata_host::payload::{is_inside, link_is_inside};
-use sha2::{Digest as _, Sha256};
 use tar::EntryType;
+
+use super::behind::{BLOCK, Behind, Digests};
 
 /// What upstream's archives have before every path.
 const PREFIX: &str = "opt/kata";
-/// Bytes that are read at once.
-const BLOCK: usize = 1 << 19;
-/// Blocks that may be written and not hashed yet.
-const AHEAD: usize = 8;
 
 /// Why something was not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -67,19 +62,21 @@ pub(super) struct Unpacker {
     root: PathBuf,
     room: u64,
     left: u64,
-    digests: BTreeMap<PathBuf, String>,
-    buffers: Vec<Vec<u8>>,
+    behind: Behind,
 }
 
 impl Unpacker {
     /// Unpacks into `root`, at most `room` bytes.
     pub(super) fn new(root: PathBuf, room: u64) -> Self {
-        Self { root, room, left: room, digests: BTreeMap::new(), buffers: Vec::new() }
+        Self { root, room, left: room, behind: Behind::start() }
     }
 
     /// The SHA-256 of every file that was written.
-    pub(super) fn into_digests(self) -> BTreeMap<PathBuf, String> {
-        self.digests
+    ///
+    /// # Errors
+    /// If the disk did not take one.
+    pub(super) fn finish(self) -> Result<Digests, UnpackError> {
+        self.behind.finish().map_err(|(path, source)| UnpackError::Write { path, source })
     }
 
     /// Unpacks a `.tar.zst`.
@@ -252,13 +249,14 @@ impl Unpacker {
     fn place(&mut self, relative: &str) -> Result<PathBuf, UnpackError> {
         self.above(relative)?;
         let path = self.root.join(relative);
-        self.digests.remove(&path);
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(UnpackError::Write { path, source })
+                return Err(UnpackError::Write { path, source });
             }
-            Ok(()) | Err(_) => Ok(path),
+            Ok(()) => self.behind.gone(path.clone()),
+            Err(_) => {}
         }
+        Ok(path)
     }
 
     fn file(
@@ -276,17 +274,23 @@ impl Unpacker {
             .mode(mode & 0o755)
             .open(&path)
             .map_err(write)?;
-        let (buffers, room) = (&mut self.buffers, self.room);
-        let sha256 = hashed(buffers, |block| {
+        let mut bytes = 0;
+        loop {
+            let mut block = self.behind.block();
             let read = |source| UnpackError::Read { path: from.to_owned(), source };
-            let length = fill(content, block).map_err(read)?;
-            let bytes = u64::try_from(length).unwrap_or(u64::MAX);
-            self.left = self.left.checked_sub(bytes).ok_or(UnpackError::NoRoom { room })?;
+            let length = fill(content, &mut block).map_err(read)?;
+            let more = u64::try_from(length).unwrap_or(u64::MAX);
+            let room = self.room;
+            self.left = self.left.checked_sub(more).ok_or(UnpackError::NoRoom { room })?;
+            bytes += more;
             file.write_all(block.get(..length).unwrap_or_default()).map_err(write)?;
-            Ok(length)
-        })?;
+            self.behind.wrote(block, length);
+            if length < BLOCK {
+                break;
+            }
+        }
         file.set_permissions(fs::Permissions::from_mode(mode & 0o755)).map_err(write)?;
-        self.digests.insert(path, sha256);
+        self.behind.complete(path, file, bytes);
         Ok(())
     }
 
@@ -300,9 +304,7 @@ impl Unpacker {
         let path = self.place(relative)?;
         fs::hard_link(&from, &path)
             .map_err(|source| UnpackError::Write { path: path.clone(), source })?;
-        if let Some(digest) = self.digests.get(&from).cloned() {
-            self.digests.insert(path, digest);
-        }
+        self.behind.linked(from, path);
         Ok(())
     }
 }
@@ -319,51 +321,6 @@ fn fill(content: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(filled)
-}
-
-/// The SHA-256 of blocks, as `next` fills them and says how many bytes are new; a block that is not full is
-/// the last one. Another thread computes it, so that reading and writing need not wait for it.
-fn hashed<E>(
-    buffers: &mut Vec<Vec<u8>>,
-    mut next: impl FnMut(&mut [u8]) -> Result<usize, E>,
-) -> Result<String, E> {
-    let mut block = buffers.pop().unwrap_or_else(|| vec![0; BLOCK]);
-    let length = next(&mut block)?;
-    if length < BLOCK {
-        let sha256 = digest::text(&Sha256::digest(block.get(..length).unwrap_or_default()));
-        buffers.push(block);
-        return Ok(sha256);
-    }
-    let (full, to_hash) = sync_channel::<(Vec<u8>, usize)>(AHEAD);
-    let (used, free) = channel();
-    std::thread::scope(|scope| {
-        let hashing = scope.spawn(move || {
-            let mut hash = Sha256::new();
-            for (block, length) in to_hash {
-                hash.update(block.get(..length).unwrap_or_default());
-                // Whoever fills blocks may have failed, and wants none back.
-                drop(used.send(block));
-            }
-            digest::text(&hash.finalize())
-        });
-        let (mut block, mut length) = (block, length);
-        loop {
-            let last = length < BLOCK;
-            // The other thread ends no earlier than this channel.
-            drop(full.send((block, length)));
-            if last {
-                break;
-            }
-            block =
-                free.try_recv().ok().or_else(|| buffers.pop()).unwrap_or_else(|| vec![0; BLOCK]);
-            length = next(&mut block)?;
-        }
-        drop(full);
-        // If that thread failed: an empty digest is that of no file, so nobody takes it for an intact one.
-        let sha256 = hashing.join().unwrap_or_default();
-        buffers.extend(free);
-        Ok(sha256)
-    })
 }
 
 /// A path without `./` and a slash at the end.

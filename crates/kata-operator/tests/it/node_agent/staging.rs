@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use kata_api::node_task::NodeAction;
+use kata_host::digest;
+use kata_host::payload::{Entry, Manifest};
 
 use super::lab::{command, task, workspace};
 use super::payload::Archive;
@@ -97,5 +99,52 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     fs::write(artifacts.join("shim-components.json"), r#"{"clh":{"x86_64":["x"]}}"#).unwrap();
     let said = String::from_utf8(stage(&folder).stderr).unwrap();
     assert!(said.contains("no shim qemu") && said.contains("clh"), "{said}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// They are computed while other files are written, of files of all sizes, some with two names, some
+/// replaced by what another component has in their place.
+#[test]
+fn the_manifest_has_the_digest_of_every_file() {
+    let folder = folder("digests");
+    let artifacts = folder.join("image/opt/kata-artifacts");
+    let content = |number: usize, length: usize| -> Vec<u8> {
+        (0..length).map(|index| (index.wrapping_mul(number + 7) >> 3).to_le_bytes()[0]).collect()
+    };
+    let block = 1 << 19;
+    let lengths = [0, 1, block - 1, block, block + 1, 5 * block, 40 * block + 3];
+    for component in ["x", "y"] {
+        let path = artifacts.join(format!("tarballs/kata-static-{component}.tar.zst"));
+        let mut archive = Archive::create(&path);
+        for (number, length) in lengths.into_iter().enumerate() {
+            if component == "x" {
+                let name = format!("opt/kata/file-{number}");
+                archive.file(&name, &content(number, length), 0o644);
+                let link = format!("opt/kata/link-{number}");
+                archive.raw(&link, tar::EntryType::Link, &name, 0o644);
+            } else if number % 2 == 0 {
+                let other = content(number + 100, length + 2);
+                archive.file(&format!("opt/kata/file-{number}"), &other, 0o644);
+            }
+        }
+        archive.finish();
+    }
+    let components = r#"{"qemu":{"x86_64":["x","y"]}}"#;
+    fs::write(artifacts.join("shim-components.json"), components).unwrap();
+    let output = stage(&folder);
+    assert!(output.status.success(), "{output:?}");
+    let staging = folder.join("host/opt/kata-operator/staging");
+    let [payload] =
+        &fs::read_dir(staging).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()[..]
+    else {
+        panic!("one payload is staged")
+    };
+    let manifest = Manifest::parse(&fs::read(payload.join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest.entries.len(), 2 * lengths.len());
+    for (name, entry) in manifest.entries {
+        let Entry::File { sha256, .. } = entry else { panic!("{name} is a file") };
+        let bytes = fs::read(payload.join("tree").join(&name)).unwrap();
+        assert_eq!(sha256, digest::hex(&bytes), "{name} of {} bytes", bytes.len());
+    }
     fs::remove_dir_all(folder).unwrap();
 }
