@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p kata-operator --bench staging`. Staging reads, hashes and writes every byte and makes it
 //! durable; `cp -a` copies, and `sync` after it makes the copy durable. Medians of nine rounds, in turns.
-//! The rest needs a real containerd, which `.ci/containerd.sh` puts below `target`.
+//! The rest needs a real containerd, which `.ci/containerd.sh` puts below `target`, and
+//! `cargo build --release -p fakeshim`.
 
 #![expect(
     clippy::unwrap_used,
