@@ -257,10 +257,10 @@ pub(crate) fn is_our_class(class: &RuntimeClass) -> bool {
 
 /// A RuntimeClass of ours, if the existing one differs in anything besides the immutable handler.
 ///
-/// `role` is the role label that it selects besides the label of verified nodes, if nodes have one.
+/// `own` is the label that it selects besides the label of verified nodes.
 pub(crate) fn runtime_class(
     config: &KataConfig,
-    role: Option<&str>,
+    own: (&str, &str),
     runtime: &RuntimeSpec,
     existing: Option<&RuntimeClass>,
 ) -> Option<Value> {
@@ -271,7 +271,7 @@ pub(crate) fn runtime_class(
     let shim = unusual_shim(runtime);
     let mut node_selector = runtime.node_selector.clone();
     // Ours win: a class that matched nodes without the runtime would strand its pods.
-    node_selector.extend(role.map(|role| (role.to_owned(), String::new())));
+    node_selector.insert(own.0.to_owned(), own.1.to_owned());
     node_selector.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
     let scheduling = Scheduling {
         node_selector: Some(node_selector),

@@ -498,10 +498,16 @@ impl<'a> Checker<'a> {
             format!("{object} is written with the fields {strange:?}")
         });
         if object.kind == Kind::RuntimeClass {
-            let selected = body["scheduling"]["nodeSelector"][names::RUNTIME_LABEL]
-                == names::RUNTIME_LABEL_VERIFIED;
+            let selector = &body["scheduling"]["nodeSelector"];
+            let selected = selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED;
             self.expect(Property::Verified, selected, || {
                 format!("{object} does not select the label of verified nodes")
+            });
+            // Other installers give their nodes the same label.
+            let ours = self.snapshot.options.platform != Platform::Kubernetes
+                || selector[names::CLAIM_LABEL] == names::CLAIMED;
+            self.expect(Property::Verified, ours, || {
+                format!("{object} selects nodes of other installers too")
             });
         }
     }

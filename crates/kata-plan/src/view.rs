@@ -479,9 +479,13 @@ impl<'a> View<'a> {
         view
     }
 
-    /// The role label that a RuntimeClass selects besides that of verified nodes.
-    pub(crate) fn role_label(&self) -> Option<&'static str> {
-        self.hosts.is_none().then(|| self.mode.node_label())
+    /// The label that a RuntimeClass selects besides that of verified nodes, which other installers give their
+    /// nodes too: that of our pool's nodes, or of those on which something of ours may be.
+    pub(crate) fn own_node_label(&self) -> (&'static str, &'static str) {
+        match self.hosts {
+            None => (self.mode.node_label(), ""),
+            Some(_) => (names::CLAIM_LABEL, names::CLAIMED),
+        }
     }
 
     /// Tells of objects that cannot be understood.

@@ -294,7 +294,7 @@ pub(super) fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             if (is_served(view, runtime.effective_handler())
                 || offered.contains(runtime.name.as_str()))
                 && let Some(body) =
-                    bodies::runtime_class(view.config, view.role_label(), runtime, None)
+                    bodies::runtime_class(view.config, view.own_node_label(), runtime, None)
             {
                 out.push(
                     Action::Apply { object, body },
@@ -323,7 +323,7 @@ pub(super) fn runtime_classes(view: &View<'_>, out: &mut Steps) {
             );
             withdraw(view, out, &object, Code::HandlerImmutable, &message);
         } else if let Some(body) =
-            bodies::runtime_class(view.config, view.role_label(), runtime, Some(existing))
+            bodies::runtime_class(view.config, view.own_node_label(), runtime, Some(existing))
         {
             out.push(
                 Action::Apply { object, body },

@@ -76,7 +76,7 @@ fn installs_one_node_after_the_other_and_removes_them() {
     }
     assert_eq!(label(&world, "master-0"), None);
     let class = world.get(Kind::RuntimeClass, "kata").unwrap();
-    assert_eq!(class["scheduling"]["nodeSelector"], json!({VERIFIED: "true"}));
+    assert_eq!(class["scheduling"]["nodeSelector"], json!({CLAIM: "true", VERIFIED: "true"}));
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     world.settle();
     nothing_left(&world);

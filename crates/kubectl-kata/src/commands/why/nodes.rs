@@ -69,7 +69,8 @@ fn verdict(
         .filter(|(key, value)| labels.get(*key).map(String::as_str) != value.as_str())
         .collect();
     let ours = |key: &str| {
-        [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL].contains(&key)
+        [names::RUNTIME_LABEL, names::CLAIM_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL]
+            .contains(&key)
     };
     // What the admin asked for says more than what follows from it.
     if let Some((key, value)) = lacking.iter().find(|(key, _)| !ours(key)) {
