@@ -3,68 +3,29 @@
 //! Conditions keep their `lastTransitionTime` while their status stays, so that an idle pass yields the
 //! very status that is there, and nothing is written.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kata_api::conditions::{self, in_progress, reasons};
 use kata_api::kata_config::{KataNodes, LIST_CAP};
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfig, KataConfigStatus, Severity};
+use kata_api::{Code, KataConfig, KataConfigStatus};
 use serde_json::{Map, Value, json};
 
 use crate::bodies;
 use crate::plan::Step;
-use crate::report::{Finding, Report, StatusReport, StepFailure, Waiting};
+use crate::report::{Report, StatusReport, StepFailure};
 use crate::selection;
 use crate::snapshot::Snapshot;
 use crate::steps::Steps;
-use crate::text;
 use crate::view::{NodeView, View};
+
+mod condition;
+mod standing;
+
+use condition::{Wanted, conditions, degraded, deletion_blocked, fix, in_progress, ready, sort};
+use standing::{standing, worst};
 
 /// How many nodes a message names.
 const NAMES: usize = 5;
-/// Most bytes of a condition's message; the API allows 32,768.
-const MESSAGE: usize = 4_096;
-/// Our condition types, in the order in which they are written.
-const TYPES: &[&str] = &[
-    conditions::IN_PROGRESS,
-    conditions::READY,
-    conditions::RECONCILING,
-    conditions::STALLED,
-    conditions::DEGRADED,
-    conditions::DELETION_BLOCKED,
-];
-
-/// A condition without its times.
-struct Wanted {
-    type_: &'static str,
-    status: &'static str,
-    reason: String,
-    message: String,
-}
-
-impl Wanted {
-    fn new(
-        type_: &'static str,
-        status: &'static str,
-        reason: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
-        Self { type_, status, reason: reason.into(), message: message.into() }
-    }
-}
-
-/// Where the KataConfig stands, in terms of its conditions.
-struct Standing<'a> {
-    ready: bool,
-    /// Something of our own is still to be done.
-    pending: bool,
-    /// What keeps the pending from being done, if nothing moves.
-    stalled_by: Option<&'a Finding>,
-    summary: String,
-    /// The worst finding that has to do with readiness.
-    worst: Option<&'a Finding>,
-    classes_exist: bool,
-}
 
 /// The status of the active KataConfig.
 pub(crate) fn active(
@@ -118,10 +79,6 @@ pub(crate) fn active(
         waiting_for_mco_to_start: false,
     };
     status_report(config, status)
-}
-
-fn fix(finding: &Finding) -> String {
-    format!("({})", finding.fix.trim_end_matches('.'))
 }
 
 /// The status of the active KataConfig when too little could be read to say anything: all stays as it
@@ -189,304 +146,9 @@ pub(crate) fn not_active(
     status_report(config, status)
 }
 
-fn worst(report: &Report) -> Option<&Finding> {
-    report.findings.iter().find(|finding| finding.code.entry().severity >= Severity::Warning)
-}
-
-/// Whether a finding can keep selected nodes from being ready, or leaving ones from leaving.
-fn concerns_readiness(finding: &Finding) -> bool {
-    // Neither a KataNode that is out of date nor the lack of kata-monitor keeps a node from anything.
-    !finding.subject.kind.is_beside()
-        && !matches!(
-            finding.code,
-            Code::PeerPodsUnsupported
-                | Code::SelectorIgnored
-                | Code::WorkersNotCovered
-                | Code::NodeInOtherPool
-                | Code::UnsupportedNode
-                | Code::InvalidLogLevel
-                | Code::RuntimeClassInUse
-                | Code::RolloutNotHonoured
-                | Code::ForeignRuntimeLabel
-                | Code::AdoptedOverhead
-                | Code::OtherInstaller
-        )
-}
-
-fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standing<'a> {
-    let wanted = view.nodes.iter().filter(|node| node.wanted).count();
-    let all_ready = wanted > 0 && view.nodes.iter().all(|node| !node.wanted || is_ready(node));
-    let existing = existing_classes(view);
-    let classes_exist = view.runtimes.iter().all(|runtime| existing.contains(&runtime.name));
-    // With a selector that cannot be evaluated the spec is not acted on, whatever the nodes are.
-    let understood = report.findings.iter().all(|finding| finding.code != Code::InvalidSelector);
-    let behind = view.nodes.iter().any(|node| node.behind);
-    let ready = !view.deleting && all_ready && classes_exist && understood && !behind;
-    let ours = |node: &NodeView<'_>| {
-        !node.wanted
-            || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
-            || (node.phase == Phase::Ready && !node.verified && node.joins())
-    };
-    // What stands in the way of a class is not work that is going on.
-    let foreign = |name: &str| {
-        report.findings.iter().any(|finding| {
-            finding.code == Code::ForeignRuntimeClass && finding.subject.name == name
-        })
-    };
-    let classes_to_come = view
-        .runtimes
-        .iter()
-        .any(|runtime| !existing.contains(&runtime.name) && !foreign(&runtime.name));
-    let pending =
-        view.deleting || behind || view.nodes.iter().any(ours) || (all_ready && classes_to_come);
-    let moving = view.nodes.iter().any(|node| node.in_flight() && node.finding.is_none())
-        || planned.iter().any(|step| !step.action.object().kind.is_beside());
-    let mut concerning = report.findings.iter().filter(|finding| {
-        finding.code.entry().severity >= Severity::Warning && concerns_readiness(finding)
-    });
-    // That nothing is selected is plain while nodes leave; what holds them up is not.
-    let first = concerning.next();
-    let worst = match first {
-        Some(finding) if finding.code == Code::NoNodesSelected => concerning.next().or(first),
-        first => first,
-    };
-    let nothing_selected = wanted == 0 && !view.deleting;
-    let stalled_by = worst.filter(|finding| {
-        (pending || nothing_selected || !ready)
-            && !moving
-            && (finding.code != Code::NoNodesSelected || view.nodes.is_empty())
-            && !matches!(
-                finding.code,
-                Code::PodsStillRunning
-                    | Code::PodsOnLeavingNode
-                    | Code::NodeNotReady
-                    | Code::NodeStateUnknown
-                    | Code::ReadFailed
-                    | Code::WriteFailed
-                    // These are tried again by themselves.
-                    | Code::NodeJobFailed
-                    | Code::NodeJobVanished
-                    | Code::NodeJobTimedOut
-                    | Code::NodeJobNoReport
-                    | Code::SandboxesOnNode
-                    | Code::NodeDrifted
-            )
-    });
-    Standing {
-        ready,
-        pending,
-        stalled_by,
-        summary: summary(view, wanted, report, worst.is_some()),
-        worst,
-        classes_exist,
-    }
-}
-
 /// Whether a node can run sandboxed pods and pods can get there.
 fn is_ready(node: &NodeView<'_>) -> bool {
     node.phase == Phase::Ready && node.verified
-}
-
-/// `1 of 3 nodes ready; worker-1 draining (2/6), worker-2 waiting`.
-fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> String {
-    let mut others: Vec<&NodeView<'_>> =
-        view.nodes.iter().filter(|node| !node.wanted || !is_ready(node) || node.behind).collect();
-    // Those that need help first, then those that move.
-    others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
-    let briefs: Vec<String> = others
-        .iter()
-        .map(|node| {
-            if view.deleting || node.wanted {
-                node.brief()
-            } else {
-                format!("{} leaving: {}", node.facts.name, node.state())
-            }
-        })
-        .collect();
-    let mut tail =
-        if briefs.is_empty() { String::new() } else { format!("; {}", text::list(&briefs, NAMES)) };
-    // What all of them wait for, as long as none moves.
-    let awaited = report
-        .waiting_on
-        .iter()
-        .find(|waiting| matches!(waiting.what, Waiting::Render | Waiting::Deletion));
-    if let Some(awaited) = awaited
-        && !held_up
-        && !view.nodes.iter().any(NodeView::in_flight)
-    {
-        tail.push_str(&format!("; waiting for {}", awaited.message));
-    }
-    if view.deleting {
-        return match view.nodes.len() {
-            0 => format!("removing: no node has Kata any more{tail}"),
-            left => {
-                let all = text::count(view.selected.max(left), "node");
-                format!("removing: {left} of {all} left{tail}")
-            }
-        };
-    }
-    let ready = view.nodes.iter().filter(|node| node.wanted && is_ready(node)).count();
-    format!("{ready} of {} ready{tail}", text::count(wanted, "node"))
-}
-
-fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
-    let summary = &standing.summary;
-    if standing.ready {
-        // Whoever leaves may be held up all the same, and whoever is left out may be missed.
-        let message = match standing.worst.or_else(|| worst(report)) {
-            Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
-            None => summary.clone(),
-        };
-        return Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, message);
-    }
-    let worst = standing.worst.map(|finding| {
-        (finding.code.entry().reason, format!("{summary}; {}: {}", finding.code, finding.message))
-    });
-    if view.deleting {
-        let message = worst.map_or_else(|| summary.clone(), |(_, message)| message);
-        return Wanted::new(conditions::READY, "False", in_progress::UNINSTALLING, message);
-    }
-    let all_ready = view.nodes.iter().all(|node| !node.wanted || is_ready(node));
-    let (reason, message) = match worst {
-        Some(worst) => worst,
-        None if all_ready && !standing.classes_exist && !view.nodes.is_empty() => {
-            (reasons::RUNTIME_CLASS_MISSING, format!("{summary}; {} yet", missing_classes(view)))
-        }
-        None => {
-            let other = report.findings.iter().find(|finding| finding.code == Code::OtherRollout);
-            match other {
-                Some(finding) if !standing.pending => (
-                    finding.code.entry().reason,
-                    format!("{summary}; {}: {}", finding.code, finding.message),
-                ),
-                _ if standing.pending => (reasons::ROLLING_OUT, summary.clone()),
-                _ => (reasons::NODES_NOT_READY, summary.clone()),
-            }
-        }
-    };
-    Wanted::new(conditions::READY, "False", reason, message)
-}
-
-fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wanted {
-    let wanted = |status, reason: &str, message: String| {
-        Wanted::new(conditions::IN_PROGRESS, status, reason, message)
-    };
-    if view.deleting {
-        return match steps.blocked_by.first() {
-            Some(class) => wanted(
-                "False",
-                in_progress::BLOCKED_BY_EXISTING_KATA_PODS,
-                in_progress::blocked_message(class),
-            ),
-            None => wanted(
-                "True",
-                in_progress::UNINSTALLING,
-                in_progress::UNINSTALLING_MESSAGE.to_owned(),
-            ),
-        };
-    }
-    if let Some(node) = view.nodes.iter().find(|node| node.phase == Phase::Failed) {
-        let message = in_progress::failed_message(&node.facts.name, node.failure());
-        return wanted("True", in_progress::FAILED, message);
-    }
-    if view.nodes.is_empty() {
-        let reason = Code::NoNodesSelected.entry().reason;
-        let cause = Code::NoNodesSelected.entry().cause;
-        let message = standing.worst.map_or(cause, |finding| finding.message.as_str());
-        return wanted("False", reason, message.to_owned());
-    }
-    if !standing.pending {
-        let reason = match (standing.ready, standing.worst) {
-            (false, Some(finding)) => finding.code.entry().reason,
-            _ => in_progress::AS_EXPECTED,
-        };
-        return wanted("False", reason, standing.summary.clone());
-    }
-    let before = view
-        .config
-        .status
-        .iter()
-        .flat_map(|status| &status.conditions)
-        .find(|condition| condition.type_ == conditions::IN_PROGRESS)
-        .map(|condition| condition.reason.as_str());
-    let initial = before == Some(in_progress::INSTALLING)
-        || (existing_classes(view).is_empty()
-            && view.config.status.as_ref().is_none_or(|status| status.runtime_classes.is_empty()));
-    if initial {
-        wanted("True", in_progress::INSTALLING, in_progress::INSTALLING_MESSAGE.to_owned())
-    } else {
-        wanted("True", in_progress::UPDATING, in_progress::UPDATING_MESSAGE.to_owned())
-    }
-}
-
-fn degraded(report: &Report) -> Wanted {
-    let errors: Vec<&Finding> = report
-        .findings
-        .iter()
-        .filter(|finding| {
-            finding.code.entry().severity == Severity::Error
-                && !matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed)
-        })
-        .collect();
-    match errors.first() {
-        Some(first) => {
-            let messages: Vec<String> = errors
-                .iter()
-                .map(|finding| format!("{}: {}", finding.code, finding.message))
-                .collect();
-            Wanted::new(
-                conditions::DEGRADED,
-                "True",
-                first.code.entry().reason,
-                text::list(&messages, NAMES),
-            )
-        }
-        None => Wanted::new(
-            conditions::DEGRADED,
-            "False",
-            reasons::AS_EXPECTED,
-            "nothing is known to be broken",
-        ),
-    }
-}
-
-fn deletion_blocked(report: &Report) -> Wanted {
-    let blocking = report
-        .findings
-        .iter()
-        .find(|finding| finding.code == Code::PodsStillRunning)
-        .or_else(|| worst(report).filter(|finding| concerns_readiness(finding)));
-    match blocking {
-        Some(finding) => Wanted::new(
-            conditions::DELETION_BLOCKED,
-            "True",
-            finding.code.entry().reason,
-            format!("{}: {} {}", finding.code, finding.message, fix(finding)),
-        ),
-        None => Wanted::new(
-            conditions::DELETION_BLOCKED,
-            "False",
-            reasons::NOT_BLOCKED,
-            "nothing blocks the deletion",
-        ),
-    }
-}
-
-/// `RuntimeClass kata does not exist`.
-fn missing_classes(view: &View<'_>) -> String {
-    let existing = existing_classes(view);
-    let missing: Vec<String> = view
-        .runtimes
-        .iter()
-        .filter(|runtime| !existing.contains(&runtime.name))
-        .map(|runtime| runtime.name.clone())
-        .collect();
-    let names = text::list(&missing, NAMES);
-    if missing.len() == 1 {
-        format!("RuntimeClass {names} does not exist")
-    } else {
-        format!("the RuntimeClasses {names} do not exist")
-    }
 }
 
 /// The RuntimeClasses that exist and are ours.
@@ -534,47 +196,6 @@ fn kata_nodes(view: &View<'_>) -> KataNodes {
     lists.node_count = count(view.selected);
     lists.ready_node_count = count(view.nodes.iter().filter(|node| is_ready(node)).count());
     lists
-}
-
-fn conditions(
-    now: Timestamp,
-    previous: Option<&KataConfigStatus>,
-    generation: Option<i64>,
-    wanted: Vec<Wanted>,
-) -> Vec<Condition> {
-    let before = |type_: &str| {
-        previous.into_iter().flat_map(|status| &status.conditions).find(|c| c.type_ == type_)
-    };
-    let mut conditions: Vec<Condition> = wanted
-        .into_iter()
-        .map(|wanted| Condition {
-            last_transition_time: before(wanted.type_)
-                .filter(|condition| condition.status == wanted.status)
-                .map_or(Time(now), |condition| condition.last_transition_time.clone()),
-            message: text::cut(&wanted.message, MESSAGE),
-            observed_generation: generation,
-            reason: wanted.reason,
-            status: wanted.status.to_owned(),
-            type_: wanted.type_.to_owned(),
-        })
-        .collect();
-    // Conditions of other people stay.
-    conditions.extend(
-        previous
-            .into_iter()
-            .flat_map(|status| &status.conditions)
-            .filter(|condition| !TYPES.contains(&condition.type_.as_str()))
-            .cloned(),
-    );
-    sort(&mut conditions);
-    conditions
-}
-
-fn sort(conditions: &mut [Condition]) {
-    let place = |condition: &Condition| {
-        TYPES.iter().position(|type_| *type_ == condition.type_).unwrap_or(TYPES.len())
-    };
-    conditions.sort_by_key(place);
 }
 
 fn status_report(config: &KataConfig, status: KataConfigStatus) -> StatusReport {

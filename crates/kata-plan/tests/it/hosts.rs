@@ -1,13 +1,16 @@
 //! Whole lives of a KataConfig where Jobs change the nodes: what must hold at the end, and on the way.
 
-use kata_api::names;
 use kata_api::node_task::NodeAction;
-use kata_plan::{Kind, Observed, Request, decide};
+use kata_plan::{Kind, Observed, decide};
 use serde_json::json;
 
 use crate::journeys::{condition, is};
 use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{VERIFIED, World};
+
+mod jobs;
+mod runtimes;
+mod startup_taint;
 
 const CLAIM: &str = "kata-operator.dev/claimed";
 
@@ -55,12 +58,6 @@ fn finding(world: &World, code: &str) -> String {
     let decision = decide(&world.observe());
     let all: Vec<String> = decision.report.findings.iter().map(ToString::to_string).collect();
     all.iter().find(|text| text.starts_with(code)).unwrap_or_else(|| panic!("{all:#?}")).clone()
-}
-
-fn fix(world: &World, code: &str) -> String {
-    let decision = decide(&world.observe());
-    let found = decision.report.findings.into_iter().find(|it| it.code.entry().code == code);
-    found.unwrap_or_else(|| panic!("no {code}")).fix
 }
 
 #[test]
@@ -342,110 +339,6 @@ fn sandboxes_that_only_the_runtime_knows_hold_a_removal_up_by_name() {
 }
 
 #[test]
-fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
-    for (fate, code) in [
-        (Fate::Unfit, "KATA3101"),
-        (Fate::Fails, "KATA3102"),
-        (Fate::Breaks, "KATA3104"),
-        (Fate::NoRoom, "KATA3106"),
-        (Fate::NoImage, "KATA3107"),
-        (Fate::Hangs, "KATA3108"),
-        (Fate::Garbage, "KATA3109"),
-        (Fate::Silent, "KATA3109"),
-        (Fate::Blocked, "KATA3110"),
-        (Fate::NoPod, "KATA3115"),
-        (Fate::Unreported, "KATA2108"),
-    ] {
-        let mut world = World::plain(1, 1);
-        world.hosts.insert("worker-0".to_owned(), fate);
-        world.config(&json!({}));
-        until(&mut world, |world| {
-            let decision = decide(&world.observe());
-            decision.report.findings.iter().any(|it| it.code.to_string() == code)
-        });
-        assert_ne!(label(&world, "worker-0").as_deref(), Some("true"), "{fate:?}");
-        world.hosts.clear();
-        if fate == Fate::Unreported {
-            let handlers = json!([{"name": ""}, {"name": "runc"}, {"name": "kata"}]);
-            world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
-        }
-        if fate == Fate::Breaks {
-            world.edit(
-                Kind::KataNode,
-                "worker-0",
-                &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
-            );
-        }
-        until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
-        world.settle();
-        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"), "{fate:?}");
-    }
-}
-
-#[test]
-fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
-    let mut world = World::plain(1, 1);
-    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
-    world.config(&json!({}));
-    until(&mut world, |world| {
-        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
-    });
-    let job = world
-        .names(Kind::Job)
-        .into_iter()
-        .find(|job| world.get(Kind::Job, job).unwrap()["status"]["conditions"].is_null())
-        .unwrap();
-    // With orphans, as `kubectl delete --cascade=orphan` does it.
-    world.edit(Kind::Pod, &format!("{job}-pod"), &json!({"metadata": {"ownerReferences": null}}));
-    world.delete(Kind::Job, &job);
-    for _ in 0..20 {
-        world.pass();
-        assert_eq!(world.changing(), Vec::<String>::new());
-        world.tick();
-    }
-    let said = format!("is gone, and pod {job}-pod is not");
-    assert!(finding(&world, "KATA3105").contains(&said));
-    assert!(fix(&world, "KATA3105").starts_with("Delete the pod"));
-    world.hosts.clear();
-    world.delete(Kind::Pod, &format!("{job}-pod"));
-    world.settle();
-    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-}
-
-#[test]
-fn a_job_is_over_when_its_pod_is() {
-    let mut world = World::plain(1, 1);
-    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
-    world.config(&json!({}));
-    until(&mut world, |world| {
-        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
-    });
-    let [job] = &world.changing_jobs()[..] else { panic!("one Job changes the node") };
-    let pod = format!("{job}-pod");
-    // Its deadline passes; the pod has its grace to end, or a watch is behind.
-    world.end(job, Some(("DeadlineExceeded", "Job was active longer than specified deadline")));
-    for _ in 0..20 {
-        let jobs = world.names(Kind::Job);
-        world.pass();
-        assert_eq!(world.names(Kind::Job), jobs);
-        assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
-        world.tick();
-    }
-    let said = format!("is over, and pod {pod} is not");
-    assert!(finding(&world, "KATA3108").contains(&said));
-    assert!(fix(&world, "KATA3108").starts_with("Delete the pod"));
-    world.set_ready("worker-0", false);
-    assert!(finding(&world, "KATA2103").contains("worker-0"));
-    world.set_ready("worker-0", true);
-    world.hosts.clear();
-    world.delete(Kind::Pod, &pod);
-    world.pass();
-    assert_eq!(host(&world, "worker-0")["job"]["outcome"], "TimedOut");
-    world.settle();
-    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-}
-
-#[test]
 fn a_claim_that_somebody_takes_away_leaves_no_label_behind() {
     let mut world = World::plain(1, 1);
     world.config(&json!({}));
@@ -453,52 +346,6 @@ fn a_claim_that_somebody_takes_away_leaves_no_label_behind() {
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     until(&mut world, |world| label(world, "worker-0").as_deref() == Some("false"));
     world.label("worker-0", CLAIM, None);
-    world.settle();
-    nothing_left(&world);
-}
-
-#[test]
-fn an_installation_that_stays_in_the_list_of_jobs_is_no_news_after_the_removal() {
-    let mut world = World::plain(1, 1);
-    world.config(&json!({}));
-    until(&mut world, |world| !world.changing().is_empty());
-    let install = world.changing_jobs().remove(0);
-    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
-    world.edit(Kind::Job, &install, &keep);
-    world.settle();
-    world.delete(Kind::KataConfig, "cluster-kataconfig");
-    let decision = world.settle();
-    let mut jobs = world.names(Kind::Job);
-    jobs.retain(|job| *job != install);
-    assert_eq!(jobs.len(), 1, "one removal, and not another: {jobs:?}");
-    let waits: Vec<&str> =
-        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
-    assert!(waits.iter().any(|wait| wait.contains("to be gone")), "{waits:#?}");
-
-    world.edit(Kind::Job, &install, &json!({"metadata": {"finalizers": null}}));
-    world.delete(Kind::Job, &install);
-    world.settle();
-    nothing_left(&world);
-}
-
-#[test]
-fn the_kata_config_stays_until_the_last_job_is_gone() {
-    let mut world = World::plain(1, 1);
-    world.config(&json!({}));
-    world.settle();
-    world.delete(Kind::KataConfig, "cluster-kataconfig");
-    until(&mut world, |world| !world.changing().is_empty());
-    let removal = world.changing_jobs().remove(0);
-    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
-    world.edit(Kind::Job, &removal, &keep);
-    let decision = world.settle();
-    assert_eq!(world.names(Kind::KataConfig), ["cluster-kataconfig"]);
-    let waits: Vec<&str> =
-        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
-    assert_eq!(waits, ["the Jobs on the nodes to be gone"]);
-
-    world.edit(Kind::Job, &removal, &json!({"metadata": {"finalizers": null}}));
-    world.delete(Kind::Job, &removal);
     world.settle();
     nothing_left(&world);
 }
@@ -630,115 +477,4 @@ fn the_first_pass_and_the_job_of_an_installation() {
         .retain(|key, _| ["annotations", "labels", "name"].contains(&key.as_str()));
     job.as_object_mut().unwrap().remove("status");
     insta::assert_snapshot!("hosts_install_job", serde_saphyr::to_string(&job).unwrap());
-}
-
-/// The handlers of the last Job that changed a node, with their shims.
-fn handlers_asked_for(world: &World, node: &str) -> serde_json::Value {
-    let jobs = world.names(Kind::Job);
-    let jobs = jobs.iter().map(|name| world.get(Kind::Job, name).unwrap());
-    let number = |job: &serde_json::Value| {
-        let annotations = &job["metadata"]["annotations"];
-        annotations["kata-operator.dev/number"].as_str().unwrap().parse::<u32>().unwrap()
-    };
-    let last = jobs
-        .filter(|job| job["metadata"]["annotations"]["kata-operator.dev/node"] == node)
-        .max_by_key(|job| number(job))
-        .unwrap();
-    let command = &last["spec"]["template"]["spec"]["containers"][0]["command"];
-    let words = command.as_array().unwrap();
-    let at = words.iter().position(|word| word == "--task").unwrap();
-    let task: serde_json::Value = serde_json::from_str(words[at + 1].as_str().unwrap()).unwrap();
-    task["handlers"].clone()
-}
-
-#[test]
-fn a_runtime_that_is_dropped_keeps_its_shim_while_pods_use_it_and_goes_with_them() {
-    let mut world = World::plain(1, 2);
-    let both = json!([{"name": "fast", "shim": "clh"}, {"name": "kata", "shim": "qemu"}]);
-    let two = json!([{"name": "kata"}, {"name": "fast", "shim": "clh"}]);
-    world.config(&json!({"runtimes": two}));
-    world.settle();
-    assert_eq!(handlers_asked_for(&world, "worker-0"), both);
-    world.pod("guest", "fast", "worker-0");
-    let installed = [host(&world, "worker-0"), host(&world, "worker-1")];
-    let one = json!({"spec": {"runtimes": [{"name": "kata"}]}});
-    world.edit(Kind::KataConfig, "cluster-kataconfig", &one);
-    for _ in 0..60 {
-        world.pass();
-        assert_eq!(world.changing(), Vec::<String>::new());
-        world.tick();
-    }
-    assert_eq!([host(&world, "worker-0"), host(&world, "worker-1")], installed);
-    assert!(finding(&world, "KATA").contains("fast"));
-    world.delete(Kind::Pod, "default/guest");
-    world.settle();
-    assert_eq!(world.names(Kind::RuntimeClass), ["kata"]);
-    for node in ["worker-0", "worker-1"] {
-        assert_eq!(handlers_asked_for(&world, node), json!([{"name": "kata", "shim": "qemu"}]));
-        assert_eq!(label(&world, node).as_deref(), Some("true"));
-        assert_eq!(host(&world, node)["restarts"], json!(2));
-    }
-    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-}
-
-/// A taint that keeps everything off a new node until Kata is there, beside taints of others.
-#[test]
-fn the_startup_taint_goes_last_and_alone() {
-    for mut world in [World::plain(1, 2), World::new(1, 2)] {
-        let startup = json!({"key": names::STARTUP_TAINT, "effect": "NoExecute"});
-        let second = json!({"key": names::STARTUP_TAINT, "value": "x", "effect": "NoSchedule"});
-        let others = [
-            json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"}),
-            json!({"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule",
-                "timeAdded": "2026-01-01T00:00:00Z"}),
-        ];
-        let taints = json!([others[0], startup, others[1], second]);
-        world.edit(Kind::Node, "worker-0", &json!({"spec": {"taints": taints}}));
-        world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
-        // Nobody asked for Kata on this one.
-        world.edit(Kind::Node, "master-0", &json!({"spec": {"taints": [startup]}}));
-        world.config(&json!({}));
-        until(&mut world, |world| {
-            for node in ["worker-0", "worker-1"] {
-                let tainted = world.node(node).taints.iter().any(|t| t.key == names::STARTUP_TAINT);
-                let open = label(world, node).as_deref() == Some("true");
-                assert!(tainted || open, "{node} is open to all pods before it has Kata");
-            }
-            let left = |node: &str| world.get(Kind::Node, node).unwrap()["spec"]["taints"].clone();
-            left("worker-0") == json!(others) && left("worker-1").is_null()
-        });
-        let writes = world.writes.len();
-        world.settle();
-        assert_eq!(world.node("master-0").taints.len(), 1);
-        let again = world.writes[writes..].iter().any(
-            |write| matches!(write, Request::Merge { body, .. } if body.get("spec").is_some()),
-        );
-        assert!(!again, "a taint is lifted twice");
-        // Somebody's own wish later: on a node that is open, the taint has no meaning any more.
-        world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
-        until(&mut world, |world| world.node("worker-1").taints.is_empty());
-    }
-}
-
-/// A node that cannot have Kata keeps the taint, and so does one whose installation failed.
-#[test]
-fn the_startup_taint_stays_on_a_node_without_kata() {
-    let mut world = World::plain(1, 1);
-    let startup = json!({"key": names::STARTUP_TAINT, "effect": "NoExecute"});
-    world.edit(Kind::Node, "worker-0", &json!({"spec": {"taints": [startup]}}));
-    world.hosts.insert("worker-0".to_owned(), Fate::Unfit);
-    world.config(&json!({}));
-    for _ in 0..200 {
-        world.pass();
-        world.tick();
-    }
-    assert_eq!(world.node("worker-0").taints.len(), 1);
-    world.hosts.clear();
-    world.edit(
-        Kind::KataNode,
-        "worker-0",
-        &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
-    );
-    until(&mut world, |world| world.node("worker-0").taints.is_empty());
-    assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
 }

@@ -1,0 +1,165 @@
+//! A single Job on a node: how it can fail, when it is over, and what it means that it is still in the list.
+
+use kata_plan::{Kind, decide};
+use serde_json::json;
+
+use super::{finding, host, label, nothing_left, until};
+use crate::journeys::{condition, is};
+use crate::plain::Fate;
+use crate::world::World;
+
+fn fix(world: &World, code: &str) -> String {
+    let decision = decide(&world.observe());
+    let found = decision.report.findings.into_iter().find(|it| it.code.entry().code == code);
+    found.unwrap_or_else(|| panic!("no {code}")).fix
+}
+
+#[test]
+fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
+    for (fate, code) in [
+        (Fate::Unfit, "KATA3101"),
+        (Fate::Fails, "KATA3102"),
+        (Fate::Breaks, "KATA3104"),
+        (Fate::NoRoom, "KATA3106"),
+        (Fate::NoImage, "KATA3107"),
+        (Fate::Hangs, "KATA3108"),
+        (Fate::Garbage, "KATA3109"),
+        (Fate::Silent, "KATA3109"),
+        (Fate::Blocked, "KATA3110"),
+        (Fate::NoPod, "KATA3115"),
+        (Fate::Unreported, "KATA2108"),
+    ] {
+        let mut world = World::plain(1, 1);
+        world.hosts.insert("worker-0".to_owned(), fate);
+        world.config(&json!({}));
+        until(&mut world, |world| {
+            let decision = decide(&world.observe());
+            decision.report.findings.iter().any(|it| it.code.to_string() == code)
+        });
+        assert_ne!(label(&world, "worker-0").as_deref(), Some("true"), "{fate:?}");
+        world.hosts.clear();
+        if fate == Fate::Unreported {
+            let handlers = json!([{"name": ""}, {"name": "runc"}, {"name": "kata"}]);
+            world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
+        }
+        if fate == Fate::Breaks {
+            world.edit(
+                Kind::KataNode,
+                "worker-0",
+                &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
+            );
+        }
+        until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+        world.settle();
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"), "{fate:?}");
+    }
+}
+
+#[test]
+fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
+    });
+    let job = world
+        .names(Kind::Job)
+        .into_iter()
+        .find(|job| world.get(Kind::Job, job).unwrap()["status"]["conditions"].is_null())
+        .unwrap();
+    // With orphans, as `kubectl delete --cascade=orphan` does it.
+    world.edit(Kind::Pod, &format!("{job}-pod"), &json!({"metadata": {"ownerReferences": null}}));
+    world.delete(Kind::Job, &job);
+    for _ in 0..20 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    let said = format!("is gone, and pod {job}-pod is not");
+    assert!(finding(&world, "KATA3105").contains(&said));
+    assert!(fix(&world, "KATA3105").starts_with("Delete the pod"));
+    world.hosts.clear();
+    world.delete(Kind::Pod, &format!("{job}-pod"));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_job_is_over_when_its_pod_is() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        !world.changing().is_empty() && host(world, "worker-0")["job"]["action"] == "Install"
+    });
+    let [job] = &world.changing_jobs()[..] else { panic!("one Job changes the node") };
+    let pod = format!("{job}-pod");
+    // Its deadline passes; the pod has its grace to end, or a watch is behind.
+    world.end(job, Some(("DeadlineExceeded", "Job was active longer than specified deadline")));
+    for _ in 0..20 {
+        let jobs = world.names(Kind::Job);
+        world.pass();
+        assert_eq!(world.names(Kind::Job), jobs);
+        assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
+        world.tick();
+    }
+    let said = format!("is over, and pod {pod} is not");
+    assert!(finding(&world, "KATA3108").contains(&said));
+    assert!(fix(&world, "KATA3108").starts_with("Delete the pod"));
+    world.set_ready("worker-0", false);
+    assert!(finding(&world, "KATA2103").contains("worker-0"));
+    world.set_ready("worker-0", true);
+    world.hosts.clear();
+    world.delete(Kind::Pod, &pod);
+    world.pass();
+    assert_eq!(host(&world, "worker-0")["job"]["outcome"], "TimedOut");
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn an_installation_that_stays_in_the_list_of_jobs_is_no_news_after_the_removal() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.changing().is_empty());
+    let install = world.changing_jobs().remove(0);
+    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+    world.edit(Kind::Job, &install, &keep);
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    let decision = world.settle();
+    let mut jobs = world.names(Kind::Job);
+    jobs.retain(|job| *job != install);
+    assert_eq!(jobs.len(), 1, "one removal, and not another: {jobs:?}");
+    let waits: Vec<&str> =
+        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
+    assert!(waits.iter().any(|wait| wait.contains("to be gone")), "{waits:#?}");
+
+    world.edit(Kind::Job, &install, &json!({"metadata": {"finalizers": null}}));
+    world.delete(Kind::Job, &install);
+    world.settle();
+    nothing_left(&world);
+}
+
+#[test]
+fn the_kata_config_stays_until_the_last_job_is_gone() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    until(&mut world, |world| !world.changing().is_empty());
+    let removal = world.changing_jobs().remove(0);
+    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+    world.edit(Kind::Job, &removal, &keep);
+    let decision = world.settle();
+    assert_eq!(world.names(Kind::KataConfig), ["cluster-kataconfig"]);
+    let waits: Vec<&str> =
+        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
+    assert_eq!(waits, ["the Jobs on the nodes to be gone"]);
+
+    world.edit(Kind::Job, &removal, &json!({"metadata": {"finalizers": null}}));
+    world.delete(Kind::Job, &removal);
+    world.settle();
+    nothing_left(&world);
+}

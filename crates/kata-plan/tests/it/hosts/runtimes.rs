@@ -1,0 +1,57 @@
+//! The runtimes of a KataConfig and the shims behind them on a node.
+
+use kata_plan::Kind;
+use serde_json::json;
+
+use super::{finding, host, label};
+use crate::journeys::{condition, is};
+use crate::world::World;
+
+/// The handlers of the last Job that changed a node, with their shims.
+fn handlers_asked_for(world: &World, node: &str) -> serde_json::Value {
+    let jobs = world.names(Kind::Job);
+    let jobs = jobs.iter().map(|name| world.get(Kind::Job, name).unwrap());
+    let number = |job: &serde_json::Value| {
+        let annotations = &job["metadata"]["annotations"];
+        annotations["kata-operator.dev/number"].as_str().unwrap().parse::<u32>().unwrap()
+    };
+    let last = jobs
+        .filter(|job| job["metadata"]["annotations"]["kata-operator.dev/node"] == node)
+        .max_by_key(|job| number(job))
+        .unwrap();
+    let command = &last["spec"]["template"]["spec"]["containers"][0]["command"];
+    let words = command.as_array().unwrap();
+    let at = words.iter().position(|word| word == "--task").unwrap();
+    let task: serde_json::Value = serde_json::from_str(words[at + 1].as_str().unwrap()).unwrap();
+    task["handlers"].clone()
+}
+
+#[test]
+fn a_runtime_that_is_dropped_keeps_its_shim_while_pods_use_it_and_goes_with_them() {
+    let mut world = World::plain(1, 2);
+    let both = json!([{"name": "fast", "shim": "clh"}, {"name": "kata", "shim": "qemu"}]);
+    let two = json!([{"name": "kata"}, {"name": "fast", "shim": "clh"}]);
+    world.config(&json!({"runtimes": two}));
+    world.settle();
+    assert_eq!(handlers_asked_for(&world, "worker-0"), both);
+    world.pod("guest", "fast", "worker-0");
+    let installed = [host(&world, "worker-0"), host(&world, "worker-1")];
+    let one = json!({"spec": {"runtimes": [{"name": "kata"}]}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &one);
+    for _ in 0..60 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    assert_eq!([host(&world, "worker-0"), host(&world, "worker-1")], installed);
+    assert!(finding(&world, "KATA").contains("fast"));
+    world.delete(Kind::Pod, "default/guest");
+    world.settle();
+    assert_eq!(world.names(Kind::RuntimeClass), ["kata"]);
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(handlers_asked_for(&world, node), json!([{"name": "kata", "shim": "qemu"}]));
+        assert_eq!(label(&world, node).as_deref(), Some("true"));
+        assert_eq!(host(&world, node)["restarts"], json!(2));
+    }
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}

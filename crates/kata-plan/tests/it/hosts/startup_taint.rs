@@ -1,0 +1,71 @@
+//! The startup taint, which keeps pods off a new node until Kata is there.
+
+use kata_api::names;
+use kata_plan::{Kind, Request};
+use serde_json::json;
+
+use super::{label, until};
+use crate::plain::Fate;
+use crate::world::World;
+
+/// A taint that keeps everything off a new node until Kata is there, beside taints of others.
+#[test]
+fn the_startup_taint_goes_last_and_alone() {
+    for mut world in [World::plain(1, 2), World::new(1, 2)] {
+        let startup = json!({"key": names::STARTUP_TAINT, "effect": "NoExecute"});
+        let second = json!({"key": names::STARTUP_TAINT, "value": "x", "effect": "NoSchedule"});
+        let others = [
+            json!({"key": "gpu", "value": "yes", "effect": "NoSchedule"}),
+            json!({"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule",
+                "timeAdded": "2026-01-01T00:00:00Z"}),
+        ];
+        let taints = json!([others[0], startup, others[1], second]);
+        world.edit(Kind::Node, "worker-0", &json!({"spec": {"taints": taints}}));
+        world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
+        // Nobody asked for Kata on this one.
+        world.edit(Kind::Node, "master-0", &json!({"spec": {"taints": [startup]}}));
+        world.config(&json!({}));
+        until(&mut world, |world| {
+            for node in ["worker-0", "worker-1"] {
+                let tainted = world.node(node).taints.iter().any(|t| t.key == names::STARTUP_TAINT);
+                let open = label(world, node).as_deref() == Some("true");
+                assert!(tainted || open, "{node} is open to all pods before it has Kata");
+            }
+            let left = |node: &str| world.get(Kind::Node, node).unwrap()["spec"]["taints"].clone();
+            left("worker-0") == json!(others) && left("worker-1").is_null()
+        });
+        let writes = world.writes.len();
+        world.settle();
+        assert_eq!(world.node("master-0").taints.len(), 1);
+        let again = world.writes[writes..].iter().any(
+            |write| matches!(write, Request::Merge { body, .. } if body.get("spec").is_some()),
+        );
+        assert!(!again, "a taint is lifted twice");
+        // Somebody's own wish later: on a node that is open, the taint has no meaning any more.
+        world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
+        until(&mut world, |world| world.node("worker-1").taints.is_empty());
+    }
+}
+
+/// A node that cannot have Kata keeps the taint, and so does one whose installation failed.
+#[test]
+fn the_startup_taint_stays_on_a_node_without_kata() {
+    let mut world = World::plain(1, 1);
+    let startup = json!({"key": names::STARTUP_TAINT, "effect": "NoExecute"});
+    world.edit(Kind::Node, "worker-0", &json!({"spec": {"taints": [startup]}}));
+    world.hosts.insert("worker-0".to_owned(), Fate::Unfit);
+    world.config(&json!({}));
+    for _ in 0..200 {
+        world.pass();
+        world.tick();
+    }
+    assert_eq!(world.node("worker-0").taints.len(), 1);
+    world.hosts.clear();
+    world.edit(
+        Kind::KataNode,
+        "worker-0",
+        &json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}}),
+    );
+    until(&mut world, |world| world.node("worker-0").taints.is_empty());
+    assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
+}
