@@ -11,14 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http_body_util::BodyExt as _;
-use kube::Resource;
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchParams,
 };
 use kube::core::Request;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -28,7 +26,12 @@ use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use crate::traces;
 
+mod answer;
 pub mod connect;
+mod endpoint;
+
+use answer::{Page, StatusBody, Written, disguised, excerpt, parse};
+pub use endpoint::Endpoint;
 
 /// How long a call may take.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,115 +80,6 @@ impl WritePermit {
             Self::Always => true,
         }
     }
-}
-
-/// A kind of objects, and where they are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    kind: String,
-    path: String,
-    /// The only objects that lists and watches speak of.
-    labels: Option<String>,
-}
-
-impl Endpoint {
-    /// The endpoint of a cluster-scoped kind, or of all namespaces.
-    pub fn cluster<K: Resource<DynamicType = ()>>() -> Self {
-        Self { kind: K::kind(&()).into_owned(), path: K::url_path(&(), None), labels: None }
-    }
-
-    /// The endpoint of a kind in a namespace.
-    pub fn namespaced<K: Resource<DynamicType = ()>>(namespace: &str) -> Self {
-        Self {
-            kind: K::kind(&()).into_owned(),
-            path: K::url_path(&(), Some(namespace)),
-            labels: None,
-        }
-    }
-
-    /// The endpoint of a kind of the plan.
-    pub fn of(kind: kata_plan::Kind) -> Self {
-        let version = kind.api_version();
-        let root = if version.contains('/') { "apis" } else { "api" };
-        Self {
-            kind: kind.as_str().to_owned(),
-            path: format!("/{root}/{version}/{}", kind.plural()),
-            labels: None,
-        }
-    }
-
-    /// The endpoint of a kind of the plan in a namespace.
-    pub fn within(kind: kata_plan::Kind, namespace: &str) -> Self {
-        let Self { kind: name, path, labels } = Self::of(kind);
-        let path = match path.rsplit_once('/') {
-            Some((root, plural)) => format!("{root}/namespaces/{namespace}/{plural}"),
-            None => path,
-        };
-        Self { kind: name, path, labels }
-    }
-
-    /// The same, and lists and watches speak of the objects with these labels only.
-    #[must_use]
-    pub fn labelled(self, selector: &str) -> Self {
-        Self { labels: Some(selector.to_owned()), ..self }
-    }
-
-    /// Where an object is written.
-    pub fn for_object(object: &kata_plan::ObjectRef) -> Self {
-        match &object.namespace {
-            Some(namespace) => Self::within(object.kind, namespace),
-            None => Self::of(object.kind),
-        }
-    }
-
-    /// The kind, such as `Node`.
-    pub fn kind(&self) -> &str {
-        &self.kind
-    }
-}
-
-/// One page of a list; every item is read by itself, so that an invalid one harms no other.
-#[derive(Deserialize)]
-struct Page<'a> {
-    kind: String,
-    #[serde(default)]
-    metadata: PageMetadata,
-    #[serde(default, borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct PageMetadata {
-    #[serde(default)]
-    resource_version: Option<String>,
-    #[serde(default, rename = "continue")]
-    continue_token: Option<String>,
-}
-
-/// The parts of a Status object that matter.
-/// What every answer to a write has: that of an object, or of a Status.
-#[derive(Deserialize)]
-struct Written {
-    #[serde(rename = "kind")]
-    _kind: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StatusBody {
-    kind: Option<String>,
-    status: Option<String>,
-    code: Option<u16>,
-    reason: Option<String>,
-    message: Option<String>,
-    details: Option<StatusDetails>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct StatusDetails {
-    retry_after_seconds: Option<u64>,
 }
 
 impl Client {
@@ -559,35 +453,4 @@ impl Client {
 
 fn unbuildable(call: &str, source: impl std::error::Error + Send + Sync + 'static) -> CallError {
     CallError::Unbuildable { call: call.to_owned(), source: Box::new(source) }
-}
-
-fn parse<T: DeserializeOwned>(call: &str, body: &[u8]) -> Result<T, CallError> {
-    serde_json::from_slice(body)
-        .map_err(|source| CallError::Unreadable { call: call.to_owned(), source })
-}
-
-/// The failure that an answer says under a code of success, as proxies may send it on.
-fn disguised(call: &str, body: &[u8]) -> Option<CallError> {
-    /// Longer answers are objects or lists.
-    const STATUS_BYTES: usize = 16 << 10;
-    if body.len() > STATUS_BYTES {
-        return None;
-    }
-    let StatusBody { kind, status, code, reason, message, details: _ } =
-        serde_json::from_slice(body).ok()?;
-    if kind.as_deref() != Some("Status") || status.as_deref() != Some("Failure") {
-        return None;
-    }
-    Some(CallError::Refused {
-        call: call.to_owned(),
-        code: code.unwrap_or(500),
-        reason: reason.unwrap_or_else(|| "Unknown".to_owned()),
-        message: message.unwrap_or_default(),
-        retry_after: None,
-    })
-}
-
-/// The beginning of an answer that is not a Status object.
-fn excerpt(body: &[u8]) -> String {
-    String::from_utf8_lossy(body).trim().chars().take(200).collect()
 }

@@ -5,33 +5,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kata_api::{
-    ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
-};
+use kata_api::{KataConfig, MachineConfig, names};
 use kata_plan::{
-    Decision, DrainBlocker, Freshness, JobObjects, Kind, Need, Next, NodeFacts, Observed, Options,
-    Platform, PodScope, Snapshot, validate,
+    Decision, Freshness, JobObjects, Kind, Need, Next, Observed, Options, Platform, Snapshot,
+    validate,
 };
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
 use crate::error::chain;
 use crate::ingest::Cached;
-use crate::jitter::Jitter;
-use crate::metrics::{Check, Metrics};
 use crate::watch::Cache;
 
+mod caches;
 mod jobs;
 mod monitor;
+mod pods;
 
+pub use caches::Caches;
+use caches::Data;
 pub use jobs::JobCaches;
 pub use monitor::MonitorCaches;
 
@@ -56,225 +49,6 @@ pub enum ObserveError {
         /// What it asked for last.
         last: String,
     },
-}
-
-/// The data of a ConfigMap.
-type Data = BTreeMap<String, String>;
-
-/// The caches of all watched kinds.
-#[derive(Debug)]
-pub struct Caches {
-    /// KataConfigs.
-    pub configs: Arc<Cache<KataConfig>>,
-    /// Nodes, trimmed.
-    pub nodes: Arc<Cache<Arc<NodeFacts>>>,
-    /// MachineConfigPools.
-    pub pools: Arc<Cache<MachineConfigPool>>,
-    /// Our MachineConfig with the extension.
-    pub machine_config: Arc<Cache<MachineConfig>>,
-    /// Our MachineConfig of image mode.
-    pub image_machine_config: Arc<Cache<MachineConfig>>,
-    /// The data of the ConfigMap with feature gates.
-    pub feature_gates: Arc<Cache<Data>>,
-    /// The data of the ConfigMap of image mode.
-    pub image_mode: Arc<Cache<Data>>,
-    /// ContainerRuntimeConfigs.
-    pub container_runtime_configs: Arc<Cache<ContainerRuntimeConfig>>,
-    /// RuntimeClasses.
-    pub runtime_classes: Arc<Cache<RuntimeClass>>,
-    /// KataNodes.
-    pub kata_nodes: Arc<Cache<Arc<KataNode>>>,
-    /// What kata-monitor has.
-    pub monitor: MonitorCaches,
-    /// The Jobs of the node agent.
-    pub jobs: JobCaches,
-}
-
-impl Caches {
-    /// Empty caches.
-    pub fn new(poke: &Arc<Notify>, options: &Options) -> Self {
-        fn all<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Cache<T> {
-            Cache::new(Endpoint::of(kind), None, Arc::clone(poke))
-        }
-        fn cache<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Arc<Cache<T>> {
-            Arc::new(all(kind, poke))
-        }
-        fn named<T: Cached>(endpoint: Endpoint, name: &str, poke: &Arc<Notify>) -> Arc<Cache<T>> {
-            let selector = format!("metadata.name={name}");
-            Arc::new(Cache::new(endpoint, Some(selector), Arc::clone(poke)))
-        }
-        let Options { namespace, monitor_image, .. } = options;
-        let machine_configs = || Endpoint::of(Kind::MachineConfig);
-        let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
-        Self {
-            configs: Arc::new(all(Kind::KataConfig, poke).each_by_itself()),
-            nodes: Arc::new(all(Kind::Node, poke).each_by_itself()),
-            pools: cache(Kind::MachineConfigPool, poke),
-            machine_config: named(machine_configs(), names::MACHINE_CONFIG, poke),
-            image_machine_config: named(machine_configs(), names::IMAGE_MACHINE_CONFIG, poke),
-            feature_gates: named(config_maps(), names::FEATURE_GATES, poke),
-            image_mode: named(config_maps(), names::IMAGE_MODE_CONFIG, poke),
-            container_runtime_configs: cache(Kind::ContainerRuntimeConfig, poke),
-            runtime_classes: cache(Kind::RuntimeClass, poke),
-            kata_nodes: cache(Kind::KataNode, poke),
-            monitor: MonitorCaches::new(namespace, monitor_image.is_some(), poke),
-            jobs: JobCaches::new(namespace, poke),
-        }
-    }
-
-    /// The latest version of a node whose facts are still those that were seen in version `seen`;
-    /// `None` if they are not.
-    pub fn version_of_node(&self, name: &str, seen: &str) -> Option<String> {
-        let latest = self.nodes.version_if(name, |facts| facts.resource_version == seen)?;
-        // A version that is no number is compared by nobody.
-        Some(if latest == u128::MAX { seen.to_owned() } else { latest.to_string() })
-    }
-
-    /// Starts to follow KataConfigs.
-    pub fn follow_configs(
-        &self,
-        tasks: &mut JoinSet<()>,
-        client: &Client,
-        jitter: &Arc<Jitter>,
-        metrics: &Metrics,
-    ) {
-        let cache = Arc::clone(&self.configs);
-        tasks.spawn(cache.follow(client.clone(), Arc::clone(jitter), metrics.clone()));
-    }
-
-    /// Starts to follow everything else that matters where these nodes are changed by `platform`.
-    pub fn follow_cluster(
-        &self,
-        platform: Platform,
-        tasks: &mut JoinSet<()>,
-        client: &Client,
-        jitter: &Arc<Jitter>,
-        metrics: &Metrics,
-    ) {
-        let Self {
-            configs: _,
-            nodes,
-            pools,
-            machine_config,
-            image_machine_config,
-            feature_gates,
-            image_mode,
-            container_runtime_configs,
-            runtime_classes,
-            kata_nodes,
-            monitor,
-            jobs,
-        } = self;
-        let with = || (client.clone(), Arc::clone(jitter), metrics.clone());
-        macro_rules! follow {
-            ($($cache:ident)*) => {$(
-                let (client, jitter, metrics) = with();
-                tasks.spawn(Arc::clone($cache).follow(client, jitter, metrics));
-            )*};
-        }
-        follow!(nodes runtime_classes kata_nodes);
-        match platform {
-            Platform::OpenShift => {
-                follow!(pools machine_config image_machine_config feature_gates image_mode);
-                follow!(container_runtime_configs);
-                monitor.follow(tasks, client, jitter, metrics);
-            }
-            Platform::Kubernetes => jobs.follow(tasks, client, jitter, metrics),
-        }
-    }
-
-    /// Takes what a write answered into the cache of its kind.
-    pub fn absorb(&self, kind: Kind, name: &str, text: &str) {
-        match kind {
-            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
-                self.image_machine_config.absorb(text);
-            }
-            Kind::KataConfig => self.configs.absorb(text),
-            Kind::KataNode => self.kata_nodes.absorb(text),
-            Kind::Node => self.nodes.absorb(text),
-            Kind::MachineConfig => self.machine_config.absorb(text),
-            Kind::MachineConfigPool => self.pools.absorb(text),
-            Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
-            Kind::RuntimeClass => self.runtime_classes.absorb(text),
-            Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
-            Kind::Job => self.jobs.absorb(text),
-            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
-        }
-    }
-
-    /// Takes note that a write found the object gone.
-    pub fn forget(&self, kind: Kind, name: &str) {
-        match kind {
-            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
-                self.image_machine_config.forget(name);
-            }
-            Kind::KataConfig => self.configs.forget(name),
-            Kind::KataNode => self.kata_nodes.forget(name),
-            Kind::Node => self.nodes.forget(name),
-            Kind::MachineConfig => self.machine_config.forget(name),
-            Kind::MachineConfigPool => self.pools.forget(name),
-            Kind::ContainerRuntimeConfig => self.container_runtime_configs.forget(name),
-            Kind::RuntimeClass => self.runtime_classes.forget(name),
-            Kind::Job => self.jobs.forget(name),
-            Kind::DaemonSet
-            | Kind::SecurityContextConstraints
-            | Kind::ConfigMap
-            | Kind::Pod
-            | Kind::PodDisruptionBudget => {}
-        }
-    }
-
-    /// Whether every kind has had a first answer, be it an error. Without a `platform` only KataConfigs are
-    /// followed.
-    pub fn have_answers(&self, platform: Option<Platform>) -> bool {
-        let shared = || {
-            self.nodes.has_answer()
-                && self.runtime_classes.has_answer()
-                && self.kata_nodes.has_answer()
-        };
-        self.configs.has_answer()
-            && match platform {
-                None => true,
-                Some(Platform::Kubernetes) => shared() && self.jobs.have_answers(),
-                Some(Platform::OpenShift) => {
-                    shared()
-                        && self.pools.has_answer()
-                        && self.machine_config.has_answer()
-                        && self.image_machine_config.has_answer()
-                        && self.feature_gates.has_answer()
-                        && self.image_mode.has_answer()
-                        && self.container_runtime_configs.has_answer()
-                        && self.monitor.have_answers()
-                }
-            }
-    }
-
-    /// For `/readyz`.
-    pub fn checks(&self, platform: Option<Platform>) -> Vec<Check> {
-        let mut checks = vec![self.configs.check()];
-        if platform.is_some() {
-            checks.extend([
-                self.nodes.check(),
-                self.runtime_classes.check(),
-                self.kata_nodes.check(),
-            ]);
-        }
-        if platform == Some(Platform::Kubernetes) {
-            checks.extend(self.jobs.checks());
-        }
-        if platform == Some(Platform::OpenShift) {
-            checks.extend([
-                self.pools.check(),
-                self.machine_config.check(),
-                self.image_machine_config.check(),
-                self.feature_gates.check(),
-                self.image_mode.check(),
-                self.container_runtime_configs.check(),
-            ]);
-            checks.extend(self.monitor.checks());
-        }
-        checks
-    }
 }
 
 /// Reads the cluster.
@@ -550,74 +324,6 @@ impl Observer {
     fn keep_rendered(&self, snapshot: &Snapshot) {
         self.lock_rendered().retain(|name, _| snapshot.machine_configs.contains_key(name));
     }
-
-    /// Reads pods that name a RuntimeClass for which `wanted` holds, past any cache.
-    async fn pods(
-        &self,
-        scope: &PodScope,
-        wanted: impl Fn(&str) -> bool,
-        mut each: impl FnMut(&Pod),
-    ) -> Observed<()> {
-        let (what, selector) = match scope {
-            PodScope::Cluster => ("pods".to_owned(), None),
-            PodScope::Node(node) => {
-                (format!("pods on {node}"), Some(format!("spec.nodeName={node}")))
-            }
-        };
-        let mut broken = None;
-        let endpoint = Endpoint::of(Kind::Pod);
-        let listed = self.client.list(&endpoint, selector.as_deref(), |text| {
-            // Most pods name no RuntimeClass; they are not worth reading as a whole.
-            let pod = match serde_json::from_str::<PodGlance>(text) {
-                Ok(glance) if !glance.spec.runtime_class_name.as_deref().is_some_and(&wanted) => {
-                    return;
-                }
-                _ => serde_json::from_str::<Pod>(text),
-            };
-            match pod {
-                Ok(pod) => each(&pod),
-                Err(error) => broken = Some(error.to_string()),
-            }
-        });
-        match (listed.await, broken) {
-            (Err(error), _) => Observed::unknown(what, chain(&error)),
-            (Ok(_), Some(error)) => Observed::unknown(what, error),
-            (Ok(_), None) => Observed::Known(()),
-        }
-    }
-
-    async fn drain_blockers(&self, node: &str) -> Observed<Vec<DrainBlocker>> {
-        let (mut pods, mut budgets, mut broken) = (Vec::new(), Vec::new(), None);
-        let what = format!("what holds up the drain of {node}");
-        let selector = format!("spec.nodeName={node}");
-        let listed = self
-            .client
-            .list(&Endpoint::of(Kind::Pod), Some(&selector), |text| {
-                keep(text, &mut pods, &mut broken);
-            })
-            .await;
-        if let Err(error) = listed {
-            return Observed::unknown(what, chain(&error));
-        }
-        let listed = self
-            .client
-            .list(&Endpoint::of(Kind::PodDisruptionBudget), None, |text| {
-                keep::<PodDisruptionBudget>(text, &mut budgets, &mut broken);
-            })
-            .await;
-        match (listed, broken) {
-            (Err(error), _) => Observed::unknown(what, chain(&error)),
-            (Ok(_), Some(error)) => Observed::unknown(what, error),
-            (Ok(_), None) => Observed::Known(validate::drain_blockers(&pods, &budgets)),
-        }
-    }
-}
-
-fn keep<T: DeserializeOwned>(text: &str, items: &mut Vec<T>, broken: &mut Option<String>) {
-    match serde_json::from_str(text) {
-        Ok(item) => items.push(item),
-        Err(error) => *broken = Some(error.to_string()),
-    }
 }
 
 /// Whether each kind could be listed, as far as that was wanted.
@@ -638,18 +344,4 @@ fn confirmed<T>(cached: Observed<T>, kind: Kind, read: &Result<(), String>) -> O
         Ok(()) => cached,
         Err(error) => Observed::unknown(kind.plural(), error),
     }
-}
-
-/// As much of a pod as tells whether it is worth reading.
-#[derive(Deserialize)]
-struct PodGlance {
-    #[serde(default)]
-    spec: PodGlanceSpec,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct PodGlanceSpec {
-    #[serde(default)]
-    runtime_class_name: Option<String>,
 }
