@@ -7,31 +7,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::agent::{self, Ending};
+use super::agent::Ending;
 use super::command::{Course, course};
-use super::pod::{self, Aftermath, Placement};
-use super::registration;
+use super::pod::{self, Aftermath};
 use super::{PodIndex, PodKey};
 use crate::api::server::{DeleteOptions, Writer};
 use crate::api::{Event, EventKind};
-use crate::recorder::{self, Occurrence, note, record};
-use crate::resource::{LEASES, NODES, PODS, RUNTIMECLASSES};
+use crate::recorder::{Occurrence, note, record};
+use crate::resource::{NODES, PODS};
 use crate::simulation::{Context, Controller};
-use crate::world::sandbox::SandboxRequest;
-use crate::world::{Container, Host, Power};
+use crate::world::{Container, Host};
+
+mod node;
+mod start;
+
+use start::{address_index, images};
 
 /// From the binding of a pod to its acceptance.
 const ACCEPT: Duration = Duration::from_millis(50);
-/// From the acceptance to the sandbox.
-const MAKE_SANDBOX: Duration = Duration::from_millis(800);
-/// How much longer a sandbox in a virtual machine takes.
-const BOOT_GUEST: Duration = Duration::from_millis(1_500);
-/// How long an image takes that the host does not have.
-const PULL: Duration = Duration::from_secs(2);
-/// From the images to running containers.
-const START: Duration = Duration::from_millis(200);
 /// How long containers take to stop; never longer than the pod's grace period.
 const STOP: Duration = Duration::from_secs(2);
 /// First and longest pause after a failure, of a sandbox or a container.
@@ -245,252 +240,6 @@ impl Kubelets {
         }
     }
 
-    /// Brings the Node object in line with the host; `due` says that a reboot is over.
-    fn sync_node(&mut self, name: &str, due: bool, cx: &mut Context<'_>) {
-        let now = cx.now;
-        let Some(host) = cx.world.hosts.get_mut(name) else {
-            self.boots.remove(name);
-            return;
-        };
-        let mut booted = false;
-        match host.power {
-            Power::Off => return,
-            Power::Rebooting { until } if until > now && !due => {
-                // The agenda follows changes of the cluster's speed, `until` does not.
-                let boot = format!("boot/{name}");
-                if until == jiff::Timestamp::MAX {
-                    cx.cancel(&boot);
-                } else if !cx.pending(&boot) {
-                    cx.at(boot, until);
-                }
-            }
-            Power::Rebooting { .. } => {
-                host.boot(now);
-                cx.cancel(&format!("boot/{name}"));
-                cx.world.touch(name);
-                booted = true;
-            }
-            Power::On => {}
-        }
-        let Some(host) = cx.world.hosts.get(name) else { return };
-        let Some(spec) = &host.spec else { return };
-        let known = self.boots.get(name);
-        booted |= host.is_up() && known.is_some_and(|boot| *boot != host.boot_id);
-        let joins = known.is_none();
-        self.boots.insert(name.to_owned(), host.boot_id.clone());
-        match cx.api.get(&NODES, "", name) {
-            None if joins || booted => {
-                let node = registration::node(host, spec, now);
-                let lease = json!({
-                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": {"name": name, "namespace": "kube-node-lease"},
-                    "spec": {"holderIdentity": name, "leaseDurationSeconds": 40,
-                             "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()},
-                });
-                note("node", cx.api.create(writer(cx), &NODES, "", node));
-                if cx.api.get(&LEASES, "kube-node-lease", name).is_none() {
-                    note("lease", cx.api.create(writer(cx), &LEASES, "kube-node-lease", lease));
-                }
-            }
-            None => {}
-            Some(node) => {
-                let was_down = node["status"]["nodeInfo"]["bootID"] != host.boot_id.as_str();
-                // A kubelet that is down reports nothing after its farewell.
-                let farewell = recorder::condition(&node, "Ready") == "True";
-                if host.is_up() || farewell {
-                    let status = registration::status(host, spec, &node["status"], now);
-                    if status != node["status"] {
-                        let mut new = (*node).clone();
-                        new["status"] = merged(&node["status"], status);
-                        note("node", cx.api.update_status(writer(cx), &NODES, "", new));
-                    }
-                }
-                if was_down && host.is_up() {
-                    let boot = cx.world.hosts.get(name).map(|h| h.boot_id.clone());
-                    let message = format!(
-                        "Node {name} has been rebooted, boot id: {}",
-                        boot.unwrap_or_default()
-                    );
-                    tell(cx, &node, true, "Rebooted", &message, name);
-                }
-            }
-        }
-        if cx.world.hosts.get(name).is_some_and(Host::is_up) {
-            self.resume(name, booted, cx);
-        }
-    }
-
-    /// After a boot pods get new sandboxes; after a pause they are ready again.
-    fn resume(&mut self, node: &str, booted: bool, cx: &mut Context<'_>) {
-        for key in self.pods.on(node) {
-            let Some(pod) = cx.api.get(&PODS, &key.0, &key.1) else { continue };
-            if pod::is_finished(&pod) {
-                continue;
-            }
-            if pod::is_deleting(&pod) {
-                cx.after(key_of("kill", &key), Duration::ZERO);
-                continue;
-            }
-            let Some(run) = self.runs.get_mut(&key) else { continue };
-            let ran = !pod["status"]["podIP"].is_null();
-            if !booted {
-                if run.stage == Stage::Running && !pod::is_ready(&pod) {
-                    let mut status = pod["status"].clone();
-                    let all = status["containerStatuses"]
-                        .as_array()
-                        .is_some_and(|entries| entries.iter().all(|entry| entry["ready"] == true));
-                    if all
-                        && recorder::set_condition(
-                            &mut status["conditions"],
-                            "Ready",
-                            "True",
-                            "",
-                            "",
-                            cx.now,
-                        )
-                    {
-                        write_status(cx, &pod, status);
-                    }
-                } else if run.stage != Stage::Running {
-                    // What stopped when the node did goes on.
-                    cx.after(key_of("pod", &key), ACCEPT);
-                }
-            } else if ran && pod["spec"]["restartPolicy"] == "Never" {
-                write_status(cx, &pod, pod::stopped(&pod, 255, cx.now));
-            } else {
-                run.attempt += u32::from(ran);
-                run.failures = 0;
-                run.stage = if ran { Stage::Sandbox } else { Stage::Accept };
-                cx.reschedule(key_of("pod", &key), ACCEPT);
-            }
-        }
-    }
-
-    fn step(&mut self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
-        let Some(run) = self.runs.get_mut(key) else { return };
-        let node = run.node.clone();
-        let host_ip = cx.world.hosts.get(&node).map(Host::address).unwrap_or_default();
-        let wait = match run.stage {
-            Stage::Accept => {
-                run.stage = Stage::Sandbox;
-                write_status(cx, pod, pod::accepted(pod, &host_ip, cx.now));
-                MAKE_SANDBOX
-            }
-            Stage::Sandbox => {
-                if run.ip.is_empty() {
-                    run.ip = if pod["spec"]["hostNetwork"] == true {
-                        host_ip
-                    } else {
-                        next_address(&mut self.addresses, &node, cx)
-                    };
-                }
-                match make_sandbox(run, key, pod, cx) {
-                    Ok(is_vm) => {
-                        run.stage = Stage::Images;
-                        run.failures = 0;
-                        if is_vm { BOOT_GUEST } else { Duration::ZERO }
-                    }
-                    Err(text) => {
-                        let wait = back_off(run.failures);
-                        run.failures += 1;
-                        let message = format!(
-                            "Failed to create pod sandbox: rpc error: code = Unknown desc = {text}"
-                        );
-                        tell(cx, pod, true, "FailedCreatePodSandBox", &message, &node);
-                        wait
-                    }
-                }
-            }
-            Stage::Images => {
-                let refused =
-                    cx.world.hosts.get(&node).and_then(|host| agent::unpullable(pod, host));
-                if let Some((container, image)) = refused {
-                    let wait = back_off(run.failures);
-                    run.failures += 1;
-                    let message = format!("Back-off pulling image \"{image}\": not found");
-                    tell(cx, pod, true, "Failed", &message, &node);
-                    let status = pod::unpullable(pod, container, &message);
-                    write_status(cx, pod, status);
-                    cx.after(key_of("pod", key), wait);
-                    return;
-                }
-                run.stage = Stage::Pulled;
-                let missing: Vec<&str> = images(pod)
-                    .filter(|image| !self.images.contains(&(node.clone(), (*image).to_owned())))
-                    .collect();
-                for image in &missing {
-                    let message = format!("Pulling image \"{image}\"");
-                    tell(cx, pod, false, "Pulling", &message, &node);
-                }
-                run.pulls = missing.iter().map(|image| (*image).to_owned()).collect();
-                if missing.is_empty() { Duration::ZERO } else { PULL }
-            }
-            Stage::Pulled => {
-                run.stage = Stage::Start;
-                for image in images(pod) {
-                    let present = !self.images.insert((node.clone(), image.to_owned()));
-                    let message = if !present || run.pulls.contains(image) {
-                        format!(
-                            "Successfully pulled image \"{image}\" in 2s (2s including waiting)"
-                        )
-                    } else {
-                        format!("Container image \"{image}\" already present on machine")
-                    };
-                    tell(cx, pod, false, "Pulled", &message, &node);
-                }
-                // Containers that come first are meant to end; those that we cannot judge do.
-                agent::first(pod).unwrap_or_default()
-                    + pod::init_containers(pod).fold(START, |sum, container| {
-                        match course(container) {
-                            Course::Ends { after, .. } => sum.saturating_add(after).min(AGES),
-                            Course::Forever => sum.saturating_add(Duration::from_secs(1)),
-                        }
-                    })
-            }
-            Stage::Start => {
-                let prepared = match cx.world.hosts.get_mut(&node) {
-                    Some(host) => agent::prepare(pod, host),
-                    None => Ok(()),
-                };
-                if let Err((container, error)) = prepared {
-                    run.stage = Stage::Running;
-                    let status = pod::failed_first(pod, &container, &error, cx.now);
-                    write_status(cx, pod, status);
-                    return;
-                }
-                run.stage = Stage::Running;
-                let place = Placement { host_ip: &host_ip, pod_ip: &run.ip.clone() };
-                for name in pod::containers(pod).filter_map(|c| c["name"].as_str()) {
-                    tell(cx, pod, false, "Created", &format!("Created container: {name}"), &node);
-                    tell(cx, pod, false, "Started", &format!("Started container {name}"), &node);
-                }
-                if let Some(new) = write_status(cx, pod, pod::started(pod, place, cx.now)) {
-                    register_containers(cx, &new);
-                    for container in pod::containers(&new) {
-                        let host = cx.world.hosts.get_mut(&node);
-                        let ran = host.and_then(|host| agent::run(container, host)).or_else(|| {
-                            let mut programs = cx.world.programs.iter();
-                            programs.find_map(|program| program(cx.api, &new, container))
-                        });
-                        if let Some(ending) = ran {
-                            let name = container["name"].as_str().unwrap_or_default().to_owned();
-                            cx.reschedule(
-                                format!("{}/{name}/0", key_of("exit", key)),
-                                ending.after,
-                            );
-                            self.endings.insert((key.clone(), name), ending);
-                        } else {
-                            schedule_exit(cx, key, &new, container);
-                        }
-                    }
-                }
-                return;
-            }
-            Stage::Running => return,
-        };
-        cx.after(key_of("pod", key), wait);
-    }
-
     fn kill(&mut self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -580,23 +329,6 @@ impl Kubelets {
     }
 }
 
-/// Keeps what others write into the status.
-fn merged(old: &Value, new: Value) -> Value {
-    let mut status = old.clone();
-    if let (Some(status), Value::Object(new)) = (status.as_object_mut(), new) {
-        status.extend(new);
-    }
-    status
-}
-
-fn images(pod: &Value) -> impl Iterator<Item = &str> {
-    let unique: BTreeSet<&str> = pod::init_containers(pod)
-        .chain(pod::containers(pod))
-        .filter_map(|container| container["image"].as_str())
-        .collect();
-    unique.into_iter()
-}
-
 fn schedule_exit(cx: &mut Context<'_>, key: &PodKey, pod: &Value, container: &Value) {
     let Course::Ends { after, .. } = course(container) else { return };
     if after > AGES {
@@ -636,53 +368,4 @@ fn register_containers(cx: &mut Context<'_>, pod: &Value) {
             host.containers.insert(id.to_owned(), container);
         }
     }
-}
-
-/// Makes the pod's sandbox; tells whether it is a virtual machine.
-fn make_sandbox(
-    run: &Run,
-    key: &PodKey,
-    pod: &Value,
-    cx: &mut Context<'_>,
-) -> Result<bool, String> {
-    let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());
-    let handler = match class {
-        None => String::new(),
-        Some(class) => cx
-            .api
-            .get(&RUNTIMECLASSES, "", class)
-            .and_then(|object| object["handler"].as_str().map(str::to_owned))
-            .ok_or_else(|| format!("RuntimeClass.node.k8s.io \"{class}\" not found"))?,
-    };
-    let now = cx.now;
-    let request = SandboxRequest {
-        uid: &run.uid,
-        namespace: &key.0,
-        name: &key.1,
-        handler: &handler,
-        attempt: run.attempt,
-        ip: &run.ip,
-        cpu_limit_milli: pod::limit_milli(pod, "cpu"),
-        memory_limit: pod::limit_milli(pod, "memory") / 1000,
-    };
-    let host = cx.world.hosts.get_mut(&run.node).ok_or("the host is gone")?;
-    host.run_sandbox(&request, now).map(|sandbox| sandbox.vm.is_some())
-}
-
-/// The place of an address among those that [`next_address`] gives the node's pods.
-fn address_index(node: &str, ip: &str, cx: &Context<'_>) -> Option<u32> {
-    let index = cx.world.hosts.get(node)?.spec.as_ref()?.index;
-    let mut parts = ip.split('.').map(|part| part.parse::<u32>().ok());
-    let [_, _, third, fourth] = std::array::from_fn(|_| parts.next().flatten());
-    let host = third?.checked_mul(256)?.checked_add(fourth?)?;
-    host.checked_sub((index % 128) * 512 + 2).filter(|place| *place <= 500)
-}
-
-fn next_address(addresses: &mut BTreeMap<String, u32>, node: &str, cx: &Context<'_>) -> String {
-    let index =
-        cx.world.hosts.get(node).and_then(|host| host.spec.as_ref()).map_or(0, |spec| spec.index);
-    let next = addresses.entry(node.to_owned()).or_insert(1);
-    *next = *next % 500 + 1;
-    let host = (index % 128) * 512 + *next + 2;
-    format!("10.{}.{}.{}", 128 + index / 128, host / 256, host % 256)
 }

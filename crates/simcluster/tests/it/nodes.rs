@@ -1,10 +1,10 @@
-//! Nodes and pods as the API shows them: registration, the life of a pod, reboots, sandboxes in
-//! virtual machines, and what commands in containers answer.
+//! Nodes as the API shows them: registration, reboots, faults, and hosts that the Machine Config Operator
+//! changes.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simcluster::api::frontend::{ControlRequest, ExecRequest, control};
+use simcluster::api::frontend::{ControlRequest, control};
 use simcluster::api::request::Query;
 use simcluster::api::server::Writer;
 use simcluster::resource::{
@@ -13,6 +13,9 @@ use simcluster::resource::{
 use simcluster::topology::{self, Layout};
 use simcluster::world::{NodeFault, Platform};
 use simcluster::{Resource, Simulation};
+
+mod commands;
+mod pods;
 
 /// Plain Kubernetes: nothing but nodes and workloads.
 pub(crate) fn cluster(control_plane: u32, workers: u32) -> Simulation {
@@ -86,22 +89,6 @@ pub(crate) fn messages(sim: &Simulation, reason: &str) -> Vec<String> {
         .filter(|event| event["reason"] == reason)
         .map(|event| event["message"].as_str().unwrap().to_owned())
         .collect()
-}
-
-fn exec(sim: &mut Simulation, pod: &str, argv: &[&str]) -> (String, String, i32) {
-    let request = ExecRequest {
-        namespace: "default".into(),
-        pod: pod.into(),
-        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-        ..ExecRequest::default()
-    };
-    let hook = sim.frontend.exec.unwrap();
-    let outcome = hook(&mut sim.world, &sim.api, &request, b"").unwrap();
-    (
-        String::from_utf8(outcome.stdout).unwrap(),
-        String::from_utf8(outcome.stderr).unwrap(),
-        outcome.exit_code,
-    )
 }
 
 /// A host on which the extension is installed and booted, and its RuntimeClass.
@@ -189,111 +176,6 @@ fn an_idle_cluster_writes_nothing() {
 }
 
 #[test]
-fn a_pod_goes_from_pending_to_running_and_away() {
-    let mut sim = cluster(0, 1);
-    create(&mut sim, &PODS, "default", pod("web", json!({})));
-    let mut stages = Vec::new();
-    sim.advance_until(Duration::from_secs(20), |sim| {
-        let pod = get(sim, &PODS, "default", "web");
-        let status = &pod["status"];
-        let waiting = &status["containerStatuses"][0]["state"]["waiting"]["reason"];
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or("-");
-        let stage = format!("{} {node} {}", status["phase"], waiting.as_str().unwrap_or("-"));
-        if stages.last() != Some(&stage) {
-            stages.push(stage);
-        }
-        false
-    });
-    assert_eq!(
-        stages,
-        [
-            "\"Pending\" - -",
-            "\"Pending\" worker-0 -",
-            "\"Pending\" worker-0 ContainerCreating",
-            "\"Running\" worker-0 -"
-        ]
-    );
-    let running = get(&sim, &PODS, "default", "web");
-    assert_eq!(condition(&running, "Ready"), "True");
-    assert!(running["status"]["podIP"].as_str().unwrap().starts_with("10.128."));
-    for reason in ["Scheduled", "Pulling", "Pulled", "Created", "Started"] {
-        assert_eq!(messages(&sim, reason).len(), 1, "{reason}");
-    }
-    let writer = writer(&sim);
-    sim.api.delete(writer, &PODS, "default", "web", &Default::default()).unwrap();
-    assert!(!get(&sim, &PODS, "default", "web")["metadata"]["deletionTimestamp"].is_null());
-    sim.advance(Duration::from_secs(5));
-    assert!(get(&sim, &PODS, "default", "web").is_null());
-}
-
-#[test]
-fn containers_end_and_restart_by_policy() {
-    for (policy, command, expected) in [
-        ("Never", json!(["sh", "-c", "sleep 5; exit 0"]), "Succeeded"),
-        ("Never", json!(["false"]), "Failed"),
-        ("OnFailure", json!(["true"]), "Succeeded"),
-        ("OnFailure", json!(["false"]), "Running"),
-        ("Always", json!(["true"]), "Running"),
-    ] {
-        let mut sim = cluster(0, 1);
-        let container = json!({"name": "main", "image": "busybox:1", "command": command});
-        let spec = json!({"restartPolicy": policy, "containers": [container]});
-        create(&mut sim, &PODS, "default", pod("job", spec));
-        sim.advance(Duration::from_secs(120));
-        assert_eq!(phase_of(&sim, "job"), expected, "{policy} {command}");
-        let status = &get(&sim, &PODS, "default", "job")["status"]["containerStatuses"][0];
-        let restarts = status["restartCount"].as_i64().unwrap();
-        assert_eq!(restarts > 1, expected == "Running", "{policy} {command}: {restarts}");
-    }
-}
-
-#[test]
-fn a_missing_handler_keeps_the_pod_from_starting() {
-    let mut sim = with_crio(0, 1);
-    let class = json!({
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"},
-        "handler": "kata",
-    });
-    create(&mut sim, &RUNTIMECLASSES, "", class);
-    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
-    sim.advance(Duration::from_secs(15));
-    assert_eq!(phase_of(&sim, "vm"), "Pending");
-    let told = messages(&sim, "FailedCreatePodSandBox");
-    assert_eq!(told.len(), 1, "repetitions are counted: {told:?}");
-    assert!(
-        told[0].starts_with(
-            "Failed to create pod sandbox: rpc error: code = Unknown desc = \
-             failed to find runtime handler kata from runtime list map[crun:0x"
-        ),
-        "{told:?}"
-    );
-    // The handler comes with the next boot; the pod then starts by itself.
-    with_kata(&mut sim, "worker-0");
-    sim.advance(Duration::from_secs(10));
-    assert_eq!(phase_of(&sim, "vm"), "Running");
-}
-
-#[test]
-fn without_kvm_no_virtual_machine_starts() {
-    let mut sim = with_crio(0, 1);
-    with_kata(&mut sim, "worker-0");
-    topology::set_fault(&mut sim, "worker-0", NodeFault::NoKvm).unwrap();
-    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
-    create(&mut sim, &PODS, "default", pod("plain", json!({})));
-    sim.advance(Duration::from_secs(10));
-    assert_eq!(
-        (phase_of(&sim, "vm"), phase_of(&sim, "plain")),
-        ("Pending".into(), "Running".into())
-    );
-    assert!(
-        messages(&sim, "FailedCreatePodSandBox")[0].contains("Could not access KVM kernel module")
-    );
-    topology::clear_fault(&mut sim, "worker-0", None).unwrap();
-    sim.advance(Duration::from_secs(60));
-    assert_eq!(phase_of(&sim, "vm"), "Running");
-}
-
-#[test]
 fn the_extension_comes_and_goes_with_a_boot() {
     let mut sim = with_crio(0, 1);
     let drop_in = "/etc/crio/crio.conf.d/50-kata";
@@ -375,23 +257,6 @@ fn a_kubelet_that_is_not_ready_takes_its_pods_along() {
 }
 
 #[test]
-fn a_pod_held_by_a_finalizer_ends_before_it_goes() {
-    let mut sim = cluster(0, 1);
-    let mut held = pod("held", json!({}));
-    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    create(&mut sim, &PODS, "default", held);
-    sim.advance(Duration::from_secs(10));
-    let writer = writer(&sim);
-    sim.api.delete(writer, &PODS, "default", "held", &Default::default()).unwrap();
-    sim.advance(Duration::from_secs(60));
-    assert_eq!(phase_of(&sim, "held"), "Failed");
-    let patch = json!({"metadata": {"finalizers": null}});
-    sim.api.merge(writer, &PODS, "default", "held", &patch).unwrap();
-    sim.advance(Duration::from_secs(5));
-    assert!(get(&sim, &PODS, "default", "held").is_null());
-}
-
-#[test]
 fn a_slow_host_takes_longer_to_boot() {
     struct Rebooter;
     impl simcluster::Controller for Rebooter {
@@ -427,152 +292,6 @@ fn a_host_that_hangs_stays_down_until_the_fault_is_cleared() {
     topology::clear_fault(&mut sim, "worker-0", None).unwrap();
     sim.advance(Duration::from_secs(1));
     assert_eq!(condition(&get(&sim, &NODES, "", "worker-0"), "Ready"), "True");
-}
-
-#[test]
-fn pods_leave_an_unreachable_node_after_their_patience() {
-    let mut sim = cluster(0, 1);
-    let toleration = |seconds: Value| {
-        let mut toleration = json!({"key": "node.kubernetes.io/unreachable", "operator": "Exists",
-                                    "effect": "NoExecute"});
-        if !seconds.is_null() {
-            toleration["tolerationSeconds"] = seconds;
-        }
-        let mut other = toleration.clone();
-        other["key"] = json!("node.kubernetes.io/not-ready");
-        json!({"tolerations": [toleration, other]})
-    };
-    create(&mut sim, &PODS, "default", pod("brief", toleration(json!(60))));
-    create(&mut sim, &PODS, "default", pod("loyal", toleration(Value::Null)));
-    sim.advance(Duration::from_secs(10));
-    topology::set_fault(&mut sim, "worker-0", NodeFault::RebootHang).unwrap();
-    reboot(&mut sim, "worker-0", 60);
-    sim.advance(Duration::from_secs(50));
-    let deleting = |sim: &Simulation, name: &str| {
-        !get(sim, &PODS, "default", name)["metadata"]["deletionTimestamp"].is_null()
-    };
-    assert!(!deleting(&sim, "brief"));
-    sim.advance(Duration::from_secs(120));
-    assert!(deleting(&sim, "brief"));
-    assert!(!deleting(&sim, "loyal"));
-    topology::remove_node(&mut sim, "worker-0").unwrap();
-    sim.advance(Duration::from_secs(60));
-    assert!(sim.api.list(&PODS).is_empty(), "pods of a node that is gone are collected");
-}
-
-#[test]
-fn a_sandboxed_pod_has_a_kernel_and_processes_of_its_own() {
-    let mut sim = with_crio(0, 1);
-    with_kata(&mut sim, "worker-0");
-    let limits = json!([{
-        "name": "main", "image": "tools:1", "command": ["sleep", "infinity"],
-        "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}},
-    }]);
-    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
-    let sized = json!({"runtimeClassName": "kata", "containers": limits});
-    create(&mut sim, &PODS, "default", pod("sized", sized));
-    create(&mut sim, &PODS, "default", pod("plain", json!({})));
-    sim.advance(Duration::from_secs(20));
-    let host = sim.world.hosts["worker-0"].clone();
-    let mut ask = |pod: &str, argv: &[&str]| exec(&mut sim, pod, argv).0;
-    let boot_id = "/proc/sys/kernel/random/boot_id";
-    assert_eq!(ask("plain", &["cat", boot_id]).trim(), host.boot_id);
-    assert_ne!(ask("vm", &["cat", boot_id]), ask("plain", &["cat", boot_id]));
-    assert_ne!(ask("vm", &["cat", boot_id]), ask("sized", &["cat", boot_id]));
-    let uptime = |text: String| text.split(' ').next().unwrap().parse::<f64>().unwrap();
-    let young = uptime(ask("vm", &["cat", "/proc/uptime"]));
-    assert!((10.0..20.0).contains(&young), "{young}");
-    assert!(uptime(ask("plain", &["cat", "/proc/uptime"])) > young);
-    assert_eq!(ask("plain", &["cat", "/proc/cmdline"]).trim(), host.cmdline);
-    let guest = ask("vm", &["cat", "/proc/cmdline"]);
-    assert!(guest.contains(" nr_cpus=4 ") && guest.contains("agent.log=debug"), "{guest}");
-    let cpus = ["sh", "-c", "cat /proc/cpuinfo | grep processor | wc -l"];
-    assert_eq!((ask("plain", &cpus), ask("vm", &cpus)), ("4\n".into(), "1\n".into()));
-    assert_eq!(ask("sized", &["nproc"]), "3\n");
-    assert_eq!(ask("vm", &["uname", "-r"]), ask("plain", &["uname", "-r"]));
-
-    let uid = get(&sim, &PODS, "default", "vm")["metadata"]["uid"].as_str().unwrap().to_owned();
-    let id = host.sandboxes[&uid].id.clone();
-    assert_eq!(id.len(), 64);
-    let of_sandbox = |sim: &Simulation| -> Vec<String> {
-        let processes = sim.world.hosts["worker-0"].processes.values();
-        let mut names: Vec<_> = processes
-            .filter(|process| process.argv.iter().any(|word| word.contains(&id)))
-            .map(|process| process.argv[0].clone())
-            .collect();
-        names.sort();
-        names
-    };
-    assert_eq!(
-        of_sandbox(&sim),
-        ["/usr/bin/containerd-shim-kata-v2", "/usr/libexec/qemu-kiwi", "/usr/libexec/virtiofsd"]
-    );
-    let writer = writer(&sim);
-    sim.api.delete(writer, &PODS, "default", "vm", &Default::default()).unwrap();
-    sim.advance(Duration::from_secs(5));
-    assert!(of_sandbox(&sim).is_empty());
-}
-
-#[test]
-fn a_debug_pod_sees_the_host() {
-    let mut sim = with_crio(0, 1);
-    with_kata(&mut sim, "worker-0");
-    create(&mut sim, &PODS, "default", pod("vm", json!({"runtimeClassName": "kata"})));
-    let debug = json!({
-        "nodeName": "worker-0", "hostPID": true, "hostNetwork": true,
-        "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
-        "containers": [{
-            "name": "debug", "image": "tools:1", "command": ["sh"],
-            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
-            "securityContext": {"privileged": true},
-        }],
-    });
-    create(&mut sim, &PODS, "default", pod("debug", debug));
-    sim.advance(Duration::from_secs(20));
-    let drop_in = "etc/crio/crio.conf.d/50-kata";
-    let direct = exec(&mut sim, "debug", &["cat", &format!("/host/{drop_in}")]);
-    let chroot = exec(&mut sim, "debug", &["chroot", "/host", "cat", &format!("/{drop_in}")]);
-    assert_eq!(direct, chroot);
-    assert!(direct.0.starts_with("[crio.runtime.runtimes.kata]"), "{direct:?}");
-    let listed = exec(&mut sim, "debug", &["ls", "/host/etc/crio/crio.conf.d"]).0;
-    assert_eq!(listed, "00-default\n50-kata\n");
-    let qemu =
-        exec(&mut sim, "debug", &["sh", "-c", "ps -ef | grep qemu-kiwi | grep sandbox- | wc -l"]);
-    assert_eq!(qemu.0, "1\n");
-    let vm = get(&sim, &PODS, "default", "vm");
-    let container = vm["status"]["containerStatuses"][0]["containerID"].as_str().unwrap();
-    let container = container.strip_prefix("cri-o://").unwrap().to_owned();
-    let script = format!("crictl inspect {container} | grep sandboxID");
-    let inspected = exec(&mut sim, "debug", &["chroot", "/host", "sh", "-c", &script]).0;
-    let uid = vm["metadata"]["uid"].as_str().unwrap();
-    assert!(inspected.contains(&sim.world.hosts["worker-0"].sandboxes[uid].id), "{inspected}");
-    let pods = exec(&mut sim, "debug", &["chroot", "/host", "crictl", "pods"]).0;
-    assert!(pods.lines().any(|line| line.contains(" vm ") && line.ends_with("kata")), "{pods}");
-}
-
-#[test]
-fn commands_answer_as_far_as_there_is_a_model() {
-    let mut sim = cluster(0, 1);
-    create(&mut sim, &PODS, "default", pod("web", json!({})));
-    sim.advance(Duration::from_secs(10));
-    for (script, stdout, code) in [
-        ("echo one; echo two", "one\ntwo\n", 0),
-        ("false && echo no || echo yes", "yes\n", 0),
-        ("echo \"$HOSTNAME\" 'a  b'", "web a  b\n", 0),
-        ("cat /nowhere 2>/dev/null; echo $HOME", "/root\n", 0),
-        ("exit 3", "", 3),
-        ("| cat", "", 2),
-        ("echo 'a", "", 2),
-        ("echo a | tr a b", "", 127),
-        ("sleep 1 &", "", 2),
-    ] {
-        let (out, _, got) = exec(&mut sim, "web", &["sh", "-c", script]);
-        assert_eq!((out.as_str(), got), (stdout, code), "{script}");
-    }
-    let (_, err, code) = exec(&mut sim, "web", &["vim"]);
-    assert_eq!(code, 127);
-    assert!(err.starts_with("exec: \"vim\": executable file not found in $PATH\n"), "{err}");
-    assert!(err.contains("the pod is simulated"), "{err}");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use crate::Resource;
 use crate::api::registry::{CustomDef, Registry};
 use crate::api::schema::Structural;
 
+mod conflicts;
 mod properties;
+mod updates;
 
 fn builtin(group: &'static str, plural: &'static str) -> ResourceDef {
     let registry = Registry::default();
@@ -157,118 +159,6 @@ fn an_update_owns_the_maps_it_adds_too() {
 }
 
 #[test]
-fn conflicts_name_managers_and_fields() {
-    let mut story = maps();
-    story.apply("m1", config_map(json!({"a": "1"})));
-    let causes = story.conflict(
-        "m2",
-        config_map(json!({"a": "2"})),
-        "Apply failed with 1 conflict: conflict with \"m1\": .data.a",
-    );
-    assert_eq!(
-        causes,
-        [
-            json!({"reason": "FieldManagerConflict", "message": "conflict with \"m1\"", "field": ".data.a"})
-        ]
-    );
-    story.apply("m2", config_map(json!({"a": "1"})));
-    story.conflict(
-        "m3",
-        config_map(json!({"a": "3"})),
-        "Apply failed with 2 conflicts: conflicts with \"m1\":\n- .data.a\nconflicts with \"m2\":\n- .data.a",
-    );
-}
-
-#[test]
-fn conflicts_tell_updates_and_subresources() {
-    let mut story = maps();
-    story.put("u1", "", config_map(json!({"a": "1", "b": "1"})));
-    story.conflict(
-        "m",
-        config_map(json!({"a": "2"})),
-        "Apply failed with 1 conflict: conflict with \"u1\" using v1: .data.a",
-    );
-    story.conflict(
-        "m",
-        config_map(json!({"a": "2", "b": "2"})),
-        "Apply failed with 2 conflicts: conflicts with \"u1\" using v1:\n- .data.a\n- .data.b",
-    );
-
-    let mut story = Story::new(custom(json!({
-        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-    })));
-    let widget = |replicas: i64| {
-        json!({"apiVersion": "sim.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
-            "spec": {"replicas": replicas}})
-    };
-    story.apply("m", widget(1)).put("kubectl", "scale", widget(2));
-    let causes = story.conflict(
-        "m",
-        widget(3),
-        "Apply failed with 1 conflict: conflict with \"kubectl\" with subresource \"scale\" using \
-         sim.example.com/v1: .spec.replicas",
-    );
-    assert_eq!(
-        causes[0]["message"],
-        "conflict with \"kubectl\" with subresource \"scale\" using sim.example.com/v1"
-    );
-}
-
-#[test]
-fn conflicts_print_items_of_lists() {
-    let pod = |image: &str| {
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": ["a/b"]},
-            "spec": {"containers": [{"name": "c", "image": image, "ports": [{"containerPort": 80, "name": image}]}]}})
-    };
-    let mut story = Story::new(builtin("", "pods"));
-    story.apply("m1", pod("x"));
-    story.check_owners(&[(
-        "m1 Apply",
-        json!({
-            "f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}},
-            "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
-                ".": {}, "f:name": {}, "f:image": {},
-                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
-                    ".": {}, "f:containerPort": {}, "f:name": {},
-                }},
-            }}},
-        }),
-    )]);
-    story.conflict(
-        "m2",
-        pod("y"),
-        "Apply failed with 2 conflicts: conflicts with \"m1\":\n\
-         - .spec.containers[name=\"c\"].image\n\
-         - .spec.containers[name=\"c\"].ports[containerPort=80,protocol=\"TCP\"].name",
-    );
-}
-
-#[test]
-fn equal_values_are_shared() {
-    let mut story = maps();
-    story.apply("m1", config_map(json!({"a": "1"}))).apply("m2", config_map(json!({"a": "1"})));
-    assert_eq!(story.owners().len(), 2);
-    story.apply("m1", config_map(json!({})));
-    assert_eq!(story.object()["data"], json!({"a": "1"}));
-    story.apply("m2", config_map(json!({})));
-    assert_eq!(story.object().get("data"), Some(&json!({})));
-}
-
-#[test]
-fn force_takes_fields_and_empty_managers_vanish() {
-    let mut story = maps();
-    story.apply("m1", config_map(json!({"a": "1"})));
-    story.put("u", "", {
-        let mut object = story.object().clone();
-        object["data"]["b"] = json!("1");
-        object
-    });
-    story.force("m2", config_map(json!({"a": "2", "b": "2"})));
-    story.check_owners(&[("m2 Apply", json!({"f:data": {"f:a": {}, "f:b": {}}}))]);
-    assert_eq!(story.object()["data"], json!({"a": "2", "b": "2"}));
-}
-
-#[test]
 fn dropped_fields_go_unless_somebody_else_owns_them() {
     let mut story = maps();
     story.apply("m1", config_map(json!({"a": "1", "b": "1", "c": "1"})));
@@ -369,42 +259,6 @@ fn applied_fields_must_be_known() {
         "failed to create typed patch object (/w; sim.example.com/v1, Kind=Widget): .spec.bogus: \
          field not declared in schema"
     );
-}
-
-#[test]
-fn an_update_takes_what_it_changes_and_removes() {
-    let mut story = maps();
-    story.apply("m", config_map(json!({"a": "1", "b": "1", "c": "1"})));
-    story.patch("u", "", json!({"data": {"a": "2", "b": null}}));
-    story.check_owners(&[
-        ("m Apply", json!({"f:data": {"f:c": {}}})),
-        ("u Update", json!({"f:data": {"f:a": {}}})),
-    ]);
-    story.patch("v", "", json!({"data": null}));
-    assert_eq!(story.object()["metadata"].get("managedFields"), None);
-}
-
-#[test]
-fn a_manager_without_name_is_unknown() {
-    let mut story = maps();
-    story.put("", "", config_map(json!({"a": "1"})));
-    assert_eq!(story.owners()[0].0, "unknown Update");
-}
-
-#[test]
-fn fields_of_the_server_have_no_owner() {
-    let mut story = maps();
-    let mut object = config_map(json!({"a": "1"}));
-    object["metadata"] = json!({
-        "name": "s1", "namespace": "d", "uid": "u", "resourceVersion": "1", "generation": 1,
-        "creationTimestamp": "2023-11-14T22:13:21Z", "selfLink": "/", "deletionTimestamp": "x",
-        "deletionGracePeriodSeconds": 1, "annotations": {"a": "b"},
-    });
-    story.put("u", "", object);
-    story.check_owners(&[(
-        "u Update",
-        json!({"f:metadata": {"f:annotations": {".": {}, "f:a": {}}}, "f:data": {".": {}, "f:a": {}}}),
-    )]);
 }
 
 #[test]
@@ -582,43 +436,6 @@ fn dropped_items_of_lists_go() {
 }
 
 #[test]
-fn sent_managed_fields_are_honoured() {
-    let entry = |manager: &str, fields: Value| {
-        json!({"manager": manager, "operation": "Update", "apiVersion": "v1",
-            "time": "2023-11-14T22:13:21Z", "fieldsType": "FieldsV1", "fieldsV1": fields})
-    };
-    let put = |sent: Value, subresource: &str| {
-        let mut story = maps();
-        story.put("u", "", config_map(json!({"a": "1"})));
-        let mut object = story.object().clone();
-        object["metadata"]["managedFields"] = sent;
-        story.put("v", subresource, object);
-        story
-    };
-    let own = ("u Update", json!({"f:data": {".": {}, "f:a": {}}}));
-    // Reset.
-    for sent in [json!([]), json!([{}])] {
-        let mut story = put(sent, "");
-        story.check_owners(&[]);
-        story.patch("v", "", json!({"data": {"b": "1"}}));
-        story.check_owners(&[]);
-        story.apply("m", config_map(json!({"a": "1"})));
-        story.check_owners(&[
-            ("m Apply", json!({"f:data": {"f:a": {}}})),
-            ("before-first-apply Update", json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}})),
-        ]);
-    }
-    // Changed.
-    put(json!([entry("w", json!({"f:data": {"f:a": {}}}))]), "")
-        .check_owners(&[("w Update", json!({"f:data": {"f:a": {}}}))]);
-    // Unsound, or none, or through a subresource.
-    put(json!([entry("w", json!({"oops": {}}))]), "").check_owners(std::slice::from_ref(&own));
-    put(json!([{"manager": "w"}]), "").check_owners(std::slice::from_ref(&own));
-    put(Value::Null, "").check_owners(std::slice::from_ref(&own));
-    put(json!([]), "status").check_owners(&[own]);
-}
-
-#[test]
 fn kubectl_migrates_from_client_side_apply() {
     let annotation = "kubectl.kubernetes.io/last-applied-configuration";
     let mut config = config_map(json!({"a": "1", "b": "<1>"}));
@@ -642,23 +459,5 @@ fn kubectl_migrates_from_client_side_apply() {
         "kubectl",
         config,
         "Apply failed with 1 conflict: conflict with \"u\" using v1: .data.b",
-    );
-}
-
-#[test]
-fn old_updates_are_lumped_together() {
-    let mut story = maps();
-    story.put("u00", "", config_map(json!({"k00": "1"})));
-    for index in 1..14 {
-        let mut patch = json!({"data": {}});
-        patch["data"][format!("k{index:02}")] = json!("1");
-        story.patch(&format!("u{index:02}"), "", patch);
-    }
-    let owners = story.owners();
-    assert_eq!(owners.len(), 10);
-    assert_eq!(owners[0].0, "ancient-changes Update");
-    assert_eq!(
-        owners[0].1,
-        json!({"f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k02": {}, "f:k03": {}, "f:k04": {}}})
     );
 }
