@@ -7,91 +7,17 @@ use kata_plan::Freshness;
 
 use super::judge::{Distortion, Judge, Views};
 use super::project::Unread;
-use super::world::{Config, KataConfig, MAX_NODES, Node, Phase, Pool, World};
+use super::world::{Config, KataConfig, Node, Phase, World};
 use super::write::{self, Broken, Planned, Server, Write, carry_out};
 use super::{drain::Drain, events::Events};
 
-/// The kinds whose cache can lag behind on its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cache {
-    /// KataConfigs.
-    Config,
-    /// Nodes.
-    Nodes,
-    /// Pools.
-    Pool,
-    /// MachineConfigs and ContainerRuntimeConfigs.
-    Configs,
-    /// RuntimeClasses.
-    Class,
-    /// KataNodes.
-    Records,
-}
+mod lag;
+mod people;
+mod symmetry;
 
-impl Cache {
-    const ALL: [Self; 6] =
-        [Self::Config, Self::Nodes, Self::Pool, Self::Configs, Self::Class, Self::Records];
-
-    fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
-/// What the caches show, where they lag behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lag {
-    /// The caches that lag, as bits.
-    mask: u8,
-    /// What they show.
-    world: World,
-}
-
-impl Lag {
-    fn of(mask: u8, world: &World) -> Self {
-        let empty = World { size: world.size, ..World::default() };
-        let lag = Self { mask, world: *world };
-        Self { mask, world: if mask == 0 { World::default() } else { lag.over(&empty) } }
-    }
-
-    /// What is left of it when only these caches still lag.
-    fn with(&self, mask: u8) -> Self {
-        Self::of(self.mask & mask, &self.world)
-    }
-
-    /// The world as these caches show it.
-    fn over(&self, world: &World) -> World {
-        let mut view = *world;
-        let old = &self.world;
-        let lags = |cache: Cache| self.mask & cache.bit() != 0;
-        for (node, before) in view.nodes_mut().iter_mut().zip(old.nodes()) {
-            if lags(Cache::Nodes) {
-                *node = Node { pod: node.pod, record: node.record, seen: node.seen, ..*before };
-            }
-            if lags(Cache::Records) {
-                node.record = before.record;
-            }
-            if lags(Cache::Pool) {
-                node.seen = before.seen;
-            }
-        }
-        if lags(Cache::Config) {
-            view.config = old.config;
-        }
-        if lags(Cache::Pool) {
-            // What was rendered is read by name, past any cache.
-            let Pool { has_with, has_without, .. } = view.pool;
-            view.pool = Pool { has_with, has_without, ..old.pool };
-        }
-        if lags(Cache::Configs) {
-            view.machine_config = old.machine_config;
-            view.log_level = old.log_level;
-        }
-        if lags(Cache::Class) {
-            (view.class, view.class_owner) = (old.class, old.class_owner);
-        }
-        view
-    }
-}
+pub use lag::{Cache, Lag};
+use people::{edit, remove};
+pub use symmetry::canonical;
 
 /// A state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -472,129 +398,5 @@ fn is_fault(action: Action) -> bool {
         Action::WriteFails(..) | Action::Crash(_) | Action::Fail(_) | Action::Remove(_) => true,
         Action::Cordon(_, wrong) | Action::Away(_, wrong) | Action::Pause(wrong) => wrong,
         _ => false,
-    }
-}
-
-fn edit(world: &mut World, action: Action) -> Option<()> {
-    let config = &mut world.config;
-    match action {
-        Action::Create => {
-            did(!config.exists)?;
-            let uid = (config.uid + 1) % 8;
-            *config = KataConfig { exists: true, uid, ..KataConfig::default() };
-        }
-        Action::Delete => {
-            did(config.exists && !config.deleting)?;
-            config.deleting = true;
-            world.settle_config();
-        }
-        Action::Debug => {
-            did(config.exists)?;
-            config.debug = !config.debug;
-        }
-        Action::Select(index) => {
-            let node = node(world, index)?;
-            node.wanted = !node.wanted;
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn remove(world: &mut World, damage: Damage, lingers: bool) -> Option<()> {
-    match damage {
-        Damage::Pool => {
-            did(world.pool.object.exists())?;
-            world.delete_pool(lingers);
-            world.by_hand = true;
-        }
-        Damage::MachineConfig => {
-            did(world.machine_config.exists())?;
-            world.machine_config.delete(lingers);
-            world.by_hand = true;
-        }
-        Damage::Class => {
-            did(world.class.exists())?;
-            world.class.delete(lingers);
-        }
-        Damage::Verified(index) => {
-            let node = node(world, index)?;
-            did(std::mem::take(&mut node.verified))?;
-        }
-        Damage::Role(index) => {
-            let node = node(world, index)?;
-            // Whoever takes the label from under a pod by hand kills the pod; that is not ours.
-            did(!node.pod && std::mem::take(&mut node.role))?;
-        }
-        Damage::Record(index) => {
-            let node = node(world, index)?;
-            did(std::mem::take(&mut node.record))?;
-        }
-    }
-    Some(())
-}
-
-/// The same state with its nodes in order, and with uids that matter to nobody left out.
-pub fn canonical(mut state: State) -> State {
-    let size = usize::from(state.world.size);
-    let mut order: [usize; MAX_NODES] = [0, 1, 2, 3];
-    let key = |index: usize| {
-        let node = state.world.nodes.get(index).copied();
-        let lag = state.lag.world.nodes.get(index).copied();
-        let places = |plan: &Vec<Planned>| {
-            plan.iter().enumerate().fold(0u32, |places, (at, planned)| {
-                let here = concerns(planned.write).is_some_and(|node| usize::from(node) == index);
-                places | u32::from(here) << (at % 32)
-            })
-        };
-        (node, lag, state.plans.each_ref().map(places))
-    };
-    if let Some(order) = order.get_mut(..size) {
-        order.sort_by_cached_key(|index| key(*index));
-    }
-    if order != [0, 1, 2, 3] {
-        let mut place = [0u8; MAX_NODES];
-        for (to, from) in (0u8..).zip(order) {
-            if let Some(place) = place.get_mut(from) {
-                *place = to;
-            }
-        }
-        let arrange = |nodes: [Node; MAX_NODES]| {
-            order.map(|from| nodes.get(from).copied().unwrap_or_default())
-        };
-        state.world.nodes = arrange(state.world.nodes);
-        state.lag.world.nodes = arrange(state.lag.world.nodes);
-        for planned in state.plans.iter_mut().flatten() {
-            let (Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node }) =
-                &mut planned.write
-            else {
-                continue;
-            };
-            *node = place.get(usize::from(*node)).copied().unwrap_or_default();
-        }
-    }
-    if state.lag.mask == 0 && state.plans.iter().all(Vec::is_empty) {
-        let world = &mut state.world;
-        let owned = world.config.exists && world.class_owner == world.config.uid;
-        world.class_owner = u8::from(world.class.exists() && !owned);
-        world.config.uid = 0;
-        for object in [
-            &mut world.machine_config,
-            &mut world.pool.object,
-            &mut world.log_level,
-            &mut world.class,
-        ] {
-            object.uid = 0;
-        }
-    }
-    state
-}
-
-fn concerns(write: Write) -> Option<u8> {
-    match write {
-        Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node } => {
-            Some(node)
-        }
-        _ => None,
     }
 }
