@@ -88,7 +88,8 @@ async fn a_watch_misses_nothing_of_what_happens_while_it_looks() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.pod("early", Some("kata"));
-    let slow = Fault::Delay { millis: 3_000 };
+    // Longer than a pod takes to run: after the look nothing changes any more that could be told.
+    let slow = Fault::Delay { millis: 8_000 };
     let matches =
         Match { verb: "list".to_owned(), resource: "katanodes".to_owned(), ..Match::default() };
     lab.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, slow).times(0)));
@@ -98,8 +99,8 @@ async fn a_watch_misses_nothing_of_what_happens_while_it_looks() {
     let deeds = async {
         lab.pass(1).await;
         lab.pod("late", Some("kata"));
-        // Sooner than it looks again without a reason.
-        lab.pass(30).await;
+        // Long enough for the leisure after so slow a look, and sooner than it looks again without a reason.
+        lab.pass(55).await;
         interrupt.send_replace(true);
     };
     let limit = Duration::from_secs(600);
