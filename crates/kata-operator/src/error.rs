@@ -237,15 +237,20 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// What to do about a credential plugin, whose words cannot be repeated.
+const BY_HAND: &str = "run the command below `exec` in the kubeconfig by hand to see what it says";
+
 /// What to say instead of an error whose text quotes a kubeconfig, or what a credential plugin was given and
 /// printed.
 fn without_secrets(link: &(dyn Error + 'static)) -> Option<String> {
     match concrete::<AuthError>(link) {
         Some(AuthError::AuthExecRun { out, .. }) => {
-            return Some(format!("the credential plugin failed with {}", out.status));
+            return Some(format!("the credential plugin failed with {}; {BY_HAND}", out.status));
         }
         Some(AuthError::AuthExecParse(_)) => {
-            return Some("what the credential plugin prints is no ExecCredential".to_owned());
+            return Some(format!(
+                "what the credential plugin prints is no ExecCredential; {BY_HAND}"
+            ));
         }
         _ => {}
     }

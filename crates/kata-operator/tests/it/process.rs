@@ -298,7 +298,12 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
     const BROKEN: &str = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    \
                           token: s3cret\n    exec: [oops\nclusters: []\n";
     for (name, text, told) in [
-        ("plugin", PLUGIN, "the credential plugin failed with exit status: 7"),
+        (
+            "plugin",
+            PLUGIN,
+            "the credential plugin failed with exit status: 7; run the command below `exec` in the kubeconfig by \
+             hand to see what it says",
+        ),
         ("broken", BROKEN, "broken.kubeconfig: it is no kubeconfig, as line "),
     ] {
         let file = format!("{name}.kubeconfig");
