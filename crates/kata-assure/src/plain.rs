@@ -33,6 +33,16 @@ pub fn is_others(node: &Value) -> bool {
     foreign && label(node, names::CLAIM_LABEL).is_none()
 }
 
+/// Whether a node keeps pods away until Kata is there.
+pub fn has_startup_taint(node: &Value) -> bool {
+    taints(node).any(|taint| taint["key"] == names::STARTUP_TAINT)
+}
+
+/// The taints of a node.
+pub fn taints(node: &Value) -> impl Iterator<Item = &Value> {
+    node["spec"]["taints"].as_array().into_iter().flatten()
+}
+
 /// The nodes that a KataConfig selects, by the rules of its documentation.
 pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
     let nodes = sim.api.list(&NODES);
@@ -114,6 +124,9 @@ pub fn missing(sim: &Simulation) -> Option<String> {
         }
         if is_marked(&node) != wants {
             return Some(format!("the node {name} has the mark, or lacks it, and should not"));
+        }
+        if wants && has_startup_taint(&node) {
+            return Some(format!("the node {name} has the startup taint, and Kata"));
         }
         if label(&node, names::CLAIM_LABEL).is_some() != wants {
             return Some(format!("the node {name} has the claim, or lacks it, and should not"));

@@ -22,6 +22,7 @@ use simcluster::world::Platform;
 use simcluster::{Context, Controller};
 
 use crate::ledger::{Actor, Ledger, Page};
+use crate::plain::has_startup_taint;
 use crate::world::{self, KATANODES, label, word};
 
 /// The checker.
@@ -122,6 +123,7 @@ fn is_written_by_operators(event: &Event) -> bool {
             fields::differing(previous, &event.current)
                 .iter()
                 .any(|path| path.starts_with("/metadata/labels"))
+                || has_startup_taint(previous) && !has_startup_taint(&event.current)
         }),
         _ => false,
     };
@@ -322,7 +324,7 @@ fn leftovers(cx: &Context<'_>) -> Vec<String> {
         left.extend(objects.map(|object| format!("{kind} {}", word(object, "/metadata/name"))));
     }
     for node in cx.api.store.list(&NODES) {
-        let marked = label(node, names::RUNTIME_LABEL).is_some()
+        let marked = label(node, names::RUNTIME_LABEL).is_some() && !crate::plain::is_others(node)
             || label(node, names::KATA_ROLE_LABEL).is_some()
             || world::is_on_pool(node);
         if marked {

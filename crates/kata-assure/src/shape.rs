@@ -145,8 +145,18 @@ impl Topology {
         }
         if self == Self::PlainMixed {
             topology::set_fault(&mut sim, &worker(2), NodeFault::NoKvm)?;
+            // Made by somebody who wants nothing there before Kata, and who has a taint for other things too.
+            let writer = Writer { manager: "installer", now: sim.now() };
+            let taints = json!({"spec": {"taints": [
+                {"key": "example.com/batch", "effect": "PreferNoSchedule"},
+                {"key": names::STARTUP_TAINT, "effect": "NoSchedule"},
+            ]}});
+            sim.api.merge(writer, &NODES, "", &worker(1), &taints)?;
+            // As kata-deploy leaves a node: the label of verified nodes is the same as ours.
             let others = format!("{}runtime", names::KATA_DEPLOY_LABEL_PREFIX);
             label(&mut sim, &worker(3), &others, Some("cleanup"))?;
+            let verified = Some(names::RUNTIME_LABEL_VERIFIED);
+            label(&mut sim, &worker(3), names::RUNTIME_LABEL, verified)?;
         }
         if self == Self::TwoPools {
             sim.api.create(admin, &MACHINECONFIGPOOLS, "", infra_pool())?;

@@ -71,9 +71,10 @@ pub fn has_runtime(sim: &Simulation, node: &str) -> bool {
     sim.world.hosts.get(node).is_some_and(|host| host.extensions.contains(names::EXTENSION))
 }
 
-/// Whether a node carries the label of nodes that can run sandboxed pods.
+/// Whether a node carries the label of nodes that can run sandboxed pods, and not for another installer.
 pub fn is_marked(node: &Value) -> bool {
     label(node, names::RUNTIME_LABEL) == Some(names::RUNTIME_LABEL_VERIFIED)
+        && !plain::is_others(node)
 }
 
 /// Whether a configuration that the node runs or shall run is one of our pool's.
@@ -297,8 +298,9 @@ fn without_uids(fields: &Value) -> Value {
     match fields.as_object() {
         Some(map) => Value::Object(
             map.iter()
-                // Whether the parent counts too depends on who made it.
-                .filter(|(key, _)| key.as_str() != ".")
+                // Whether the parent counts too depends on who made it; the list of taints is owned whole by
+                // whoever took one away last.
+                .filter(|(key, _)| !matches!(key.as_str(), "." | "f:taints"))
                 .map(|(key, value)| {
                     let key = if key.starts_with("k:{\"uid\"") { "k:{uid}" } else { key.as_str() };
                     (key.to_owned(), without_uids(value))
@@ -318,8 +320,11 @@ fn ours(object: &Value) -> Value {
             "fields": without_uids(&entry["fieldsV1"]),
         })
     };
-    let mut fields: Vec<Value> =
-        entries.filter(|entry| entry["manager"] == names::FIELD_MANAGER).map(of).collect();
+    let mut fields: Vec<Value> = entries
+        .filter(|entry| entry["manager"] == names::FIELD_MANAGER)
+        .map(of)
+        .filter(|entry| entry["fields"] != json!({"f:spec": {}}))
+        .collect();
     fields.sort_by_key(ToString::to_string);
     json!(fields)
 }
@@ -356,10 +361,13 @@ pub fn state(sim: &Simulation) -> State {
                 entry["status"] = Value::Null;
             }
             if def.resource == NODES {
+                // Whether the startup taint went before Kata did is a matter of timing.
+                let taints = plain::taints(object);
+                let lasting = taints.filter(|taint| taint["key"] != names::STARTUP_TAINT);
                 entry = timeless(&json!({
                     "labels": object["metadata"]["labels"],
                     "unschedulable": object["spec"]["unschedulable"],
-                    "taints": object["spec"]["taints"],
+                    "taints": lasting.collect::<Vec<_>>(),
                 }));
             }
             let ours = ours(object);

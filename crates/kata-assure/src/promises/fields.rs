@@ -109,7 +109,8 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
     let resource = &event.resource;
     let name = event.name.as_str();
     Some(match resource {
-        resource if *resource == NODES => &[],
+        // Which taint, is told by the promise about it.
+        resource if *resource == NODES => &["/spec/taints"],
         // Made once, and never changed.
         resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],
         resource if *resource == KATACONFIGS => &["/metadata/finalizers", "/status"],

@@ -9,15 +9,21 @@ use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS, RUNTIMECLASSES};
 use simcluster::{Context, Resource};
 
 use crate::ledger::Page;
-use crate::plain::{annotation, changes, is_agents, is_others, is_unfinished, offers};
+use crate::plain::{
+    annotation, changes, has_startup_taint, is_agents, is_others, is_unfinished, offers, taints,
+};
 use crate::world::{is_marked, is_usable, label, word};
 
 /// Looks at an event.
 pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     match &event.resource {
-        resource if *resource == NODES => node(event, cx, page),
+        resource if *resource == NODES => {
+            node(event, cx, page);
+            written(event, by_operator, page);
+        }
         resource if *resource == JOBS => job(event, by_operator, cx, page),
         resource if *resource == PODS => pods(cx, page),
+        resource if *resource == RUNTIMECLASSES && by_operator => class(event, cx, page),
         _ => {}
     }
     runtimes(cx, page);
@@ -36,6 +42,44 @@ fn node(event: &Event, cx: &Context<'_>, page: &mut Page) {
     let offers = cx.world.hosts.get(name).is_some_and(offers);
     if !offers || !is_usable(node) || is_being_changed(cx, name) {
         page.broke("S3", format!("node {name} was marked as verified, and is not usable"));
+    }
+}
+
+/// S9: of other installers' nodes nothing is written, and of taints only the startup taint goes; S3: it goes
+/// from nodes that are marked already.
+fn written(event: &Event, by_operator: bool, page: &mut Page) {
+    let (name, node) = (event.name.as_str(), &event.current);
+    let Some(before) = event.previous.as_ref().filter(|_| by_operator) else { return };
+    if event.kind == EventKind::Deleted {
+        return;
+    }
+    if is_others(before) && is_others(node) {
+        page.broke("S9", format!("node {name} of another installer was written"));
+    }
+    let others = |taint: &&Value| taint["key"] != names::STARTUP_TAINT;
+    if !taints(before).filter(others).eq(taints(node).filter(others)) {
+        page.broke("S9", format!("taints of node {name} were written that are not ours"));
+    }
+    let lifted = has_startup_taint(before) && !has_startup_taint(node);
+    if lifted && !(is_marked(before) && is_marked(node)) {
+        page.broke("S3", format!("node {name} lost its startup taint before it was marked"));
+    }
+}
+
+/// S3: no class of ours leads to a node of another installer, which may carry the same mark.
+fn class(event: &Event, cx: &Context<'_>, page: &mut Page) {
+    let selector = event.current["scheduling"]["nodeSelector"].as_object();
+    if event.kind == EventKind::Deleted {
+        return;
+    }
+    let is_selected = |node: &Value| {
+        let mut labels = selector.into_iter().flatten();
+        labels.all(|(key, value)| label(node, key) == value.as_str())
+    };
+    for node in cx.api.store.list(&NODES).filter(|node| is_others(node) && is_selected(node)) {
+        let node = word(node, "/metadata/name");
+        let name = &event.name;
+        page.broke("S3", format!("RuntimeClass {name} leads to node {node} of another installer"));
     }
 }
 

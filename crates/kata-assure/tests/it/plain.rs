@@ -166,6 +166,54 @@ fn a_job_under_a_pod_or_on_a_node_that_is_open() {
 }
 
 #[test]
+fn a_class_that_leads_to_nodes_of_another_installer() {
+    let class = |selector: Value| {
+        json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "kata",
+            "metadata": {"name": "kata"}, "scheduling": {"nodeSelector": selector},
+        })
+    };
+    let mut lab = Lab::new();
+    let shared = class(json!({names::RUNTIME_LABEL: names::RUNTIME_LABEL_VERIFIED}));
+    lab.create(Actor::Operator, &RUNTIMECLASSES, "", shared);
+    lab.assert_broken("S3");
+
+    let mut lab = Lab::new();
+    let ours = class(json!({
+        names::CLAIM_LABEL: names::CLAIMED, names::RUNTIME_LABEL: names::RUNTIME_LABEL_VERIFIED,
+    }));
+    lab.create(Actor::Operator, &RUNTIMECLASSES, "", ours);
+    assert_eq!(lab.broken(), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_of_another_installer_that_is_written() {
+    let mut lab = Lab::new();
+    lab.label(&worker(3), &json!({names::RUNTIME_LABEL: null}));
+    lab.assert_broken("S9");
+}
+
+#[test]
+fn a_startup_taint_that_goes_too_early_and_a_taint_that_is_not_ours() {
+    let untaint = |left: Value| {
+        let mut lab = Lab::new();
+        let Lab { sim, ledger } = &mut lab;
+        ledger.acting(Actor::Operator, || {
+            let writer = Writer { manager: names::FIELD_MANAGER, now: sim.now() };
+            let patch = json!({"spec": {"taints": left}});
+            sim.api.merge(writer, &NODES, "", &worker(1), &patch).unwrap();
+            let now = sim.now();
+            sim.run_due(now);
+        });
+        lab
+    };
+    untaint(json!([{"key": "example.com/batch", "effect": "PreferNoSchedule"}]))
+        .assert_broken("S3");
+    let lab = untaint(json!([]));
+    assert!(lab.broken().iter().any(|broken| broken.starts_with("S9")), "{:?}", lab.broken());
+}
+
+#[test]
 fn too_many_jobs() {
     let mut lab = Lab::new();
     lab.claim(&worker(0));
