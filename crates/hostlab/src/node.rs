@@ -23,7 +23,12 @@ pub enum Fault {
     KilledAfter,
     /// The call fails, and the process goes on.
     Fails(HostErrorKind),
+    /// From that call on the disk takes nothing more.
+    DiskFull,
 }
+
+/// What somebody does to a node.
+pub type Deed = fn(&mut Node);
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -40,6 +45,8 @@ pub struct Node {
     pub calls: usize,
     pub writes: usize,
     pub log: Vec<String>,
+    /// What somebody else does at the first call whose name begins so.
+    pub meanwhile: Option<(&'static str, Deed)>,
     fault: Option<(usize, Fault)>,
     dead: bool,
     now: Duration,
@@ -82,6 +89,7 @@ impl Node {
             calls: 0,
             writes: 0,
             log: Vec::new(),
+            meanwhile: None,
             fault: None,
             dead: false,
             now: Duration::ZERO,
@@ -238,7 +246,13 @@ impl Node {
                 return error(action, "killed", HostErrorKind::Other);
             }
             Some(Fault::Fails(kind)) => return error(action, "injected", kind),
-            Some(Fault::KilledAfter) | None => {}
+            Some(Fault::KilledAfter | Fault::DiskFull) | None => {}
+        }
+        if let Some((at, what)) = self.meanwhile
+            && action.starts_with(at)
+        {
+            self.meanwhile = None;
+            what(self);
         }
         if writes {
             self.writes += 1;
@@ -249,6 +263,16 @@ impl Node {
             return error(action, "killed", HostErrorKind::Other);
         }
         result.map_err(|(reason, kind)| HostError { action, reason, kind })
+    }
+
+    /// Whether something more fits on the disk.
+    fn room(&self) -> Result<(), (String, HostErrorKind)> {
+        match self.fault {
+            Some((at, Fault::DiskFull)) if self.calls > at => {
+                Err(("no space left on device".to_owned(), HostErrorKind::NoSpace))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn cri<T>(
@@ -293,6 +317,7 @@ impl Host for Node {
     }
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
         self.call(true, format!("write {path}"), |node| {
+            node.room()?;
             node.disk.write(path, content, mode).map_err(other)
         })
     }
@@ -323,11 +348,13 @@ impl Host for Node {
     }
     fn symlink(&mut self, target: &str, path: &str) -> HostResult<()> {
         self.call(true, format!("link {path} to {target}"), |node| {
+            node.room()?;
             node.disk.symlink(target, path).map_err(other)
         })
     }
     fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
         self.call(true, format!("create directory {path}"), |node| {
+            node.room()?;
             node.disk.make_dir(path, mode).map_err(other)
         })
     }

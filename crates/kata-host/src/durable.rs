@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::containerd;
+use crate::header;
 use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::paths;
 use crate::payload;
-use crate::plan::{Change, Content, Step};
+use crate::plan::{Change, Content, HostPlan, Step};
 
 /// Writes a file: the old content or the new one is there, whatever happens.
 pub(crate) fn write(host: &mut dyn Host, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
@@ -98,18 +100,80 @@ pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostRes
     }
 }
 
-/// Undoes changes, the last one first, and removes what an interrupted write left.
-pub(crate) fn undo(host: &mut dyn Host, changes: &[Change]) -> HostResult<()> {
-    for Change { path, before, after: _ } in changes.iter().rev() {
-        let temporary = paths::temporary(path);
-        if host.stat(&temporary)?.is_some() {
-            host.unlink(&temporary)?;
-        }
-        if content(host, path)? != *before {
-            put(host, path, before)?;
+/// Undoes a plan's changes, the last one first, and removes what an interrupted write left. Returns the
+/// paths that somebody else has changed since in a way that is left to them.
+///
+/// It goes on past what fails: the container runtime may come back with the rest.
+///
+/// # Errors
+/// The first that a path gave.
+pub(crate) fn undo(host: &mut dyn Host, plan: &HostPlan) -> HostResult<Vec<String>> {
+    let mut kept = Vec::new();
+    let mut first = None;
+    for change in plan.changes.iter().rev() {
+        match take_back(host, plan, change) {
+            Ok(true) => {}
+            Ok(false) => kept.push(change.path.clone()),
+            Err(error) => {
+                first.get_or_insert(error);
+            }
         }
     }
-    Ok(())
+    first.map_or(Ok(kept), Err)
+}
+
+/// Undoes one change; `false` if what is there now is somebody else's.
+fn take_back(host: &mut dyn Host, plan: &HostPlan, change: &Change) -> HostResult<bool> {
+    let Change { path, before, after: _ } = change;
+    let temporary = paths::temporary(path);
+    if host.stat(&temporary)?.is_some() {
+        host.unlink(&temporary)?;
+    }
+    let now = content(host, path)?;
+    if now == *before {
+        return Ok(true);
+    }
+    let Some(back) = earlier(plan, change, &now) else { return Ok(false) };
+    if back == now {
+        return Ok(true);
+    }
+    if let Err(error) = put(host, path, &back) {
+        if is_ours(&now) {
+            // On a full disk the old drop-in cannot be written. None at all is better than one that the
+            // container runtime may not start with.
+            match host.unlink(path) {
+                Ok(()) | Err(_) => {}
+            }
+        }
+        return Err(error);
+    }
+    Ok(true)
+}
+
+/// What a path goes back to; `None` if what is there now is not what we wrote, and is left alone.
+fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
+    let Change { path, before, after } = change;
+    if now == after || is_ours(now) || path.starts_with(paths::ROOT) {
+        return Some(before.clone());
+    }
+    let Content::File { text, mode } = now else { return None };
+    let text = match (before, after) {
+        (Content::File { text: old, .. }, Content::File { text: written, .. })
+            if text == written =>
+        {
+            old.clone()
+        }
+        _ => {
+            let main = plan.next.as_ref()?.main.as_ref().filter(|main| main.path == *path)?;
+            // A file that is no TOML was broken by whoever changed it, who has yet to mend it.
+            containerd::remove_import(text, &main.import).ok()?
+        }
+    };
+    Some(Content::File { text, mode: *mode })
+}
+
+fn is_ours(content: &Content) -> bool {
+    matches!(content, Content::File { text, .. } if header::is_ours(text))
 }
 
 /// Carries out a step that the container runtime does not see.

@@ -1,4 +1,4 @@
-//! Carries a plan out as a transaction, and finishes or undoes one that was interrupted.
+//! Carries a plan out as a transaction.
 //!
 //! ```text
 //! prepare ─▶ Writing: change files ─▶ check ─▶ Restarting: restart, verify ─▶ commit ─▶ clean up
@@ -7,17 +7,18 @@
 //!            Undoing: files back, no restart      RollingBack: files back, restart, verify
 //! ```
 //! The journal names a phase before it begins. Whoever finds a phase in it takes the same way on.
+//! The two ways back do not wait for the journal: what it says if it cannot be written leads back as well.
 
 use kata_api::Code;
 
 use crate::containerd;
 use crate::durable;
-use crate::host::{Host, HostError, HostResult};
-use crate::journal::{self, JournalError, Phase, State, Transaction};
-use crate::observe::{Cri, cri};
+use crate::host::{Host, HostError, HostErrorKind, HostResult, Sandbox};
+use crate::journal::{self, Installed, JournalError, Phase, Retained, State, Transaction};
+use crate::observe::Cri;
 use crate::paths;
-use crate::plan::{Baseline, Change, Expect, HostPlan};
-use crate::preflight::{Check, unsatisfied};
+use crate::plan::{Baseline, Change, Expect, HostPlan, Step};
+use crate::preflight::Check;
 use crate::verify::verify;
 
 /// How a plan ended.
@@ -31,8 +32,11 @@ pub(crate) enum End {
     RolledBack(Check),
     /// The change could not be undone; the next run goes on with that.
     Unsafe(Check),
-    /// It stopped on the way; the next run finishes or undoes it.
+    /// It stopped on the way, or the node did not let it be done: it is undone, or the next run finishes or
+    /// undoes it.
     Failed(Check),
+    /// A removal is carried out but for the payload, since these sandboxes were started meanwhile.
+    Blocked(Vec<Sandbox>),
 }
 
 /// What happened on the way.
@@ -55,6 +59,35 @@ fn journal_failed(error: &JournalError) -> Check {
     }
 }
 
+/// How a change ends that was undone. What is wrong with a plan is wrong the next time as well; what the
+/// node did not let us do may be possible then.
+fn undone(check: Check) -> End {
+    match check.code {
+        Code::HostCallFailed | Code::JournalUnreadable => End::Failed(check),
+        _ => End::RolledBack(check),
+    }
+}
+
+/// What went wrong, and what went wrong on the way back.
+fn and(check: &Check, more: &str) -> Check {
+    Check::new(check.code, format!("{}; {more}", check.message))
+}
+
+/// What went wrong, and which files somebody else has changed meanwhile.
+fn and_kept(check: Check, kept: &[String]) -> Check {
+    if kept.is_empty() {
+        return check;
+    }
+    and(&check, &format!("{} was changed by somebody else and is left so", kept.join(", ")))
+}
+
+/// Notes the phase of a way back, if the disk takes it.
+fn note(host: &mut dyn Host, state: &State) {
+    match journal::save(host, state) {
+        Ok(()) | Err(_) => {}
+    }
+}
+
 /// Carries a plan out.
 pub(crate) fn execute(
     host: &mut dyn Host,
@@ -66,7 +99,10 @@ pub(crate) fn execute(
         Some(baseline) if plan.changes.iter().any(|change| change.path != paths::CURRENT) => {
             match dump_without_us(host, baseline) {
                 Ok(merged) => Some(merged),
-                Err(error) => return End::Refused(broken(&plan, &error)),
+                Err(error) if error.kind == HostErrorKind::Failed => {
+                    return End::Refused(broken(&plan, &error));
+                }
+                Err(error) => return End::Failed(failed(&error)),
             }
         }
         Some(_) | None => None,
@@ -88,19 +124,25 @@ pub(crate) fn execute(
     trace.changed |= !plan.changes.is_empty();
     let written = plan.changes.iter().try_for_each(|change| apply(host, change));
     if let Err(check) = written {
-        return undo(host, state, plan, check);
+        return undo(host, state, &plan, check);
     }
     if let (Some(merged), Some(baseline)) = (merged, &plan.baseline) {
         let after = match host.config_dump(&baseline.program, &plan.site.main) {
             Ok(after) => after,
             Err(error) => {
-                let check = Check::new(Code::ChangeRefusedByCheck, error.to_string());
-                return undo(host, state, plan, check);
+                // Only if the program itself says no it is about our drop-in.
+                let check = match error.kind {
+                    HostErrorKind::Failed => {
+                        Check::new(Code::ChangeRefusedByCheck, error.to_string())
+                    }
+                    _ => failed(&error),
+                };
+                return undo(host, state, &plan, check);
             }
         };
         let Expect { ours, gone, .. } = &plan.expect;
         if let Err(reason) = containerd::compare(&merged, &after, ours, gone) {
-            return undo(host, state, plan, Check::new(Code::ChangeRefusedByCheck, reason));
+            return undo(host, state, &plan, Check::new(Code::ChangeRefusedByCheck, reason));
         }
     }
     if !plan.restart {
@@ -117,8 +159,9 @@ fn broken(plan: &HostPlan, error: &HostError) -> Check {
 fn dump_without_us(host: &mut dyn Host, baseline: &Baseline) -> HostResult<String> {
     let path = format!("{}/check.toml", paths::STATE_DIR);
     durable::make_dirs(host, paths::STATE_DIR)?;
-    host.write(&path, baseline.text.as_bytes(), 0o600)?;
-    let dump = host.config_dump(&baseline.program, &path);
+    let dump = host
+        .write(&path, baseline.text.as_bytes(), 0o600)
+        .and_then(|()| host.config_dump(&baseline.program, &path));
     host.unlink(&path)?;
     if dump.is_err() {
         // Nothing will be changed, so nothing of ours shall stay, unless the journal is there.
@@ -143,32 +186,40 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
 }
 
 /// Files back; the container runtime has not seen them.
-fn undo(host: &mut dyn Host, state: &mut State, plan: HostPlan, check: Check) -> End {
-    let changes = plan.changes.clone();
-    state.transaction = Some(Transaction { phase: Phase::Undoing, plan });
-    let undone = journal::save(host, state)
-        .map_err(|error| journal_failed(&error))
-        .and_then(|()| durable::undo(host, &changes).map_err(|error| failed(&error)))
-        .and_then(|()| {
-            state.transaction = None;
-            journal::save(host, state).map_err(|error| journal_failed(&error))
-        });
-    match undone {
-        Ok(()) => End::RolledBack(check),
-        Err(_) => End::Failed(check),
+pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, check: Check) -> End {
+    state.transaction = Some(Transaction { phase: Phase::Undoing, plan: plan.clone() });
+    note(host, state);
+    let check = match durable::undo(host, plan) {
+        Ok(kept) => and_kept(check, &kept),
+        Err(error) => return End::Failed(and(&check, &format!("going back: {error}"))),
+    };
+    state.transaction = None;
+    match journal::save(host, state) {
+        Ok(()) => undone(check),
+        Err(error) => End::Failed(and(&check, &error.to_string())),
     }
 }
 
 /// Restarts the container runtime and looks whether it is as it should be.
-fn restart(host: &mut dyn Host, state: &mut State, plan: HostPlan, trace: &mut Trace) -> End {
+pub(crate) fn restart(
+    host: &mut dyn Host,
+    state: &mut State,
+    plan: HostPlan,
+    trace: &mut Trace,
+) -> End {
+    let noted = state.transaction.as_ref().is_some_and(|found| found.phase == Phase::Restarting);
     state.transaction = Some(Transaction { phase: Phase::Restarting, plan: plan.clone() });
-    if let Err(error) = journal::save(host, state) {
-        return undo(host, state, plan, journal_failed(&error));
+    if !noted && let Err(error) = journal::save(host, state) {
+        return undo(host, state, &plan, journal_failed(&error));
     }
     if let Some(unit) = &plan.site.unit {
         trace.restarted = true;
         if let Err(error) = host.restart_unit(unit) {
-            let check = Check::new(Code::RestartFailed, error.to_string());
+            let check = match error.kind {
+                // systemd was away, which says nothing about the plan.
+                HostErrorKind::Unreachable => failed(&error),
+                _ => Check::new(Code::RestartFailed, error.to_string()),
+            };
             return roll_back(host, state, &plan, check, trace);
         }
     }
@@ -182,7 +233,8 @@ fn restart(host: &mut dyn Host, state: &mut State, plan: HostPlan, trace: &mut T
 }
 
 /// Files back, a restart, and a look whether the container runtime is as it was.
-fn roll_back(
+/// Nothing keeps the restart from being tried: a node whose container runtime is down starts no next agent.
+pub(crate) fn roll_back(
     host: &mut dyn Host,
     state: &mut State,
     plan: &HostPlan,
@@ -190,15 +242,8 @@ fn roll_back(
     trace: &mut Trace,
 ) -> End {
     state.transaction = Some(Transaction { phase: Phase::RollingBack, plan: plan.clone() });
-    let back = journal::save(host, state)
-        .map_err(|error| journal_failed(&error))
-        .and_then(|()| durable::undo(host, &plan.changes).map_err(|error| failed(&error)));
-    if let Err(error) = back {
-        return End::Unsafe(Check::new(
-            Code::NodeUnsafe,
-            format!("{}; going back: {}", check.message, error.message),
-        ));
-    }
+    note(host, state);
+    let back = durable::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI tells.
@@ -207,28 +252,98 @@ fn roll_back(
         }
     }
     let expect = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
-    match verify(host, &plan.site, &expect) {
-        Ok(_) => {
-            state.transaction = None;
-            match journal::save(host, state) {
-                Ok(()) => End::RolledBack(check),
-                Err(error) => End::Failed(journal_failed(&error)),
-            }
+    let verified = verify(host, &plan.site, &expect);
+    let check = match (back, verified) {
+        (Ok(kept), Ok(_)) => and_kept(check, &kept),
+        (Ok(_), Err(reason)) => {
+            return End::Unsafe(Check::new(
+                Code::NodeUnsafe,
+                format!("{}; after going back: {reason}", check.message),
+            ));
         }
-        Err(reason) => End::Unsafe(Check::new(
-            Code::NodeUnsafe,
-            format!("{}; after going back: {reason}", check.message),
-        )),
+        (Err(error), _) => {
+            return End::Unsafe(Check::new(
+                Code::NodeUnsafe,
+                format!("{}; going back: {error}", check.message),
+            ));
+        }
+    };
+    state.transaction = None;
+    match journal::save(host, state) {
+        Ok(()) => undone(check),
+        Err(error) => End::Failed(and(&check, &error.to_string())),
     }
 }
 
-fn commit(
+/// The sandboxes of our handlers that are READY, if the plan takes away what they may use. After the look
+/// at the node, and until the change, some may have been started that it did not see.
+fn started(
+    host: &mut dyn Host,
+    state: &State,
+    plan: &HostPlan,
+    cri: Option<&Cri>,
+) -> HostResult<Vec<Sandbox>> {
+    let mut names = plan.expect.gone.clone();
+    if let Some(installed) = &state.installed
+        && plan.next.as_ref().is_none_or(|next| next.release != installed.release)
+    {
+        names.extend(installed.handlers.keys().cloned());
+    }
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut sandboxes = match cri {
+        Some(cri) => cri.sandboxes.clone(),
+        None => host.cri_sandboxes(&plan.site.socket)?,
+    };
+    sandboxes.retain(|sandbox| sandbox.ready && names.contains(&sandbox.handler));
+    Ok(sandboxes)
+}
+
+/// Keeps the release that a plan replaces for these sandboxes.
+fn keep_for(plan: &mut HostPlan, old: &Installed, sandboxes: &[Sandbox]) {
+    let Some(next) = plan.next.as_mut().filter(|next| next.release != old.release) else { return };
+    if sandboxes.is_empty() {
+        return;
+    }
+    let ids = sandboxes.iter().map(|sandbox| sandbox.id.clone());
+    match next.retained.iter_mut().find(|kept| kept.release == old.release) {
+        Some(kept) => kept.sandboxes.extend(ids),
+        None => next.retained.push(Retained {
+            release: old.release.clone(),
+            digest: old.digest.clone(),
+            sandboxes: ids.collect(),
+        }),
+    }
+    let used = [
+        format!("{}/{}", paths::VERSIONS, paths::id(&old.digest)),
+        format!("{}/{}", paths::RELEASES, old.release),
+    ];
+    plan.cleanup.retain(|step| !matches!(step, Step::RemoveTree { path } if used.contains(path)));
+}
+
+pub(crate) fn commit(
     host: &mut dyn Host,
     state: &mut State,
-    plan: HostPlan,
+    mut plan: HostPlan,
     cri: Option<Cri>,
     trace: &mut Trace,
 ) -> End {
+    let sandboxes = match started(host, state, &plan, cri.as_ref()) {
+        Ok(sandboxes) => sandboxes,
+        Err(error) => return End::Failed(failed(&error)),
+    };
+    if plan.next.is_none() && !sandboxes.is_empty() {
+        // They cannot do without the payload: it is still installed, and the next removal waits for them.
+        state.transaction = None;
+        return match journal::save(host, state) {
+            Ok(()) => End::Blocked(sandboxes),
+            Err(error) => End::Failed(journal_failed(&error)),
+        };
+    }
+    if let Some(old) = &state.installed {
+        keep_for(&mut plan, old, &sandboxes);
+    }
     let HostPlan { cleanup, next, .. } = plan;
     let removed = next.is_none();
     let before = (state.transaction.take().is_some(), state.installed.take());
@@ -254,52 +369,4 @@ fn commit(
 fn forget(host: &mut dyn Host) -> HostResult<()> {
     durable::remove_tree(host, paths::STATE_DIR)?;
     host.sync_dir(paths::parent(paths::STATE_DIR))
-}
-
-/// Whether the container runtime offers what it did before the change.
-fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
-    let before = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
-    cri(host, &plan.site.socket)
-        .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &before).is_none())
-}
-
-/// Goes on with a change that was interrupted. `None` if there is none, or it is undone or finished
-/// without anything to say. `installs` says whether an installation follows.
-pub(crate) fn recover(
-    host: &mut dyn Host,
-    state: &mut State,
-    installs: bool,
-    trace: &mut Trace,
-) -> Option<End> {
-    let Transaction { phase, mut plan } = state.transaction.clone()?;
-    if installs && plan.next.is_none() {
-        // What was just staged is in the folder that the removal would clear; the installation prunes it.
-        plan.cleanup.clear();
-    }
-    let interrupted =
-        || Check::new(Code::ChangeInterrupted, "the change was interrupted and has been undone");
-    trace.changed = true;
-    let end = match phase {
-        Phase::Writing | Phase::Undoing if serves(host, &plan) => {
-            undo(host, state, plan, interrupted())
-        }
-        // A boot may have started the container runtime from our files, and it does not take them.
-        Phase::Writing | Phase::Undoing => roll_back(host, state, &plan, interrupted(), trace),
-        Phase::RollingBack => roll_back(host, state, &plan, interrupted(), trace),
-        Phase::Restarting => {
-            // The restart may have been done, or a boot may have done it.
-            match cri(host, &plan.site.socket) {
-                Ok(cri)
-                    if cri.status.runtime_ready && unsatisfied(&cri, &plan.expect).is_none() =>
-                {
-                    commit(host, state, plan, Some(cri), trace)
-                }
-                Ok(_) | Err(_) => restart(host, state, plan, trace),
-            }
-        }
-    };
-    match (end, phase) {
-        (End::Committed(_), _) | (End::RolledBack(_), Phase::Writing | Phase::Undoing) => None,
-        (end, _) => Some(end),
-    }
 }

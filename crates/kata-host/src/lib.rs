@@ -23,6 +23,7 @@ pub mod paths;
 pub mod payload;
 pub mod plan;
 mod preflight;
+mod recover;
 mod release;
 mod run;
 pub mod site;

@@ -23,6 +23,10 @@ pub struct HostPlan {
     pub changes: Vec<Change>,
     /// Whether the container runtime must be restarted to see the changes.
     pub restart: bool,
+    /// Whether a drop-in of ours that may be live is replaced by another one. Then only a restart proves
+    /// that the new one is.
+    #[serde(default)]
+    pub rewritten: bool,
     /// What to compare the container runtime's merged configuration with; `None` if it prints none.
     pub baseline: Option<Baseline>,
     /// What the container runtime must say afterwards.

@@ -10,13 +10,14 @@ use kata_api::node_task::{
 
 use crate::containerd::live;
 use crate::decide::{Decision, decide};
-use crate::execute::{End, Trace, execute, recover};
+use crate::execute::{End, Trace, execute};
 use crate::host::Host;
 use crate::journal::{self, JournalError, State};
 use crate::observe::{Cri, Observed, observe};
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::preflight::Check;
+use crate::recover::recover;
 
 /// How long to wait for another agent on the node.
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
@@ -62,11 +63,17 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         }
     };
     let mut trace = Trace::default();
-    if writes && let Some(end) = recover(host, &mut state, installs, &mut trace) {
-        report.trace(trace);
-        report.finish_with(end);
-        report.installed(&state);
-        return report.finish();
+    let mut went_back = None;
+    if writes {
+        match recover(host, &mut state, installs, &mut trace) {
+            Ok(found) => went_back = found,
+            Err(end) => {
+                report.trace(trace);
+                report.finish_with(*end);
+                report.installed(&state);
+                return report.finish();
+            }
+        }
     }
     report.installed(&state);
     let observed = match observe(host, task, state.clone()) {
@@ -98,7 +105,16 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
                 report.end(Outcome::Done, String::new());
                 return report.finish();
             };
-            let end = execute(host, &mut state, plan, &mut trace);
+            let end = match went_back {
+                // Once is enough: it would fail again, and the container runtime be away twice more.
+                Some(went_back) if went_back.is_again(&plan) => End::RolledBack(went_back.check),
+                Some(went_back) => {
+                    let message = format!("an earlier one was undone: {}", went_back.check.message);
+                    report.check(&Check::new(Code::ChangeInterrupted, message));
+                    execute(host, &mut state, plan, &mut trace)
+                }
+                None => execute(host, &mut state, plan, &mut trace),
+            };
             report.trace(trace);
             report.finish_with(end);
             report.installed(&state);
@@ -286,6 +302,7 @@ impl Report {
             End::RolledBack(check) => self.fail(Outcome::RolledBack, &check),
             End::Unsafe(check) => self.fail(Outcome::Unsafe, &check),
             End::Failed(check) => self.fail(Outcome::Failed, &check),
+            End::Blocked(sandboxes) => self.blocked(&sandboxes),
         }
     }
 

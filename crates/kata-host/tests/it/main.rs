@@ -3,6 +3,7 @@
 
 use hostlab::{node, runtime};
 
+mod back;
 mod crash;
 mod faults;
 mod findings;

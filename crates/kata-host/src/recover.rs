@@ -1,0 +1,101 @@
+//! Finishes or undoes a change that an earlier run began, by what the journal says of it.
+//!
+//! It decides nothing about what the node shall be: the run goes on with that afterwards.
+
+use kata_api::Code;
+
+use crate::durable;
+use crate::execute::{End, Trace, commit, restart, roll_back, undo};
+use crate::host::Host;
+use crate::journal::{Phase, State, Transaction};
+use crate::observe::cri;
+use crate::plan::{Change, Content, Expect, HostPlan};
+use crate::preflight::{Check, unsatisfied};
+
+/// A change that an earlier run began, and that had to be undone with a restart.
+#[derive(Clone, Debug)]
+pub(crate) struct WentBack {
+    /// What was to be done.
+    plan: HostPlan,
+    /// Why it was undone.
+    pub(crate) check: Check,
+}
+
+impl WentBack {
+    /// Whether a plan would do the same again.
+    pub(crate) fn is_again(&self, plan: &HostPlan) -> bool {
+        let release = |plan: &HostPlan| plan.next.as_ref().map(|next| next.release.clone());
+        self.plan.changes == plan.changes && release(&self.plan) == release(plan)
+    }
+}
+
+/// Whether the container runtime offers what it did before the change.
+fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
+    let before = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
+    cri(host, &plan.site.socket)
+        .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &before).is_none())
+}
+
+/// Whether files of a plan are as they were before it: a way back was begun that could not be noted.
+fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
+    plan.changes.iter().any(|Change { path, before, after }| {
+        // A directory may stay because of what somebody else has put into it.
+        ![before, after].contains(&&Content::Directory)
+            && durable::content(host, path).is_ok_and(|now| now == *before)
+    })
+}
+
+/// Goes on with a change that was interrupted, and says if it had to be undone with a restart; then the
+/// node is as before, and the run can go on. `installs` says whether an installation follows.
+///
+/// # Errors
+/// How it ended, if the run cannot go on.
+pub(crate) fn recover(
+    host: &mut dyn Host,
+    state: &mut State,
+    installs: bool,
+    trace: &mut Trace,
+) -> Result<Option<WentBack>, Box<End>> {
+    let Some(Transaction { mut phase, mut plan }) = state.transaction.clone() else {
+        return Ok(None);
+    };
+    if installs && plan.next.is_none() {
+        // What was just staged is in the folder that the removal would clear; the installation prunes it.
+        plan.cleanup.clear();
+    }
+    if phase == Phase::Restarting && is_taken_back(host, &plan) {
+        phase = Phase::Undoing;
+    }
+    let interrupted =
+        || Check::new(Code::ChangeInterrupted, "the change was interrupted and has been undone");
+    trace.changed = true;
+    let end = match phase {
+        Phase::Writing | Phase::Undoing if serves(host, &plan) => {
+            undo(host, state, &plan, interrupted())
+        }
+        // A boot may have started the container runtime from our files, and it does not take them.
+        Phase::Writing | Phase::Undoing => roll_back(host, state, &plan, interrupted(), trace),
+        Phase::RollingBack => roll_back(host, state, &plan, interrupted(), trace),
+        Phase::Restarting => {
+            // The restart may have been done, or a boot may have done it. If our handlers were offered
+            // before, with another content of the drop-in, what is offered now does not tell.
+            match cri(host, &plan.site.socket) {
+                Ok(cri)
+                    if !plan.rewritten
+                        && cri.status.runtime_ready
+                        && unsatisfied(&cri, &plan.expect).is_none() =>
+                {
+                    commit(host, state, plan.clone(), Some(cri), trace)
+                }
+                Ok(_) | Err(_) => restart(host, state, plan.clone(), trace),
+            }
+        }
+    };
+    match (end, phase) {
+        // Sandboxes that are in the way are so for whatever follows, which looks again.
+        (End::Committed(_) | End::Blocked(_), _)
+        | (End::RolledBack(_), Phase::Writing | Phase::Undoing) => Ok(None),
+        (End::RolledBack(check), _) => Ok(Some(WentBack { plan, check })),
+        (end, _) => Err(Box::new(end)),
+    }
+}

@@ -1,0 +1,287 @@
+//! Ways back: what they must come through, what they leave to others, and what follows them.
+
+use std::collections::BTreeMap;
+
+use hostlab::sweep::nodes;
+use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, TaskHandler};
+use kata_host::host::HostErrorKind;
+use kata_host::paths;
+
+use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::Kind;
+
+const MAIN: &str = "/etc/containerd/config.toml";
+
+fn install() -> NodeTask {
+    task(NodeAction::Install, "a")
+}
+
+fn remove() -> NodeTask {
+    task(NodeAction::Remove, "")
+}
+
+/// The same payload with a handler of another name.
+fn another_handler() -> NodeTask {
+    let mut task = install();
+    task.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+    task
+}
+
+#[track_caller]
+fn done(node: &mut Node, task: &NodeTask) -> NodeReport {
+    let report = kata_host::run(node, task);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{:#?}", node.log);
+    report
+}
+
+fn serves(node: &Node) -> bool {
+    matches!(node.runtime.running, Some(Ok(_)))
+}
+
+#[track_caller]
+fn same(found: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>, place: &str) {
+    let others = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
+        one.iter()
+            .filter(|(path, text)| other.get(*path) != Some(*text))
+            .map(|(path, text)| format!("{path}: {text}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((others(found, wanted), others(wanted, found)), (vec![], vec![]), "{place}");
+}
+
+/// Every next pod needs the container runtime, also the one that would mend it.
+#[test]
+fn a_full_disk_does_not_keep_the_runtime_from_coming_back() {
+    for (name, clean) in nodes() {
+        let mut fresh = clean.clone();
+        fresh.stage("a");
+        fresh.runtime.chokes_on = Some("kata".to_owned());
+        let mut changed = clean.clone();
+        changed.stage("a");
+        done(&mut changed, &install());
+        changed.runtime.chokes_on = Some("kata-clh".to_owned());
+        let mut killed = fresh.clone();
+        killed.meanwhile = Some(("restart ", |node| node.arm(0, Fault::KilledAfter)));
+        kata_host::run(&mut killed, &install());
+        killed.revive(false);
+        killed.runtime.start(&mut killed.disk);
+        assert!(!serves(&killed), "{name}");
+        for (staged, task) in
+            [(&fresh, install()), (&changed, another_handler()), (&killed, install())]
+        {
+            for call in 0.. {
+                let mut node = staged.clone();
+                node.arm(call, Fault::DiskFull);
+                let report = kata_host::run(&mut node, &task);
+                if !node.was_hit() {
+                    break;
+                }
+                let place = format!("{name}: full from call {call}: {report:?}\n{:#?}", node.log);
+                assert!(serves(&node), "{place}");
+                assert_ne!(report.outcome, Outcome::Done, "{place}");
+                node.revive(false);
+                node.runtime.chokes_on = None;
+                if kata_host::run(&mut node, &task).outcome != Outcome::Done {
+                    done(&mut node, &task);
+                }
+                done(&mut node, &remove());
+                same(&node.disk.all(), &clean.disk.all(), &place);
+            }
+        }
+    }
+}
+
+/// kata-deploy puts its backup over what an administrator has corrected since.
+#[test]
+fn what_an_administrator_corrects_before_the_way_back_ends_is_kept() {
+    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
+        let mut node = Node::new(kind, Some(main));
+        node.stage("a");
+        node.runtime.broken = true;
+        let report = kata_host::run(&mut node, &install());
+        assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+        assert_eq!(node.text(MAIN), main);
+        let corrected = format!("{main}# corrected\n");
+        node.disk.write(MAIN, corrected.as_bytes(), 0o640).unwrap();
+        node.runtime.broken = false;
+        let mut other = node.clone();
+        done(&mut other, &remove());
+        assert_eq!(other.text(MAIN), corrected);
+        // With another file it is another plan.
+        done(&mut node, &install());
+        assert!(node.text(MAIN).contains("# corrected\n"));
+        done(&mut node, &remove());
+        assert_eq!(node.text(MAIN), corrected);
+    }
+}
+
+#[test]
+fn a_file_that_was_edited_while_ours_was_in_it_loses_our_line_and_nothing_else() {
+    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
+        let mut node = Node::new(kind, Some(main));
+        node.stage("a");
+        node.runtime.chokes_on = Some("kata".to_owned());
+        node.meanwhile = Some(("restart ", |node| node.arm(0, Fault::KilledAfter)));
+        kata_host::run(&mut node, &install());
+        node.revive(false);
+        let with_ours = node.text(MAIN);
+        assert!(with_ours.contains("conf.d/*.toml"), "{with_ours}");
+        let edited = format!("{with_ours}# corrected\n");
+        node.disk.write(MAIN, edited.as_bytes(), 0o600).unwrap();
+        kata_host::run(&mut node, &install());
+        assert_eq!(node.text(MAIN), format!("{main}# corrected\n"));
+        assert!(serves(&node));
+
+        // What is no TOML was broken by somebody else, who is still at it.
+        let mut node = Node::new(kind, Some(main));
+        node.stage("a");
+        node.meanwhile = Some(("restart ", |node| {
+            node.disk.write(MAIN, b"[half", 0o640).unwrap();
+        }));
+        let report = kata_host::run(&mut node, &install());
+        assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+        assert_eq!(node.text(MAIN), "[half");
+        node.disk.write(MAIN, main.as_bytes(), 0o640).unwrap();
+        done(&mut node, &remove());
+        assert_eq!(node.text(MAIN), main);
+    }
+}
+
+#[test]
+fn a_removal_is_not_given_up_because_an_earlier_installation_had_to_be_undone() {
+    for (name, clean) in nodes() {
+        let mut node = clean.clone();
+        node.stage("a");
+        node.runtime.broken = true;
+        let report = kata_host::run(&mut node, &install());
+        assert_eq!(report.outcome, Outcome::Unsafe, "{name}: {report:?}");
+        node.runtime.broken = false;
+        let report = done(&mut node, &remove());
+        assert!(report.checks.iter().all(|check| !check.fatal), "{name}: {report:?}");
+        assert!(report.checks.iter().any(|check| check.code == "KATA3038"), "{name}: {report:?}");
+        same(&node.disk.all(), &clean.disk.all(), name);
+    }
+}
+
+#[test]
+fn another_state_is_tried_after_the_way_back_and_the_same_one_is_not() {
+    for (name, clean) in nodes() {
+        let mut node = clean.clone();
+        node.stage("a");
+        node.runtime.chokes_on = Some("kata".to_owned());
+        node.meanwhile = Some(("restart ", |node| node.arm(0, Fault::KilledAfter)));
+        kata_host::run(&mut node, &install());
+        node.revive(false);
+        let mut same = node.clone();
+        let report = kata_host::run(&mut same, &install());
+        assert_eq!(report.outcome, Outcome::RolledBack, "{name}: {report:?}");
+        let report = done(&mut node, &another_handler());
+        assert!(report.handlers.unwrap().contains(&"kata-clh".to_owned()), "{name}");
+    }
+}
+
+#[test]
+fn what_somebody_else_writes_at_the_same_moment_is_left_and_the_change_tried_again() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    node.meanwhile = Some(("write /etc/containerd/conf.d", |node| {
+        node.disk.write(MAIN, format!("{V2_MAIN}# theirs\n").as_bytes(), 0o640).unwrap();
+    }));
+    let report = kata_host::run(&mut node, &install());
+    assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3037", "{report:?}");
+    assert_eq!(node.text(MAIN), format!("{V2_MAIN}# theirs\n"));
+    assert!(!report.restarted && node.disk.list("/etc/containerd/conf.d").is_none());
+    done(&mut node, &install());
+    done(&mut node, &remove());
+    assert_eq!(node.text(MAIN), format!("{V2_MAIN}# theirs\n"));
+}
+
+#[test]
+fn a_dump_that_does_not_come_says_nothing_about_the_configuration() {
+    for kind in [HostErrorKind::TimedOut, HostErrorKind::Unreachable] {
+        for number in [0, 1] {
+            let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+            node.stage("a");
+            node.revive(false);
+            let mut trial = node.clone();
+            done(&mut trial, &install());
+            let mut calls =
+                trial.log.iter().enumerate().filter(|(_, call)| call.starts_with("dump "));
+            let (call, _) = calls.nth(number).unwrap();
+            let etc = node.etc();
+            node.arm(call, Fault::Fails(kind));
+            let report = kata_host::run(&mut node, &install());
+            assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
+            assert_eq!(report.checks[0].code, "KATA3037", "{report:?}");
+            assert!(!report.restarted);
+            assert_eq!(node.etc(), etc);
+            done(&mut node, &install());
+        }
+    }
+}
+
+/// CRI-O does not tell the paths of a handler, so what it offers does not prove which drop-in is live.
+#[test]
+fn a_changed_drop_in_is_not_taken_for_live_before_a_restart() {
+    let mut node = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
+    node.stage("a");
+    done(&mut node, &install());
+    let good = node.text(paths::CRIO_DROP_IN);
+    let edited = good.replace("/run/vc", "/run/elsewhere");
+    node.disk.write(paths::CRIO_DROP_IN, edited.as_bytes(), 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    node.meanwhile = Some(("restart ", |node| node.arm(0, Fault::KilledBefore)));
+    kata_host::run(&mut node, &install());
+    // It is counted from the next call on: the restart was done. So go back to before it.
+    node.disk.write(paths::CRIO_DROP_IN, edited.as_bytes(), 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    node.disk.write(paths::CRIO_DROP_IN, good.as_bytes(), 0o644).unwrap();
+    node.revive(false);
+    let restarts = node.runtime.restarts;
+    let report = done(&mut node, &install());
+    assert!(report.restarted, "{report:?}");
+    assert_eq!(node.runtime.restarts, restarts + 1);
+    assert!(!done(&mut node, &install()).restarted);
+}
+
+#[test]
+fn a_sandbox_that_is_started_during_an_upgrade_keeps_its_version() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        done(&mut node, &install());
+        node.stage("b");
+        node.meanwhile = Some(("rename /opt/kata-operator/.current", |node| {
+            node.sandbox("late", "kata");
+        }));
+        done(&mut node, &task(NodeAction::Install, "b"));
+        assert_eq!(node.runtime.sandboxes.len(), 1, "{name}");
+        assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 2, "{name}");
+        assert_eq!(node.disk.list(paths::RELEASES).unwrap().len(), 2, "{name}");
+        done(&mut node, &task(NodeAction::Install, "b"));
+        assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 2, "{name}");
+        node.runtime.sandboxes.clear();
+        done(&mut node, &task(NodeAction::Install, "b"));
+        assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_sandbox_that_is_started_during_a_removal_keeps_the_payload_until_it_is_gone() {
+    for (name, clean) in nodes() {
+        let mut node = clean.clone();
+        node.stage("a");
+        done(&mut node, &install());
+        node.meanwhile = Some(("unlink /etc", |node| node.sandbox("late", "kata")));
+        let report = kata_host::run(&mut node, &remove());
+        assert_eq!(report.outcome, Outcome::Blocked, "{name}: {report:?}");
+        assert_eq!(report.sandboxes[0].pod, "web-late", "{name}");
+        assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 1, "{name}");
+        assert!(serves(&node), "{name}");
+        let report = kata_host::run(&mut node, &remove());
+        assert_eq!(report.outcome, Outcome::Blocked, "{name}: {report:?}");
+        node.runtime.sandboxes.clear();
+        done(&mut node, &remove());
+        same(&node.disk.all(), &clean.disk.all(), name);
+    }
+}
