@@ -388,7 +388,7 @@ impl Host for Node {
             }
             Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),
-                command: vec!["/usr/bin/containerd".to_owned()],
+                command: node.runtime.command.clone(),
             }))
         })
     }
@@ -401,8 +401,11 @@ impl Host for Node {
             }
         })
     }
-    fn config_dump(&mut self, _program: &str, config: &str) -> HostResult<String> {
+    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
         self.call(false, format!("dump {config}"), |node| {
+            if program != node.runtime.program() {
+                return Err((format!("{program}: no such file"), HostErrorKind::Failed));
+            }
             let table = node
                 .runtime
                 .load(&node.disk, config)

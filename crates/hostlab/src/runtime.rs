@@ -20,6 +20,10 @@ pub struct Runtime {
     pub kind: Kind,
     pub main: String,
     pub unit: String,
+    /// Words of the unit's command.
+    pub command: Vec<String>,
+    /// The version that it says it has, if it is another one than that of its kind.
+    pub version: Option<String>,
     /// The main file is rendered from this one at every start.
     pub template: Option<String>,
     /// It reads drop-ins from this folder whatever is imported, key by key, and by itself.
@@ -53,6 +57,11 @@ impl Runtime {
                 Kind::Containerd(..) => "containerd.service".to_owned(),
                 Kind::Crio => "crio.service".to_owned(),
             },
+            command: vec![match kind {
+                Kind::Containerd(..) => "/usr/bin/containerd".to_owned(),
+                Kind::Crio => "/usr/bin/crio".to_owned(),
+            }],
+            version: None,
             template: None,
             watches: None,
             running: None,
@@ -62,6 +71,15 @@ impl Runtime {
             broken: false,
             unready: None,
             snapshotter: Some("overlayfs".to_owned()),
+        }
+    }
+
+    /// The program that prints the configuration, where the distributions have it.
+    pub(crate) fn program(&self) -> &str {
+        match self.unit.split(['-', '.']).next() {
+            Some("k3s") => "/var/lib/rancher/k3s/data/current/bin/containerd",
+            Some("rke2") => "/var/lib/rancher/rke2/bin/containerd",
+            _ => "/usr/bin/containerd",
         }
     }
 
@@ -188,12 +206,11 @@ impl Runtime {
     }
 
     pub fn version(&self) -> CriVersion {
-        match self.kind {
-            Kind::Containerd(major, minor) => {
-                CriVersion { name: "containerd".to_owned(), version: format!("v{major}.{minor}.9") }
-            }
-            Kind::Crio => CriVersion { name: "cri-o".to_owned(), version: "1.34.1".to_owned() },
-        }
+        let (name, version) = match self.kind {
+            Kind::Containerd(major, minor) => ("containerd", format!("v{major}.{minor}.9")),
+            Kind::Crio => ("cri-o", "1.34.1".to_owned()),
+        };
+        CriVersion { name: name.to_owned(), version: self.version.clone().unwrap_or(version) }
     }
 
     pub fn status(&self, table: &Table) -> CriStatus {

@@ -99,7 +99,7 @@ pub enum Outcome {
     Done,
     /// A preflight check is fatal; nothing was changed.
     Refused,
-    /// Sandboxes run that the change would harm; nothing was changed.
+    /// Sandboxes run that the change would harm; what they need is still there.
     Blocked,
     /// The node differs from what the task says (only [`NodeAction::Inspect`]).
     Drifted,

@@ -9,13 +9,17 @@ use crate::containerd::{self, live};
 use crate::crio;
 use crate::host::Sandbox;
 use crate::journal::{Installed, MainFile, Retained};
-use crate::observe::{Cri, Found, Observed, absolute};
+use crate::observe::{Cri, Files, Found, Observed, absolute};
 use crate::paths;
 use crate::payload::{Entry, TREE};
 use crate::plan::{Baseline, Change, Content, Expect, Handler, HostPlan, Step};
 use crate::preflight::{Check, checks, unsatisfied};
 use crate::release::Release;
 use crate::site::{Distribution, Site};
+
+mod remove;
+
+use remove::remove;
 
 /// What was decided.
 #[derive(Clone, Debug, Default)]
@@ -226,7 +230,7 @@ fn wanted_files(
             directories.push(path.clone());
         }
     }
-    let content = Content::File { text: drop_in.clone(), mode: 0o644 };
+    let content = Content::File { text: drop_in.clone(), mode: drop_in_mode(files, site, cri) };
     if files.ours != content {
         changes.push(Change {
             path: files.drop_in.clone(),
@@ -234,6 +238,7 @@ fn wanted_files(
             after: content,
         });
     }
+    changes.extend(files.without_stale());
     let mut main = installed.and_then(|installed| installed.main.clone());
     if let (None, Some(path)) = (&files.imported, &site.editable) {
         let import = format!("{}/*.toml", paths::parent(&files.drop_in));
@@ -275,6 +280,17 @@ fn wanted_files(
     Ok(WantedFiles { drop_in, changes, main, directories, baseline: baseline(observed, site) })
 }
 
+/// Who may read our drop-in. On containerd 1.x it copies a section of the main file, which may have
+/// credentials of registries.
+fn drop_in_mode(files: &Files, site: &Site, cri: &Cri) -> u32 {
+    match (site.distribution, &files.main) {
+        (Distribution::Crio | Distribution::K0s, _) | (_, Content::Absent) => 0o644,
+        _ if cri.numbers().0 >= 2 => 0o644,
+        (_, Content::File { mode, .. }) => mode & 0o666,
+        (_, Content::Link { .. } | Content::Directory) => 0o600,
+    }
+}
+
 /// The main file as it would be without us, for the comparison of the merged configurations.
 fn baseline(observed: &Observed, site: &Site) -> Option<Baseline> {
     let program = site.program.clone()?;
@@ -283,17 +299,14 @@ fn baseline(observed: &Observed, site: &Site) -> Option<Baseline> {
     }
     let files = &observed.files;
     let config = files.config.as_ref().ok()?;
-    let text = match &files.main {
-        Content::File { text, .. } => Some(text.as_str()),
-        Content::Absent | Content::Directory | Content::Link { .. } => None,
-    };
     let others: Vec<String> = files.others.keys().cloned().collect();
     // Imports of kinds that we do not understand stay as they are.
     let kept = config.imports.iter().map(|import| absolute(&site.main, import)).filter(|import| {
         import.contains(['*', '?', '[']) && import.strip_suffix("/*.toml").is_none()
     });
     let imports: Vec<String> = others.into_iter().chain(kept).collect();
-    let text = containerd::with_imports(text, config.schema, &imports).ok()?;
+    let text =
+        containerd::with_imports(files.main_text.as_deref(), config.schema, &imports).ok()?;
     Some(Baseline { program, text })
 }
 
@@ -400,91 +413,4 @@ fn prune(observed: &Observed, found: &Found, next: &Installed) -> Vec<Step> {
         .filter(|name| !releases.contains(name))
         .map(|name| format!("{}/{name}", paths::RELEASES));
     stagings.chain(versions).chain(releases).map(|path| Step::RemoveTree { path }).collect()
-}
-
-fn remove(observed: &Observed) -> Decision {
-    let mut checks = Vec::new();
-    let files = &observed.files;
-    let installed = observed.state.installed.as_ref();
-    let drop_in = files.own_drop_in();
-    let mut ours: BTreeSet<String> =
-        installed.map(|installed| installed.handlers.keys().cloned().collect()).unwrap_or_default();
-    if let Some(text) = drop_in
-        && let Ok((names, _)) = containerd::drop_in_handlers(text)
-    {
-        // Without a journal the drop-in tells; a copied section has foreign handlers too.
-        let foreign =
-            files.config.as_ref().map(|config| config.handlers.clone()).unwrap_or_default();
-        ours.extend(names.into_iter().filter(|name| !foreign.contains(name) && name != "runc"));
-    }
-    if let Some(text) = drop_in
-        && let Ok(names) = crio::handlers(text)
-    {
-        ours.extend(names);
-    }
-    if installed.is_none() && drop_in.is_none() && !observed.leftovers {
-        return Decision::default();
-    }
-    let nothing_configured = installed.is_none() && drop_in.is_none();
-    let (site, cri) = match (&observed.site, &observed.cri) {
-        (Ok(Some(site)), Ok(cri)) => (site.clone(), cri.clone()),
-        // Nothing of ours is in its configuration: it need not be asked.
-        (Ok(Some(site)), Err(_)) if nothing_configured => (site.clone(), Cri::none()),
-        (Err(error), _) => {
-            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
-            return Decision { checks, ..Decision::default() };
-        }
-        (Ok(None), _) => {
-            checks.push(Check::new(Code::RuntimeUnsupported, "no container runtime was found"));
-            return Decision { checks, ..Decision::default() };
-        }
-        (Ok(Some(_)), Err(error)) => {
-            checks.push(Check::new(Code::RuntimeUnreachable, error.clone()));
-            return Decision { checks, ..Decision::default() };
-        }
-    };
-    let in_the_way = ready(&cri, |handler| ours.contains(handler));
-    let mut changes = Vec::new();
-    if drop_in.is_some() {
-        changes.push(Change {
-            path: files.drop_in.clone(),
-            before: files.ours.clone(),
-            after: Content::Absent,
-        });
-    }
-    if let Some(main) = installed.and_then(|installed| installed.main.as_ref()) {
-        let now = &files.editable;
-        let after = if *now == main.after || *now == main.before {
-            main.before.clone()
-        } else if let Content::File { text, mode } = now {
-            match containerd::remove_import(text, &main.import) {
-                Ok(text) => Content::File { text, mode: *mode },
-                // It is broken, and not by us; the import of a folder without files does no harm.
-                Err(_) => now.clone(),
-            }
-        } else {
-            now.clone()
-        };
-        if *now != after {
-            changes.push(Change { path: main.path.clone(), before: now.clone(), after });
-        }
-    }
-    let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
-    for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
-        changes.push(Change { path, before: Content::Directory, after: Content::Absent });
-    }
-    let expect = Expect { ours: BTreeMap::new(), kept: kept(&cri, ours.iter()), gone: ours };
-    let restart = unsatisfied(&cri, &expect).is_some();
-    let plan = HostPlan {
-        baseline: if changes.is_empty() { None } else { baseline(observed, &site) },
-        site,
-        prepare: Vec::new(),
-        changes,
-        restart,
-        rewritten: false,
-        expect,
-        cleanup: vec![Step::RemoveTree { path: paths::ROOT.to_owned() }],
-        next: None,
-    };
-    Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
 }

@@ -37,7 +37,9 @@ pub(crate) fn link(host: &mut dyn Host, path: &str, target: &str) -> HostResult<
 /// Creates a directory and those above it.
 pub(crate) fn make_dirs(host: &mut dyn Host, path: &str) -> HostResult<()> {
     for directory in missing_dirs(host, path)? {
-        host.make_dir(&directory, 0o755)?;
+        // Copies of configurations pass through the journal's folder, and those may have secrets.
+        let mode = if directory == paths::STATE_DIR { 0o700 } else { 0o755 };
+        host.make_dir(&directory, mode)?;
         host.sync_dir(paths::parent(&directory))?;
     }
     Ok(())

@@ -1,22 +1,22 @@
 //! Reads everything that a decision needs, and changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kata_api::node_task::{NodeAction, NodeTask};
 
-use crate::containerd::{self, MainConfig};
 use crate::durable;
-use crate::header;
-use crate::host::{
-    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
-    Sandbox, Stat,
-};
+use crate::host::{CriStatus, CriVersion, Device, Facts, Host, HostError, HostResult, Sandbox};
 use crate::journal::State;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
 use crate::plan::Content;
 use crate::release::{Release, ReleaseError, release};
-use crate::site::{self, Distribution, Site};
+use crate::site::{self, Site};
+
+mod files;
+
+pub(crate) use files::{Files, absolute, takes};
+use files::{files, text};
 
 /// What was found on the node.
 #[derive(Clone, Debug)]
@@ -75,29 +75,6 @@ impl Cri {
         let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
         (next(), next())
     }
-}
-
-/// The container runtime's configuration files.
-#[derive(Clone, Debug)]
-pub(crate) struct Files {
-    /// The main file.
-    pub(crate) main: Content,
-    /// The file that would be edited, if it is another one than the main file.
-    pub(crate) editable: Content,
-    /// What the main file says, or why it cannot be understood.
-    pub(crate) config: Result<MainConfig, String>,
-    /// The folder that the main file imports, if it imports one.
-    pub(crate) imported: Option<String>,
-    /// Where our drop-in belongs.
-    pub(crate) drop_in: String,
-    /// What is there.
-    pub(crate) ours: Content,
-    /// Directories that the drop-in's path lacks, the outermost first.
-    pub(crate) missing_dirs: Vec<String>,
-    /// The other files that are imported.
-    pub(crate) others: BTreeMap<String, String>,
-    /// Imports without a glob whose file does not exist.
-    pub(crate) dangling: Vec<String>,
 }
 
 /// A payload, and its damaged files.
@@ -223,126 +200,6 @@ fn system(host: &mut dyn Host) -> HostResult<String> {
     let text = String::from_utf8_lossy(&text);
     let id = text.lines().find_map(|line| line.strip_prefix("ID="));
     Ok(id.unwrap_or_default().trim_matches(['"', '\'']).to_owned())
-}
-
-impl Files {
-    fn none() -> Self {
-        Self {
-            main: Content::Absent,
-            editable: Content::Absent,
-            config: Err("there is none".to_owned()),
-            imported: None,
-            drop_in: String::new(),
-            ours: Content::Absent,
-            missing_dirs: Vec::new(),
-            others: BTreeMap::new(),
-            dangling: Vec::new(),
-        }
-    }
-}
-
-/// A file's text; a link is followed, since administrators link configuration files.
-fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
-    match host.read(path)? {
-        None => Ok(None),
-        Some(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(HostError {
-                action: format!("use {path}"),
-                reason: "it is not UTF-8".to_owned(),
-                kind: HostErrorKind::Other,
-            }),
-        },
-    }
-}
-
-fn files(host: &mut dyn Host, site: &Site, major: u32, state: &State) -> HostResult<Files> {
-    let main = durable::content(host, &site.main)?;
-    let main_text = text(host, &site.main)?;
-    let editable = match &site.editable {
-        Some(path) if *path != site.main => durable::content(host, path)?,
-        Some(_) | None => main.clone(),
-    };
-    let config = match site.distribution {
-        Distribution::Crio => containerd::main_config(None, 2),
-        _ => containerd::main_config(main_text.as_deref(), major),
-    };
-    let imports = config.as_ref().map(|config| config.imports.clone()).unwrap_or_default();
-    let imported = match site.distribution {
-        // Both read their folder whatever the main file says.
-        Distribution::Crio | Distribution::K0s => Some(site.drop_ins.clone()),
-        _ => containerd::imported_folder(&site.main, &imports),
-    };
-    let folder = imported.clone().unwrap_or_else(|| site.drop_ins.clone());
-    let drop_in = match (site.distribution, &state.installed) {
-        (Distribution::Crio, _) => paths::CRIO_DROP_IN.to_owned(),
-        // Where it was put, as long as that is imported; an administrator may have added another import.
-        (_, Some(installed)) if imports.iter().any(|import| takes(import, &installed.drop_in)) => {
-            installed.drop_in.clone()
-        }
-        _ => format!("{folder}/{}", paths::CONTAINERD_DROP_IN),
-    };
-    let folder = paths::parent(&drop_in).to_owned();
-    let mut others = BTreeMap::new();
-    let mut dangling = Vec::new();
-    let mut folders = BTreeSet::from([folder]);
-    for import in &imports {
-        let import = absolute(&site.main, import);
-        match import.strip_suffix("/*.toml") {
-            Some(folder) => {
-                folders.insert(folder.to_owned());
-            }
-            None if import.contains(['*', '?', '[']) => {}
-            None => match text(host, &import)? {
-                Some(text) => {
-                    others.insert(import, text);
-                }
-                None => dangling.push(import),
-            },
-        }
-    }
-    for folder in folders {
-        for name in host.list(&folder)?.unwrap_or_default() {
-            let path = format!("{folder}/{name}");
-            let read = match site.distribution {
-                Distribution::Crio => !name.starts_with('.'),
-                _ => name.ends_with(".toml") && !name.starts_with('.'),
-            };
-            if read
-                && path != drop_in
-                && !matches!(host.stat(&path)?, None | Some(Stat { kind: FileKind::Directory, .. }))
-                && let Some(text) = text(host, &path)?
-            {
-                others.insert(path, text);
-            }
-        }
-    }
-    let ours = durable::content(host, &drop_in)?;
-    let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
-    Ok(Files { main, editable, config, imported, drop_in, ours, missing_dirs, others, dangling })
-}
-
-pub(crate) fn absolute(main: &str, import: &str) -> String {
-    if import.starts_with('/') {
-        import.to_owned()
-    } else {
-        format!("{}/{}", paths::parent(main).trim_end_matches('/'), import.trim_start_matches("./"))
-    }
-}
-
-/// Whether an import takes a path in.
-fn takes(import: &str, path: &str) -> bool {
-    import.strip_suffix("/*.toml").is_some_and(|folder| paths::parent(path) == folder)
-}
-
-impl Files {
-    /// Our own drop-in, if one is there.
-    pub(crate) fn own_drop_in(&self) -> Option<&str> {
-        match &self.ours {
-            Content::File { text, mode: _ } if header::is_ours(text) => Some(text),
-            _ => None,
-        }
-    }
 }
 
 fn payload(

@@ -19,6 +19,8 @@ pub const STATE: &str = "/var/lib/kata-operator/state.json";
 pub const LOCK: &str = "/run/lock/kata-operator.lock";
 /// Name of the drop-in without its folder, for containerd.
 pub const CONTAINERD_DROP_IN: &str = "60-kata-operator.toml";
+/// Name of the folder for it, beside the usual one, if that has files that nobody reads yet.
+pub const OWN_FOLDER: &str = "kata-operator.d";
 /// The drop-in for CRI-O.
 pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/60-kata-operator.conf";
 
@@ -35,9 +37,14 @@ pub fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The temporary file beside a file. No glob for `*.toml` or `*.conf` matches it.
+/// The temporary file beside a file. No glob for `*.toml` matches it, and since CRI-O reads whatever is in
+/// its folder, that of its drop-in is in the folder above.
 pub fn temporary(path: &str) -> String {
-    format!("{}/.{}.kata-operator-tmp", parent(path).trim_end_matches('/'), name(path))
+    let mut folder = parent(path);
+    if path == CRIO_DROP_IN {
+        folder = parent(folder);
+    }
+    format!("{}/.{}.kata-operator-tmp", folder.trim_end_matches('/'), name(path))
 }
 
 /// A payload's id: the beginning of its digest.

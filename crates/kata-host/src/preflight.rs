@@ -20,6 +20,10 @@ const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
 /// What must stay free besides the payload.
 const SPARE_DISK: u64 = 1 << 30;
 
+/// What must be free as long as nobody knows how large the payload is: room for a small one, with one
+/// shim and the image of its guest, twice.
+const LEAST_DISK: u64 = 2 << 30;
+
 /// A check that did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
@@ -55,6 +59,15 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
             Code::RuntimeUnsupported,
             "no unit of containerd, CRI-O, k3s, RKE2, k0s or MicroK8s is there",
         )),
+        // systemd expands variables when it starts the unit, and does not tell to what.
+        Ok(Some(site)) if let Some(word) = variable(site) => checks.push(Check::new(
+            Code::RuntimeConfigUnknown,
+            format!(
+                "{} is started with {word}, whose value cannot be known: write the path itself into \
+                 ExecStart, in a drop-in of the unit",
+                site.unit.as_deref().unwrap_or("the unit")
+            ),
+        )),
         Ok(Some(site)) => match &observed.cri {
             Err(error) => checks.push(Check::new(Code::RuntimeUnreachable, error.clone())),
             Ok(cri) => runtime(task, observed, site, cri, &mut checks),
@@ -62,6 +75,12 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
     }
     payload(task, observed, &mut checks);
     checks
+}
+
+/// A word of the unit's command with a variable in it.
+fn variable(site: &Site) -> Option<&str> {
+    let words = [Some(&site.main), Some(&site.socket), site.program.as_ref()];
+    words.into_iter().flatten().map(String::as_str).find(|word| word.contains('$'))
 }
 
 fn system(observed: &Observed, checks: &mut Vec<Check>) {
@@ -130,7 +149,8 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     let numbers = cri.numbers();
     let name = format!("{} {}", cri.version.name, cri.version.version);
     let (oldest, good) = match site.distribution {
-        Distribution::Crio => ((1, 25), (1, 30)),
+        // Before 1.30 it does not tell its handlers, so that nothing could be verified.
+        Distribution::Crio => ((1, 30), (1, 30)),
         _ => ((1, 6), (1, 7)),
     };
     if numbers < oldest {
@@ -182,10 +202,7 @@ fn foreign_handler(task: &NodeTask, name: &str, path: &str, checks: &mut Vec<Che
 }
 
 fn crio_files(task: &NodeTask, observed: &Observed, site: &Site, checks: &mut Vec<Check>) {
-    let main = match &observed.files.main {
-        Content::File { text, .. } => Some((&site.main, text)),
-        Content::Absent | Content::Directory | Content::Link { .. } => None,
-    };
+    let main = observed.files.main_text.as_ref().map(|text| (&site.main, text));
     for (path, text) in main.into_iter().chain(&observed.files.others) {
         match crio::handlers(text) {
             Err(reason) => checks.push(Check::new(
@@ -256,8 +273,11 @@ fn containerd_files(
             ));
         }
         Distribution::K0s => {
-            let managed = matches!(&files.main, Content::File { text, .. }
-                if text.lines().any(|line| line.trim() == "# k0s_managed=true"));
+            let managed = files
+                .main_text
+                .iter()
+                .flat_map(|text| text.lines())
+                .any(|line| line.trim() == "# k0s_managed=true");
             if !managed {
                 checks.push(Check::new(
                     Code::ImportMissing,
@@ -278,10 +298,13 @@ fn containerd_files(
 }
 
 fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
-    let Some(found) = &observed.payload else { return };
-    let size = found.payload.manifest.size();
-    let needed = if found.promoted || found.staged { SPARE_DISK } else { 2 * size + SPARE_DISK };
-    if observed.disk_free < needed {
+    let needed = match &observed.payload {
+        None => LEAST_DISK,
+        Some(found) if found.promoted || found.staged => SPARE_DISK,
+        Some(found) => 2 * found.payload.manifest.size() + SPARE_DISK,
+    };
+    // An inspection writes nothing, and what else it finds must not be hidden.
+    if observed.disk_free < needed && task.action != NodeAction::Inspect {
         checks.push(Check::new(
             Code::DiskLow,
             format!(
@@ -291,6 +314,7 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             ),
         ));
     }
+    let Some(found) = &observed.payload else { return };
     // An inspection calls it drift, and an installation brings a copy.
     if let Some(first) = found.damaged.first()
         && !found.staged

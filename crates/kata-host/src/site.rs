@@ -104,7 +104,11 @@ fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
             }
         }
         Distribution::K3s | Distribution::Rke2 => {
-            let name = if distribution == Distribution::K3s { "k3s" } else { "rke2" };
+            // Each links to the folder of its version: k3s `data/current`, RKE2 the folder of programs.
+            let (name, programs) = match distribution {
+                Distribution::Rke2 => ("rke2", "bin"),
+                _ => ("k3s", "data/current/bin"),
+            };
             let folder = format!("/var/lib/rancher/{name}/agent/etc/containerd");
             Site {
                 distribution,
@@ -113,7 +117,7 @@ fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
                 main: format!("{folder}/config.toml"),
                 editable: None,
                 drop_ins: format!("{folder}/config.toml.d"),
-                program: Some(format!("/var/lib/rancher/{name}/data/current/bin/containerd")),
+                program: Some(format!("/var/lib/rancher/{name}/{programs}/containerd")),
             }
         }
         Distribution::K0s => Site {

@@ -141,3 +141,15 @@ fn a_release_that_was_edited_is_named_by_whoever_only_looks() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     has(&report, Outcome::Drifted, "KATA3041");
 }
+
+#[test]
+fn a_full_disk_hides_no_drift() {
+    let mut node = installed();
+    node.disk_free = 1 << 20;
+    let path = format!("{}/etc/kata/configuration.toml", paths::CURRENT);
+    node.disk.write(&path, b"", 0o644).unwrap();
+    node.disk.unlink("/etc/containerd/conf.d/60-kata-operator.toml").unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    has(&report, Outcome::Drifted, "KATA3041");
+    has(&report, Outcome::Drifted, "KATA3040");
+}

@@ -5,6 +5,7 @@ use hostlab::{node, runtime};
 
 mod back;
 mod crash;
+mod drop_ins;
 mod faults;
 mod findings;
 mod fuzz;

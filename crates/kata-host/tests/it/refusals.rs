@@ -60,6 +60,12 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
     let mut full = node();
     full.disk_free = 1 << 20;
     refused(full, "KATA3005", "MiB are needed");
+    // Before anything is taken out of the image nobody knows how large it is.
+    let mut unstaged = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    unstaged.disk_free = (2 << 30) - 1;
+    let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3005", "{report:?}");
     let mut arm = node();
     arm.facts.architecture = "aarch64".to_owned();
     refused(arm, "KATA3006", "qemu is for x86_64");
@@ -97,6 +103,20 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     let mut ancient = Node::new(Kind::Containerd(1, 5), Some(V1_MAIN));
     ancient.stage("a");
     refused(ancient, "KATA3007", "1.5");
+    let mut untold = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
+    untold.runtime.version = Some("1.29.9".to_owned());
+    untold.stage("a");
+    refused(untold, "KATA3007", "1.29.9");
+    // As Flatcar starts it.
+    let mut variable = node();
+    variable.runtime.command =
+        ["/usr/bin/containerd", "--config", "${CONTAINERD_CONFIG}"].map(str::to_owned).to_vec();
+    let mut unstaged = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    unstaged.runtime.command.clone_from(&variable.runtime.command);
+    let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+    refused(variable, "KATA3012", "${CONTAINERD_CONFIG}");
 }
 
 #[test]

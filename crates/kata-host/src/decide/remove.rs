@@ -1,0 +1,113 @@
+//! The removal: our files out of the container runtime's, and then everything of ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::Code;
+
+use super::{Decision, baseline, kept, ready};
+use crate::containerd;
+use crate::crio;
+use crate::observe::{Cri, Observed, takes};
+use crate::paths;
+use crate::plan::{Change, Content, Expect, HostPlan, Step};
+use crate::preflight::{Check, unsatisfied};
+
+/// The handlers that a drop-in of either kind of container runtime configures.
+fn handlers(text: &str) -> BTreeSet<String> {
+    let mut names = crio::handlers(text).unwrap_or_default();
+    names.extend(containerd::drop_in_handlers(text).unwrap_or_default().0);
+    names
+}
+
+pub(super) fn remove(observed: &Observed) -> Decision {
+    let mut checks = Vec::new();
+    let files = &observed.files;
+    let installed = observed.state.installed.as_ref();
+    let own = files.own();
+    let mut ours: BTreeSet<String> =
+        installed.map(|installed| installed.handlers.keys().cloned().collect()).unwrap_or_default();
+    // Without a journal the drop-in tells; a copied section has foreign handlers too.
+    let foreign = files.config.as_ref().map(|config| config.handlers.clone()).unwrap_or_default();
+    for names in own.iter().map(|text| handlers(text)) {
+        ours.extend(names.into_iter().filter(|name| !foreign.contains(name) && name != "runc"));
+    }
+    if installed.is_none() && own.is_empty() && !observed.leftovers {
+        return Decision::default();
+    }
+    let nothing_configured = installed.is_none() && own.is_empty();
+    let (site, cri) = match (&observed.site, &observed.cri) {
+        (Ok(Some(site)), Ok(cri)) => (site.clone(), cri.clone()),
+        // Nothing of ours is in its configuration: it need not be asked.
+        (Ok(Some(site)), Err(_)) if nothing_configured => (site.clone(), Cri::none()),
+        (Err(error), _) => {
+            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
+            return Decision { checks, ..Decision::default() };
+        }
+        (Ok(None), _) => {
+            checks.push(Check::new(Code::RuntimeUnsupported, "no container runtime was found"));
+            return Decision { checks, ..Decision::default() };
+        }
+        (Ok(Some(_)), Err(error)) => {
+            checks.push(Check::new(Code::RuntimeUnreachable, error.clone()));
+            return Decision { checks, ..Decision::default() };
+        }
+    };
+    // Without its header it is somebody else's, and what it configures would stay.
+    if let (None, Content::File { text, .. }) = (files.own_drop_in(), &files.ours)
+        && let Some(name) = handlers(text).iter().find(|name| ours.contains(*name))
+    {
+        let message =
+            format!("{} does not begin with our header and configures {name}", files.drop_in);
+        checks.push(Check::new(Code::ForeignFile, message));
+        return Decision { checks, ..Decision::default() };
+    }
+    let in_the_way = ready(&cri, |handler| ours.contains(handler));
+    let mut changes = Vec::new();
+    if files.own_drop_in().is_some() {
+        changes.push(Change {
+            path: files.drop_in.clone(),
+            before: files.ours.clone(),
+            after: Content::Absent,
+        });
+    }
+    changes.extend(files.without_stale());
+    // Another tool may rely on the import by now: taking it out would take out what that tool configures.
+    let shared = |import: &str| files.others.keys().any(|path| takes(import, path));
+    if let Some(main) = installed.and_then(|installed| installed.main.as_ref())
+        && !shared(&main.import)
+    {
+        let now = &files.editable;
+        let after = if *now == main.after || *now == main.before {
+            main.before.clone()
+        } else if let Content::File { text, mode } = now {
+            match containerd::remove_import(text, &main.import) {
+                Ok(text) => Content::File { text, mode: *mode },
+                // It is broken, and not by us; the import of a folder without files does no harm.
+                Err(_) => now.clone(),
+            }
+        } else {
+            now.clone()
+        };
+        if *now != after {
+            changes.push(Change { path: main.path.clone(), before: now.clone(), after });
+        }
+    }
+    let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
+    for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
+        changes.push(Change { path, before: Content::Directory, after: Content::Absent });
+    }
+    let expect = Expect { ours: BTreeMap::new(), kept: kept(&cri, ours.iter()), gone: ours };
+    let restart = unsatisfied(&cri, &expect).is_some();
+    let plan = HostPlan {
+        baseline: if changes.is_empty() { None } else { baseline(observed, &site) },
+        site,
+        prepare: Vec::new(),
+        changes,
+        restart,
+        rewritten: false,
+        expect,
+        cleanup: vec![Step::RemoveTree { path: paths::ROOT.to_owned() }],
+        next: None,
+    };
+    Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
+}

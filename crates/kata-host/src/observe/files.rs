@@ -1,0 +1,237 @@
+//! The container runtime's configuration files: its own, those of others that it reads, and ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::containerd::{self, MainConfig};
+use crate::durable;
+use crate::header;
+use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
+use crate::journal::State;
+use crate::paths;
+use crate::plan::{Change, Content};
+use crate::site::{Distribution, Site};
+
+/// The container runtime's configuration files.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// The main file.
+    pub(crate) main: Content,
+    /// Its text, also if it is a link; `None` if there is none.
+    pub(crate) main_text: Option<String>,
+    /// The file that would be edited, if it is another one than the main file.
+    pub(crate) editable: Content,
+    /// What the main file says, or why it cannot be understood.
+    pub(crate) config: Result<MainConfig, String>,
+    /// The folder that the main file imports, if it imports one.
+    pub(crate) imported: Option<String>,
+    /// Where our drop-in belongs.
+    pub(crate) drop_in: String,
+    /// What is there.
+    pub(crate) ours: Content,
+    /// Drop-ins of ours where they do not belong any more, since another folder is imported now.
+    pub(crate) stale: BTreeMap<String, Content>,
+    /// Directories that the drop-in's path lacks, the outermost first.
+    pub(crate) missing_dirs: Vec<String>,
+    /// The other files that are imported now.
+    pub(crate) others: BTreeMap<String, String>,
+    /// Imports without a glob whose file does not exist.
+    pub(crate) dangling: Vec<String>,
+}
+
+impl Files {
+    pub(super) fn none() -> Self {
+        Self {
+            main: Content::Absent,
+            main_text: None,
+            editable: Content::Absent,
+            config: Err("there is none".to_owned()),
+            imported: None,
+            drop_in: String::new(),
+            ours: Content::Absent,
+            stale: BTreeMap::new(),
+            missing_dirs: Vec::new(),
+            others: BTreeMap::new(),
+            dangling: Vec::new(),
+        }
+    }
+
+    /// Our own drop-in, if one is there.
+    pub(crate) fn own_drop_in(&self) -> Option<&str> {
+        match &self.ours {
+            Content::File { text, mode: _ } if header::is_ours(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The texts of our own drop-in and of those that are where none belongs any more.
+    pub(crate) fn own(&self) -> Vec<&str> {
+        let stale = self.stale.values().filter_map(|content| match content {
+            Content::File { text, mode: _ } => Some(text.as_str()),
+            Content::Absent | Content::Directory | Content::Link { .. } => None,
+        });
+        self.own_drop_in().into_iter().chain(stale).collect()
+    }
+
+    /// The changes that take the latter away.
+    pub(crate) fn without_stale(&self) -> impl Iterator<Item = Change> + '_ {
+        self.stale.iter().map(|(path, content)| Change {
+            path: path.clone(),
+            before: content.clone(),
+            after: Content::Absent,
+        })
+    }
+}
+
+/// A file's text; a link is followed, since administrators link configuration files.
+pub(super) fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
+    match host.read(path)? {
+        None => Ok(None),
+        Some(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(HostError {
+                action: format!("use {path}"),
+                reason: "it is not UTF-8".to_owned(),
+                kind: HostErrorKind::Other,
+            }),
+        },
+    }
+}
+
+pub(super) fn files(
+    host: &mut dyn Host,
+    site: &Site,
+    major: u32,
+    state: &State,
+) -> HostResult<Files> {
+    let main = durable::content(host, &site.main)?;
+    let main_text = text(host, &site.main)?;
+    let editable = match &site.editable {
+        Some(path) if *path != site.main => durable::content(host, path)?,
+        Some(_) | None => main.clone(),
+    };
+    let config = match site.distribution {
+        Distribution::Crio => containerd::main_config(None, 2),
+        _ => containerd::main_config(main_text.as_deref(), major),
+    };
+    let imports: Vec<String> = config
+        .iter()
+        .flat_map(|config| &config.imports)
+        .map(|import| absolute(&site.main, import))
+        .collect();
+    let imported = match site.distribution {
+        // Both read their folder whatever the main file says.
+        Distribution::Crio | Distribution::K0s => Some(site.drop_ins.clone()),
+        _ => containerd::imported_folder(&site.main, &imports),
+    };
+    let folder = match &imported {
+        Some(folder) => folder.clone(),
+        None => new_folder(host, site)?,
+    };
+    let drop_in = match (site.distribution, &state.installed) {
+        (Distribution::Crio, _) => paths::CRIO_DROP_IN.to_owned(),
+        // Where it was put, as long as that is imported; an administrator may have added another import.
+        (_, Some(installed)) if imports.iter().any(|import| takes(import, &installed.drop_in)) => {
+            installed.drop_in.clone()
+        }
+        _ => format!("{folder}/{}", paths::CONTAINERD_DROP_IN),
+    };
+    let mut others = BTreeMap::new();
+    let mut dangling = Vec::new();
+    let mut folders: BTreeSet<String> = imported.iter().cloned().collect();
+    for import in &imports {
+        match import.strip_suffix("/*.toml") {
+            Some(folder) => {
+                folders.insert(folder.to_owned());
+            }
+            None if import.contains(['*', '?', '[']) => {}
+            None => match text(host, import)? {
+                Some(text) => {
+                    others.insert(import.clone(), text);
+                }
+                None => dangling.push(import.clone()),
+            },
+        }
+    }
+    let stale = stale(host, site, state, &drop_in, &folders)?;
+    for folder in folders {
+        for name in host.list(&folder)?.unwrap_or_default() {
+            let path = format!("{folder}/{name}");
+            // CRI-O reads everything, and for Go's globs a dot at the beginning is nothing special.
+            let read = site.distribution == Distribution::Crio || name.ends_with(".toml");
+            if read
+                && path != drop_in
+                && !stale.contains_key(&path)
+                && !matches!(host.stat(&path)?, None | Some(Stat { kind: FileKind::Directory, .. }))
+                && let Some(text) = text(host, &path)?
+            {
+                others.insert(path, text);
+            }
+        }
+    }
+    let ours = durable::content(host, &drop_in)?;
+    let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
+    Ok(Files {
+        main,
+        main_text,
+        editable,
+        config,
+        imported,
+        drop_in,
+        ours,
+        stale,
+        missing_dirs,
+        others,
+        dangling,
+    })
+}
+
+/// The folder to import if none is. An import would bring whatever else is in the usual one to life, so if
+/// there is something, it is a folder of our own.
+fn new_folder(host: &mut dyn Host, site: &Site) -> HostResult<String> {
+    let names = host.list(&site.drop_ins)?.unwrap_or_default();
+    let foreign = |name: &String| name.ends_with(".toml") && name != paths::CONTAINERD_DROP_IN;
+    Ok(if names.iter().any(foreign) {
+        format!("{}/{}", paths::parent(&site.drop_ins), paths::OWN_FOLDER)
+    } else {
+        site.drop_ins.clone()
+    })
+}
+
+/// Drop-ins with our name and header in folders where one may have been before.
+fn stale(
+    host: &mut dyn Host,
+    site: &Site,
+    state: &State,
+    drop_in: &str,
+    folders: &BTreeSet<String>,
+) -> HostResult<BTreeMap<String, Content>> {
+    let mut stale = BTreeMap::new();
+    if site.distribution == Distribution::Crio {
+        return Ok(stale);
+    }
+    let before = state.installed.as_ref().map(|installed| paths::parent(&installed.drop_in));
+    let folders = folders.iter().map(String::as_str).chain(before).chain([site.drop_ins.as_str()]);
+    for folder in folders.collect::<BTreeSet<_>>() {
+        let path = format!("{folder}/{}", paths::CONTAINERD_DROP_IN);
+        if path != drop_in
+            && let content = durable::content(host, &path)?
+            && matches!(&content, Content::File { text, .. } if header::is_ours(text))
+        {
+            stale.insert(path, content);
+        }
+    }
+    Ok(stale)
+}
+
+pub(crate) fn absolute(main: &str, import: &str) -> String {
+    if import.starts_with('/') {
+        import.to_owned()
+    } else {
+        format!("{}/{}", paths::parent(main).trim_end_matches('/'), import.trim_start_matches("./"))
+    }
+}
+
+/// Whether an import takes a path in.
+pub(crate) fn takes(import: &str, path: &str) -> bool {
+    import.strip_suffix("/*.toml").is_some_and(|folder| paths::parent(path) == folder)
+}
