@@ -378,7 +378,7 @@ pub(crate) struct UninstallPlan {
     pub(crate) success: bool,
     /// The KataConfig.
     pub(crate) config: Option<String>,
-    /// Sandboxed pods that stand in the way.
+    /// Sandboxed pods that stand in the way, or with `--evict-pods` would be evicted.
     pub(crate) pods: Vec<PodRow>,
     /// Nodes that would lose Kata.
     pub(crate) nodes: Vec<String>,

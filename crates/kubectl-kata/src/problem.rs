@@ -83,7 +83,8 @@ fn same(problem: &Problem, code: Code, message: &str) -> bool {
         && (problem.message.starts_with(message) || message.starts_with(&problem.message))
 }
 
-fn of_node(node: &KataNode) -> Option<Problem> {
+/// What the operator says is wrong with a node.
+pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
     let status = node.status.as_ref()?;
     let code = code(status.code.as_deref()?)?;
     Some(Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone()))

@@ -12,6 +12,7 @@ use crate::cluster::Kata;
 use crate::document::{Category, Check, CheckReport, CheckResult, CheckSummary, Head};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::human;
 use crate::problem::hint;
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style, Tone, wrap};
@@ -19,6 +20,7 @@ use crate::style::{Mark, Style, Tone, wrap};
 mod cluster;
 mod decided;
 pub(crate) mod manifest;
+mod schema;
 
 /// A manifest alone needs no cluster; `None` if one is asked for.
 pub(crate) fn offline(
@@ -60,21 +62,26 @@ pub(crate) async fn report(
     let mut given = None;
     if let Some(path) = &arguments.filename {
         let found = manifest::check(path)?;
-        given = found.config.clone();
         let mut checks = found.checks;
         if found.value.is_some() {
             checks.push(cluster::accepted(found.value.as_ref(), context).await?);
         }
+        // What would come of a KataConfig that is refused is nobody's question.
+        let refused = checks.iter().any(|check| check.result == CheckResult::Error);
+        given = found.config.filter(|_| !refused);
         categories.push(Category { name: "manifest".to_owned(), checks });
     }
     let now = context.settings.now();
     let kata = Kata::read(&context.api).await?;
-    let pre = arguments.pre || given.is_some();
+    let manifest = arguments.filename.is_some();
+    let pre = arguments.pre || manifest;
     categories.push(Category {
         name: "cluster".to_owned(),
-        checks: cluster::checks(&kata, pre, given.is_some(), context).await?,
+        checks: cluster::checks(&kata, pre, manifest, context).await?,
     });
-    categories.extend(decided::categories(&kata, given, pre, now, context).await?);
+    if given.is_some() || !manifest {
+        categories.extend(decided::categories(&kata, given, pre, now, context).await?);
+    }
     Ok(finish(categories, kata.is_simulated(), context.api.gaps()))
 }
 
@@ -178,7 +185,8 @@ fn lines(report: &CheckReport, settings: &Settings, style: &Style) -> Vec<String
         (0, _) => Tone::Warn,
         _ => Tone::Bad,
     };
-    let text = format!("{passed} passed, {warnings} warnings, {failed} failed, {skipped} skipped");
+    let warned = human::count(warnings, "warning");
+    let text = format!("{passed} passed, {warned}, {failed} failed, {skipped} skipped");
     lines.push(style.paint(tone, &marked(&text, report.head.simulated)).into_owned());
     lines
 }

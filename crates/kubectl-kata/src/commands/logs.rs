@@ -23,6 +23,12 @@ pub(crate) async fn run(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     let journal = arguments.shim || arguments.vmm || arguments.guest;
+    let target = &arguments.target;
+    if target.rsplit('/').next().is_none_or(str::is_empty) {
+        return Err(Failure::Usage(format!(
+            "logs {target}: a name is missing: give operator, pod/NAME or node/NAME"
+        )));
+    }
     match arguments.target.split_once('/') {
         _ if arguments.target == "operator" => operator(arguments, context).await,
         Some(("pod" | "pods" | "po", name)) if journal => sandbox(arguments, name, context).await,
@@ -81,9 +87,13 @@ async fn node(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     let fields = format!("spec.nodeName={name}");
+    let mut hidden = Vec::new();
     for namespace in [names::NAMESPACE, MCO] {
         let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
         let pods = context.api.list::<Value>(PODS, scope).await?;
+        if pods.is_forbidden() {
+            hidden.push(namespace);
+        }
         let mut found: Vec<&Value> = pods
             .items()
             .iter()
@@ -103,6 +113,12 @@ async fn node(
     if let Read::Known(None) = context.api.get::<Value>(NODES, None, name).await? {
         return Err(Failure::NotFound(format!(
             "there is no node {name}: see `kubectl kata nodes`"
+        )));
+    }
+    if !hidden.is_empty() {
+        return Err(Failure::Forbidden(format!(
+            "cannot find what changes node {name}: you may not list pods in namespace {}",
+            hidden.join(" and ")
         )));
     }
     Err(Failure::NotFound(format!(

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::pod::Pod;
 use crate::problem;
-use crate::resource::{KATA_CONFIGS, KATA_NODES, PODS};
+use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, PODS};
 use crate::settings::{Output, Settings};
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table, column};
@@ -339,6 +339,9 @@ fn operator_line(report: &StatusReport, now: Timestamp) -> String {
         (version, Some(ready), Some(all)) => {
             let version = version.as_deref().unwrap_or("of unknown version");
             format!("{version} ({ready}/{all})")
+        }
+        _ if report.gaps.iter().any(|gap| gap.resource == DEPLOYMENTS.qualified()) => {
+            "unknown".to_owned()
         }
         _ => format!("no Deployment {} in {}", names::PRODUCT, operator.namespace),
     }];

@@ -38,16 +38,16 @@ pub(crate) async fn run(
         return Ok(Exit::Fine);
     };
     let name = config.metadata.name.clone().unwrap_or_default();
-    let plan = plan(&kata, config, context).await?;
+    let plan = plan(&kata, config, arguments.evict_pods, context).await?;
     if arguments.dry_run {
         if !context.printer.document(context.settings.output, &plan)? {
             print(&plan, arguments, context)?;
         }
-        return Ok(if plan.success { Exit::Fine } else { Exit::Refused });
+        return Ok(exit(&plan));
     }
     if !plan.success && !arguments.evict_pods {
         print(&plan, arguments, context)?;
-        return Ok(Exit::Refused);
+        return Ok(exit(&plan));
     }
     if !confirmed(&plan, arguments, context)? {
         return Ok(Exit::Refused);
@@ -76,10 +76,21 @@ pub(crate) async fn run(
     Ok(Exit::Fine)
 }
 
-/// What would happen.
+/// Nothing is refused if only the caller's permissions keep it from being known whether it would be.
+fn exit(plan: &UninstallPlan) -> Exit {
+    let unknown = |problem: &Problem| problem.id == Code::PermissionMissing.entry().code;
+    match (plan.success, plan.problems.iter().all(unknown) && !plan.problems.is_empty()) {
+        (true, _) => Exit::Fine,
+        (false, true) => Exit::Inconclusive,
+        (false, false) => Exit::Refused,
+    }
+}
+
+/// What would happen; with `evict` sandboxed pods are not in the way.
 async fn plan(
     kata: &Kata,
     config: &KataConfig,
+    evict: bool,
     context: &Context<'_, '_>,
 ) -> Result<UninstallPlan, Failure> {
     let now = context.settings.now();
@@ -91,13 +102,22 @@ async fn plan(
     let mut problems: Vec<Problem> = report
         .findings
         .iter()
-        .filter(|finding| matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed))
+        .filter(|finding| match finding.code {
+            Code::PodsStillRunning => !evict,
+            code => code == Code::ReadFailed,
+        })
         .map(|finding| {
             let subject = format!("kataconfig/{}", finding.subject.name);
+            // The caller's rights, not the operator's.
+            if finding.message.contains(": you may not ") {
+                return Problem::new(Code::PermissionMissing, subject, finding.message.clone());
+            }
             Problem::new(finding.code, subject, finding.message.clone())
                 .with_fix(finding.fix.clone())
         })
         .collect();
+    let mut told = std::collections::BTreeSet::new();
+    problems.retain(|problem| told.insert(problem.message.clone()));
     let pods = pods(&snapshot);
     // Whether pods are in the way is not known if they cannot be read.
     if matches!(snapshot.pods.get(&PodScope::Cluster), Some(Observed::Unknown { .. }))
@@ -111,7 +131,7 @@ async fn plan(
     }
     Ok(UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
-        success: problems.is_empty() && pods.is_empty(),
+        success: problems.is_empty() && (evict || pods.is_empty()),
         config: config.metadata.name.clone(),
         pods,
         nodes: report.nodes.iter().map(|node| node.node.clone()).collect(),
@@ -175,6 +195,12 @@ fn print(
         context.printer.line(&line)?;
     }
     if !plan.pods.is_empty() {
+        if arguments.evict_pods {
+            let count = human::count(plan.pods.len(), "sandboxed pod");
+            context
+                .printer
+                .line(&format!("would evict {count}, as far as PodDisruptionBudgets allow it"))?;
+        }
         let mut table = Table::new(&[
             column("NAMESPACE"),
             column("POD"),
@@ -216,8 +242,14 @@ fn print(
     let text = format!("{then} {nodes}{objects}");
     context.printer.line(&marked(&text, plan.head.simulated))?;
     let next = match (plan.success, arguments.dry_run) {
+        (true, true) if arguments.evict_pods => {
+            "nothing changed. Next: kubectl kata uninstall --evict-pods"
+        }
         (true, true) => "nothing changed. Next: kubectl kata uninstall",
         (true, false) => return Ok(()),
+        (false, _) if exit(plan) == Exit::Inconclusive => {
+            "nothing changed, and whether it would be refused is not known"
+        }
         (false, _) => {
             "nothing changed. Next: scale the owners down, or --evict-pods (honours PodDisruptionBudgets)"
         }

@@ -20,7 +20,7 @@ use crate::cluster::{IMAGE, Kata, operator};
 use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::resource::NODES;
+use crate::resource::{KATA_CONFIGS, KATA_NODES, NODES};
 use crate::settings::Output;
 use crate::style::{Mark, Style, Tone};
 use crate::table::{Cell, Table, column};
@@ -30,6 +30,7 @@ mod exec;
 mod junit;
 mod pod;
 mod probe;
+mod unfit;
 
 /// How many nodes are probed at once.
 const AT_ONCE: usize = 5;
@@ -40,6 +41,7 @@ struct NodeInfo {
     name: String,
     facts: Option<ProbeFacts>,
     handlers: Vec<String>,
+    labels: BTreeMap<String, String>,
     /// Its operating system, as the kubelet calls it.
     system: String,
     /// The shim that is configured for the RuntimeClass, if the operator's Jobs did it.
@@ -115,6 +117,12 @@ async fn nodes(
     let class = match (&arguments.runtime_class, kata.runtimes().first()) {
         (Some(class), _) => class.clone(),
         (None, Some(runtime)) => runtime.name.clone(),
+        (None, None) if kata.configs.is_forbidden() => {
+            return Err(Failure::Forbidden(format!(
+                "cannot tell which RuntimeClass is Kata's: you may not list {}; --runtime-class NAME says it",
+                KATA_CONFIGS.qualified()
+            )));
+        }
         (None, None) => {
             return Err(Failure::NotFound(
                 "there is no KataConfig; give --runtime-class NAME to verify another installation"
@@ -122,6 +130,7 @@ async fn nodes(
             ));
         }
     };
+    unfit::class(&class, kata)?;
     let handlers = kata.handlers();
     let handler = handlers.get(&class).cloned().unwrap_or_else(|| class.clone());
     let wanted: Vec<String> = if arguments.node.is_empty() {
@@ -134,6 +143,12 @@ async fn nodes(
     } else {
         arguments.node.iter().map(|n| n.strip_prefix("node/").unwrap_or(n).to_owned()).collect()
     };
+    if wanted.is_empty() && kata.nodes.is_forbidden() {
+        return Err(Failure::Forbidden(format!(
+            "cannot tell which nodes have Kata: you may not list {}; --node NAME says it",
+            KATA_NODES.qualified()
+        )));
+    }
     if wanted.is_empty() {
         return Err(Failure::NotFound(
             "no node is ready for sandboxed pods, so there is nothing to verify: see `kubectl kata \
@@ -171,14 +186,16 @@ async fn nodes(
         let host = status.and_then(|node| node.status.as_ref()?.host.as_ref());
         info.kata = host.and_then(|host| host.kata_version.clone());
         // Another installation of Kata is not in our status.
-        let bare = status.is_none()
-            && kata.nodes.as_known().is_some()
-            && arguments.runtime_class.is_none();
+        let ours = kata.nodes.as_known().is_some() && arguments.runtime_class.is_none();
+        let unfit = ours
+            .then(|| unfit::node(node, status))
+            .flatten()
+            .or_else(|| unfit::scheduling(&info, &class, kata));
         let (run, handler) = (&run, handler.as_str());
         async move {
             let begin = now();
-            if bare {
-                return Ok(without_kata(node));
+            if let Some(verdict) = unfit {
+                return Ok(verdict);
             }
             let outcome = run.probe(api, &info.name).await?;
             let seconds = now().duration_since(begin).as_secs_f64();
@@ -229,11 +246,15 @@ async fn infos(context: &Context<'_, '_>) -> Result<BTreeMap<String, NodeInfo>, 
             let handlers = node["status"]["runtimeHandlers"].as_array();
             let handlers = handlers.into_iter().flatten();
             let name = text("/metadata/name");
+            let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
             let info = NodeInfo {
                 name: name.clone(),
                 shim: None,
                 kata: None,
                 system: text("/status/nodeInfo/osImage"),
+                labels: labels
+                    .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                    .collect(),
                 facts: Some(facts).filter(|facts| !facts.boot_id.is_empty()),
                 handlers: handlers
                     .filter_map(|handler| handler["name"].as_str().map(str::to_owned))
@@ -334,17 +355,6 @@ fn short(text: &str) -> String {
     }
     let tail: String = text.chars().skip(count - 7).collect();
     format!("{head}...{tail}")
-}
-
-/// The verdict about a node that nobody told to have Kata.
-fn without_kata(node: &str) -> Verdict {
-    let message = format!("node {node} has no Kata: the KataConfig does not select it");
-    let mut verdict = failed(format!("node/{node}"), Code::ProbeFailed, message, 0.0);
-    for problem in &mut verdict.problems {
-        "give it the labels that the KataConfig selects, and see `kubectl kata nodes`"
-            .clone_into(&mut problem.fix);
-    }
-    verdict
 }
 
 /// A verdict that a probe could not bring about.

@@ -131,7 +131,7 @@ async fn a_cluster_that_is_too_old_is_a_warning() {
     lab.install();
     lab.version = Some("v1.27.4".to_owned());
     let done = lab.kata_command("doctor --pre").await.expect(0);
-    done.says(&["‼ KATA5001 Kubernetes v1.27.4", "1 warnings"]);
+    done.says(&["‼ KATA5001 Kubernetes v1.27.4", "1 warning, "]);
     lab.kata_command("doctor --pre --fail-on warning").await.expect(1);
     lab.version = Some("v1.30.0".to_owned());
     lab.kata_command("doctor --pre").await.expect(0).says(&["√ KATA5001", "0 warnings"]);

@@ -59,6 +59,15 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
         "nothing changed",
     ]);
     lab.kata_command("uninstall").await.expect(4);
+    let done = lab.kata_command("uninstall --evict-pods --dry-run").await.expect(0);
+    let done = done.says(&[
+        "would evict 1 sandboxed pod, as far as PodDisruptionBudgets allow it",
+        "test-kata   web",
+        "would then take Kata off 1 node",
+        "Next: kubectl kata uninstall --evict-pods",
+    ]);
+    assert!(!done.out.contains("scale the owners down"), "{}", done.out);
+    assert!(lab.get(&PODS, "test-kata", "web").is_some());
     lab.kata_command("uninstall --evict-pods").await.expect(4).says(&["say --yes"]);
     let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
     assert!(config["metadata"]["deletionTimestamp"].is_null());

@@ -104,14 +104,43 @@ async fn a_manifest_is_checked_with_line_and_column() {
     done.says(&["KATA5009", "typo.yaml:8:13:", "write 'true'"]);
     let good = file("good.yaml", &typo.replace("true", "'true'"));
     let done = lab.kata_command(&format!("doctor -f {good}")).await.expect(0);
-    done.says(&["good.yaml is a valid KataConfig", "KATA1003"]);
+    done.says(&["good.yaml keeps to the schema and the rules of version", "KATA1003"]);
     // What only the API server's rules know.
     let loud = file(
         "loud.yaml",
         "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\nspec:\n  logLevel: loud\n",
     );
     let done = lab.kata_command(&format!("doctor -f {loud}")).await.expect(1);
-    done.says(&["KATA5008", "logLevel must be one of"]);
+    let done = done.says(&["KATA5008", "KATA5009", "loud.yaml:6:13: logLevel must be one of"]);
+    // What would come of it is not asked: nothing comes of it.
+    assert!(!done.out.contains("KATA1015") && !done.out.contains("keeps to"), "{}", done.out);
+    lab.kata_command(&format!("doctor --offline -f {loud}")).await.expect(1).says(&["KATA5009"]);
+    let none = file("none.yaml", "kind: Pod\n");
+    let done = lab.kata_command(&format!("doctor --offline -f {none}")).await.expect(1);
+    done.says(&["there is no KataConfig in it", "fix: Give a file with an object of kind"]);
+}
+
+/// The manifests that the examples call refused are refused without a cluster, and the others are not.
+#[tokio::test(start_paused = true)]
+async fn the_bad_examples_are_judged_as_they_say() {
+    let lab = Lab::new();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let doctor = async |flags: &str, name: &str| {
+        lab.kata_command(&format!("doctor {flags} -f {}", folder.join(name).display())).await
+    };
+    for name in ["label-not-a-string", "log-level-loud", "operator-foo", "unknown-field"] {
+        doctor("--offline", &format!("bad/{name}.yaml")).await.expect(1).says(&["KATA5009"]);
+    }
+    for name in ["bad/second.yaml", "bad/matches-nothing.yaml", "kataconfig.yaml"] {
+        doctor("--offline", name).await.expect(0).says(&["1 passed, 0 warnings, 0 failed"]);
+    }
+    doctor("", "bad/second.yaml").await.expect(0);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let done = doctor("", "bad/second.yaml").await.expect(1);
+    done.says(&["× KATA1004", "second"]);
+    // The one that there is, as it would be.
+    doctor("", "kataconfig.yaml").await.expect(0).says(&["a KataConfig of this name exists"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -342,6 +342,11 @@ impl Lab {
 
     /// From now on everybody may do only what RBAC grants; commands run as an account that may view.
     pub(crate) fn only_view(&mut self) {
+        self.only(Some("view"));
+    }
+
+    /// The same with an account that has this ClusterRole, or none.
+    pub(crate) fn only(&mut self, role: Option<&str>) {
         self.namespace("viewers");
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
@@ -350,11 +355,13 @@ impl Lab {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": "viewer"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": "viewers"}],
         });
         self.create(account);
-        self.create(binding);
+        if role.is_some() {
+            self.create(binding);
+        }
         let token = self.cluster.with(|simulation, now| {
             simulation.frontend.strangers = authentication::Strangers::Admin;
             bootstrap::enforce(simulation, Signer::new([1, 2])).unwrap();

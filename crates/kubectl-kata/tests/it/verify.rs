@@ -161,3 +161,72 @@ async fn a_sandboxed_pod_says_by_itself_that_it_has_its_own_kernel() {
     let done = lab.kata_command("verify pod/plain -n test-kata").await.expect(1);
     done.says(&["it shares worker-0's kernel (same boot id)", "KATA5101"]);
 }
+
+/// What the operator knows of a node is told at once, and nobody waits for a probe that cannot come.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_take_a_sandboxed_pod_is_refused_at_once() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.fault("worker-1", "no-kvm");
+    lab.kata(&["worker-0", "worker-1", "worker-2"]);
+    let ready = |lab: &Lab| {
+        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["kataNodes"]["readyNodeCount"] == 2
+    };
+    lab.until("two nodes", ready).await;
+    lab.fault("worker-2", "not-ready");
+    lab.pass(120).await;
+    let (begin, before) = (lab.cluster.now(), probes(&lab));
+    lab.kata_command("verify --node worker-1").await.expect(1).says(&["PROBE FAILED", "KATA3101"]);
+    lab.kata_command("verify --node worker-2").await.expect(1).says(&["KATA2103"]);
+    // Another installation's RuntimeClass is judged by what it selects.
+    lab.kata_command("verify --node worker-1 --runtime-class kata").await.expect(1).says(&[
+        "KATA5103 RuntimeClass kata takes pods only to nodes with",
+        "katacontainers.io/kata-runtime=true",
+    ]);
+    assert!(lab.cluster.now().duration_since(begin).as_secs() < 2);
+    assert_eq!(probes(&lab), before);
+}
+
+/// A cause that stays ends the wait, even if the other probe has come and gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_cause_that_stays_is_not_waited_for() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.fault("worker-0", "no-kvm");
+    lab.cluster.with(|simulation, _| simulation.set_speed(300.0));
+    let begin = tokio::time::Instant::now();
+    lab.kata_command("verify --timeout 60s").await.expect(1).says(&["KATA5212"]);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_the_pod_does_not_have_is_named() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("plain", None);
+    lab.phase("plain", "Running").await;
+    let done = lab.kata_command("verify pod/plain -n test-kata -c nope").await.expect(1);
+    done.says(&["pod plain has no container nope; it has plain"]);
+    lab.kata_command("verify pod/plain -n test-kata -c plain").await.expect(1).says(&["KATA5101"]);
+}
+
+/// Whoever may see pods of a namespace and no RuntimeClass is not told that a class is none of Kata's.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_cannot_be_seen_is_not_judged() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    lab.create(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "pods"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}],
+    }));
+    lab.only(Some("pods"));
+    let done = lab.kata_command("verify pod/web -n test-kata").await.expect(5);
+    let done = done.says(&["KATA5102"]);
+    assert!(!done.out.contains("NOT SANDBOXED"), "{}", done.out);
+}

@@ -39,3 +39,42 @@ async fn every_verb_names_what_is_missing() {
     lab.kata_command("version").await.expect(0);
     lab.kata_command("logs pod/web -n test-kata").await.expect(0);
 }
+
+/// What may not be seen is not taken for absent.
+#[tokio::test(start_paused = true)]
+async fn who_may_see_nothing_is_told_no_false_cause() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.only(None);
+    let lines = [
+        ("verify", "cannot tell which RuntimeClass is Kata's: you may not list kataconfigs"),
+        (
+            "verify --runtime-class kata",
+            "cannot tell which nodes have Kata: you may not list katanodes",
+        ),
+        ("logs node/worker-0", "cannot find what changes node worker-0: you may not list pods in"),
+    ];
+    for (line, text) in lines {
+        let done = lab.kata_command(line).await.expect(5).says(&[text]);
+        assert!(!done.err.contains("there is no"), "{line}: {}", done.err);
+    }
+}
+
+/// The role that the manifests bring for people who look on.
+#[tokio::test(start_paused = true)]
+async fn the_view_role_is_told_what_it_lacks_and_not_what_the_operator_lacks() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.only(Some("kata-operator-view"));
+    let done = lab.kata_command("status").await.says(&["Operator    unknown"]);
+    assert!(!done.out.contains("no Deployment"), "{}", done.out);
+    let done = lab.kata_command("uninstall --dry-run").await.expect(5);
+    let done = done.says(&["KATA5002", "whether it would be refused is not known"]);
+    assert!(!done.out.contains("KATA1016"), "{}", done.out);
+    let messages: Vec<&str> = done.out.lines().filter(|line| line.contains("KATA5002 ")).collect();
+    let mut once = messages.clone();
+    once.dedup();
+    assert_eq!(messages, once);
+}

@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kata_api::{Code, KataConfig, Severity};
-use kata_plan::{Kind, Platform};
+use kata_api::{Code, KataConfig, Severity, conditions};
+use kata_plan::{Kind, Platform, StatusReport};
 use serde_json::json;
 
 use super::check;
 use crate::cluster::Kata;
-use crate::document::{Category, CheckResult};
+use crate::document::{Category, Check, CheckResult};
 use crate::failure::Failure;
 use crate::{Context, snapshot};
 
@@ -28,8 +28,9 @@ pub(super) async fn categories(
     now: Timestamp,
     context: &Context<'_, '_>,
 ) -> Result<Vec<Category>, Failure> {
+    let name = given.as_ref().and_then(|given| given.metadata.name.clone());
     let configs = match (given, kata.active()) {
-        (Some(given), _) => Some(vec![fresh(given, now)]),
+        (Some(given), _) => Some(with(given, kata, now)),
         (None, None) if pre => {
             // The API server's defaults, which those of the type are not.
             let sample = json!({
@@ -53,6 +54,13 @@ pub(super) async fn categories(
         Category { name: "configuration".to_owned(), checks: Vec::new() },
         Category { name: "nodes".to_owned(), checks: Vec::new() },
     ];
+    let others =
+        report.other_configs.iter().filter(|other| Some(&other.config.name) == name.as_ref());
+    for other in others {
+        if let Some(category) = categories.first_mut() {
+            category.checks.push(not_active(other));
+        }
+    }
     // What the operator would find with its rights cannot be told with less, nor that it finds nothing.
     let unread = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
     for code in Code::ALL {
@@ -60,7 +68,8 @@ pub(super) async fn categories(
         let Some(category) = categories.get_mut(place) else { continue };
         let found: Vec<_> =
             report.findings.iter().filter(|finding| finding.code == *code).collect();
-        if found.is_empty() && !unread && applies(*code, snapshot.options.platform) {
+        let told = category.checks.iter().any(|check| check.id == code.entry().code);
+        if found.is_empty() && !told && !unread && applies(*code, snapshot.options.platform) {
             let message = match (code, kata.inspections()) {
                 (Code::NodeDrifted, Some(seen)) => seen.sentence(now),
                 _ => format!("not so: {}", code.entry().cause),
@@ -115,6 +124,31 @@ fn applies(code: Code, platform: Platform) -> bool {
             !pools && (number.starts_with(['1', '2', '4']) || number.starts_with("31"))
         }
     }
+}
+
+/// What the given KataConfig would be told that is not the oldest.
+fn not_active(other: &StatusReport) -> Check {
+    let code = Code::NotActive;
+    let all = &other.status.conditions;
+    let ready = all.iter().find(|condition| condition.type_ == conditions::READY);
+    let message = ready.map_or_else(|| code.entry().cause, |ready| ready.message.as_str());
+    let message = message.strip_prefix(&format!("{code}: ")).unwrap_or(message);
+    let mut check = check(code, by_severity(code), message);
+    check.subjects = vec![subject(other.config.kind, &other.config.name)];
+    check
+}
+
+/// The KataConfigs that there would be with the given one.
+fn with(given: KataConfig, kata: &Kata, now: Timestamp) -> Vec<KataConfig> {
+    let mut all = kata.configs.items().to_vec();
+    match all.iter_mut().find(|config| config.metadata.name == given.metadata.name) {
+        Some(existing) => {
+            existing.spec = given.spec;
+            existing.metadata.generation = existing.metadata.generation.map(|old| old + 1);
+        }
+        None => all.push(fresh(given, now)),
+    }
+    all
 }
 
 /// A KataConfig that does not exist yet, as the operator would first see it.

@@ -1,10 +1,12 @@
 //! A manifest with a KataConfig, checked without a cluster: what is wrong, with line and column.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use kata_api::{Code, KataConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::{self, Violation};
 use crate::document::{Check, CheckResult};
 use crate::failure::Failure;
 
@@ -35,22 +37,31 @@ pub(super) fn check_text(name: &str, text: &str) -> Found {
     };
     let Some(value) = documents.into_iter().find(|document| document["kind"] == "KataConfig")
     else {
-        found.checks.push(invalid(format!("{name}: there is no KataConfig in it")));
+        let text = format!("{name}: there is no KataConfig in it");
+        let fix = "Give a file with an object of kind KataConfig.".to_owned();
+        found.checks.push(Check { fix, ..invalid(text) });
         return found;
     };
-    let mut wrong = Vec::new();
+    let mut wrong: Vec<Violation> = Vec::new();
     let version = value["apiVersion"].as_str().unwrap_or_default();
     if version != "kataconfiguration.openshift.io/v1" {
         let text =
             format!("apiVersion is {version:?}, and must be kataconfiguration.openshift.io/v1");
         wrong.push((vec!["apiVersion".to_owned()], text));
     }
+    wrong.extend(misnamed(&value["metadata"]));
     if let Some(schema) = schema() {
-        walk(&value["spec"], &schema, &mut vec!["spec".to_owned()], &mut wrong);
+        wrong.extend(schema::violations(&value, &schema));
     }
-    match serde_json::from_value::<KataConfig>(value.clone()) {
+    let mut typed = value.clone();
+    if typed["spec"].is_null() {
+        // As the definition's default has it.
+        typed["spec"] = json!({});
+    }
+    match serde_json::from_value::<KataConfig>(typed) {
         Ok(config) => {
             if let Some(selector) = &config.spec.kata_config_pool_selector
+                && wrong.is_empty()
                 && let Err(error) = kata_plan::selector::check(selector)
             {
                 let path = vec!["spec".to_owned(), "kataConfigPoolSelector".to_owned()];
@@ -66,7 +77,11 @@ pub(super) fn check_text(name: &str, text: &str) -> Found {
         found.checks.push(invalid(format!("{name}:{line}:{column}: {why}")));
     }
     if wrong.is_empty() {
-        let text = format!("{name} is a valid KataConfig");
+        // What else an API server may object to, such as a webhook's opinion, nobody knows here.
+        let text = format!(
+            "{name} keeps to the schema and the rules of version {}'s definition of KataConfig",
+            crate::VERSION
+        );
         found.checks.push(super::check(Code::ManifestInvalid, CheckResult::Ok, text));
     }
     found.value = Some(value);
@@ -75,8 +90,13 @@ pub(super) fn check_text(name: &str, text: &str) -> Found {
 
 /// Checks a file.
 pub(super) fn check(path: &Path) -> Result<Found, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Failure::File { path: path.to_owned(), source })?;
+    let failed = |source| Failure::File { path: path.to_owned(), source };
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).map_err(failed)?;
+        return Ok(check_text("standard input", &text));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
     Ok(check_text(&path.display().to_string(), &text))
 }
 
@@ -84,91 +104,34 @@ fn invalid(message: String) -> Check {
     super::check(Code::ManifestInvalid, CheckResult::Error, message)
 }
 
-/// The schema of `spec`.
-fn schema() -> Option<Value> {
+/// The schema of a KataConfig.
+pub(super) fn schema() -> Option<Value> {
     let crd = kata_api::crds().into_iter().next()?;
     let versions = serde_json::to_value(crd.spec.versions).ok()?;
-    Some(versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone())
+    Some(versions[0]["schema"]["openAPIV3Schema"].clone())
 }
 
-/// Compares a value with its schema: unknown fields, and values of the wrong type.
-fn walk(
-    value: &Value,
-    schema: &Value,
-    path: &mut Vec<String>,
-    wrong: &mut Vec<(Vec<String>, String)>,
-) {
-    if value.is_null() {
-        return;
-    }
-    let name = path.join(".");
-    let type_ = schema["type"].as_str().unwrap_or_default();
-    let fits = match type_ {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_i64(),
-        _ => true,
+/// What every API server says of a name that is none.
+fn misnamed(metadata: &Value) -> Option<Violation> {
+    let path = vec!["metadata".to_owned(), "name".to_owned()];
+    let Some(name) = metadata["name"].as_str() else {
+        let generated = metadata["generateName"].is_string();
+        return (!generated).then(|| (path, "metadata.name must be a string".to_owned()));
     };
-    if !fits {
-        let hint =
-            if type_ == "string" { format!(": write '{}'", plain(value)) } else { String::new() };
-        wrong.push((path.clone(), format!("{name} must be a {type_}, not {}{hint}", kind(value))));
-        return;
-    }
-    if let Some(fields) = value.as_object() {
-        let known = schema["properties"].as_object();
-        let others = &schema["additionalProperties"];
-        for (key, field) in fields {
-            path.push(key.clone());
-            match known.and_then(|known| known.get(key)) {
-                Some(schema) => walk(field, schema, path, wrong),
-                None if others.is_object() => walk(field, others, path, wrong),
-                None if known.is_some() => {
-                    let text = match nearest(key, known) {
-                        Some(near) => format!("there is no field {key}; did you mean {near}?"),
-                        None => format!("there is no field {key}"),
-                    };
-                    wrong.push((path.clone(), text));
-                }
-                None => {}
-            }
-            path.pop();
-        }
-    }
-    for (at, item) in value.as_array().into_iter().flatten().enumerate() {
-        path.push(at.to_string());
-        walk(item, &schema["items"], path, wrong);
-        path.pop();
-    }
-}
-
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn kind(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => format!("the boolean {value}"),
-        Value::Number(value) => format!("the number {value}"),
-        Value::String(_) => "a string".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::Null => "null".to_owned(),
-    }
-}
-
-/// The known field that ends or begins like the unknown one.
-fn nearest(key: &str, known: Option<&serde_json::Map<String, Value>>) -> Option<String> {
-    let lower = key.to_lowercase();
-    known?
-        .keys()
-        .find(|name| {
-            let name = name.to_lowercase();
-            name.ends_with(&lower) || lower.ends_with(&name) || name.starts_with(&lower)
-        })
-        .cloned()
+    let is_part = |part: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.starts_with(plain)
+            && part.ends_with(plain)
+            && part.chars().all(|c| plain(c) || c == '-')
+    };
+    let fits = name.len() <= 253 && name.split('.').all(is_part);
+    (!fits).then(|| {
+        let text = format!(
+            "metadata.name is {name:?}, and must be of small letters, digits, - and ., and begin and end \
+             with a letter or digit"
+        );
+        (path, text)
+    })
 }
 
 /// Where the value at a path is, from 1, in block style; of a flow the line that it begins on.
@@ -177,14 +140,25 @@ fn locate(text: &str, path: &[String]) -> (usize, usize) {
     let mut at = 0;
     let mut column = 1;
     for segment in path {
-        if segment.chars().all(|c| c.is_ascii_digit()) {
+        if let Ok(index) = segment.parse::<usize>() {
+            if let Some((number, start)) = item(&lines, at, index) {
+                (at, column) = (number, start + 1);
+            }
             continue;
         }
         let found = lines.iter().enumerate().skip(at).find_map(|(number, line)| {
             let quoted =
                 [format!("{segment}:"), format!("'{segment}':"), format!("\"{segment}\":")];
             let body = line.split('#').next().unwrap_or_default();
-            quoted.iter().find_map(|key| Some((number, body.find(key.as_str())?, key.len())))
+            // `name:` is not in `hostname:`.
+            let begins = |start: usize| {
+                let before = body.get(..start).and_then(|before| before.chars().next_back());
+                before.is_none_or(|c| c.is_whitespace() || "{,".contains(c))
+            };
+            quoted.iter().find_map(|key| {
+                let mut all = body.match_indices(key.as_str()).map(|(start, _)| start);
+                Some((number, all.find(|start| begins(*start))?, key.len()))
+            })
         });
         let Some((number, start, length)) = found else { break };
         at = number;
@@ -194,6 +168,20 @@ fn locate(text: &str, path: &[String]) -> (usize, usize) {
         column = if rest.trim().is_empty() { start + 1 } else { start + length + gap + 1 };
     }
     (at + 1, column)
+}
+
+/// Line and column of an item of the list in block style that begins after a line.
+fn item(lines: &[&str], at: usize, index: usize) -> Option<(usize, usize)> {
+    let mut items = lines.iter().enumerate().skip(at + 1).filter_map(|(number, line)| {
+        let start = line.len() - line.trim_start().len();
+        let dashed = line.get(start..).is_some_and(|rest| rest == "-" || rest.starts_with("- "));
+        dashed.then_some((number, start))
+    });
+    let (first, start) = items.next()?;
+    if index == 0 {
+        return Some((first, start));
+    }
+    items.filter(|(_, column)| *column == start).nth(index - 1)
 }
 
 #[cfg(test)]
@@ -236,5 +224,70 @@ mod tests {
         let found = messages(text);
         assert!(found.len() == 1 && found[0].starts_with("k.yaml:4:"), "{found:?}");
         assert_eq!(messages("kind: Pod\n"), ["k.yaml: there is no KataConfig in it"]);
+    }
+
+    /// One line for each value that the API server refuses, and where it is.
+    #[test]
+    fn what_the_definition_refuses_is_found_where_it_is() {
+        let head = "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\nspec:\n";
+        let refused = [
+            ("  rollout:\n    maxUnavailable: 0\n", "7:21: maxUnavailable must be"),
+            ("  rollout:\n    maxUnavailable: 150%\n", "7:21: maxUnavailable must be"),
+            (
+                "  rollout:\n    maxUnavailable: true\n",
+                "7:21: spec.rollout.maxUnavailable must be a whole number or a string",
+            ),
+            ("  logLevel: loud\n", "6:13: logLevel must be one of"),
+            ("  payload:\n    image: ''\n", "7:12: spec.payload.image must not be empty"),
+            ("  payload: {}\n", "6:12: spec.payload.image is missing"),
+            ("  runtimes: null\n", "6:13: spec.runtimes must be a list, not null"),
+            (
+                "  runtimes:\n  - name: kata\n  - name: Kata_Foo\n",
+                "8:11: spec.runtimes[1].name is \"Kata_Foo\"",
+            ),
+            (
+                "  runtimes:\n  - name: kata\n    handler: a b\n",
+                "8:14: spec.runtimes[0].handler is \"a b\"",
+            ),
+            (
+                "  runtimes:\n  - name: kata\n  - name: kata\n",
+                "6:3: spec.runtimes has two items with name kata",
+            ),
+            (
+                "  runtimes:\n  - name: kata\n    overhead:\n      cpu: -250m\n",
+                "9:12: spec.runtimes[0].overhead.cpu is \"-250m\"",
+            ),
+            (
+                "  runtimes:\n  - name: kata\n    overhead:\n      memory: 350M i\n",
+                "9:15: spec.runtimes[0].overhead.memory is \"350M i\"",
+            ),
+            (
+                "  kataConfigPoolSelector:\n    matchExpressions:\n      - {key: kata, operator: Foo, values: ['true']}\n",
+                "8:31: spec.kataConfigPoolSelector.matchExpressions[0].operator must be one of In, NotIn",
+            ),
+            (
+                "  kataConfigPoolSelector:\n    matchExpressions:\n    - {key: kata, operator: In}\n",
+                "8:5: values must hold at least one value",
+            ),
+        ];
+        for (spec, expected) in refused {
+            let found = messages(&format!("{head}{spec}"));
+            assert!(
+                found.len() == 1 && found[0].starts_with(&format!("k.yaml:{expected}")),
+                "{spec}\n{found:#?}"
+            );
+        }
+        let named = |name: &str| messages(&head.replace("name: a", name));
+        assert_eq!(named("name: kata-1.b"), [""; 0]);
+        assert!(named("name: Kata_Foo")[0].starts_with("k.yaml:4:9: metadata.name is"));
+        assert_eq!(messages(&head.replace("spec:\n", "")), [""; 0]);
+        for good in [
+            "rollout: {maxUnavailable: 25%}",
+            "payload: {image: a}",
+            "runtimes: []",
+            "logLevel: debug",
+        ] {
+            assert_eq!(messages(&format!("{head}  {good}\n")), [""; 0], "{good}");
+        }
     }
 }

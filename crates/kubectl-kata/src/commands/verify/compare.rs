@@ -19,18 +19,35 @@ const RHCOS: &str = "Red Hat Enterprise Linux CoreOS";
 pub(super) struct Outcome {
     pub(super) sandboxed: Option<ProbeFacts>,
     pub(super) regular: Option<ProbeFacts>,
-    /// Why the sandboxed probe did not answer: code and message.
-    pub(super) trouble: Option<(Code, String)>,
+    /// Why the sandboxed probe did not answer.
+    pub(super) trouble: Option<Obstacle>,
     /// How old the sandboxed probe's pod was when it answered.
     pub(super) pod_age_seconds: f64,
+}
+
+/// Why a sandboxed probe does not answer.
+#[derive(Clone, Debug)]
+pub(super) struct Obstacle {
+    pub(super) code: Code,
+    pub(super) message: String,
+    /// Whether it does not pass by itself, so that nobody need wait.
+    pub(super) lasting: bool,
+}
+
+impl Obstacle {
+    /// One that may pass.
+    pub(super) fn new(code: Code, message: String) -> Self {
+        Self { code, message, lasting: false }
+    }
 }
 
 /// The verdict about a node.
 pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds: f64) -> Verdict {
     let subject = format!("node/{}", node.name);
     let Some(sandboxed) = &outcome.sandboxed else {
-        let (code, message) = outcome.trouble.clone().unwrap_or_else(|| {
-            (Code::ProbeFailed, "the sandboxed probe did not answer in time".to_owned())
+        let Obstacle { code, message, .. } = outcome.trouble.clone().unwrap_or_else(|| {
+            let text = "the sandboxed probe did not answer in time".to_owned();
+            Obstacle::new(Code::ProbeFailed, text)
         });
         let code = if code == Code::PermissionMissing { code } else { Code::ProbeFailed };
         return failed(subject, code, message, seconds);

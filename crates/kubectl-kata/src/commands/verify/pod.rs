@@ -1,6 +1,7 @@
 //! Whether one pod is sandboxed, and why not.
 
 use kata_api::Code;
+use serde_json::Value;
 
 use super::compare::{self, Outcome};
 use super::exec::{self, Silence};
@@ -28,8 +29,14 @@ pub(super) async fn verify(
             )));
         }
     };
+    if name.is_empty() {
+        return Err(Failure::Usage(format!("verify {target}: name the pod, as pod/NAME")));
+    }
     let namespace = context.namespace();
     let pod = existing_pod(name, &namespace, context).await?;
+    if let Some(container) = &arguments.container {
+        has_container(&pod, name, container)?;
+    }
     let subject = format!("pod/{name}");
     let classes = kata.sandbox_classes();
     let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());
@@ -37,7 +44,9 @@ pub(super) async fn verify(
     let running = pod["status"]["phase"] == "Running";
     let seconds =
         |context: &Context<'_, '_>| context.settings.now().duration_since(begin).as_secs_f64();
-    let sandboxed = class.is_some_and(|class| classes.contains(class));
+    // Whether a class is Kata's is not known to who may not see classes; the kernel says it then.
+    let unknown = kata.configs.is_forbidden() || kata.classes.is_forbidden();
+    let sandboxed = class.is_some_and(|class| unknown || classes.contains(class));
     if sandboxed && !running {
         let text = format!("pod {name} does not run, so there is nothing to verify");
         return Ok(failed(subject, Code::PodNotRunning, text, seconds(context)));
@@ -96,4 +105,22 @@ pub(super) async fn verify(
     let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
     let seconds = seconds(context);
     Ok(Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() })
+}
+
+/// Refuses a container that the pod does not have: another one would answer for it.
+fn has_container(pod: &Value, name: &str, container: &str) -> Result<(), Failure> {
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let names: Vec<&str> = lists
+        .iter()
+        .filter_map(|list| pod["spec"][*list].as_array())
+        .flatten()
+        .filter_map(|container| container["name"].as_str())
+        .collect();
+    if names.contains(&container) {
+        return Ok(());
+    }
+    Err(Failure::NotFound(format!(
+        "pod {name} has no container {container}; it has {}",
+        crate::human::list(&names, 5)
+    )))
 }

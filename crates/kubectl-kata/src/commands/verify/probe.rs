@@ -11,7 +11,7 @@ use kata_api::{Code, names};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::compare::Outcome;
+use super::compare::{Obstacle, Outcome};
 use crate::api::{Api, Read, Scope, Trouble};
 use crate::arguments::VerifyArguments;
 use crate::commands::why::sandbox;
@@ -29,6 +29,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const GRACE: u64 = 30;
 /// After how many seconds a Job that has ended vanishes by itself.
 const VANISH: u64 = 60;
+/// What keeps a sandbox from being made until somebody acts.
+const LASTING: [Code; 4] = [
+    Code::HandlerNotConfigured,
+    Code::VirtualizationMissing,
+    Code::GuestImageMissing,
+    Code::FeatureUnsupported,
+];
 
 /// One run of `verify`.
 pub(super) struct Run<'a> {
@@ -69,7 +76,7 @@ impl<'a> Run<'a> {
                         JOBS.qualified(),
                         self.namespace
                     );
-                    let trouble = Some((Code::PermissionMissing, text));
+                    let trouble = Some(Obstacle::new(Code::PermissionMissing, text));
                     return Ok(Outcome { trouble, ..Outcome::default() });
                 }
                 Err(trouble) => return Err(trouble.failure(&what)),
@@ -81,7 +88,10 @@ impl<'a> Run<'a> {
             let next = Instant::now() + LOOK;
             tokio::time::sleep_until(next).await;
             self.look(api, node, &mut outcome).await?;
-            let hopeless = outcome.trouble.is_some() && outcome.regular.is_some();
+            let hopeless = outcome
+                .trouble
+                .as_ref()
+                .is_some_and(|trouble| trouble.lasting || outcome.regular.is_some());
             if hopeless || Instant::now() >= end {
                 break;
             }
@@ -95,7 +105,7 @@ impl<'a> Run<'a> {
         let Read::Known(pods) = api.list::<Value>(PODS, scope).await? else {
             let text =
                 format!("the probes cannot be seen: you may not list pods in {}", self.namespace);
-            outcome.trouble = Some((Code::PermissionMissing, text));
+            outcome.trouble = Some(Obstacle::new(Code::PermissionMissing, text));
             return Ok(());
         };
         for pod in &pods {
@@ -153,20 +163,20 @@ impl<'a> Run<'a> {
         pod: &Value,
         name: &str,
         node: &str,
-    ) -> Result<Option<(Code, String)>, Failure> {
+    ) -> Result<Option<Obstacle>, Failure> {
         if let Some(message) = unschedulable(pod) {
-            return Ok(Some((
-                Code::ProbeFailed,
-                format!("{node} takes no sandboxed pod: {message}"),
-            )));
+            let text = format!("{node} takes no sandboxed pod: {message}");
+            return Ok(Some(Obstacle::new(Code::ProbeFailed, text)));
         }
         let fields = format!("involvedObject.name={name}");
         let scope = Scope { fields: Some(&fields), ..Scope::of(self.namespace) };
         let events = api.list::<Value>(EVENTS, scope).await?;
         let causes = sandbox::of_events(events.items(), pod, name);
-        Ok(causes
-            .first()
-            .map(|problem| (Code::ProbeFailed, format!("{} ({})", problem.message, problem.id))))
+        Ok(causes.first().map(|problem| Obstacle {
+            code: Code::ProbeFailed,
+            message: format!("{} ({})", problem.message, problem.id),
+            lasting: LASTING.iter().any(|code| code.entry().code == problem.id),
+        }))
     }
 
     fn job(&self, node: &str, sandboxed: bool) -> Value {
