@@ -53,6 +53,8 @@ for folder in usr dev sys; do mount --rbind "/$folder" "$folder"; done
 mount --bind "$packages/usr/bin" node/bin
 # A mount point of its own, so that systemd mounts no other one over it: its sockets are used from outside.
 mount --bind run run
+# As on Debian and Ubuntu.
+mount -o remount,bind,nosuid,nodev,noexec run
 mount -t tmpfs tmpfs tmp
 mkdir -p /sys/fs/cgroup/systemd
 mkdir -p old

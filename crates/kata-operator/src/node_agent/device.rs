@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kata_host::host::Device;
 
@@ -74,11 +74,22 @@ fn owned(descriptor: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
+/// Where the copies for probes are, and how their names begin. What a sandbox starts is below `/opt` too, so
+/// that programs there can be started; `/run` is mounted `noexec` on Debian and what comes from it.
+const PLACE: &str = "/opt";
+const PROBE: &str = ".kata-operator-probe-";
+
+/// How old a folder of a probe is of which nobody is left. A probe takes ten seconds at most.
+const ABANDONED: Duration = Duration::from_secs(120);
+
 /// Lets the node's systemd start this binary to probe a device that this container may not open.
-/// The copy is in `/run` and removed again, so nothing stays on the node.
+/// The copy is removed again, and what an agent left that was killed meanwhile, too.
 pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> Result<(), String> {
-    let folder = format!("/run/kata-operator-{}", std::process::id());
-    let place = root.join(folder.trim_start_matches('/'));
+    let parent = root.join(PLACE.trim_start_matches('/'));
+    clear(&parent);
+    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{PROBE}{}-{:x}", std::process::id(), elapsed.as_nanos());
+    let (folder, place) = (format!("{PLACE}/{name}"), parent.join(&name));
     let program = Program {
         command: vec![
             format!("{folder}/agent"),
@@ -89,10 +100,15 @@ pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> R
         output: Some((format!("{folder}/out"), format!("{folder}/err"))),
         limit: Duration::from_secs(10),
     };
-    let probed = fs::create_dir(&place)
+    let made = fs::create_dir(&place)
         .map_err(|error| error.to_string())
-        .and_then(|()| self_copy(&place.join("agent")).map_err(|error| error.to_string()))
-        .and_then(|()| systemd.execute(&program).map_err(|fault| fault.reason().to_owned()));
+        .and_then(|()| self_copy(&place.join("agent")).map_err(|error| error.to_string()));
+    if let Err(error) = made {
+        // There may be nothing; what went wrong is told already.
+        drop(fs::remove_dir_all(&place));
+        return Err(format!("{} cannot be looked at from {folder}: {error}", path(device)));
+    }
+    let probed = systemd.execute(&program).map_err(|fault| fault.reason().to_owned());
     let said = fs::read_to_string(place.join("err")).unwrap_or_default();
     let removed = fs::remove_dir_all(&place);
     let reason = said.lines().last().map(str::to_owned);
@@ -100,5 +116,17 @@ pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> R
         (Ok(()), Ok(())) => Ok(()),
         (Err(fault), _) => Err(format!("{}: {}", path(device), reason.unwrap_or(fault))),
         (Ok(()), Err(error)) => Err(format!("{folder} cannot be removed: {error}")),
+    }
+}
+
+/// Removes what probes left that were killed. A folder that cannot be removed is in nobody's way.
+fn clear(parent: &Path) {
+    let abandoned = |entry: &fs::DirEntry| {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PROBE));
+        let made = || entry.metadata().and_then(|found| found.modified()).ok();
+        ours && made().and_then(|made| made.elapsed().ok()).is_some_and(|age| age > ABANDONED)
+    };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten().filter(abandoned) {
+        drop(fs::remove_dir_all(entry.path()));
     }
 }

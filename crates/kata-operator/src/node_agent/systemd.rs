@@ -165,11 +165,11 @@ impl Systemd {
             properties.property("Type", "s", |value| value.string("oneshot"));
             properties.property("CollectMode", "s", |value| value.string("inactive-or-failed"));
             properties.property("TimeoutStartUSec", "t", |value| value.long(seconds * 1_000_000));
+            // Not the property that truncates the file, which systemd has since version 248 only: these files
+            // do not exist.
             if let Some((output, errors)) = &program.output {
-                properties
-                    .property("StandardOutputFileToTruncate", "s", |value| value.string(output));
-                properties
-                    .property("StandardErrorFileToTruncate", "s", |value| value.string(errors));
+                properties.property("StandardOutputFile", "s", |value| value.string(output));
+                properties.property("StandardErrorFile", "s", |value| value.string(errors));
             }
             properties.property("ExecStart", "a(sasb)", |value| {
                 value.array(8, |commands| {

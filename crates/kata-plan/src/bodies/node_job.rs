@@ -176,8 +176,9 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
     };
     let mounts: Vec<Value> = FOLDERS
         .iter()
-        // Whoever asks at a socket writes to it.
-        .map(|path| folder(path, changes || *path == "/run"))
+        // Whoever asks at a socket writes to it; and the program that looks at devices, where the container
+        // may not, has to be where the node's systemd can start it.
+        .map(|path| folder(path, changes || matches!(*path, "/run" | "/opt")))
         .chain(READ_ONLY.iter().map(|path| folder(path, false)))
         .collect();
     let capabilities: &[&str] =

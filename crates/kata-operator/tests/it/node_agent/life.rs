@@ -2,9 +2,11 @@
 //! upgrade, a failure that is rolled back, and removal.
 
 use std::fs;
-use std::time::Instant;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
 
-use kata_api::node_task::{NodeAction, Outcome};
+use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 
 use super::lab::Node;
 use super::payload;
@@ -22,6 +24,32 @@ fn containerd_1_7() {
 #[test]
 fn containerd_1_6() {
     life("1.6");
+}
+
+#[test]
+fn a_device_that_the_container_may_not_open_is_opened_by_the_node() {
+    let Some(node) = Node::start("2.1", "device") else { return };
+    // The root of a container is not above the modes of files either, if its capabilities are few.
+    let kvm = node.root.join("dev/kvm");
+    fs::set_permissions(&kvm, fs::Permissions::from_mode(0o000)).unwrap();
+    let left = node.root.join("opt/.kata-operator-probe-1-0");
+    fs::create_dir(&left).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    fs::File::open(&left).unwrap().set_modified(long_ago).unwrap();
+    let task = super::lab::task(NodeAction::Preflight, "a", &["kata"]);
+    let agent = node.agent(&["run", "--task", &task]);
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-dac_override,-dac_read_search"])
+        .args(["--inh-caps", "-dac_override,-dac_read_search"])
+        .arg(agent.get_program())
+        .args(agent.get_args())
+        .output()
+        .unwrap();
+    let report: NodeReport = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report.checks.iter().all(|check| check.code != "KATA3001"), "{report:?}");
+    // containerd makes a folder there itself.
+    let left = fs::read_dir(node.root.join("opt")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name != "containerd").count(), 0);
 }
 
 fn life(release: &str) {
