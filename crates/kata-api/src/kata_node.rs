@@ -229,7 +229,8 @@ pub struct KataNodeStatus {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostStatus {
-    /// Digest of the state that is installed and verified; absent if none is, or if it is not known.
+    /// Digest of the state that is installed and verified, or `drifted` if it was found to differ and runs
+    /// sandboxes as before; absent if none is, or if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
     /// Digest of state and node facts for which the node was found fit.

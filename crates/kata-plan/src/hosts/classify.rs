@@ -199,7 +199,7 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
     let outcome = last.outcome?;
     let holds =
         matches!(host.next, Next::Later(_)) || host.given_up || outcome == JobOutcome::Drifted;
-    if !holds || (outcome == JobOutcome::Drifted && status.installed.is_some()) {
+    if !holds {
         return None;
     }
     let what = match last.action {
@@ -244,15 +244,18 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
     })
 }
 
-/// Whether a change of the node failed for the time being.
+/// Whether a change of the node failed for the time being. One that was not begun, since the node is unfit or
+/// sandboxes are in the way, says nothing about other nodes.
 pub(super) fn has_failed(host: &HostNode<'_>, state: &str) -> bool {
     let last = host.known.status.job.as_ref();
     host.given_up
         || last.is_some_and(|last| {
             let change = matches!(last.action, NodeAction::Install | NodeAction::Remove);
             let same = last.action == NodeAction::Remove || last.state == state;
+            let begun = !matches!(last.outcome, Some(JobOutcome::Refused | JobOutcome::Blocked));
             change
                 && same
+                && begun
                 && last.outcome.is_some()
                 && last.failures >= ATTEMPTS
                 && last.facts == host.facts

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeReport};
-use kata_api::{KataNode, names};
+use kata_api::{Code, KataNode, names};
 
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob, Snapshot};
 use crate::text;
@@ -19,6 +19,8 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 /// The longest pause when sandboxes are in the way, which end without a word.
 const LONGEST_BLOCK: SignedDuration = SignedDuration::from_mins(5);
+/// What stands for the digest of what is installed, if that was found to differ and runs sandboxes all the same.
+const DRIFTED: &str = "drifted";
 /// How many failed Jobs of a node are kept.
 const KEPT: usize = 3;
 
@@ -306,7 +308,8 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
             };
         }
         (JobOutcome::Drifted, _) => {
-            status.installed = None;
+            let serves = ended.report.is_some_and(serves);
+            status.installed = serves.then(|| DRIFTED.to_owned());
             status.drifts += 1;
             // It was fit, and still is as far as anybody knows.
             status.fit_for = Some(key(job));
@@ -319,7 +322,6 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
             status.bad = Some(bad_key(job));
             status.installed = None;
         }
-        (JobOutcome::Refused, NodeAction::Install) => status.fit_for = None,
         (JobOutcome::TimedOut | JobOutcome::NoReport | JobOutcome::Vanished, _) if changes => {
             status.installed = None;
         }
@@ -337,6 +339,15 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
     let failed = !matches!(outcome, JobOutcome::Done | JobOutcome::Drifted);
     let failures = if failed { failures.saturating_add(1) } else { 0 };
     status.job = Some(HostJob { failures, ..job.clone() });
+}
+
+/// Whether a node that differs runs sandboxes as before: what differs are files that its container runtime
+/// reads when it starts. It is repaired like a node that gets another version, and not all at once.
+fn serves(report: &NodeReport) -> bool {
+    let harmless = |code: &str| code == Code::ConfigDrifted.entry().code;
+    report.more_checks == 0
+        && !report.checks.is_empty()
+        && report.checks.iter().all(|check| harmless(&check.code))
 }
 
 fn key(job: &HostJob) -> String {

@@ -11,6 +11,7 @@ use crate::world::{VERIFIED, World};
 mod jobs;
 mod runtimes;
 mod startup_taint;
+mod trouble;
 
 const CLAIM: &str = "kata-operator.dev/claimed";
 

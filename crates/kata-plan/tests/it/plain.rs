@@ -1,7 +1,9 @@
 //! The model of a cluster without the Machine Config Operator: a Job controller and kubelets, and hosts
 //! that are no more than what Jobs report of them.
 
-use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, SandboxInTheWay};
+use kata_api::node_task::{
+    FailedCheck, NodeAction, NodeReport, NodeTask, Outcome, SandboxInTheWay,
+};
 use kata_plan::{Kind, Options, Platform};
 use serde_json::{Value, json};
 
@@ -12,6 +14,8 @@ use crate::world::World;
 pub(crate) enum Fate {
     /// A preflight check is fatal.
     Unfit,
+    /// An installation finds what no check found before.
+    Refused,
     /// A change is undone.
     RollsBack,
     /// A change fails, and so does the way back.
@@ -34,13 +38,16 @@ pub(crate) enum Fate {
     Hangs,
     /// The node is found to differ.
     Drifted,
+    /// Files of the node are found to differ that its container runtime reads when it starts.
+    Edited,
     /// The kubelet does not report the handlers.
     Unreported,
 }
 
 impl Fate {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Unfit,
+        Self::Refused,
         Self::RollsBack,
         Self::Breaks,
         Self::Fails,
@@ -52,6 +59,7 @@ impl Fate {
         Self::NoPod,
         Self::Hangs,
         Self::Drifted,
+        Self::Edited,
         Self::Unreported,
     ];
 }
@@ -66,7 +74,8 @@ fn outcome(fate: Option<Fate>, action: NodeAction) -> Outcome {
         Some(Fate::Breaks) if changes => Outcome::Unsafe,
         Some(Fate::Fails) if changes => Outcome::Failed,
         Some(Fate::Blocked) if changes => Outcome::Blocked,
-        Some(Fate::Drifted) if action == NodeAction::Inspect => Outcome::Drifted,
+        Some(Fate::Refused) if action == NodeAction::Install => Outcome::Refused,
+        Some(Fate::Drifted | Fate::Edited) if action == NodeAction::Inspect => Outcome::Drifted,
         _ => Outcome::Done,
     }
 }
@@ -265,6 +274,16 @@ impl World {
                 .collect();
             self.edit(Kind::Node, &task.node, &json!({"status": {"runtimeHandlers": reported}}));
         }
+        let edited = fate == Some(Fate::Edited) && outcome == Outcome::Drifted;
+        if edited {
+            handlers.extend(task.handlers.iter().map(|handler| handler.name.clone()));
+        }
+        let checks = edited.then(|| FailedCheck {
+            code: "KATA3040".to_owned(),
+            fatal: false,
+            message: "60-kata-operator.toml".to_owned(),
+        });
+        let checks: Vec<FailedCheck> = checks.into_iter().collect();
         let report = NodeReport {
             version: task.version,
             action: task.action,
@@ -275,7 +294,7 @@ impl World {
             handlers: Some(handlers),
             payload_digest: None,
             kata_version: None,
-            checks: Vec::new(),
+            checks,
             more_checks: 0,
             sandboxes: if outcome == Outcome::Blocked {
                 vec![SandboxInTheWay {

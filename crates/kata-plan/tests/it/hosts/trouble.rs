@@ -1,0 +1,87 @@
+//! What is wrong with single nodes, and must not become the trouble of all.
+
+use jiff::SignedDuration;
+use kata_plan::{Kind, decide};
+use serde_json::json;
+
+use super::{finding, host, label, until};
+use crate::journeys::{condition, is};
+use crate::plain::Fate;
+use crate::world::World;
+
+#[test]
+fn an_installation_that_is_refused_comes_ever_more_rarely_and_stops_nobody_else() {
+    let mut world = World::plain(1, 6);
+    for index in 0..4 {
+        world.hosts.insert(format!("worker-{index}"), Fate::Refused);
+    }
+    world.config(&json!({"rollout": {"maxUnavailable": 3}}));
+    until(&mut world, |world| {
+        ["worker-4", "worker-5"].iter().all(|node| label(world, node).as_deref() == Some("true"))
+    });
+    let start = world.now;
+    until(&mut world, |world| world.now.duration_since(start) > SignedDuration::from_hours(3));
+    // Each doubles the pause, up to an hour; a check before each would make it two.
+    let number = host(&world, "worker-0")["job"]["number"].as_i64().unwrap();
+    assert!((6..=12).contains(&number), "{number}");
+    assert!(host(&world, "worker-0")["job"]["failures"].as_i64().unwrap() >= 5);
+    assert!(finding(&world, "KATA3101").contains("worker-0"), "the reason is told");
+    let findings = decide(&world.observe()).report.findings;
+    assert!(!findings.iter().any(|it| it.to_string().starts_with("KATA3111")), "{findings:?}");
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
+#[test]
+fn sandboxes_that_are_in_the_way_of_upgrades_do_not_stop_the_rollout() {
+    let mut world = World::plain(1, 5);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}, "rollout": {"maxUnavailable": 2}}));
+    world.settle();
+    for index in 0..4 {
+        world.hosts.insert(format!("worker-{index}"), Fate::Blocked);
+    }
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}}));
+    let start = world.now;
+    until(&mut world, |world| world.now.duration_since(start) > SignedDuration::from_hours(1));
+    let last = world.get(Kind::KataNode, "worker-4").unwrap();
+    assert_eq!(last["status"]["phase"], "Ready", "{last:#}");
+    // As soon as the pods are gone it goes on by itself.
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
+#[test]
+fn nodes_with_an_edited_file_keep_the_label_until_it_is_their_turn() {
+    let mut world = World::plain(1, 4);
+    world.config(&json!({}));
+    world.settle();
+    for index in 0..4 {
+        world.hosts.insert(format!("worker-{index}"), Fate::Edited);
+    }
+    world.now = world.now.checked_add(SignedDuration::from_hours(13)).unwrap();
+    let marked = |world: &World| {
+        let nodes = (0..4).map(|index| format!("worker-{index}"));
+        nodes.filter(|node| label(world, node).as_deref() == Some("true")).count()
+    };
+    let drifted = |world: &World| {
+        (0..4).filter(|index| host(world, &format!("worker-{index}"))["drifts"] == json!(1)).count()
+    };
+    let mut told = false;
+    for _ in 0..3_000 {
+        if drifted(&world) == 4 && host(&world, "worker-3")["installed"] != json!("drifted") {
+            break;
+        }
+        world.pass();
+        world.tick();
+        assert!(marked(&world) >= 3, "only one may lose it at a time");
+        let findings = decide(&world.observe()).report.findings;
+        told |= findings.iter().any(|finding| finding.to_string().starts_with("KATA3113"));
+    }
+    assert_eq!(drifted(&world), 4);
+    assert!(told);
+    world.hosts.clear();
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(marked(&world), 4);
+}
