@@ -131,6 +131,10 @@ catalogue! {
         cause: "A RuntimeClass that spec.runtimes does not name any more is still used by pods.",
         fix: "Delete these pods, or name the RuntimeClass in spec.runtimes again."
     }
+    KATA1022 WriteUndone Warning {
+        cause: "Somebody else undoes what the operator writes, again and again.",
+        fix: "Find out who changes the object that the message names (`kubectl get --show-managed-fields -o yaml`) and end that; the operator writes it again, ever more rarely."
+    }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, and the ConfigMap layered-image-deploy-cm does not say which image of the operating system brings Kata.",
         fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."

@@ -255,7 +255,7 @@ impl Worker<'_> {
             let action = &step.action;
             if let Some(cause) = self.refused.cause(action) {
                 let object = action.object().clone();
-                applied.held.push(StepFailure { object, error: cause.to_owned() });
+                applied.held.push(StepFailure { object, error: cause.to_owned(), undone: false });
                 applied.skipped = steps.len() - index - 1;
                 break;
             }

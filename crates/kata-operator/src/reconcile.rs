@@ -34,8 +34,11 @@ const BACKOFF_CAP: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// After how many failed passes in a row even a failure that should pass by itself is told.
 const PATIENCE: u32 = 3;
-/// For how long a plan is remembered, to notice that it comes again and again.
-const LATELY: Duration = Duration::from_mins(10);
+/// For how long a plan is remembered, to notice that it comes again and again. People who change their mind
+/// take longer for it, and shall not wait.
+const LATELY: Duration = Duration::from_mins(1);
+/// From which pause on it is told that somebody undoes what is written.
+const TOLD: Duration = Duration::from_secs(1);
 /// How many plans are remembered.
 const REMEMBERED_PLANS: usize = 64;
 /// A pass is followed by a rest of so many times what it took the processor, so that a storm of changes
@@ -285,8 +288,12 @@ impl Controller {
             // follows from it is for the next pass.
             self.poke.notify_one();
         }
-        let pace = self.pace(plan).max(rest);
-        let failures = self.worth_telling(&applied);
+        let fight = self.pace(plan);
+        let pace = fight.max(rest);
+        let mut failures = self.worth_telling(&applied);
+        if fight >= TOLD {
+            failures.extend(undone(plan, &self.refused));
+        }
         let look_again = *look_again;
         let outcome = if failures.is_empty() {
             self.report(report, &applied, look_again).await
@@ -338,7 +345,11 @@ impl Controller {
         );
         let object = decision.plan.steps.first().map(|step| step.action.object().clone());
         let failures: Vec<StepFailure> = object
-            .map(|object| StepFailure { object, error: format!("refused by the operator: {text}") })
+            .map(|object| StepFailure {
+                object,
+                error: format!("refused by the operator: {text}"),
+                undone: false,
+            })
             .into_iter()
             .collect();
         let concluded = kata_plan::conclude(snapshot, decision, &failures);
@@ -369,6 +380,7 @@ impl Controller {
             .map(|failure| StepFailure {
                 object: failure.object.clone(),
                 error: failure.error.cause(),
+                undone: false,
             })
             .chain(applied.held.iter().cloned())
             .collect()
@@ -444,6 +456,22 @@ impl Controller {
     }
 }
 
+/// What a plan writes, without statuses and without what is held back.
+fn writes<'a>(plan: &'a Plan, refused: &Refused) -> impl Iterator<Item = &'a Action> {
+    let actions = plan.steps.iter().map(|step| &step.action);
+    actions.filter(|action| !matches!(action, Action::ApplyStatus { .. }) && !refused.holds(action))
+}
+
+/// What is told while the same is written again and again.
+fn undone(plan: &Plan, refused: &Refused) -> Option<StepFailure> {
+    let action = writes(plan, refused).next()?;
+    Some(StepFailure {
+        object: action.object().clone(),
+        error: format!("somebody undoes what the operator writes again and again: {action}"),
+        undone: true,
+    })
+}
+
 /// A hash of what a plan writes, without statuses and without what is held back; `None` if that is
 /// nothing. What a step relies on is no part of it: only what it writes comes again.
 fn hash(plan: &Plan, refused: &Refused) -> Option<u64> {
@@ -460,11 +488,7 @@ fn hash(plan: &Plan, refused: &Refused) -> Option<u64> {
     }
     let mut sink = Sink(DefaultHasher::new());
     let mut empty = true;
-    for step in &plan.steps {
-        let action = &step.action;
-        if matches!(action, Action::ApplyStatus { .. }) || refused.holds(action) {
-            continue;
-        }
+    for action in writes(plan, refused) {
         empty = false;
         sink.0.write(action.to_string().as_bytes());
         if let Action::Apply { body, .. } = action {

@@ -175,6 +175,9 @@ fn report(
         return report;
     };
     let failed = failures.iter().map(|failure| {
+        if failure.undone {
+            return Finding::new(Code::WriteUndone, failure.object.clone(), failure.error.clone());
+        }
         Finding::new(
             Code::WriteFailed,
             failure.object.clone(),

@@ -74,6 +74,9 @@ pub struct StepFailure {
     pub object: ObjectRef,
     /// What the API server said.
     pub error: String,
+    /// Whether it was carried out, and is undone by somebody else again and again; then `error` is the whole
+    /// sentence.
+    pub undone: bool,
 }
 
 /// Something that must happen before the next step.

@@ -38,7 +38,7 @@ pub(crate) fn active(
     let config = view.config;
     let previous = config.status.as_ref();
     let standing = standing(view, report, planned);
-    let failed = failures.iter().any(|failure| !failure.object.kind.is_beside());
+    let failed = failures.iter().any(|failure| !failure.undone && !failure.object.kind.is_beside());
     let acted_on = previous.and_then(|status| status.observed_generation);
     let generation = if failed { acted_on } else { config.metadata.generation };
     let mut wanted = vec![in_progress(view, steps, &standing), ready(view, &standing, report)];

@@ -1,11 +1,16 @@
 //! Nothing that the cluster does makes the operator go round in circles: not a rival, not watches that
 //! are refused, not an API server that begins to serve the Machine Config Operator's kinds.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kata_operator::Settings;
+use kata_operator::settings::Platform;
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::{CRDS, EVENTS_V1, NODES, RUNTIMECLASSES};
+use simcluster::resource::{CRDS, EVENTS_V1, NAMESPACES, NODES, RUNTIMECLASSES};
+
+use tokio::time::Instant;
 
 use crate::lab::{self, Operator};
 
@@ -39,7 +44,10 @@ async fn a_rival_is_answered_ever_more_slowly() {
     lab::pass(SETTLE).await;
     let writes = operator.writes();
     let gone = json!({"metadata": {"labels": {"katacontainers.io/kata-runtime": null}}});
+    let mut told = false;
     for _ in 0..6_000 {
+        let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+        told |= config["status"].to_string().contains("KATA1022");
         let node = lab::get(&cluster, &NODES, &lab::worker(0)).unwrap();
         if node["metadata"]["labels"]["katacontainers.io/kata-runtime"] == "true" {
             lab::merge(&cluster, &NODES, &lab::worker(0), &gone);
@@ -48,9 +56,48 @@ async fn a_rival_is_answered_ever_more_slowly() {
     }
     let more = operator.writes() - writes;
     assert!((10..400).contains(&more), "{more} writes in 10 minutes");
+    assert!(told, "who waits is told for what");
 
     // And it is over as soon as the rival is.
     assert!(lab::until(SETTLE, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+    assert!(!config["status"].to_string().contains("KATA1022"), "{config:#}");
+}
+
+/// People who change their mind, and change it back, are no rivals.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_goes_on_and_off_by_hand_is_followed_at_once() {
+    let cluster = lab::kubernetes();
+    let home = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
+    });
+    lab::create(&cluster, &NAMESPACES, "", home);
+    let mut settings =
+        Settings { platform: Platform::Kubernetes, ..Settings::simulated(lab::epoch()) };
+    settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());
+    let _operator = Operator::with(&cluster, settings);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(SETTLE).await;
+    let is_verified = || {
+        let node = lab::get(&cluster, &NODES, &lab::worker(0)).unwrap();
+        node["metadata"]["labels"]["katacontainers.io/kata-runtime"] == "true"
+    };
+    let mut took = BTreeMap::new();
+    for value in [None, Some("true")].repeat(8) {
+        let labels = json!({"metadata": {"labels": {"kata": value}}});
+        lab::merge(&cluster, &NODES, &lab::worker(0), &labels);
+        let begun = Instant::now();
+        assert!(lab::until(SETTLE, || is_verified() == value.is_some()).await);
+        took.entry(value).or_insert_with(Vec::new).push(begun.elapsed());
+        // A person looks at what came of it.
+        lab::pass(Duration::from_secs(20)).await;
+    }
+    for times in took.values() {
+        let late = times.iter().any(|time| *time > times[0] + Duration::from_secs(5));
+        assert!(!late, "{took:?}");
+    }
 }
 
 /// Somebody deletes the RuntimeClass three times within a minute.

@@ -336,6 +336,7 @@ fn a_generation_is_not_observed_before_its_writes_succeeded() {
     let decision = decide(&snapshot);
     assert_eq!(decision.report.status.as_ref().unwrap().status.observed_generation, Some(1));
     let failure = StepFailure {
+        undone: false,
         object: decision.plan.steps[1].action.object().clone(),
         error: "machineconfigs is forbidden".to_owned(),
     };
