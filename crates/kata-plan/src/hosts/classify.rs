@@ -50,7 +50,13 @@ fn wanted(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>)
         return (changing, Some(NodeStep::Staging));
     }
     if host.next == Next::Confirm {
-        let phase = if node.verified { Phase::NotReady } else { changing };
+        let before = node.previous.and_then(|previous| previous.status.as_ref());
+        let phase = match before.map(|before| before.phase) {
+            _ if node.verified => Phase::NotReady,
+            // What comes next is the end of an installation.
+            Some(Phase::Installing) => Phase::Installing,
+            _ => changing,
+        };
         return (phase, Some(NodeStep::Confirming));
     }
     if installed {
