@@ -325,6 +325,12 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
         (JobOutcome::TimedOut | JobOutcome::NoReport | JobOutcome::Vanished, _) if changes => {
             status.installed = None;
         }
+        // The handler is gone, and the payload is still in use.
+        (JobOutcome::Blocked, NodeAction::Remove)
+            if ended.report.is_some_and(|report| report.changed) =>
+        {
+            status.installed = None;
+        }
         (
             JobOutcome::Refused
             | JobOutcome::Blocked
