@@ -187,10 +187,9 @@ impl Api {
         let limit = self.timeout;
         let answer = tokio::time::timeout(limit, self.client.request_text(request)).await;
         match answer {
-            Err(_elapsed) => Err(Trouble::Other(Failure::Silent {
-                what: what.to_owned(),
-                seconds: limit.as_secs(),
-            })),
+            Err(_elapsed) => {
+                Err(Trouble::Other(Failure::Silent { what: what.to_owned(), waited: limit }))
+            }
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
                 Err(Trouble::Other(Failure::Unauthorized {
@@ -279,6 +278,7 @@ impl Api {
                     answer = self.page(&what, resource, &scope, None).await;
                 }
                 Err(Trouble::Status(status)) => match status.code {
+                    403 if self.is_absent(resource).await => return Ok(Read::NotServed),
                     403 => {
                         self.note("list", &resource.qualified(), scope.namespace);
                         return Ok(Read::Forbidden);
@@ -291,6 +291,17 @@ impl Api {
         }
     }
 
+    /// Whether the API server serves no such group: it says "forbidden" of kinds that do not exist, too, to
+    /// whoever may not read them. Everybody who is known to it may ask which groups there are.
+    async fn is_absent(&self, resource: Resource) -> bool {
+        if !resource.is_custom() {
+            return false;
+        }
+        let path = format!("/apis/{}", resource.group);
+        let answer = self.text("ask which kinds there are", &path).await;
+        matches!(answer, Err(Trouble::Status(status)) if status.code == 404)
+    }
+
     /// One object; `Known(None)` if there is none.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
@@ -299,6 +310,9 @@ impl Api {
         name: &str,
     ) -> Result<Read<Option<T>>, Failure> {
         let read = self.glance(resource, namespace, name).await?;
+        if read.is_forbidden() && self.is_absent(resource).await {
+            return Ok(Read::NotServed);
+        }
         if read.is_forbidden() {
             self.note("get", &resource.qualified(), namespace);
         }

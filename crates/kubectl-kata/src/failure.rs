@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::exit::Exit;
 
@@ -54,12 +55,12 @@ pub enum Failure {
         cause: String,
     },
     /// The API server does not answer in time.
-    #[error("cannot {what}: no answer within {seconds} s (--request-timeout)")]
+    #[error("cannot {what}: no answer within {} (--request-timeout)", limit(*waited))]
     Silent {
         /// What was to be done.
         what: String,
         /// How long we waited.
-        seconds: u64,
+        waited: Duration,
     },
     /// The API server does not accept the credentials.
     #[error(
@@ -114,6 +115,14 @@ pub enum Failure {
         /// Why.
         message: String,
     },
+}
+
+/// `30 s`, or `1 ms` of what is shorter than a second.
+fn limit(waited: Duration) -> String {
+    match waited.as_secs() {
+        0 => format!("{} ms", waited.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
 }
 
 impl Failure {

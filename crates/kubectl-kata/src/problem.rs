@@ -87,7 +87,22 @@ fn same(problem: &Problem, code: Code, message: &str) -> bool {
 pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
     let status = node.status.as_ref()?;
     let code = code(status.code.as_deref()?)?;
-    Some(Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone()))
+    let problem =
+        Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone());
+    let name = node.metadata.name.as_deref().unwrap_or(&node.spec.node_name);
+    let retry = format!(
+        "kubectl annotate --overwrite katanode/{name} kata-operator.dev/retry=\"$(date +%s)\""
+    );
+    Some(match code {
+        Code::NodeRolledBack => problem.with_fix(format!(
+            "correct what the message names, then `{retry}`, or change the KataConfig"
+        )),
+        Code::NodeBroken => problem.with_fix(format!(
+            "look at the container runtime on node {}, then `{retry}`",
+            node.spec.node_name
+        )),
+        _ => problem,
+    })
 }
 
 /// The findings that the conditions quote, as `KATAnnnn: message`.

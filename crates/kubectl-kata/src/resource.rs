@@ -54,6 +54,11 @@ impl Resource {
         }
     }
 
+    /// Whether a CustomResourceDefinition brings it, so that there are clusters without it.
+    pub(crate) fn is_custom(self) -> bool {
+        self.group.ends_with(".openshift.io") || self.group.ends_with(".dev")
+    }
+
     /// The path of the kind, in a namespace or in all.
     pub(crate) fn path(self, namespace: Option<&str>) -> String {
         let mut path = if self.group.is_empty() {

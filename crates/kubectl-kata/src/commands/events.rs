@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kata_api::names;
 use serde_json::Value;
 
-use super::expect_output;
+use super::{expect_output, marked};
 use crate::Context;
 use crate::api::Scope;
 use crate::arguments::EventsArguments;
@@ -28,6 +28,11 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "events")?;
+    if let Some(wanted) = &arguments.types
+        && !["Normal", "Warning"].iter().any(|known| known.eq_ignore_ascii_case(wanted))
+    {
+        return Err(Failure::Usage(format!("--types {wanted}: give Normal or Warning")));
+    }
     if !arguments.watch {
         print(&read(arguments, context).await?, context, context.settings.titles)?;
         return Ok(Exit::Fine);
@@ -122,7 +127,7 @@ fn print(list: &EventList, context: &mut Context<'_, '_>, titles: bool) -> Resul
         return Ok(());
     }
     if list.items.is_empty() {
-        context.printer.say("No Events found.")?;
+        context.printer.say(&marked("No Events found.", list.head.simulated))?;
         return Ok(());
     }
     let now = settings.now();
@@ -143,5 +148,9 @@ fn print(list: &EventList, context: &mut Context<'_, '_>, titles: bool) -> Resul
             row.message.clone().into(),
         ]);
     }
-    Ok(context.printer.table(&table, settings.is_wide(), titles)?)
+    context.printer.table(&table, settings.is_wide(), titles)?;
+    if list.head.simulated && titles {
+        context.printer.say("(simulated)")?;
+    }
+    Ok(())
 }

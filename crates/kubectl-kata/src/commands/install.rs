@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kata_api::names;
 use serde_json::{Value, json};
 
 use super::{expect_output, wait};
@@ -15,6 +16,9 @@ use crate::printer::yaml;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
 use crate::{Context, snapshot};
+
+/// The forms of the result.
+const ALLOWED: [Output; 4] = [Output::Table, Output::Json, Output::Yaml, Output::Name];
 
 /// Selects labelled workers.
 type Labels = BTreeMap<String, String>;
@@ -80,6 +84,7 @@ pub(crate) fn offline(
     printer: &mut crate::Printer<'_>,
 ) -> Option<Result<Exit, Failure>> {
     (arguments.dry_run == DryRun::Client).then(|| {
+        expect_output(settings, &ALLOWED, "install")?;
         let body = body(arguments, &labels(arguments.node_selector.as_deref())?)?;
         if !printer.document(settings.output, &body)? {
             printer.raw(&yaml(&body)?)?;
@@ -92,20 +97,27 @@ pub(crate) async fn run(
     arguments: &InstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
-    let allowed = [Output::Table, Output::Json, Output::Yaml, Output::Name];
-    expect_output(context.settings, &allowed, "install")?;
+    expect_output(context.settings, &ALLOWED, "install")?;
     let labels = labels(arguments.node_selector.as_deref())?;
     let body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
     if kata.configs.is_not_served() {
         context.printer.say(
             "refused: KATA5003 the cluster does not serve KataConfig, so the operator is not installed\n\
-             \x20   fix: kata-operator manifests | kubectl apply --server-side -f -",
+             \x20   fix: kata-operator manifests --platform openshift | kubectl apply --server-side -f - \
+             (elsewhere --platform kubernetes)",
         )?;
         return Ok(Exit::Refused);
     }
     if let Some(active) = kata.active() {
         let name = active.metadata.name.as_deref().unwrap_or_default();
+        if active.metadata.deletion_timestamp.is_some() {
+            context.printer.say(&format!(
+                "refused: KATA1004 KataConfig {name} is still being deleted, and only the oldest is active\n    \
+                 fix: kubectl kata wait --for deleted, then try again"
+            ))?;
+            return Ok(Exit::Refused);
+        }
         context.printer.say(&format!(
             "refused: KATA1004 there is a KataConfig already, {name}, and only the oldest is active\n    \
              fix: change that one, or `kubectl kata uninstall` first"
@@ -141,7 +153,7 @@ pub(crate) async fn run(
             .printer
             .line(&format!("kataconfig.kataconfiguration.openshift.io/{name}{suffix}"))?;
     }
-    tell_nodes(&labels, &created, context).await?;
+    tell_nodes(&labels, arguments.check_node_eligibility, &created, context).await?;
     if dry {
         return Ok(Exit::Fine);
     }
@@ -179,6 +191,7 @@ async fn label(
 /// Says which nodes will be changed, as the operator's decision says it.
 async fn tell_nodes(
     labels: &Labels,
+    eligible: bool,
     created: &Value,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
@@ -190,9 +203,20 @@ async fn tell_nodes(
     if !report.knows_nodes() {
         return Ok(());
     }
-    let names: Vec<&str> =
+    let chosen: Vec<&str> =
         report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.as_str()).collect();
-    let text = match (names.len(), labels.is_empty()) {
+    let labelled = snapshot
+        .nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .any(|node| labels.iter().all(|(key, value)| node.labels.get(key) == Some(value)));
+    let text = match (chosen.len(), labels.is_empty()) {
+        (0, _) if eligible && labelled => format!(
+            "no worker that is selected has the label {}=true, which Node Feature Discovery gives to nodes that \
+             can run Kata",
+            names::NFD_LABEL
+        ),
         (0, true) => "no node can get Kata yet: see `kubectl kata doctor`".to_owned(),
         (0, false) => format!(
             "no worker has these labels yet: kubectl label node NAME {}",
@@ -205,7 +229,7 @@ async fn tell_nodes(
         (number, _) => format!(
             "{} will be changed, one at a time unless spec.rollout says otherwise: {}",
             human::count(number, "node"),
-            human::list(&names, 5)
+            human::list(&chosen, 5)
         ),
     };
     Ok(context.printer.say(&text)?)

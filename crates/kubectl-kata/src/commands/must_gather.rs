@@ -38,7 +38,11 @@ struct Item {
 #[derive(Default)]
 struct Collection {
     items: Vec<Item>,
-    missing: Vec<String>,
+    /// What the caller may not have.
+    forbidden: Vec<String>,
+    /// What nobody serves, and why.
+    absent: Vec<(String, String)>,
+    simulated: bool,
     wanted: usize,
     redacted: redact::Count,
 }
@@ -59,11 +63,12 @@ pub(crate) async fn run(
     let simulated = kata.is_simulated();
     let place = store(arguments, &collection, &stamp, begin)?;
     let span = human::span(context.settings.now().duration_since(begin));
-    let got = collection.wanted - collection.missing.len();
-    let missing = if collection.missing.is_empty() {
+    let names = collection.missing();
+    let got = collection.wanted - names.len();
+    let missing = if names.is_empty() {
         String::new()
     } else {
-        format!(" (not to be had: {})", human::list(&collection.missing, 10))
+        format!(" (not to be had: {})", human::list(&names, 10))
     };
     let text = format!(
         "collected {got} of {} items, {span}{missing}   redacted: {}",
@@ -74,7 +79,7 @@ pub(crate) async fn run(
         head: Head::new("GatherReport", simulated),
         path: place.display().to_string(),
         collected: collection.items.iter().map(|item| item.name.clone()).collect(),
-        missing: collection.missing.clone(),
+        missing: names,
         redacted: collection.redacted.total(),
         gaps: context.api.gaps(),
     };
@@ -128,7 +133,7 @@ async fn collect(
     kata: &Kata,
     context: &Context<'_, '_>,
 ) -> Result<Collection, Failure> {
-    let mut collection = Collection::default();
+    let mut collection = Collection { simulated: kata.is_simulated(), ..Collection::default() };
     let everything: [(Resource, Option<&str>); 12] = [
         (KATA_CONFIGS, None),
         (KATA_NODES, None),
@@ -175,7 +180,7 @@ async fn collect(
         "kubernetes": kata.version.git_version,
         "simulated": kata.is_simulated(),
     });
-    collection.items.push(Item { name: "version.yaml".to_owned(), text: yaml(&version)? });
+    collection.yaml("version.yaml", &version)?;
     let summary = summary(&report, &collection, context);
     collection.items.push(Item { name: "summary.md".to_owned(), text: summary });
     Ok(collection)
@@ -187,6 +192,20 @@ fn json(document: &impl serde::Serialize) -> Result<String, Failure> {
 }
 
 impl Collection {
+    /// The names of what could not be had.
+    fn missing(&self) -> Vec<String> {
+        let absent = self.absent.iter().map(|(name, _)| name);
+        self.forbidden.iter().chain(absent).cloned().collect()
+    }
+
+    /// Adds an object.
+    fn yaml(&mut self, name: &str, value: &Value) -> Result<(), Failure> {
+        let mark = if self.simulated { "# (simulated)\n" } else { "" };
+        let text = format!("{mark}{}", yaml(value)?);
+        self.items.push(Item { name: name.to_owned(), text });
+        Ok(())
+    }
+
     /// Adds a text, without what is nobody's business.
     fn text(&mut self, name: String, text: &str, arguments: &GatherArguments) {
         let text = if arguments.no_redaction {
@@ -232,12 +251,12 @@ fn add(
             if !arguments.no_redaction {
                 redact::value(&mut value, &mut collection.redacted);
             }
-            collection.items.push(Item { name: name.to_owned(), text: yaml(&value)? });
+            collection.yaml(name, &value)?;
         }
         Read::Known(None) | Read::NotServed => {}
         Read::Forbidden => {
             collection.wanted += 1;
-            collection.missing.push(name.trim_end_matches(".yaml").to_owned());
+            collection.forbidden.push(name.trim_end_matches(".yaml").to_owned());
         }
     }
     Ok(())
@@ -268,11 +287,17 @@ fn summary(
     for item in &collection.items {
         text.push_str(&format!("- {}\n", item.name));
     }
-    if !collection.missing.is_empty() {
+    if !collection.forbidden.is_empty() {
         text.push_str("\n## Not to be had with the rights of the caller\n\n");
     }
-    for name in &collection.missing {
+    for name in &collection.forbidden {
         text.push_str(&format!("- {name}\n"));
+    }
+    if !collection.absent.is_empty() {
+        text.push_str("\n## Not to be had by anybody\n\n");
+    }
+    for (name, why) in &collection.absent {
+        text.push_str(&format!("- {name}: {why}\n"));
     }
     text
 }

@@ -7,6 +7,7 @@ use kata_api::{Code, KataNode, names};
 use serde::Deserialize;
 
 use super::listing::{self, Listing};
+use super::marked;
 use super::status::{tone, verified};
 use crate::Context;
 use crate::api::{Read, Scope};
@@ -213,7 +214,7 @@ fn free(node: &Node, used: Use, (cpu, memory): (i128, i128)) -> Option<i64> {
 fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
     let settings = context.settings;
     if list.items.is_empty() {
-        context.printer.say("No nodes with Kata found.")?;
+        context.printer.say(&marked("No nodes with Kata found.", list.head.simulated))?;
         return Ok(());
     }
     let now = settings.now();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::listing::{self, Listing};
+use super::marked;
 use crate::Context;
 use crate::api::Scope;
 use crate::arguments::ListArguments;
@@ -119,7 +120,7 @@ fn table(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<
             || "No sandboxed pods found.".to_owned(),
             |name| format!("No sandboxed pods found in {name} namespace."),
         );
-        context.printer.say(&text)?;
+        context.printer.say(&marked(&text, list.head.simulated))?;
         return Ok(());
     }
     let skip = usize::from(!settings.all_namespaces);

@@ -26,6 +26,9 @@ use crate::table::{Cell, Table, column};
 
 mod drain;
 pub(crate) mod progress;
+mod silence;
+
+pub(crate) use silence::explain as explain_silence;
 
 /// How many nodes are shown if not all are asked for.
 const ROWS: usize = 10;
@@ -86,6 +89,10 @@ fn print(
         for line in lines(report, arguments.nodes, settings, &context.printer.style()) {
             context.printer.line(&line)?;
         }
+        // Names are for programs, and stay as they are.
+        if settings.output == Output::Name && report.head.simulated {
+            context.printer.say("(simulated)")?;
+        }
     }
     let exit = if report.success { Exit::Fine } else { Exit::Findings };
     Ok(judged(&report.problems, settings, exit))
@@ -124,6 +131,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
+    explain_silence(api, &mut report).await?;
     report.gaps = api.gaps();
     Ok(report)
 }
@@ -170,7 +178,9 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
             "customresourcedefinition/kataconfigs.kataconfiguration.openshift.io",
             "the cluster does not serve KataConfig, so the operator is not installed",
         ));
-    } else if config.is_none() {
+    } else if let Some(config) = config {
+        problems.extend(silence::unheard(config, now));
+    } else {
         problems.push(Problem::new(
             kata_api::Code::NoKataConfig,
             "cluster",
@@ -260,7 +270,7 @@ fn lines(report: &StatusReport, all: bool, settings: &Settings, style: &Style) -
 /// The status in a few words.
 pub(crate) fn summary(report: &StatusReport) -> String {
     match &report.config {
-        None => "no KataConfig".to_owned(),
+        None => marked("no KataConfig", report.head.simulated),
         Some(config) => {
             let word = if report.success { "Ready" } else { "not Ready" };
             marked(

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use kata_api::Code;
 use kata_api::kata_node::Phase;
 use tokio::time::Instant;
 
@@ -14,7 +15,7 @@ use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
-use crate::document::StatusReport;
+use crate::document::{NodeProgress, Problem, StatusReport};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -28,6 +29,9 @@ const TICK: Duration = Duration::from_secs(1);
 const NODES: usize = 8;
 /// Columns of the bar.
 const BAR: usize = 32;
+
+/// What says that nobody does what is waited for.
+const SILENCE: [Code; 2] = [Code::OperatorNotRunning, Code::OperatorSilent];
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +123,7 @@ pub(crate) async fn until(
             Err(failure) => return Err(failure),
         };
         if let Some(report) = &report {
-            tell(report, begin, &mut said, context)?;
+            tell(report, wanted, begin, &mut said, context)?;
             match stand(wanted, report) {
                 Stand::Done => return finish(report, wanted, begin, Exit::Fine, context),
                 Stand::Stuck => return finish(report, wanted, begin, Exit::Findings, context),
@@ -141,7 +145,7 @@ pub(crate) async fn until(
                 }
                 if let (true, Some(report)) = (live, &report) {
                     let now = context.settings.now();
-                    let lines = bars(report, begin, now, context.printer.style().unicode);
+                    let lines = bars(report, wanted, begin, now, context.printer.style().unicode);
                     context.printer.draw(&lines)?;
                 }
             }
@@ -149,14 +153,9 @@ pub(crate) async fn until(
         match wake {
             Wake::Interrupted => return Ok(Exit::Interrupted),
             Wake::Expired => {
-                let text = match (&report, wanted) {
-                    (None, _) => "the API server does not answer".to_owned(),
-                    (Some(report), Wanted::Node(name))
-                        if !report.nodes.iter().any(|node| node.name == *name) =>
-                    {
-                        format!("no KataConfig selects a node {name}")
-                    }
-                    (Some(report), _) => summary(report),
+                let text = match &report {
+                    None => "the API server does not answer".to_owned(),
+                    Some(report) => standing(wanted, report),
                 };
                 let span = human::span(context.settings.now().duration_since(begin));
                 context.printer.say(&format!("error: timed out after {span}: {text}"))?;
@@ -194,6 +193,7 @@ async fn observe(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
     }
     let mut report = status::report(&kata, context.settings.now());
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
+    status::explain_silence(&context.api, &mut report).await?;
     report.gaps = context.api.gaps();
     Ok(report)
 }
@@ -201,18 +201,19 @@ async fn observe(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
 /// Says what has changed.
 fn tell(
     report: &StatusReport,
+    wanted: &Wanted,
     begin: Timestamp,
     said: &mut String,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
     let now = context.settings.now();
     if context.printer.is_live() {
-        let lines = bars(report, begin, now, context.printer.style().unicode);
+        let lines = bars(report, wanted, begin, now, context.printer.style().unicode);
         context.printer.draw(&lines)?;
         "shown".clone_into(said);
         return Ok(());
     }
-    let says = sentence(report);
+    let says = sentence(wanted, report);
     if says != *said {
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ");
         let text = context.printer.style().plain(&says);
@@ -222,26 +223,82 @@ fn tell(
     Ok(())
 }
 
+/// Why what is waited for is not under way at all.
+fn idle(wanted: &Wanted, report: &StatusReport) -> Option<String> {
+    match (wanted, &report.config) {
+        (Wanted::Node(name), _) => (!report.nodes.iter().any(|node| node.name == *name))
+            .then(|| format!("no KataConfig selects a node {name}")),
+        (Wanted::Deleted, Some(config)) if !config.deleting => Some(format!(
+            "KataConfig {} is not being deleted: `kubectl kata uninstall` does that",
+            config.name
+        )),
+        _ => None,
+    }
+}
+
+/// How a node stands.
+fn of_node(name: &str, report: &StatusReport) -> Option<String> {
+    let node = report.nodes.iter().find(|node| node.name == name)?;
+    let parts = [&node.phase, &node.step, &node.message].into_iter().filter(|s| !s.is_empty());
+    Some(format!("node {name}: {}", parts.cloned().collect::<Vec<_>>().join(", ")))
+}
+
+/// How what is waited for stands when the time is over.
+fn standing(wanted: &Wanted, report: &StatusReport) -> String {
+    let text = idle(wanted, report).or_else(|| match (wanted, &report.config) {
+        (Wanted::Node(name), _) => of_node(name, report),
+        (Wanted::Deleted, Some(config)) => {
+            let left = human::count(report.nodes.len(), "node");
+            Some(format!("KataConfig {} is being deleted, and {left} still have Kata", config.name))
+        }
+        _ => None,
+    });
+    text.map_or_else(|| summary(report), |text| marked(&text, report.head.simulated))
+}
+
 /// What there is to say, in one line.
-fn sentence(report: &StatusReport) -> String {
+fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
+    if let Some(text) = idle(wanted, report) {
+        return marked(&text, report.head.simulated);
+    }
     let Some(config) = &report.config else { return summary(report) };
+    if let Wanted::Node(name) = wanted {
+        let subject = format!("node/{name}");
+        let problems = report.problems.iter().filter(|problem| problem.subject == subject);
+        let text = with_problems(of_node(name, report).unwrap_or_default(), problems);
+        return marked(&text, report.head.simulated);
+    }
     let message = config
         .ready
         .as_ref()
         .map_or("the operator has not said anything yet", |ready| ready.message.as_str());
     let reason = config.ready.as_ref().map_or("Unknown", |ready| ready.reason.as_str());
-    let mut text = format!("{reason}: {message}");
-    for problem in &report.problems {
+    let text = with_problems(format!("{reason}: {message}"), report.problems.iter());
+    marked(&text, report.head.simulated)
+}
+
+/// The text with what is wrong and not in it.
+fn with_problems<'a>(mut text: String, problems: impl Iterator<Item = &'a Problem>) -> String {
+    for problem in problems {
         if problem.severity != "info" && !text.contains(&problem.message) {
             text.push_str(&format!("; {} {} (fix: {})", problem.id, problem.message, problem.fix));
         }
     }
-    marked(&text, report.head.simulated)
+    text
 }
 
 /// The display on a terminal.
-fn bars(report: &StatusReport, begin: Timestamp, now: Timestamp, unicode: bool) -> Vec<String> {
+fn bars(
+    report: &StatusReport,
+    wanted: &Wanted,
+    begin: Timestamp,
+    now: Timestamp,
+    unicode: bool,
+) -> Vec<String> {
     let elapsed = human::span(now.duration_since(begin));
+    if let Some(text) = idle(wanted, report) {
+        return vec![format!(" {}   {elapsed} elapsed", marked(&text, report.head.simulated))];
+    }
     let Some(config) = &report.config else {
         return vec![format!(" {}   {elapsed} elapsed", summary(report))];
     };
@@ -263,6 +320,10 @@ fn bars(report: &StatusReport, begin: Timestamp, now: Timestamp, unicode: bool) 
     let busy = report.nodes.iter().filter(|node| {
         node.code.is_some() || !node.step.is_empty() || node.phase == Phase::Failed.as_str()
     });
+    for problem in report.problems.iter().filter(|p| SILENCE.iter().any(|c| c.entry().code == p.id))
+    {
+        lines.push(format!(" {} {}", problem.id, problem.message));
+    }
     for node in busy.take(NODES) {
         let since = node.since.map(|since| human::age(now, since)).unwrap_or_default();
         let what = if node.step.is_empty() { &node.phase } else { &node.step };
@@ -285,7 +346,12 @@ fn finish(
     let span = human::span(context.settings.now().duration_since(begin));
     let style = context.printer.style();
     if exit == Exit::Fine {
-        let verified = report.nodes.iter().filter(|node| node.ready == "True").count();
+        // A node that leaves can still run sandboxed pods, and is none of those that are counted.
+        let counts =
+            |node: &&NodeProgress| node.ready == "True" && node.phase == Phase::Ready.as_str();
+        let verified = report.nodes.iter().filter(counts).count();
+        let all = report.config.as_ref().and_then(|c| usize::try_from(c.node_count).ok());
+        let verified = verified.min(all.unwrap_or(verified));
         let text = match (wanted, &report.config) {
             (Wanted::Node(name), _) => format!("node/{name} verified, {span}"),
             (Wanted::Ready, Some(config)) => format!(

@@ -24,7 +24,9 @@ pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failur
         Some(kubeconfig) => chosen(&kubeconfig, connection)?,
         None => match &connection.server {
             Some(server) => (Config::new(url(server, "--server")?), String::new()),
-            None => (service_account()?, String::new()),
+            None => {
+                (service_account().map_err(|e| dangling(e, &connection.source))?, String::new())
+            }
         },
     };
     if let Some(name) = &connection.tls_server_name {
@@ -45,6 +47,20 @@ pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failur
         config.root_cert = Some(Vec::new());
     }
     Ok((config, user))
+}
+
+/// Names the files of KUBECONFIG if none of them exists and nothing else says where the API server is.
+fn dangling(failure: Failure, source: &KubeconfigSource) -> Failure {
+    match (failure, source) {
+        (Failure::NoKubeconfig, KubeconfigSource::Environment(files)) if !files.is_empty() => {
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            Failure::Context(format!(
+                "KUBECONFIG names {}, which does not exist, and this does not run in a pod",
+                human::list(&files, NAMES)
+            ))
+        }
+        (failure, _) => failure,
+    }
 }
 
 /// All files as one; `None` if there are none.
@@ -90,6 +106,11 @@ fn chosen(kubeconfig: &Kubeconfig, connection: &Connection) -> Result<(Config, S
         }
         // Enough is said without one.
         None if connection.cluster.is_some() || connection.server.is_some() => None,
+        None if contexts.is_empty() => {
+            return Err(Failure::Context(
+                "it has no context at all; give another file with --kubeconfig FILE".to_owned(),
+            ));
+        }
         None => {
             let names: Vec<&str> = contexts.iter().map(|context| context.name.as_str()).collect();
             return Err(Failure::Context(format!(

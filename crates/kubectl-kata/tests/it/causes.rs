@@ -143,5 +143,8 @@ async fn who_may_not_create_a_kataconfig_is_told_so() {
     lab.install();
     lab.only_view();
     let done = lab.kata_command("doctor --pre").await.expect(5);
-    done.says(&["‼ KATA5002 you may not create kataconfigs.kataconfiguration.openshift.io"]);
+    done.says(&[
+        "‼ KATA5002 you may not create kataconfigs.kataconfiguration.openshift.io",
+        "through the ClusterRole kata-operator-edit",
+    ]);
 }

@@ -482,7 +482,7 @@ async fn kubeconfigs_are_checked() {
             .expect(3, &["kubeconfig bad: it is no kubeconfig, as ", place]);
     }
     front.file("none", "apiVersion: v1\nkind: Config\n");
-    front.run("version --kubeconfig none", &[]).await.expect(3, &["it has no current context"]);
+    front.run("version --kubeconfig none", &[]).await.expect(3, &["it has no context at all"]);
     front.run("version", &[]).await.expect(3, &["no kubeconfig found and not running in a pod"]);
     // The server alone is enough.
     let line = format!("version --server https://{} --insecure-skip-tls-verify", front.address);

@@ -41,6 +41,8 @@ async fn what_is_mistyped_is_named() {
         ("install --dry-run --max-unavailable many", 2, &["--max-unavailable many: give a number"]),
         ("install --dry-run --node-selector a=b=c", 2, &["write labels as KEY=VALUE"]),
         ("install --dry-run --node-selector =b", 2, &["write labels as KEY=VALUE"]),
+        ("install --dry-run=client -o short", 2, &["`kubectl kata install` prints table"]),
+        ("events --types Foo", 2, &["--types Foo: give Normal or Warning"]),
         ("codes KATA9999", 2, &["there is no code KATA9999"]),
         ("wait --for pods", 2, &["node/NAME=Verified"]),
         ("status -o markdown", 2, &["`kubectl kata status` prints table"]),
@@ -50,7 +52,21 @@ async fn what_is_mistyped_is_named() {
     // Nothing of this waits for anything.
     assert!(lab.cluster.now().duration_since(begin).as_secs() < 5);
     let done = lab.kata_command("wait --for node/nobody=Ready --timeout 5s").await.expect(124);
+    // At the beginning, and not only when the time is over.
+    let first = done.err.lines().next().unwrap_or_default();
+    assert!(first.contains("Z no KataConfig selects a node nobody (simulated)"), "{first}");
     done.says(&["timed out after 5s: no KataConfig selects a node nobody"]);
+    let done = lab.kata_command("wait --for deleted --timeout 5s").await.expect(124);
+    done.says(&[
+        "Z KataConfig cluster-kataconfig is not being deleted: `kubectl kata uninstall`",
+        "timed out after 5s: KataConfig cluster-kataconfig is not being deleted",
+    ]);
+    let done = lab.kata_command("status -o name").await.expect(0);
+    assert_eq!(
+        (done.out.as_str(), done.err.as_str()),
+        ("kataconfig/cluster-kataconfig\n", "(simulated)\n")
+    );
+    lab.kata_command("pods").await.expect(0).says(&["namespace. (simulated)"]);
     let done = lab.kata_command("install --dry-run --max-unavailable 25%").await.expect(0);
     done.says(&["maxUnavailable: 25%"]);
     lab.kata_command("version").await.expect(0).says(&["no Deployment kata-operator in"]);

@@ -18,7 +18,7 @@ async fn pods_and_nodes_are_listed() {
     let done = lab.kata_command("pods").await.expect(0);
     assert_eq!(
         (done.out.as_str(), done.err.as_str()),
-        ("", "No sandboxed pods found in default namespace.\n")
+        ("", "No sandboxed pods found in default namespace. (simulated)\n")
     );
     let done = lab.kata_command("pods -A -o wide").await.expect(0);
     let lines: Vec<&str> = done.out.lines().collect();

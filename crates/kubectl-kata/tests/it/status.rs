@@ -95,3 +95,32 @@ async fn who_may_only_view_is_told_what_is_missing() {
     lab.kata_command("pods -A").await.expect(5);
     lab.kata_command("wait").await.expect(5);
 }
+
+/// Nobody waits for an operator that is not there without being told so.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_says_nothing_is_named() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.kata(&["worker-0"]);
+    let done = lab.kata_command("status").await.expect(1);
+    assert!(!done.out.contains("KATA5010"), "it may need a moment: {}", done.out);
+    let done = lab.kata_command("wait --timeout 3m").await.expect(124);
+    done.says(&[
+        "KATA5010 the operator has not taken up generation 1",
+        "no Deployment kata-operator",
+    ]);
+    lab.kata_command("status").await.expect(1).says(&["KATA5010", "it has seen nothing of it yet"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_leaves_is_not_counted_among_the_verified() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    lab.label("worker-1", "kata", None);
+    for _ in 0..20 {
+        let done = lab.kata_command("wait --timeout 1s").await;
+        assert!(!done.out.contains("2/1 verified"), "{}", done.out);
+        lab.pass(1).await;
+    }
+}

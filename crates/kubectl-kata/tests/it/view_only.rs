@@ -61,6 +61,18 @@ async fn who_may_see_nothing_is_told_no_false_cause() {
     }
 }
 
+/// Kinds that the cluster does not have are not missed by whoever may not read them.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_told_to_ask_for_kinds_that_there_are_not() {
+    let mut lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.only(Some("kata-operator-view"));
+    let done = lab.kata_command("doctor").await;
+    let said = format!("{}{}", done.out, done.err);
+    assert!(!said.contains("machineconfig"), "{said}");
+}
+
 /// The role that the manifests bring for people who look on.
 #[tokio::test(start_paused = true)]
 async fn the_view_role_is_told_what_it_lacks_and_not_what_the_operator_lacks() {

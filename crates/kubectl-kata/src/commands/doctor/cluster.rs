@@ -50,11 +50,15 @@ pub(super) async fn checks(
         Some(true) => {
             check(Code::PermissionMissing, CheckResult::Ok, "you may create a KataConfig")
         }
-        Some(false) => check(
-            Code::PermissionMissing,
-            CheckResult::Warning,
-            format!("you may not create {}", KATA_CONFIGS.qualified()),
-        ),
+        Some(false) => Check {
+            fix: "Ask for the permission, for example through the ClusterRole kata-operator-edit."
+                .to_owned(),
+            ..check(
+                Code::PermissionMissing,
+                CheckResult::Warning,
+                format!("you may not create {}", KATA_CONFIGS.qualified()),
+            )
+        },
         None => check(
             Code::PermissionMissing,
             CheckResult::Skipped,

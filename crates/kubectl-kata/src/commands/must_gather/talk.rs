@@ -28,7 +28,7 @@ pub(super) async fn events(
 ) -> Result<(), Failure> {
     collection.wanted += 1;
     let Read::Known(events) = context.api.list::<Value>(EVENTS, Scope::default()).await? else {
-        collection.missing.push("events".to_owned());
+        collection.forbidden.push("events".to_owned());
         return Ok(());
     };
     let oldest = oldest(arguments, context);
@@ -133,11 +133,17 @@ async fn add(
     collection.wanted += 1;
     match context.api.text(&format!("read {item}"), path).await {
         Ok(text) => collection.text(item, &text, arguments),
+        Err(Trouble::Status(status)) if status.code == 403 => {
+            context.api.note("get", resource, namespace);
+            collection.forbidden.push(item);
+        }
+        Err(Trouble::Status(status)) if status.code == 404 && resource == "nodes/proxy" => {
+            let why = "the kubelet does not serve its node's journal (feature NodeLogQuery)";
+            collection.absent.push((item, why.to_owned()));
+        }
         Err(trouble) => {
-            if matches!(&trouble, Trouble::Status(status) if status.code == 403) {
-                context.api.note("get", resource, namespace);
-            }
-            collection.missing.push(item);
+            let why = trouble.failure(&format!("read {item}")).chain();
+            collection.absent.push((item, why));
         }
     }
 }
