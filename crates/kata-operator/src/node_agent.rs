@@ -7,8 +7,9 @@
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use kata_api::node_task::{NodeReport, NodeTask};
+use kata_api::node_task::{NodeAction, NodeReport, NodeTask};
 
 pub mod cri;
 mod device;
@@ -117,6 +118,10 @@ pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<Str
 /// If nothing could be tried, or the report cannot be written.
 pub fn run(task: &NodeTask, host_root: &Path) -> Result<NodeReport, AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
+    if task.action == NodeAction::Remove {
+        // Jobs for a node come one after the other, so nobody is at work there.
+        device::clear(host_root, Duration::ZERO);
+    }
     let report = kata_host::run(&mut host, task);
     tell(&report)?;
     Ok(report)

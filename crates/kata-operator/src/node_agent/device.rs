@@ -85,8 +85,8 @@ const ABANDONED: Duration = Duration::from_secs(120);
 /// Lets the node's systemd start this binary to probe a device that this container may not open.
 /// The copy is removed again, and what an agent left that was killed meanwhile, too.
 pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> Result<(), String> {
+    clear(root, ABANDONED);
     let parent = root.join(PLACE.trim_start_matches('/'));
-    clear(&parent);
     let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{PROBE}{}-{:x}", std::process::id(), elapsed.as_nanos());
     let (folder, place) = (format!("{PLACE}/{name}"), parent.join(&name));
@@ -119,12 +119,14 @@ pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> R
     }
 }
 
-/// Removes what probes left that were killed. A folder that cannot be removed is in nobody's way.
-fn clear(parent: &Path) {
+/// Removes what probes left that were killed, if it is as old as that. A folder that cannot be removed is in
+/// nobody's way.
+pub(super) fn clear(root: &Path, age: Duration) {
+    let parent = root.join(PLACE.trim_start_matches('/'));
     let abandoned = |entry: &fs::DirEntry| {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PROBE));
         let made = || entry.metadata().and_then(|found| found.modified()).ok();
-        ours && made().and_then(|made| made.elapsed().ok()).is_some_and(|age| age > ABANDONED)
+        ours && made().and_then(|made| made.elapsed().ok()).is_some_and(|old| old >= age)
     };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten().filter(abandoned) {
         drop(fs::remove_dir_all(entry.path()));
