@@ -15,6 +15,9 @@ pub const DEGRADED: &str = "Degraded";
 /// The KataConfig is being deleted, and something must go first.
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 
+/// All of ours, in the order in which they are written.
+pub const ALL: [&str; 6] = [IN_PROGRESS, READY, RECONCILING, STALLED, DEGRADED, DELETION_BLOCKED];
+
 /// Reasons and messages of [`IN_PROGRESS`], byte for byte those of the OpenShift operator.
 pub mod in_progress {
     /// Reason while the first installation runs.

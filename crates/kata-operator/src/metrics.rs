@@ -36,15 +36,6 @@ pub type Check = (String, Result<(), String>);
 /// operating system minutes, what somebody has to look after an hour or two.
 const PHASE_SECONDS: [f64; 12] =
     [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0];
-/// The conditions that are ours.
-const CONDITIONS: [&str; 6] = [
-    conditions::IN_PROGRESS,
-    conditions::READY,
-    conditions::RECONCILING,
-    conditions::STALLED,
-    conditions::DEGRADED,
-    conditions::DELETION_BLOCKED,
-];
 
 /// The controller's name in metrics and logs.
 pub const CONTROLLER: &str = "kataconfig";
@@ -330,7 +321,8 @@ impl Metrics {
         for report in statuses {
             let conditions = report.status.conditions.iter();
             // What others write there is theirs to tell.
-            for condition in conditions.filter(|own| CONDITIONS.contains(&own.type_.as_str())) {
+            for condition in conditions.filter(|own| conditions::ALL.contains(&own.type_.as_str()))
+            {
                 for status in ["True", "False", "Unknown"] {
                     let labels = vec![
                         ("name", report.config.name.clone()),

@@ -17,15 +17,6 @@ use crate::view::View;
 
 /// Most bytes of a condition's message; the API allows 32,768.
 const MESSAGE: usize = 4_096;
-/// Our condition types, in the order in which they are written.
-const TYPES: &[&str] = &[
-    conditions::IN_PROGRESS,
-    conditions::READY,
-    conditions::RECONCILING,
-    conditions::STALLED,
-    conditions::DEGRADED,
-    conditions::DELETION_BLOCKED,
-];
 
 /// A condition without its times.
 pub(super) struct Wanted {
@@ -237,7 +228,7 @@ pub(super) fn conditions(
         previous
             .into_iter()
             .flat_map(|status| &status.conditions)
-            .filter(|condition| !TYPES.contains(&condition.type_.as_str()))
+            .filter(|condition| !conditions::ALL.contains(&condition.type_.as_str()))
             .cloned(),
     );
     sort(&mut conditions);
@@ -246,7 +237,10 @@ pub(super) fn conditions(
 
 pub(super) fn sort(conditions: &mut [Condition]) {
     let place = |condition: &Condition| {
-        TYPES.iter().position(|type_| *type_ == condition.type_).unwrap_or(TYPES.len())
+        conditions::ALL
+            .iter()
+            .position(|type_| *type_ == condition.type_)
+            .unwrap_or(conditions::ALL.len())
     };
     conditions.sort_by_key(place);
 }
