@@ -429,11 +429,11 @@ catalogue! {
     }
     KATA5002 PermissionMissing Warning {
         cause: "You lack a permission that the command needs to see or do everything.",
-        fix: "Ask for the permission that the message names, for example through the ClusterRole kata-operator-view."
+        fix: "Ask for the permission that the message names, for example through the ClusterRole kata-operator-view, or kata-operator-edit to change KataConfigs."
     }
     KATA5003 CustomResourceMissing Error {
         cause: "The API server does not serve KataConfig.",
-        fix: "Install the operator: `kata-operator manifests | kubectl apply --server-side -f -`."
+        fix: "Install the operator: `kata-operator manifests --platform openshift | kubectl apply --server-side -f -`, or with `--platform kubernetes` on clusters that are not OpenShift."
     }
     KATA5004 CustomResourceStale Warning {
         cause: "The CustomResourceDefinition in the cluster is of another version than this program.",

@@ -31,7 +31,7 @@ pub enum Exit {
     Usage,
     /// The API server cannot be reached, or does not accept the credentials.
     Unreachable,
-    /// A precondition forbids it; nothing was changed.
+    /// A precondition forbids it, and nothing was changed; or sandboxes are in the way of all or the rest of it.
     Refused,
 }
 

@@ -177,7 +177,13 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
         );
     }
     if arguments.no_operator && arguments.rbac {
-        println!("Operator    none, nor CRDs; run: kata-operator manifests | kubectl apply -f -");
+        let platform = match layout.platform {
+            Platform::OpenShift => "openshift",
+            Platform::Kubernetes => "kubernetes",
+        };
+        println!(
+            "Operator    none, nor CRDs; run: kata-operator manifests --platform {platform} | kubectl apply -f -"
+        );
     } else if arguments.no_operator {
         println!("Operator    none; run: kata-operator run --kubeconfig {file}");
     } else {
