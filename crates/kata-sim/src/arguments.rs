@@ -84,9 +84,20 @@ pub(crate) struct UpArguments {
 /// How a running simulated cluster is found.
 #[derive(Args, Debug)]
 pub(crate) struct Where {
-    /// The kubeconfig that `kata-sim up` wrote
-    #[arg(long, default_value = "kata-sim.kubeconfig", value_name = "FILE")]
-    pub(crate) kubeconfig: PathBuf,
+    /// The kubeconfig that `kata-sim up` wrote [default: the file that KUBECONFIG names, or kata-sim.kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Where {
+    /// The kubeconfig. A list of files in KUBECONFIG means the first, as nothing is merged here.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        let named = || {
+            let files = std::env::var_os("KUBECONFIG")?;
+            std::env::split_paths(&files).find(|file| !file.as_os_str().is_empty())
+        };
+        self.kubeconfig.clone().or_else(named).unwrap_or_else(|| "kata-sim.kubeconfig".into())
+    }
 }
 
 #[derive(Args, Debug)]

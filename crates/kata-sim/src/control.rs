@@ -80,8 +80,9 @@ async fn call(
     control: &str,
     body: &Value,
 ) -> Result<Value, ControlError> {
-    let path = cluster.kubeconfig.display().to_string();
-    let client = client(&cluster.kubeconfig).await?;
+    let kubeconfig = cluster.kubeconfig();
+    let path = kubeconfig.display().to_string();
+    let client = client(&kubeconfig).await?;
     let unreachable =
         |source| ControlError::Unreachable { path: path.clone(), source: Box::new(source) };
     let version = client.apiserver_version().await.map_err(unreachable)?;

@@ -408,6 +408,7 @@ fn what_cannot_be_done_is_said_and_exits_with_3() {
     ] {
         up.control(words).good();
     }
+    up.control_by_environment("fault worker-1 none").good();
     let port = std::fs::read_to_string(&up.kubeconfig).unwrap();
     let port =
         regex::Regex::new(r"127\.0\.0\.1:(\d+)").unwrap().captures(&port).unwrap()[1].to_owned();

@@ -118,6 +118,12 @@ impl Up {
         run(control.args(words.split_whitespace()).arg("--kubeconfig").arg(&self.kubeconfig))
     }
 
+    /// The same, where only the environment says which cluster, as after `export KUBECONFIG=FILE`.
+    pub(crate) fn control_by_environment(&self, words: &str) -> Ended {
+        let mut control = command(env!("CARGO_BIN_EXE_kata-sim"));
+        run(control.args(words.split_whitespace()).env("KUBECONFIG", &self.kubeconfig))
+    }
+
     /// Sends a signal to the cluster's process and waits for its end.
     pub(crate) fn end(&mut self, signal: &str) -> Option<i32> {
         run(command("kill").arg(format!("-{signal}")).arg(self.child.id().to_string())).good();
