@@ -167,11 +167,12 @@ pub(crate) async fn add_blocked_drains(
 /// What the KataConfig and the KataNodes say.
 pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
     let config = kata.active();
-    let nodes = progress::nodes(config, kata.nodes.items(), now);
+    let mut nodes = progress::nodes(config, kata.nodes.items(), now);
     let mut problems = match config {
         Some(config) => problem::of_status(config, kata.nodes.items()),
         None => Vec::new(),
     };
+    progress::name_what_stops_all(&mut nodes, &problems);
     if kata.configs.is_not_served() {
         problems.push(Problem::new(
             kata_api::Code::CustomResourceMissing,

@@ -124,3 +124,17 @@ async fn a_node_that_leaves_is_not_counted_among_the_verified() {
         lab.pass(1).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_turn_cannot_come_says_what_stops_all() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    lab.delete(&crate::lab::kata_configs(), "", "cluster-kataconfig");
+    lab.pass(60).await;
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&["WaitingToRemove", "held up by KATA4001 PodsStillRunning"]);
+    assert!(!done.out.contains("waits for its turn"), "{}", done.out);
+}

@@ -2,10 +2,27 @@
 
 use jiff::Timestamp;
 use kata_api::kata_node::Phase;
-use kata_api::{KataConfig, KataNode, conditions};
+use kata_api::{Code, KataConfig, KataNode, conditions};
 
-use crate::document::NodeProgress;
+use crate::document::{NodeProgress, Problem};
 use crate::estimate;
+
+/// What is said of a node that waits, if nothing else is known.
+const TURN: &str = "waits for its turn";
+/// What keeps every node waiting, whose turn does not come before that is over.
+const STOPS_ALL: [Code; 3] = [Code::RolloutPaused, Code::PoolPaused, Code::PodsStillRunning];
+
+/// Names what stops all nodes where nothing is said of one that waits.
+pub(crate) fn name_what_stops_all(nodes: &mut [NodeProgress], problems: &[Problem]) {
+    let stop = STOPS_ALL.iter().map(|code| code.entry()).find_map(|entry| {
+        let told = problems.iter().any(|problem| problem.id == entry.code);
+        told.then(|| format!("held up by {} {}", entry.code, entry.reason))
+    });
+    let Some(stop) = stop else { return };
+    for node in nodes.iter_mut().filter(|node| node.message == TURN) {
+        node.message.clone_from(&stop);
+    }
+}
 
 /// The nodes, worst first.
 pub(crate) fn nodes(
@@ -42,7 +59,7 @@ pub(crate) fn nodes(
                 pace.map(|pace| pace.until(now, place).as_secs())
             });
             let message = match (status.message.as_str(), phase) {
-                ("", Phase::Waiting | Phase::WaitingToRemove) => "waits for its turn".to_owned(),
+                ("", Phase::Waiting | Phase::WaitingToRemove) => TURN.to_owned(),
                 (message, _) => message.to_owned(),
             };
             NodeProgress {
