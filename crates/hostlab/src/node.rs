@@ -12,7 +12,7 @@ use kata_host::paths;
 use kata_host::payload::{Stage, TREE, seal_stage};
 
 use crate::disk::Disk;
-use crate::runtime::{Kind, Runtime};
+use crate::runtime::{self, Kind, Runtime};
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +214,11 @@ impl Node {
             handler: handler.to_owned(),
             ready: true,
         });
+    }
+
+    /// Whether the container runtime serves and offers a handler.
+    pub fn offers(&self, handler: &str) -> bool {
+        matches!(&self.runtime.running, Some(Ok(live)) if runtime::handlers(live).contains(handler))
     }
 
     pub fn etc(&self) -> Vec<(String, String)> {

@@ -98,6 +98,13 @@ fn serves(node: &Node) -> Result<(), String> {
     }
 }
 
+/// Nothing of ours is there, neither on the disk nor in what the container runtime runs with.
+fn gone(node: &Node, before: &BTreeMap<String, String>) -> Result<(), String> {
+    same("the disk after a removal", &node.disk.all(), before)?;
+    serves(node)?;
+    same("what the runtime offers", &node.offers("kata"), &false)
+}
+
 fn installed(node: &mut Node) {
     node.stage("a");
     kata_host::run(node, &task(NodeAction::Install, "a"));
@@ -119,7 +126,7 @@ pub fn install() -> Sweep {
             same("what the runtime offers", &offers, &true)?;
             // Somebody changed their mind meanwhile.
             done(&mut other, &task(NodeAction::Remove, "a"))?;
-            same("the disk after a removal", &other.disk.all(), &before)
+            gone(&other, &before)
         })
     })
 }
@@ -173,8 +180,7 @@ pub fn rollback() -> Sweep {
             // Somebody gives up: nothing of the removal failed, so it is not what is undone.
             let mut other = node.clone();
             done(&mut other, &task(NodeAction::Remove, ""))?;
-            same("the disk after a removal at once", &other.disk.all(), &before)?;
-            serves(&other)?;
+            gone(&other, &before)?;
             let report = kata_host::run(node, &task(NodeAction::Install, "a"));
             if report.outcome != Outcome::RolledBack {
                 return Err(format!("{report:?}"));
@@ -182,7 +188,7 @@ pub fn rollback() -> Sweep {
             same("/etc", &node.etc(), &etc)?;
             serves(node)?;
             done(node, &task(NodeAction::Remove, ""))?;
-            same("the disk after a removal", &node.disk.all(), &before)
+            gone(node, &before)
         })
     })
 }
@@ -200,8 +206,7 @@ pub fn removal() -> Sweep {
             let offers = report.handlers.unwrap_or_default().contains(&"kata".to_owned());
             same("what the runtime offers", &offers, &true)?;
             done(node, &task(NodeAction::Remove, ""))?;
-            same("the disk", &node.disk.all(), &before)?;
-            serves(node)
+            gone(node, &before)
         })
     })
 }
@@ -231,5 +236,5 @@ fn round_trip(node: &mut Node, before: &BTreeMap<String, String>) -> Result<(), 
     done(node, &task(NodeAction::Install, "a"))?;
     done(node, &task(NodeAction::Remove, ""))?;
     node.log.clear();
-    same("the disk", &node.disk.all(), before)
+    gone(node, before)
 }

@@ -74,6 +74,8 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         kept: kept(cri, release.handlers.keys().chain(&gone)),
         gone,
     };
+    let known = &live(&cri.status).handlers | &observed.files.own_handlers();
+    let added = release.handlers.keys().filter(|name| !known.contains(*name)).cloned().collect();
     let touched: BTreeSet<&String> = before
         .iter()
         .filter(|(name, handler)| release.handlers.get(*name) != Some(handler))
@@ -143,6 +145,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         rewritten,
         baseline: files.baseline,
         expect,
+        added,
         cleanup,
         next: Some(next),
     });

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::containerd;
-use crate::header;
 use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::paths;
 use crate::payload;
@@ -140,7 +139,7 @@ fn take_back(host: &mut dyn Host, plan: &HostPlan, change: &Change) -> HostResul
         return Ok(true);
     }
     if let Err(error) = put(host, path, &back) {
-        if is_ours(&now) {
+        if now.ours().is_some() {
             // On a full disk the old drop-in cannot be written. None at all is better than one that the
             // container runtime may not start with.
             match host.unlink(path) {
@@ -155,7 +154,9 @@ fn take_back(host: &mut dyn Host, plan: &HostPlan, change: &Change) -> HostResul
 /// What a path goes back to; `None` if what is there now is not what we wrote, and is left alone.
 fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
     let Change { path, before, after } = change;
-    if now == after || is_ours(now) || path.starts_with(paths::ROOT) {
+    // A full disk may have kept ours from coming back.
+    let missing = *now == Content::Absent && before.ours().is_some();
+    if now == after || now.ours().is_some() || missing || path.starts_with(paths::ROOT) {
         return Some(before.clone());
     }
     let Content::File { text, mode } = now else { return None };
@@ -172,10 +173,6 @@ fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
         }
     };
     Some(Content::File { text, mode: *mode })
-}
-
-fn is_ours(content: &Content) -> bool {
-    matches!(content, Content::File { text, .. } if header::is_ours(text))
 }
 
 /// Carries out a step that the container runtime does not see.

@@ -9,6 +9,8 @@
 //! The journal names a phase before it begins. Whoever finds a phase in it takes the same way on.
 //! The two ways back do not wait for the journal: what it says if it cannot be written leads back as well.
 
+use std::collections::BTreeSet;
+
 use kata_api::Code;
 
 use crate::containerd;
@@ -193,6 +195,12 @@ pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, chec
         Ok(kept) => and_kept(check, &kept),
         Err(error) => return End::Failed(and(&check, &format!("going back: {error}"))),
     };
+    if replaces(state, plan).is_some() {
+        match host.cri_sandboxes(&plan.site.socket) {
+            Ok(sandboxes) => keep_undone(state, plan, &sandboxes),
+            Err(error) => return End::Failed(and(&check, &format!("going back: {error}"))),
+        }
+    }
     state.transaction = None;
     match journal::save(host, state) {
         Ok(()) => undone(check),
@@ -251,10 +259,12 @@ pub(crate) fn roll_back(
             Ok(()) | Err(_) => {}
         }
     }
-    let expect = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
-    let verified = verify(host, &plan.site, &expect);
+    let verified = verify(host, &plan.site, &plan.before());
     let check = match (back, verified) {
-        (Ok(kept), Ok(_)) => and_kept(check, &kept),
+        (Ok(kept), Ok(cri)) => {
+            keep_undone(state, plan, &cri.sandboxes);
+            and_kept(check, &kept)
+        }
         (Ok(_), Err(reason)) => {
             return End::Unsafe(Check::new(
                 Code::NodeUnsafe,
@@ -300,21 +310,50 @@ fn started(
     Ok(sandboxes)
 }
 
+/// The installed release, and the other one that a plan puts into its place.
+fn replaces<'a>(
+    state: &'a mut State,
+    plan: &'a HostPlan,
+) -> Option<(&'a mut Installed, &'a Installed)> {
+    let (installed, next) = (state.installed.as_mut()?, plan.next.as_ref()?);
+    (installed.release != next.release).then_some((installed, next))
+}
+
+/// Keeps the release that was in use until a change was undone, for the sandboxes that may have been
+/// started from it: those that were not there before.
+fn keep_undone(state: &mut State, plan: &HostPlan, sandboxes: &[Sandbox]) {
+    let Some((installed, next)) = replaces(state, plan) else { return };
+    let old: BTreeSet<&String> = next.retained.iter().flat_map(|kept| &kept.sandboxes).collect();
+    let ours =
+        |handler| installed.handlers.contains_key(handler) || next.handlers.contains_key(handler);
+    let new = sandboxes.iter().filter(|it| it.ready && ours(&it.handler) && !old.contains(&it.id));
+    let ids: BTreeSet<String> = new.map(|sandbox| sandbox.id.clone()).collect();
+    retain(&mut installed.retained, next, ids);
+}
+
+/// Notes that sandboxes need a release that is not current.
+fn retain(retained: &mut Vec<Retained>, of: &Installed, sandboxes: BTreeSet<String>) {
+    if sandboxes.is_empty() {
+        return;
+    }
+    match retained.iter_mut().find(|kept| kept.release == of.release) {
+        Some(kept) => kept.sandboxes.extend(sandboxes),
+        None => retained.push(Retained {
+            release: of.release.clone(),
+            digest: of.digest.clone(),
+            sandboxes,
+        }),
+    }
+}
+
 /// Keeps the release that a plan replaces for these sandboxes.
 fn keep_for(plan: &mut HostPlan, old: &Installed, sandboxes: &[Sandbox]) {
     let Some(next) = plan.next.as_mut().filter(|next| next.release != old.release) else { return };
     if sandboxes.is_empty() {
         return;
     }
-    let ids = sandboxes.iter().map(|sandbox| sandbox.id.clone());
-    match next.retained.iter_mut().find(|kept| kept.release == old.release) {
-        Some(kept) => kept.sandboxes.extend(ids),
-        None => next.retained.push(Retained {
-            release: old.release.clone(),
-            digest: old.digest.clone(),
-            sandboxes: ids.collect(),
-        }),
-    }
+    let ids = sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
+    retain(&mut next.retained, old, ids);
     let used = [
         format!("{}/{}", paths::VERSIONS, paths::id(&old.digest)),
         format!("{}/{}", paths::RELEASES, old.release),

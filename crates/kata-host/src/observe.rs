@@ -1,6 +1,6 @@
 //! Reads everything that a decision needs, and changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::node_task::{NodeAction, NodeTask};
 
@@ -15,7 +15,7 @@ use crate::site::{self, Site};
 
 mod files;
 
-pub(crate) use files::{Files, absolute, takes};
+pub(crate) use files::{Files, absolute, handlers, takes};
 use files::{files, text};
 
 /// What was found on the node.
@@ -47,6 +47,8 @@ pub(crate) struct Observed {
     pub(crate) stagings: Vec<String>,
     pub(crate) versions: Vec<String>,
     pub(crate) releases: Vec<String>,
+    /// The handlers that those releases are for.
+    pub(crate) released: BTreeSet<String>,
     /// Whether anything of ours is on the node.
     pub(crate) leftovers: bool,
 }
@@ -162,6 +164,13 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     let leftovers = host.stat(paths::ROOT)?.is_some()
         || host.stat(&paths::temporary(paths::ROOT))?.is_some()
         || host.stat(paths::STATE_DIR)?.is_some();
+    let releases = host.list(paths::RELEASES)?.unwrap_or_default();
+    let mut released = BTreeSet::new();
+    for release in &releases {
+        released.extend(
+            host.list(&format!("{}/{release}/etc", paths::RELEASES))?.into_iter().flatten(),
+        );
+    }
     Ok(Observed {
         system: system(host)?,
         machine_config: host.stat("/etc/machine-config-daemon/currentconfig")?.is_some(),
@@ -169,7 +178,8 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
         current: durable::content(host, paths::CURRENT)?,
         stagings: host.list(paths::STAGING)?.unwrap_or_default(),
         versions: host.list(paths::VERSIONS)?.unwrap_or_default(),
-        releases: host.list(paths::RELEASES)?.unwrap_or_default(),
+        releases,
+        released,
         state,
         facts,
         devices,

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
+use crate::header;
 use crate::journal::Installed;
 use crate::site::Site;
 
@@ -31,10 +32,22 @@ pub struct HostPlan {
     pub baseline: Option<Baseline>,
     /// What the container runtime must say afterwards.
     pub expect: Expect,
+    /// Our handlers that the container runtime did not offer before, and that no file configured. Once the
+    /// changes are undone it must not offer them.
+    #[serde(default)]
+    pub added: BTreeSet<String>,
     /// What nobody needs any more once that is so; carrying on with it later does no harm.
     pub cleanup: Vec<Step>,
     /// What is installed afterwards; `None` after a removal.
     pub next: Option<Installed>,
+}
+
+impl HostPlan {
+    /// What the container runtime must say if the changes are not there.
+    pub(crate) fn before(&self) -> Expect {
+        let Self { expect, added, .. } = self;
+        Expect { ours: BTreeMap::new(), kept: expect.kept.clone(), gone: added.clone() }
+    }
 }
 
 /// The container runtime's configuration without us.
@@ -118,6 +131,16 @@ pub enum Content {
         /// Where it points to.
         target: String,
     },
+}
+
+impl Content {
+    /// The text of a file that begins with our header.
+    pub(crate) fn ours(&self) -> Option<&str> {
+        match self {
+            Self::File { text, mode: _ } if header::is_ours(text) => Some(text),
+            Self::File { .. } | Self::Absent | Self::Directory | Self::Link { .. } => None,
+        }
+    }
 }
 
 /// A change to one path. Precondition: the path is as `before` says. Undo: bring it back to that.

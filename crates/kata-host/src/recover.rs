@@ -9,10 +9,10 @@ use crate::execute::{End, Trace, commit, restart, roll_back, undo};
 use crate::host::Host;
 use crate::journal::{Phase, State, Transaction};
 use crate::observe::cri;
-use crate::plan::{Change, Content, Expect, HostPlan};
+use crate::plan::{Change, Content, HostPlan};
 use crate::preflight::{Check, unsatisfied};
 
-/// A change that an earlier run began, and that had to be undone with a restart.
+/// A change that an earlier run began, with which the container runtime was not as it should be.
 #[derive(Clone, Debug)]
 pub(crate) struct WentBack {
     /// What was to be done.
@@ -29,11 +29,10 @@ impl WentBack {
     }
 }
 
-/// Whether the container runtime offers what it did before the change.
+/// Whether the container runtime offers what it did before the change, and no more.
 fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
-    let before = Expect { kept: plan.expect.kept.clone(), ..Expect::default() };
     cri(host, &plan.site.socket)
-        .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &before).is_none())
+        .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &plan.before()).is_none())
 }
 
 /// Whether files of a plan are as they were before it: a way back was begun that could not be noted.
@@ -45,8 +44,8 @@ fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
     })
 }
 
-/// Goes on with a change that was interrupted, and says if it had to be undone with a restart; then the
-/// node is as before, and the run can go on. `installs` says whether an installation follows.
+/// Goes on with a change that was interrupted, and says if it was found not to work; then the node is as
+/// before, and the run can go on. `installs` says whether an installation follows.
 ///
 /// # Errors
 /// How it ended, if the run cannot go on.
@@ -73,7 +72,7 @@ pub(crate) fn recover(
         Phase::Writing | Phase::Undoing if serves(host, &plan) => {
             undo(host, state, &plan, interrupted())
         }
-        // A boot may have started the container runtime from our files, and it does not take them.
+        // A boot may have started the container runtime from our files.
         Phase::Writing | Phase::Undoing => roll_back(host, state, &plan, interrupted(), trace),
         Phase::RollingBack => roll_back(host, state, &plan, interrupted(), trace),
         Phase::Restarting => {
@@ -92,7 +91,8 @@ pub(crate) fn recover(
         }
     };
     match (end, phase) {
-        // Sandboxes that are in the way are so for whatever follows, which looks again.
+        // Sandboxes that are in the way are so for whatever follows, which looks again. A change that did not
+        // come to its restart is not known to be a bad one.
         (End::Committed(_) | End::Blocked(_), _)
         | (End::RolledBack(_), Phase::Writing | Phase::Undoing) => Ok(None),
         (End::RolledBack(check), _) => Ok(Some(WentBack { plan, check })),

@@ -34,7 +34,7 @@ const MESSAGE_BYTES: usize = 300;
 /// Whenever the process ends, by itself or not, the next call finishes or undoes what was begun.
 /// Files of others are as before, or as the container runtime was proven to accept them.
 /// The container runtime is restarted at most once for a change and once more to go back.
-/// [`NodeAction::Preflight`] and [`NodeAction::Inspect`] write nothing.
+/// [`NodeAction::Preflight`] and [`NodeAction::Inspect`] change no file, and at most ask the kernel for a module.
 pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
     let mut report = Report::new(task);
     if task.version > NODE_TASK_VERSION {

@@ -6,18 +6,10 @@ use kata_api::Code;
 
 use super::{Decision, baseline, kept, ready};
 use crate::containerd;
-use crate::crio;
-use crate::observe::{Cri, Observed, takes};
+use crate::observe::{Cri, Observed, handlers, takes};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
 use crate::preflight::{Check, unsatisfied};
-
-/// The handlers that a drop-in of either kind of container runtime configures.
-fn handlers(text: &str) -> BTreeSet<String> {
-    let mut names = crio::handlers(text).unwrap_or_default();
-    names.extend(containerd::drop_in_handlers(text).unwrap_or_default().0);
-    names
-}
 
 pub(super) fn remove(observed: &Observed) -> Decision {
     let mut checks = Vec::new();
@@ -26,11 +18,9 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     let own = files.own();
     let mut ours: BTreeSet<String> =
         installed.map(|installed| installed.handlers.keys().cloned().collect()).unwrap_or_default();
-    // Without a journal the drop-in tells; a copied section has foreign handlers too.
-    let foreign = files.config.as_ref().map(|config| config.handlers.clone()).unwrap_or_default();
-    for names in own.iter().map(|text| handlers(text)) {
-        ours.extend(names.into_iter().filter(|name| !foreign.contains(name) && name != "runc"));
-    }
+    // Without a journal the drop-in tells, and without that what is prepared: sandboxes may run of it.
+    ours.extend(files.own_handlers());
+    ours.extend(&observed.released - &files.foreign_handlers());
     if installed.is_none() && own.is_empty() && !observed.leftovers {
         return Decision::default();
     }
@@ -106,6 +96,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         restart,
         rewritten: false,
         expect,
+        added: BTreeSet::new(),
         cleanup: vec![Step::RemoveTree { path: paths::ROOT.to_owned() }],
         next: None,
     };

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::containerd::{self, MainConfig};
+use crate::crio;
 use crate::durable;
-use crate::header;
 use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
@@ -57,19 +57,29 @@ impl Files {
 
     /// Our own drop-in, if one is there.
     pub(crate) fn own_drop_in(&self) -> Option<&str> {
-        match &self.ours {
-            Content::File { text, mode: _ } if header::is_ours(text) => Some(text),
-            _ => None,
-        }
+        self.ours.ours()
     }
 
     /// The texts of our own drop-in and of those that are where none belongs any more.
     pub(crate) fn own(&self) -> Vec<&str> {
-        let stale = self.stale.values().filter_map(|content| match content {
-            Content::File { text, mode: _ } => Some(text.as_str()),
-            Content::Absent | Content::Directory | Content::Link { .. } => None,
-        });
-        self.own_drop_in().into_iter().chain(stale).collect()
+        self.own_drop_in()
+            .into_iter()
+            .chain(self.stale.values().filter_map(Content::ours))
+            .collect()
+    }
+
+    /// The handlers that our own drop-ins configure. On containerd 1.x those copy a section, which has others.
+    pub(crate) fn own_handlers(&self) -> BTreeSet<String> {
+        let foreign = self.foreign_handlers();
+        let names = self.own().into_iter().flat_map(handlers);
+        names.filter(|name| name != "runc" && !foreign.contains(name)).collect()
+    }
+
+    /// The handlers that files of others configure.
+    pub(crate) fn foreign_handlers(&self) -> BTreeSet<String> {
+        let main = self.config.iter().flat_map(|config| config.handlers.iter().cloned());
+        let texts = self.main_text.iter().chain(self.others.values());
+        main.chain(texts.flat_map(|text| handlers(text))).collect()
     }
 
     /// The changes that take the latter away.
@@ -80,6 +90,13 @@ impl Files {
             after: Content::Absent,
         })
     }
+}
+
+/// The handlers that a file of either kind of container runtime configures.
+pub(crate) fn handlers(text: &str) -> BTreeSet<String> {
+    let mut names = crio::handlers(text).unwrap_or_default();
+    names.extend(containerd::drop_in_handlers(text).unwrap_or_default().0);
+    names
 }
 
 /// A file's text; a link is followed, since administrators link configuration files.
@@ -215,7 +232,7 @@ fn stale(
         let path = format!("{folder}/{}", paths::CONTAINERD_DROP_IN);
         if path != drop_in
             && let content = durable::content(host, &path)?
-            && matches!(&content, Content::File { text, .. } if header::is_ours(text))
+            && content.ours().is_some()
         {
             stale.insert(path, content);
         }

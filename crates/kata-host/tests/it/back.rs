@@ -3,35 +3,21 @@
 use std::collections::BTreeMap;
 
 use hostlab::sweep::nodes;
-use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, TaskHandler};
+use kata_api::node_task::{NodeAction, NodeTask, Outcome, TaskHandler};
 use kata_host::host::HostErrorKind;
 use kata_host::paths;
 
 use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runs::{done, install, remove};
 use crate::runtime::Kind;
 
 const MAIN: &str = "/etc/containerd/config.toml";
-
-fn install() -> NodeTask {
-    task(NodeAction::Install, "a")
-}
-
-fn remove() -> NodeTask {
-    task(NodeAction::Remove, "")
-}
 
 /// The same payload with a handler of another name.
 fn another_handler() -> NodeTask {
     let mut task = install();
     task.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
     task
-}
-
-#[track_caller]
-fn done(node: &mut Node, task: &NodeTask) -> NodeReport {
-    let report = kata_host::run(node, task);
-    assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{:#?}", node.log);
-    report
 }
 
 fn serves(node: &Node) -> bool {
@@ -87,6 +73,33 @@ fn a_full_disk_does_not_keep_the_runtime_from_coming_back() {
                 done(&mut node, &remove());
                 same(&node.disk.all(), &clean.disk.all(), &place);
             }
+        }
+    }
+}
+
+/// What cannot be written while the disk is full is written by the next way back.
+#[test]
+fn our_old_drop_in_comes_back_once_the_disk_has_room() {
+    for (name, clean) in nodes() {
+        let mut changed = clean.clone();
+        changed.stage("a");
+        done(&mut changed, &install());
+        let before = changed.etc();
+        changed.runtime.chokes_on = Some("kata-clh".to_owned());
+        for call in 0.. {
+            let mut node = changed.clone();
+            node.arm(call, Fault::DiskFull);
+            kata_host::run(&mut node, &another_handler());
+            if !node.was_hit() {
+                break;
+            }
+            node.revive(false);
+            let report = kata_host::run(&mut node, &another_handler());
+            let place = format!("{name}: full from call {call}: {report:?}\n{:#?}", node.log);
+            assert_eq!(report.outcome, Outcome::RolledBack, "{place}");
+            assert!(!report.message.contains("somebody else"), "{place}");
+            assert_eq!(node.etc(), before, "{place}");
+            assert!(node.offers("kata") && !node.offers("kata-clh"), "{place}");
         }
     }
 }
@@ -283,5 +296,56 @@ fn a_sandbox_that_is_started_during_a_removal_keeps_the_payload_until_it_is_gone
         node.runtime.sandboxes.clear();
         done(&mut node, &remove());
         same(&node.disk.all(), &clean.disk.all(), name);
+    }
+}
+
+#[test]
+fn a_sandbox_that_is_started_during_an_upgrade_that_is_undone_keeps_its_version() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        done(&mut node, &install());
+        node.sandbox("old", "kata");
+        node.stage("b");
+        node.meanwhile = Some(("rename /opt/kata-operator/.current", |node| {
+            node.sandbox("late", "kata");
+            node.arm(0, Fault::KilledAfter);
+        }));
+        kata_host::run(&mut node, &task(NodeAction::Install, "b"));
+        node.revive(false);
+        // Somebody changed their mind meanwhile.
+        for _ in 0..2 {
+            done(&mut node, &install());
+            assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 2, "{name}");
+            assert_eq!(node.disk.list(paths::RELEASES).unwrap().len(), 2, "{name}");
+        }
+        node.runtime.sandboxes.retain(|sandbox| sandbox.id == "old");
+        done(&mut node, &install());
+        assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 1, "{name}");
+        assert_eq!(node.disk.list(paths::RELEASES).unwrap().len(), 1, "{name}");
+    }
+}
+
+/// Somebody deleted the journal, and the first removal takes the drop-in away.
+#[test]
+fn a_removal_without_a_journal_waits_for_the_sandboxes_that_it_finds_late() {
+    for (name, clean) in nodes() {
+        let mut node = clean.clone();
+        node.stage("a");
+        done(&mut node, &install());
+        node.disk.unlink(paths::STATE).unwrap();
+        node.meanwhile = Some(("unlink /etc", |node| node.sandbox("late", "kata")));
+        for _ in 0..2 {
+            let report = kata_host::run(&mut node, &remove());
+            assert_eq!(report.outcome, Outcome::Blocked, "{name}: {report:?}");
+            assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 1, "{name}");
+            assert!(serves(&node) && !node.offers("kata"), "{name}");
+        }
+        node.runtime.sandboxes.clear();
+        done(&mut node, &remove());
+        // The import that the journal knew of stays: nobody else could say that it is ours.
+        let left = |node: &Node| {
+            node.disk.list("/opt").into_iter().chain(node.disk.list("/var/lib")).flatten().count()
+        };
+        assert_eq!(left(&node), left(&clean), "{name}");
     }
 }

@@ -1,10 +1,11 @@
 //! Our drop-in among the files of others: what it must not wake, keep, show or leave behind.
 
 use hostlab::sweep;
-use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome};
+use kata_api::node_task::{NodeAction, Outcome};
 use kata_host::paths;
 
 use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runs::{done, install, remove};
 use crate::runtime::Kind;
 
 const MAIN: &str = "/etc/containerd/config.toml";
@@ -15,21 +16,6 @@ const OURS: &str = "/etc/containerd/conf.d/60-kata-operator.toml";
 const NVIDIA: &str = "[plugins.\"io.containerd.cri.v1.runtime\".containerd]\ndefault_runtime_name = \"nvidia\"\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n";
 /// A section that containerd 1.x merges from any file, whoever has the one of CRI.
 const METRICS: &str = "[metrics]\naddress = \"0.0.0.0:1338\"\n";
-
-fn install() -> NodeTask {
-    task(NodeAction::Install, "a")
-}
-
-fn remove() -> NodeTask {
-    task(NodeAction::Remove, "")
-}
-
-#[track_caller]
-fn done(node: &mut Node, task: &NodeTask) -> NodeReport {
-    let report = kata_host::run(node, task);
-    assert_eq!(report.outcome, Outcome::Done, "{report:?}\n{:#?}", node.log);
-    report
-}
 
 fn with_file(mut node: Node, path: &str, text: &str) -> Node {
     node.disk.make_dir(paths::parent(path), 0o755).unwrap();

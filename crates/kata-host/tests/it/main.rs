@@ -12,3 +12,4 @@ mod fuzz;
 mod install;
 mod layouts;
 mod refusals;
+mod runs;
