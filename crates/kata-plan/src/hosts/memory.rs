@@ -350,10 +350,10 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
 /// Whether a node that differs runs sandboxes as before: what differs are files that its container runtime
 /// reads when it starts. It is repaired like a node that gets another version, and not all at once.
 fn serves(report: &NodeReport) -> bool {
-    let harmless = |code: &str| code == Code::ConfigDrifted.entry().code;
-    report.more_checks == 0
-        && !report.checks.is_empty()
-        && report.checks.iter().all(|check| harmless(&check.code))
+    let has = |code: Code| report.checks.iter().any(|check| check.code == code.entry().code);
+    let others = [Code::ChangeInterrupted, Code::PayloadDrifted, Code::HandlersDrifted];
+    // Whatever else it found are warnings, which do not keep a node from being installed either.
+    report.more_checks == 0 && has(Code::ConfigDrifted) && !others.into_iter().any(has)
 }
 
 fn key(job: &HostJob) -> String {
