@@ -23,6 +23,9 @@ use super::cri::Client;
 use super::device;
 use super::systemd::{Program, Systemd};
 
+/// Where a container runtime prints its configuration, for the moment that this takes.
+const DUMPS: &str = "/run/kata-operator";
+
 /// The node that this process may change.
 #[derive(Debug)]
 pub struct Linux {
@@ -312,8 +315,11 @@ impl Host for Linux {
 
     fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
         let action = format!("read the merged configuration of {config}");
-        let output = format!("{}/dump.out", paths::STATE_DIR);
-        let errors = format!("{}/dump.err", paths::STATE_DIR);
+        // What cannot be written would look like a configuration that cannot be read, so not on a disk that
+        // may be full. The output has whatever secrets are configured.
+        self.make_dir(DUMPS, 0o700)?;
+        let output = format!("{DUMPS}/dump.out");
+        let errors = format!("{DUMPS}/dump.err");
         // systemd goes on with what an agent asked for that was killed since; what that writes must not get
         // into these files.
         self.unlink(&output)?;
@@ -330,6 +336,7 @@ impl Host for Linux {
         let (said, complained) = (text(self.read(&output)?), text(self.read(&errors)?));
         self.unlink(&output)?;
         self.unlink(&errors)?;
+        self.remove_dir(DUMPS)?;
         match ran {
             Ok(()) => Ok(said),
             Err(fault) => {

@@ -70,6 +70,11 @@ fn main_file(release: &str) -> String {
 impl Node {
     /// Starts a node and waits until its container runtime is ready. `None` if that cannot be done here.
     pub(crate) fn start(release: &str, name: &str) -> Option<Self> {
+        Self::start_on(release, name, |_| {})
+    }
+
+    /// The same with a root that was prepared so; what is mounted there is there from within as well.
+    pub(crate) fn start_on(release: &str, name: &str, prepare: impl FnOnce(&Path)) -> Option<Self> {
         let packages = packages(release)?;
         // Short, since the path of a socket has at most 107 bytes.
         let root = workspace().join(format!("target/nodes/{release}-{name}"));
@@ -77,6 +82,7 @@ impl Node {
             fs::remove_dir_all(&root).unwrap();
         }
         fs::create_dir_all(root.join("etc/containerd")).unwrap();
+        prepare(&root);
         fs::write(root.join("etc/containerd/config.toml"), main_file(release)).unwrap();
         if !Path::new("/dev/kvm").exists() {
             println!("NOT RUN: there is no /dev/kvm, without which the agent rightly refuses");

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -59,6 +60,42 @@ fn a_device_that_the_container_may_not_open_is_opened_by_the_node() {
     assert_eq!(left(), 1);
     node.run(NodeAction::Remove, "a", &["kata"]);
     assert_eq!(left(), 0);
+}
+
+/// The merged configuration has more bytes than there is room for, which is no fault of the configuration.
+#[test]
+fn a_disk_without_room_for_the_journal_is_not_taken_for_a_broken_configuration() {
+    let state = |root: &Path| root.join("var/lib/kata-operator");
+    let mut mounted = None;
+    let small = |root: &Path| {
+        fs::create_dir_all(state(root)).unwrap();
+        let size = ["-t", "tmpfs", "-o", "size=8k,mode=700", "tmpfs"];
+        assert!(Command::new("mount").args(size).arg(state(root)).status().unwrap().success());
+        mounted = Some(Mounted(state(root)));
+    };
+    let Some(node) = Node::start_on("2.1", "full", small) else { return };
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    let (incarnation, etc) = (node.incarnation(), node.files());
+    let report = node.run(NodeAction::Install, "a", &["kata"]);
+    assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
+    assert!(report.message.contains("No space left on device"), "{report:?}");
+    assert_eq!(node.incarnation(), incarnation);
+    let changed =
+        |path: &&String| path.starts_with("etc/") && node.files().get(*path) != etc.get(*path);
+    assert_eq!(etc.keys().find(changed), None);
+    assert!(!node.root.join("run/kata-operator").exists());
+    drop(mounted);
+}
+
+/// A file system that a test mounted.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        Command::new("umount").arg("--lazy").arg(&self.0).status().unwrap();
+    }
 }
 
 fn life(release: &str) {
