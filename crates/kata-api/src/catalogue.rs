@@ -237,7 +237,7 @@ catalogue! {
     }
     KATA3008 RuntimeOld Warning {
         cause: "The node's container runtime is so old that Kata is only known to be configurable, not to work.",
-        fix: "Update to containerd 1.7 or newer, or CRI-O 1.30 or newer."
+        fix: "Update to containerd 1.7 or newer."
     }
     KATA3009 RuntimeUnreachable Error {
         cause: "The container runtime does not answer at its CRI socket.",
@@ -252,8 +252,8 @@ catalogue! {
         fix: "Correct the file that the message names."
     }
     KATA3012 RuntimeConfigUnknown Error {
-        cause: "The container runtime's main configuration file has a form that this version does not know.",
-        fix: "Update the operator, or bring the file to a known version of the schema."
+        cause: "The container runtime's main configuration file, or the command of its unit, has a form that this version does not know.",
+        fix: "Do what the message says; if it names a version of the schema, update the operator, or bring the file to a known one."
     }
     KATA3013 ImportMissing Error {
         cause: "The distribution renders the container runtime's configuration from a template that imports no folder of drop-ins.",

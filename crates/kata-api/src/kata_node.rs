@@ -314,7 +314,7 @@ pub enum JobOutcome {
     Done,
     /// A check is fatal; nothing was changed.
     Refused,
-    /// Sandboxes run that the change would harm; nothing was changed.
+    /// Sandboxes run that the change would harm; what they need was not changed.
     Blocked,
     /// The node differs from what is installed.
     Drifted,
