@@ -91,6 +91,7 @@ pub(crate) struct Where {
 
 impl Where {
     /// The kubeconfig. A list of files in KUBECONFIG means the first, as nothing is merged here.
+    #[expect(clippy::disallowed_methods, reason = "settings are resolved here")]
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         let named = || {
             let files = std::env::var_os("KUBECONFIG")?;
