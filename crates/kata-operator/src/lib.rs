@@ -36,6 +36,7 @@ pub mod platform;
 pub mod probe;
 pub mod reconcile;
 pub mod report;
+mod rival;
 pub mod server;
 pub mod settings;
 pub mod traces;

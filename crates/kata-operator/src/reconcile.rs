@@ -3,14 +3,11 @@
 //! There is one key and one pass at a time. A pass takes no hint of what changed, remembers nothing that
 //! matters, and never waits for the cluster: it returns when to look again.
 
-use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hasher as _};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kata_plan::invariants::Violation;
-use kata_plan::{Action, Decision, Plan, Report, Snapshot, StepFailure};
+use kata_plan::{Decision, Plan, Report, Snapshot, StepFailure};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::observe::{Caches, ObserveError, Observer};
 use crate::platform::{self, Detected};
 use crate::report::Reporter;
+use crate::rival::Rival;
 use crate::settings::{DEBOUNCE, RESYNC, Settings};
 use crate::traces;
 
@@ -34,13 +32,6 @@ const BACKOFF_CAP: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// After how many failed passes in a row even a failure that should pass by itself is told.
 const PATIENCE: u32 = 3;
-/// For how long a plan is remembered, to notice that it comes again and again. People who change their mind
-/// take longer for it, and shall not wait.
-const LATELY: Duration = Duration::from_mins(1);
-/// From which pause on it is told that somebody undoes what is written.
-const TOLD: Duration = Duration::from_secs(1);
-/// How many plans are remembered.
-const REMEMBERED_PLANS: usize = 64;
 /// A pass is followed by a rest of so many times what it took the processor, so that a storm of changes
 /// costs a bounded part of it; a change that comes alone is acted on at once.
 const REST: u32 = 9;
@@ -65,9 +56,8 @@ pub struct Controller {
     stop: watch::Receiver<bool>,
     /// How many passes failed in a row.
     attempt: u32,
-    /// Hashes of what was written lately, without statuses. Where the same comes again and again, somebody
-    /// undoes it, or the API server does not do as it says. Only the pace depends on it.
-    written: VecDeque<(Instant, u64)>,
+    /// Who undoes what is written, or an API server that does not do as it says. Only the pace depends on it.
+    rival: Rival,
     /// What was refused for good, and is sent again after a while.
     refused: Refused,
     /// What a dry run said last.
@@ -116,7 +106,7 @@ impl Controller {
             tasks: JoinSet::new(),
             stop,
             attempt: 0,
-            written: VecDeque::new(),
+            rival: Rival::default(),
             refused: Refused::default(),
             planned: String::new(),
         }
@@ -288,13 +278,14 @@ impl Controller {
             // follows from it is for the next pass.
             self.poke.notify_one();
         }
-        let fight = self.pace(plan);
-        let pace = fight.max(rest);
-        let mut failures = self.worth_telling(&applied);
-        if fight >= TOLD {
-            failures.extend(undone(plan, &self.refused));
+        let mut pace = rest;
+        if applied.done > 0 {
+            pace = pace.max(self.rival.pace(plan, &self.refused, &self.jitter));
         }
-        let look_again = *look_again;
+        let mut failures = self.worth_telling(&applied);
+        let told = self.rival.told();
+        let look_again = look_again.iter().copied().chain(told.iter().map(|(_, more)| *more)).min();
+        failures.extend(told.map(|(failure, _)| failure));
         let outcome = if failures.is_empty() {
             self.report(report, &applied, look_again).await
         } else {
@@ -303,31 +294,6 @@ impl Controller {
             self.report(&concluded, &applied, look_again).await
         };
         Outcome { pace, ..outcome }
-    }
-
-    /// How long to wait after writing what was written several times lately.
-    fn pace(&mut self, plan: &Plan) -> Duration {
-        let now = Instant::now();
-        self.written.retain(|(at, _)| now - *at < LATELY);
-        let Some(hash) = hash(plan, &self.refused) else { return Duration::ZERO };
-        let times = self.written.iter().filter(|(_, before)| *before == hash).count();
-        let times = u32::try_from(times).unwrap_or(u32::MAX);
-        self.written.push_back((now, hash));
-        if self.written.len() > REMEMBERED_PLANS {
-            self.written.pop_front();
-        }
-        if times < PATIENCE {
-            return Duration::ZERO;
-        }
-        if times == PATIENCE {
-            let first: Vec<String> = plan.steps.iter().take(5).map(ToString::to_string).collect();
-            tracing::warn!(
-                plan.steps = plan.steps.len(),
-                plan.first = first.join("; "),
-                "the same is written again and again; something undoes it"
-            );
-        }
-        self.jitter.backoff(times - PATIENCE, BACKOFF_FIRST, BACKOFF_CAP)
     }
 
     /// Does nothing of a plan that breaks a promise, which is a bug of ours, and says so.
@@ -454,49 +420,6 @@ impl Controller {
         }
         self.reporter.tell(report);
     }
-}
-
-/// What a plan writes, without statuses and without what is held back.
-fn writes<'a>(plan: &'a Plan, refused: &Refused) -> impl Iterator<Item = &'a Action> {
-    let actions = plan.steps.iter().map(|step| &step.action);
-    actions.filter(|action| !matches!(action, Action::ApplyStatus { .. }) && !refused.holds(action))
-}
-
-/// What is told while the same is written again and again.
-fn undone(plan: &Plan, refused: &Refused) -> Option<StepFailure> {
-    let action = writes(plan, refused).next()?;
-    Some(StepFailure {
-        object: action.object().clone(),
-        error: format!("somebody undoes what the operator writes again and again: {action}"),
-        undone: true,
-    })
-}
-
-/// A hash of what a plan writes, without statuses and without what is held back; `None` if that is
-/// nothing. What a step relies on is no part of it: only what it writes comes again.
-fn hash(plan: &Plan, refused: &Refused) -> Option<u64> {
-    struct Sink(DefaultHasher);
-    impl io::Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.write(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut sink = Sink(DefaultHasher::new());
-    let mut empty = true;
-    for action in writes(plan, refused) {
-        empty = false;
-        sink.0.write(action.to_string().as_bytes());
-        if let Action::Apply { body, .. } = action {
-            // Neither a Value nor the sink fails.
-            drop(serde_json::to_writer(&mut sink, body));
-        }
-    }
-    (!empty).then(|| sink.0.finish())
 }
 
 fn blind(error: &ObserveError) -> Outcome {
