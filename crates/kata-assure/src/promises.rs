@@ -53,7 +53,7 @@ impl Controller for Promises {
         if by_operator {
             let key = format!("{} {}", event.resource, event.name);
             *page.writes.entry(key).or_default() += 1;
-            fields::check(event, &mut page);
+            fields::check(event, cx.world.platform, &mut page);
             finalizer(event, cx, &mut page);
         }
         let is_plain = cx.world.platform == Platform::Kubernetes;

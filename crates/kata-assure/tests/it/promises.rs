@@ -228,6 +228,12 @@ fn writing_what_is_not_ours_breaks_s9() {
     lab.broken("S9: /spec/logLevel of kataconfigs");
     lab.label("theirs", &json!("x"));
     lab.broken("S9: /metadata/labels/theirs of nodes worker-0");
+    let both = json!({
+        "metadata": {"labels": {names::CLAIM_LABEL: "example"}},
+        "spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]},
+    });
+    lab.merge(&NODES, &worker(0), &both);
+    lab.broken("S9: /spec/taints of nodes worker-0");
     lab.merge(&MACHINECONFIGS, "99-worker-ssh", &json!({"spec": {"extensions": ["usbguard"]}}));
     lab.broken("S9: machineconfigs.machineconfiguration.openshift.io 99-worker-ssh is not ours");
 }
