@@ -21,14 +21,7 @@ pub(crate) fn metadata(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
     if let Some(why) = names::object_name(def, metadata["name"].as_str().unwrap_or_default()) {
         errors.push(FieldError::invalid("metadata.name", &metadata["name"], &why));
     }
-    for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
-        if let Some(why) = names::qualified(key) {
-            errors.push(FieldError::invalid("metadata.labels", &Value::from(key.as_str()), &why));
-        }
-        if let Some(why) = names::label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid("metadata.labels", value, &why));
-        }
-    }
+    labels(&metadata["labels"], "metadata.labels", &mut errors);
     let mut size = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         size += key.len() + value.as_str().unwrap_or_default().len();
@@ -90,6 +83,17 @@ pub(crate) fn metadata(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         ));
     }
     errors
+}
+
+fn labels(labels: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        if let Some(why) = names::qualified(key) {
+            errors.push(FieldError::invalid(field, &Value::from(key.as_str()), &why));
+        }
+        if let Some(why) = names::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(field, value, &why));
+        }
+    }
 }
 
 /// Checks the metadata of a change: an object that is being deleted gets no new finalizers.

@@ -35,15 +35,7 @@ pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         }
         r if *r == PODDISRUPTIONBUDGETS => disruption_budget(&value["spec"], &mut errors),
         r if *r == SERVICES => service(&value["spec"], &mut errors),
-        r if *r == RUNTIMECLASSES => {
-            let handler = &value["handler"];
-            let text = handler.as_str().unwrap_or_default();
-            if text.is_empty() {
-                errors.push(FieldError::required("handler", ""));
-            } else if let Some(why) = names::dns_label(text) {
-                errors.push(FieldError::invalid("handler", handler, &why));
-            }
-        }
+        r if *r == RUNTIMECLASSES => runtime_class(value, &mut errors),
         _ => {}
     }
     errors
@@ -65,6 +57,61 @@ pub(crate) fn status(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+fn runtime_class(value: &Value, errors: &mut Vec<FieldError>) {
+    let handler = &value["handler"];
+    let text = handler.as_str().unwrap_or_default();
+    if text.is_empty() {
+        errors.push(FieldError::required("handler", ""));
+    } else if let Some(why) = names::dns_label(text) {
+        errors.push(FieldError::invalid("handler", handler, &why));
+    }
+    let scheduling = &value["scheduling"];
+    super::labels(&scheduling["nodeSelector"], "scheduling.nodeSelector", errors);
+    tolerations(&scheduling["tolerations"], "scheduling.tolerations", errors);
+}
+
+fn tolerations(list: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    for (index, toleration) in list.as_array().into_iter().flatten().enumerate() {
+        let field = |name: &str| format!("{place}[{index}].{name}");
+        let text = |name: &str| toleration[name].as_str().unwrap_or_default();
+        let (key, operator, effect) = (text("key"), text("operator"), text("effect"));
+        if let Some(why) = names::qualified(key).filter(|_| !key.is_empty()) {
+            errors.push(FieldError::invalid(field("key"), &toleration["key"], &why));
+        }
+        if key.is_empty() && operator != "Exists" {
+            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            errors.push(FieldError::invalid(field("operator"), &Value::from(operator), why));
+        }
+        if !toleration["tolerationSeconds"].is_null() && effect != "NoExecute" {
+            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            errors.push(FieldError::invalid(field("effect"), &Value::from(effect), why));
+        }
+        match operator {
+            // The real one names this field too.
+            "" | "Equal" => errors.extend(
+                names::label_value(text("value"))
+                    .map(|why| FieldError::invalid(field("operator"), &toleration["value"], &why)),
+            ),
+            "Exists" if !text("value").is_empty() => {
+                let why = "value must be empty when `operator` is 'Exists'";
+                errors.push(FieldError::invalid(field("operator"), toleration, why));
+            }
+            "Exists" => {}
+            other => {
+                errors.push(FieldError::unsupported(
+                    field("operator"),
+                    other,
+                    &["Equal", "Exists"],
+                ));
+            }
+        }
+        let effects = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+        if !effect.is_empty() && !effects.contains(&effect) {
+            errors.push(FieldError::unsupported(field("effect"), effect, &effects));
+        }
+    }
 }
 
 fn disruption_budget(spec: &Value, errors: &mut Vec<FieldError>) {
@@ -148,6 +195,7 @@ fn pod_spec(spec: &Value, place: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(format!("{place}.image"), ""));
         }
     }
+    tolerations(&spec["tolerations"], &format!("{place}.tolerations"), errors);
     if let Some(policy) = spec["restartPolicy"].as_str()
         && !["Always", "Never", "OnFailure"].contains(&policy)
     {

@@ -125,3 +125,43 @@ fn custom_pools_must_inherit_from_workers() {
     let good = json!({"matchExpressions": [{"key": role, "operator": "In", "values": ["worker", "kata-oc"]}]});
     assert_eq!(told(create(&mut api, &resource, "", named(good))).0, 201);
 }
+
+#[test]
+fn a_runtime_class_with_labels_or_tolerations_that_cannot_be_is_refused() {
+    let mut api = server();
+    for (scheduling, complaint) in [
+        (
+            json!({"nodeSelector": {"no label": ""}}),
+            "scheduling.nodeSelector: Invalid value: \"no label\": name part must consist of",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "operator": "In"}]}),
+            "scheduling.tolerations[0].operator: Unsupported value: \"In\": supported values: \"Equal\", \"Exists\"",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+            "value must be empty when `operator` is 'Exists'",
+        ),
+        (json!({"tolerations": [{"value": "b"}]}), "operator must be Exists when `key` is empty"),
+        (
+            json!({"tolerations": [{"key": "a", "effect": "Never"}]}),
+            "scheduling.tolerations[0].effect: Unsupported value: \"Never\"",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 3}]}),
+            "effect must be 'NoExecute' when `tolerationSeconds` is set",
+        ),
+        (json!({"tolerations": [{"key": "a", "value": "b c"}]}), "Invalid value: \"b c\""),
+    ] {
+        let class = json!({"metadata": {"name": "x"}, "handler": "x", "scheduling": scheduling});
+        let refused = create(&mut api, &RUNTIMECLASSES, "", class).unwrap_err();
+        assert_eq!(refused.code, 422, "{refused:?}");
+        assert!(refused.message.contains(complaint), "{refused:?}");
+    }
+    let good = json!([{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]);
+    let class = json!({
+        "metadata": {"name": "x"}, "handler": "x",
+        "scheduling": {"nodeSelector": {"a.example/b": "c"}, "tolerations": good},
+    });
+    create(&mut api, &RUNTIMECLASSES, "", class).unwrap();
+}
