@@ -135,6 +135,7 @@ pub struct RuntimeSpec {
     pub overhead: Option<OverheadSpec>,
     /// Tolerations that every pod of the class gets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::tolerations")]
     pub tolerations: Vec<Toleration>,
     /// Labels that a node must have for pods of this class, besides being able to run them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -129,6 +129,59 @@ pub(crate) fn runtimes(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Tolerations, with the rules by which the API server judges those of a RuntimeClass.
+pub(crate) fn tolerations(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "items": {
+            "description": "Which taints are tolerated.",
+            "type": "object",
+            "properties": {
+                "key": {
+                    "description": "The taint's key; empty means all keys, with the operator Exists.",
+                    "type": "string",
+                    "maxLength": 317,
+                },
+                "operator": {
+                    "description": "How the key relates to the value: Exists, or Equal, which is the default. Lt and Gt \
+                        compare numbers, where the cluster has them.",
+                    "type": "string",
+                    "enum": ["Exists", "Equal", "Lt", "Gt"],
+                },
+                "value": {"description": "The taint's value.", "type": "string", "maxLength": 63},
+                "effect": {
+                    "description": "NoSchedule, PreferNoSchedule or NoExecute; absent means all effects.",
+                    "type": "string",
+                    "enum": ["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
+                },
+                "tolerationSeconds": {
+                    "description": "For how many seconds a taint with the effect NoExecute is tolerated; absent means for ever.",
+                    "type": "integer",
+                    "format": "int64",
+                },
+            },
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.key) && self.key != '' || has(self.operator) && self.operator == 'Exists'",
+                    "message": "operator must be Exists for an empty key, which means all keys",
+                    "fieldPath": ".operator",
+                },
+                {
+                    "rule": "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",
+                    "message": "value must be empty for operator Exists",
+                    "fieldPath": ".value",
+                },
+                {
+                    "rule": "!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'",
+                    "message": "effect must be NoExecute where tolerationSeconds is given",
+                    "fieldPath": ".effect",
+                },
+            ],
+        },
+    })
+}
+
 /// A quantity such as `250m` or `350Mi`.
 pub(crate) fn quantity(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({

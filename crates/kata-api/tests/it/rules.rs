@@ -105,3 +105,34 @@ fn every_field_of_both_kinds_is_described() {
     }
     assert_eq!(found, [""; 0]);
 }
+
+#[test]
+fn a_toleration_is_one_that_a_runtime_class_may_have() {
+    let class =
+        |toleration: &Value| json!({"runtimes": [{"name": "kata", "tolerations": [toleration]}]});
+    for good in [
+        json!({"operator": "Exists"}),
+        json!({"key": "a"}),
+        json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}),
+        json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}),
+    ] {
+        assert_eq!(refusals(&class(&good)), [""; 0], "{good}");
+    }
+    for (bad, message) in [
+        (json!({"value": "b"}), "operator must be Exists for an empty key, which means all keys"),
+        (
+            json!({"key": "", "operator": "Equal"}),
+            "operator must be Exists for an empty key, which means all keys",
+        ),
+        (
+            json!({"key": "a", "operator": "Exists", "value": "b"}),
+            "value must be empty for operator Exists",
+        ),
+        (
+            json!({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 3}),
+            "effect must be NoExecute where tolerationSeconds is given",
+        ),
+    ] {
+        assert_eq!(refusals(&class(&bad)), [message], "{bad}");
+    }
+}
