@@ -2,7 +2,7 @@
 //!
 //! Nothing is judged here: codes and messages are the operator's, fixes the catalogue's.
 
-use kata_api::{Code, KataConfig, KataNode, Severity, conditions};
+use kata_api::{Code, KataConfig, KataNode, Severity, conditions, names};
 
 use crate::document::Problem;
 
@@ -23,6 +23,11 @@ pub(crate) fn severity(severity: Severity) -> &'static str {
 /// The code with this text.
 pub(crate) fn code(text: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| code.entry().code == text)
+}
+
+/// Whether nobody but the operator can notice it, since the operator alone writes and runs kata-monitor.
+pub(crate) fn only_operator_notices(code: Code) -> bool {
+    matches!(code, Code::WriteFailed | Code::WriteUndone | Code::ConstraintsNotServed)
 }
 
 impl Problem {
@@ -91,7 +96,8 @@ pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
         Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone());
     let name = node.metadata.name.as_deref().unwrap_or(&node.spec.node_name);
     let retry = format!(
-        "kubectl annotate --overwrite katanode/{name} kata-operator.dev/retry=\"$(date +%s)\""
+        "kubectl annotate --overwrite katanode/{name} {}=\"$(date +%s)\"",
+        names::RETRY_ANNOTATION
     );
     Some(match code {
         Code::NodeRolledBack => problem.with_fix(format!(

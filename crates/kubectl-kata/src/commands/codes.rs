@@ -8,7 +8,7 @@ use crate::document::{CodeList, CodeRow};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::problem::{hint, severity};
+use crate::problem::{code as find_code, hint, only_operator_notices, severity};
 use crate::settings::{Output, Settings};
 use crate::style::{Tone, wrap};
 use crate::table::{Cell, Table, column};
@@ -139,6 +139,10 @@ fn page(row: &CodeRow) -> String {
 
 /// The commands that show a code.
 fn seen_by(code: &str) -> &'static str {
+    if find_code(code).is_some_and(only_operator_notices) {
+        return "Only the operator can notice it: its log and its metric `kata_operator_findings` show it, and \
+                `kubectl kata status` if it keeps nodes from being ready";
+    }
     match code.get(4..5) {
         Some("1") => {
             "`kubectl kata doctor` shows it, and `kubectl kata status` if it keeps nodes from being ready"

@@ -151,3 +151,19 @@ async fn an_old_cluster_is_told_so() {
     let report = lab.kata_command("doctor --pre -o json").await.json();
     assert_eq!(report["categories"][0]["checks"][0]["id"], "KATA5001");
 }
+
+/// What nobody but the operator can notice is no check that passed, and no page says that `doctor` shows it.
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_alone_can_notice_is_not_among_the_checks() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let done = lab.kata_command("doctor -o json").await.expect(0);
+    assert!(done.out.contains("KATA1016"), "{}", done.out);
+    for code in ["KATA1017", "KATA1022", "KATA1040"] {
+        assert!(!done.out.contains(code), "{code} is among the checks");
+        let page = lab.kata_command(&format!("codes {code} -o markdown")).await.expect(0).out;
+        assert!(page.contains("Only the operator can notice it"), "{page}");
+        assert!(!page.contains("kubectl kata doctor"), "{page}");
+    }
+}

@@ -10,6 +10,7 @@ use super::check;
 use crate::cluster::Kata;
 use crate::document::{Category, Check, CheckResult};
 use crate::failure::Failure;
+use crate::problem::only_operator_notices;
 use crate::{Context, snapshot};
 
 fn by_severity(code: Code) -> CheckResult {
@@ -94,8 +95,7 @@ pub(super) async fn categories(
 /// passed.
 fn applies(code: Code, platform: Platform) -> bool {
     let number = code.entry().code.get(4..).unwrap_or_default();
-    // What the operator alone can notice, since it writes and runs kata-monitor.
-    if matches!(code, Code::WriteFailed | Code::ConstraintsNotServed) {
+    if only_operator_notices(code) {
         return false;
     }
     match platform {
