@@ -28,7 +28,7 @@ mod drain;
 pub(crate) mod progress;
 mod silence;
 
-pub(crate) use silence::explain as explain_silence;
+pub(crate) use silence::{Hearing, hearing, look_and_explain as explain_silence};
 
 /// How many nodes are shown if not all are asked for.
 const ROWS: usize = 10;
@@ -116,7 +116,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         ));
     }
     let mut report = report(&kata, now);
-    report.operator = match operator.known().flatten() {
+    report.operator = match operator.as_known().and_then(Option::as_ref) {
         Some(deployment) => deployment.facts(),
         None => {
             OperatorFacts { namespace: names::NAMESPACE.to_owned(), ..OperatorFacts::default() }
@@ -131,7 +131,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
-    explain_silence(api, &mut report).await?;
+    silence::explain(&operator, &mut report);
     report.gaps = api.gaps();
     Ok(report)
 }
@@ -180,7 +180,9 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
             "the cluster does not serve KataConfig, so the operator is not installed",
         ));
     } else if let Some(config) = config {
-        problems.extend(silence::unheard(config, now));
+        if let Hearing::Silent(problem) = hearing(config, now) {
+            problems.push(problem);
+        }
     } else {
         problems.push(Problem::new(
             kata_api::Code::NoKataConfig,

@@ -33,6 +33,11 @@ const BAR: usize = 32;
 /// What says that nobody does what is waited for.
 const SILENCE: [Code; 2] = [Code::OperatorNotRunning, Code::OperatorSilent];
 
+/// Whether a problem says that nobody does what is waited for.
+fn is_silence(problem: &Problem) -> bool {
+    SILENCE.iter().any(|code| code.entry().code == problem.id)
+}
+
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -116,7 +121,7 @@ pub(crate) async fn until(
     let mut said = String::new();
     let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
-        let report = match observe(context).await {
+        let report = match observe(wanted, context).await {
             Ok(report) => Some(report),
             // An API server that restarts while its nodes do is no reason to give up.
             Err(Failure::Unreachable { .. } | Failure::Silent { .. }) if !said.is_empty() => None,
@@ -184,12 +189,18 @@ async fn expired(end: Option<Instant>) {
     }
 }
 
-async fn observe(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
+async fn observe(wanted: &Wanted, context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
     let kata = crate::cluster::Kata::read(&context.api).await?;
-    if kata.configs.is_forbidden() {
-        return Err(Failure::Forbidden(
-            "cannot wait: you may not list kataconfigs.kataconfiguration.openshift.io".to_owned(),
-        ));
+    let of_node = matches!(wanted, Wanted::Node(_));
+    for (kind, forbidden) in [
+        (KATA_CONFIGS, kata.configs.is_forbidden()),
+        // The rest can be told without them; how a node stands cannot.
+        (KATA_NODES, of_node && kata.nodes.is_forbidden()),
+    ] {
+        if forbidden {
+            let kind = kind.qualified();
+            return Err(Failure::Forbidden(format!("cannot wait: you may not list {kind}")));
+        }
     }
     let mut report = status::report(&kata, context.settings.now());
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
@@ -226,8 +237,14 @@ fn tell(
 /// Why what is waited for is not under way at all.
 fn idle(wanted: &Wanted, report: &StatusReport) -> Option<String> {
     match (wanted, &report.config) {
-        (Wanted::Node(name), _) => (!report.nodes.iter().any(|node| node.name == *name))
-            .then(|| format!("no KataConfig selects a node {name}")),
+        (Wanted::Node(name), _) if report.nodes.iter().any(|node| node.name == *name) => None,
+        // Which nodes it selects is not known before the operator has looked.
+        (Wanted::Node(name), Some(config))
+            if config.observed_generation != Some(config.generation) =>
+        {
+            Some(format!("the operator has not said anything of node {name} yet"))
+        }
+        (Wanted::Node(name), _) => Some(format!("no KataConfig selects a node {name}")),
         (Wanted::Deleted, Some(config)) if !config.deleting => Some(format!(
             "KataConfig {} is not being deleted: `kubectl kata uninstall` does that",
             config.name
@@ -258,16 +275,23 @@ fn standing(wanted: &Wanted, report: &StatusReport) -> String {
 
 /// What there is to say, in one line.
 fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
-    if let Some(text) = idle(wanted, report) {
+    let idle = idle(wanted, report);
+    if let Wanted::Node(name) = wanted {
+        let (subject, known) = (format!("node/{name}"), idle.is_none());
+        // What a node says is told with it; until it says something, what keeps the operator from it.
+        let concerns = |problem: &&Problem| {
+            problem.subject == subject
+                || is_silence(problem)
+                || (!known && problem.subject.starts_with("kataconfig/"))
+        };
+        let text = idle.or_else(|| of_node(name, report)).unwrap_or_default();
+        let text = with_problems(text, report.problems.iter().filter(concerns));
+        return marked(&text, report.head.simulated);
+    }
+    if let Some(text) = idle {
         return marked(&text, report.head.simulated);
     }
     let Some(config) = &report.config else { return summary(report) };
-    if let Wanted::Node(name) = wanted {
-        let subject = format!("node/{name}");
-        let problems = report.problems.iter().filter(|problem| problem.subject == subject);
-        let text = with_problems(of_node(name, report).unwrap_or_default(), problems);
-        return marked(&text, report.head.simulated);
-    }
     let message = config
         .ready
         .as_ref()
@@ -296,8 +320,11 @@ fn bars(
     unicode: bool,
 ) -> Vec<String> {
     let elapsed = human::span(now.duration_since(begin));
+    let silence = report.problems.iter().filter(|problem| is_silence(problem));
+    let silence = silence.map(|problem| format!(" {} {}", problem.id, problem.message));
     if let Some(text) = idle(wanted, report) {
-        return vec![format!(" {}   {elapsed} elapsed", marked(&text, report.head.simulated))];
+        let text = format!(" {}   {elapsed} elapsed", marked(&text, report.head.simulated));
+        return std::iter::once(text).chain(silence).collect();
     }
     let Some(config) = &report.config else {
         return vec![format!(" {}   {elapsed} elapsed", summary(report))];
@@ -320,10 +347,7 @@ fn bars(
     let busy = report.nodes.iter().filter(|node| {
         node.code.is_some() || !node.step.is_empty() || node.phase == Phase::Failed.as_str()
     });
-    for problem in report.problems.iter().filter(|p| SILENCE.iter().any(|c| c.entry().code == p.id))
-    {
-        lines.push(format!(" {} {}", problem.id, problem.message));
-    }
+    lines.extend(silence);
     for node in busy.take(NODES) {
         let since = node.since.map(|since| human::age(now, since)).unwrap_or_default();
         let what = if node.step.is_empty() { &node.phase } else { &node.step };

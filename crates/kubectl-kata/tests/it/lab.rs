@@ -13,6 +13,7 @@ use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
 use kubectl_kata::{Printer, run};
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
+use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
@@ -373,6 +374,24 @@ impl Lab {
             answer["status"]["token"].as_str().unwrap().to_owned()
         });
         self.token = Some(token);
+    }
+
+    /// The same with an account that has these rules and no others.
+    pub(crate) fn only_rules(&mut self, rules: &Value) {
+        self.create(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "some-rules"}, "rules": rules,
+        }));
+        self.only(Some("some-rules"));
+    }
+
+    /// From now on the API server refuses what this asks for.
+    pub(crate) fn refuse(&self, verb: &str, resource: &str) {
+        let fault =
+            Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+        let matches =
+            Match { verb: verb.to_owned(), resource: resource.to_owned(), ..Match::default() };
+        self.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
     }
 
     /// Serves the cluster over HTTP; commands reach it that way from now on.

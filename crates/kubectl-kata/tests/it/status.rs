@@ -1,6 +1,15 @@
 //! `status` and `wait` in the course of a roll-out.
 
-use crate::lab::{Lab, Place};
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Place, kata_configs};
+
+/// The checks of `doctor` with a code.
+fn checks(report: &Value, id: &str) -> Vec<Value> {
+    let categories = report["categories"].as_array().unwrap().iter();
+    let all = categories.flat_map(|category| category["checks"].as_array().unwrap());
+    all.filter(|check| check["id"] == id).cloned().collect()
+}
 
 #[tokio::test(start_paused = true)]
 async fn without_anything_it_says_how_to_begin() {
@@ -54,7 +63,7 @@ async fn the_time_left_is_told_once_a_node_is_done_and_not_before() {
     let report = lab.kata_command("status -o json").await.expect(1).json();
     assert!(report["nodes"].as_array().unwrap().iter().all(|n| n["etaSeconds"].is_null()));
     lab.until("the first node", |lab| {
-        let config = lab.get(&crate::lab::kata_configs(), "", "cluster-kataconfig").unwrap();
+        let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
         config["status"]["kataNodes"]["readyNodeCount"] == 1
     })
     .await;
@@ -132,9 +141,164 @@ async fn a_node_whose_turn_cannot_come_says_what_stops_all() {
     lab.ready().await;
     lab.pod("web", Some("kata"));
     lab.phase("web", "Running").await;
-    lab.delete(&crate::lab::kata_configs(), "", "cluster-kataconfig");
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
     lab.pass(60).await;
     let done = lab.kata_command("status").await.expect(1);
     let done = done.says(&["WaitingToRemove", "held up by KATA4001 PodsStillRunning"]);
     assert!(!done.out.contains("waits for its turn"), "{}", done.out);
+}
+
+/// An operator whose writes are refused has heard of the change, and says itself what is wrong.
+#[tokio::test(start_paused = true)]
+async fn an_operator_whose_writes_are_refused_is_not_called_silent() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.refuse("write", "containerruntimeconfigs");
+    let quiet = json!({"spec": {"logLevel": "debug"}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &quiet);
+    lab.pass(120).await;
+    let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+    assert_ne!(config["metadata"]["generation"], config["status"]["observedGeneration"]);
+    let done = lab.kata_command("status").await.expect(1).says(&["KATA1017 "]);
+    assert!(!done.out.contains("KATA5010"), "{}", done.out);
+    let report = lab.kata_command("doctor -o json").await.json();
+    let silent = checks(&report, "KATA5010");
+    assert_eq!(silent[0]["result"], "ok", "{silent:#?}");
+    let message = silent[0]["message"].as_str().unwrap();
+    assert!(message.contains("is not taken up: the operator says WriteFailed"), "{message}");
+}
+
+/// The same of one that cannot read what its decision needs.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_cannot_read_is_not_called_silent() {
+    let lab = Lab::new();
+    lab.delete(&simcluster::resource::MACHINECONFIGPOOLS, "", "worker");
+    lab.kata(&["worker-0"]);
+    lab.pass(120).await;
+    let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+    assert!(config["status"]["observedGeneration"].is_null(), "{config:#}");
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&["MachineConfigOperatorNotReady"]);
+    assert!(!done.out.contains("KATA5010"), "{}", done.out);
+
+    // As the operator leaves it after a read that failed.
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &json!({"spec": {"logLevel": "debug"}}));
+    lab.merge_status(
+        &kata_configs(),
+        "",
+        "cluster-kataconfig",
+        &json!({"status": {"conditions": [{
+            "type": "Ready", "status": "Unknown", "reason": "ReadFailed",
+            "message": "cannot read nodes: 503", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}}),
+    );
+    lab.pass(120).await;
+    let done = lab.kata_command("status").await.expect(1);
+    assert!(!done.out.contains("KATA5010"), "{}", done.out);
+}
+
+/// `doctor` gives the operator as much time as `status` does.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_called_silent_at_once() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.kata(&["worker-0"]);
+    let silent = async || checks(&lab.kata_command("doctor -o json").await.json(), "KATA5010");
+    let found = silent().await;
+    assert_eq!(found[0]["result"], "ok", "{found:#?}");
+    lab.pass(31).await;
+    let found = silent().await;
+    assert_eq!(found[0]["result"], "warning", "{found:#?}");
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(message.contains("it has seen nothing of it yet"), "{message}");
+}
+
+/// An operator whose pods are not ready is named besides, with one look at its Deployment.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_without_ready_pods_explains_the_silence() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.kata(&["worker-0"]);
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
+            },
+        },
+    }));
+    lab.pass(60).await;
+    lab.requests();
+    let done = lab.kata_command("status").await.expect(1);
+    assert!(lab.requests() <= 8, "{}", done.out);
+    let texts = ["KATA5010", "KATA5005", "0 of 2 pods of the operator are ready"];
+    done.says(&texts);
+    let done = lab.kata_command("wait --timeout 5s").await.expect(124);
+    done.says(&texts);
+}
+
+/// Who waits for a node of a fresh KataConfig is told that nobody acts, and not that it is not selected.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_node_names_an_operator_that_says_nothing() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.kata(&["worker-0"]);
+    let done = lab.kata_command("wait --for node/worker-0=Ready --timeout 3m").await.expect(124);
+    assert!(!done.err.contains("no KataConfig selects"), "{}", done.err);
+    let told = |line: &str| line.starts_with("2026-") && line.contains("KATA5010 the operator has");
+    assert!(done.err.lines().any(told), "{}", done.err);
+    let done = done.says(&["the operator has not said anything of node worker-0 yet"]);
+    drop(done);
+    let place = Place::terminal(160);
+    let done = lab.run_at("wait --for node/worker-0=Ready --timeout 5s", &place).await.expect(124);
+    done.says(&[" KATA5010 the operator has not taken up generation 1"]);
+
+    // The same of a node that it knows, and of a change that it did not hear.
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.pass(60).await;
+    lab.stop_operator();
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &json!({"spec": {"logLevel": "debug"}}));
+    let done = lab.kata_command("wait --for node/worker-0=Ready --timeout 3m").await.expect(124);
+    let told = |line: &str| {
+        line.contains("Z node worker-0: ") && line.contains("KATA5010 the operator has")
+    };
+    assert!(done.err.lines().any(told), "{}", done.err);
+}
+
+/// Whoever may not see the nodes is told so, and not that there are none.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_node_takes_the_right_to_see_it() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let read = ["get", "list", "watch"];
+    lab.only_rules(&json!([
+        {"apiGroups": ["kataconfiguration.openshift.io"], "resources": ["kataconfigs"], "verbs": read},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": read},
+    ]));
+    let done = lab.kata_command("wait --for node/worker-0=Ready --timeout 5s").await.expect(5);
+    let done = done.says(&["cannot wait: you may not list katanodes.kata-operator.dev"]);
+    assert!(!done.err.contains("no KataConfig selects"), "{}", done.err);
+}
+
+/// A deletion that takes longer says what is left.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_the_deletion_says_which_nodes_still_have_kata() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    let done = lab.kata_command("wait --for deleted --timeout 5s").await.expect(124);
+    done.says(&[
+        "timed out after 5s: KataConfig cluster-kataconfig is being deleted, and 2 nodes still have Kata",
+    ]);
 }

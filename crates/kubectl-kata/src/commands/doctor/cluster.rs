@@ -1,6 +1,7 @@
 //! What the operator cannot check, because it would not run, or is what is asked about: the API server, the
 //! definitions, the caller's rights, the operator itself.
 
+use jiff::Timestamp;
 use kata_api::Code;
 use serde_json::json;
 
@@ -8,6 +9,7 @@ use super::check;
 use crate::Context;
 use crate::api::{Read, Trouble};
 use crate::cluster::{Kata, operator, stale_definition};
+use crate::commands::status::{Hearing, hearing};
 use crate::document::{Check, CheckResult};
 use crate::failure::Failure;
 use crate::resource::{CRDS, KATA_CONFIGS};
@@ -76,7 +78,7 @@ pub(super) async fn checks(
         checks.push(accepted(Some(&sample), context).await?);
     }
     if !pre && matches!(kata.configs, Read::Known(_)) {
-        checks.extend(config(kata));
+        checks.extend(config(kata, context.settings.now()));
     }
     Ok(checks)
 }
@@ -157,25 +159,25 @@ fn minor(version: &str) -> Option<(u32, u32)> {
     Some((number(parts.next()?)?, number(parts.next()?)?))
 }
 
-fn config(kata: &Kata) -> Vec<Check> {
+fn config(kata: &Kata, now: Timestamp) -> Vec<Check> {
     let Some(config) = kata.active() else {
         let text = "there is no KataConfig";
         return vec![check(Code::NoKataConfig, CheckResult::Warning, text)];
     };
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
-    let taken = observed == config.metadata.generation;
     let generation = config.metadata.generation.unwrap_or_default();
+    let of_it = format!("generation {generation} of KataConfig {name} is");
+    let (result, text) = match hearing(config, now) {
+        Hearing::Taken => (CheckResult::Ok, format!("{of_it} taken up")),
+        Hearing::Fresh => (CheckResult::Ok, format!("{of_it} not taken up yet, and quite new")),
+        Hearing::Hindered(reason) => {
+            (CheckResult::Ok, format!("{of_it} not taken up: the operator says {reason}"))
+        }
+        Hearing::Silent(problem) => (CheckResult::Warning, problem.message),
+    };
     vec![
         check(Code::NoKataConfig, CheckResult::Ok, format!("KataConfig {name} exists")),
-        check(
-            Code::OperatorSilent,
-            if taken { CheckResult::Ok } else { CheckResult::Warning },
-            format!(
-                "generation {generation} of KataConfig {name} is {}taken up",
-                if taken { "" } else { "not " }
-            ),
-        ),
+        check(Code::OperatorSilent, result, text),
     ]
 }
 

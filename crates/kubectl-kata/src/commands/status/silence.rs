@@ -1,7 +1,7 @@
-//! An operator that says nothing: a change of the KataConfig that it has not taken up, and why.
+//! Whether the operator hears: a change of the KataConfig that it has not taken up, and why it says nothing.
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::{Code, KataConfig, names};
+use kata_api::{Code, KataConfig, conditions, names};
 
 use crate::api::{Api, Read};
 use crate::cluster::Deployment;
@@ -12,13 +12,39 @@ use crate::resource::DEPLOYMENTS;
 
 /// How long the operator may take to take up a change before that is worth a word.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// What the operator says when it has heard of a change and cannot act on it: then it leaves the observed
+/// generation as it was.
+const HINDERED: [Code; 3] =
+    [Code::WriteFailed, Code::ReadFailed, Code::MachineConfigOperatorNotReady];
 
-/// A change that the operator has not taken up although it had the time to.
-pub(super) fn unheard(config: &KataConfig, now: Timestamp) -> Option<Problem> {
+/// What the operator made of the latest change of a KataConfig.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Hearing {
+    /// It has taken it up.
+    Taken,
+    /// It may still need a moment.
+    Fresh,
+    /// It says with this reason why it cannot act on it.
+    Hindered(String),
+    /// It says nothing, although it had the time to.
+    Silent(Problem),
+}
+
+/// What the operator made of the latest change of a KataConfig.
+pub(crate) fn hearing(config: &KataConfig, now: Timestamp) -> Hearing {
     let metadata = &config.metadata;
-    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
+    let status = config.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation);
     if observed == metadata.generation {
-        return None;
+        return Hearing::Taken;
+    }
+    let mut said = status.iter().flat_map(|status| &status.conditions);
+    let reason = said
+        .find(|condition| condition.type_ == conditions::READY)
+        .map(|ready| ready.reason.clone())
+        .filter(|reason| HINDERED.iter().any(|code| code.entry().reason == reason));
+    if let Some(reason) = reason {
+        return Hearing::Hindered(reason);
     }
     let written = metadata.managed_fields.iter().flatten();
     let changed = written
@@ -29,7 +55,7 @@ pub(super) fn unheard(config: &KataConfig, now: Timestamp) -> Option<Problem> {
         .map(|time| time.0)
         .max();
     if changed.is_some_and(|changed| now.duration_since(changed) < GRACE) {
-        return None;
+        return Hearing::Fresh;
     }
     let name = metadata.name.as_deref().unwrap_or_default();
     let seen = observed.map_or_else(|| "nothing of it yet".to_owned(), |g| format!("only {g}"));
@@ -37,23 +63,30 @@ pub(super) fn unheard(config: &KataConfig, now: Timestamp) -> Option<Problem> {
         "the operator has not taken up generation {} of KataConfig {name}: it has seen {seen}",
         metadata.generation.unwrap_or_default()
     );
-    Some(Problem::new(Code::OperatorSilent, format!("kataconfig/{name}"), message))
+    Hearing::Silent(Problem::new(Code::OperatorSilent, format!("kataconfig/{name}"), message))
 }
 
 /// Adds why the operator says nothing, as far as its Deployment tells. Who may not see that is not told of
 /// it: the command can do without.
-pub(crate) async fn explain(api: &Api, report: &mut StatusReport) -> Result<(), Failure> {
-    let silent = Code::OperatorSilent.entry().code;
-    let Some(told) = report.problems.iter_mut().find(|problem| problem.id == silent) else {
-        return Ok(());
-    };
-    let place = format!("deployment/{}", names::PRODUCT);
-    match api.glance::<Deployment>(DEPLOYMENTS, Some(names::NAMESPACE), names::PRODUCT).await? {
+pub(crate) async fn look_and_explain(api: &Api, report: &mut StatusReport) -> Result<(), Failure> {
+    if told(report).is_some() {
+        let place = Some(names::NAMESPACE);
+        let read = api.glance::<Deployment>(DEPLOYMENTS, place, names::PRODUCT).await?;
+        explain(&read, report);
+    }
+    Ok(())
+}
+
+/// The same with the Deployment that was read.
+pub(super) fn explain(operator: &Read<Option<Deployment>>, report: &mut StatusReport) {
+    let Some(told) = told(report) else { return };
+    match operator {
         Read::Known(Some(deployment)) => {
             let facts = deployment.facts();
             if facts.ready_replicas == Some(0) {
                 let all = facts.replicas.unwrap_or_default();
                 let text = format!("0 of {all} pods of the operator are ready");
+                let place = format!("deployment/{}", names::PRODUCT);
                 report.problems.push(Problem::new(Code::OperatorNotRunning, place, text));
             }
         }
@@ -65,5 +98,10 @@ pub(crate) async fn explain(api: &Api, report: &mut StatusReport) -> Result<(), 
         Read::Forbidden => {}
     }
     problem::sort(&mut report.problems);
-    Ok(())
+}
+
+/// The problem that says that the operator says nothing.
+fn told(report: &mut StatusReport) -> Option<&mut Problem> {
+    let silent = Code::OperatorSilent.entry().code;
+    report.problems.iter_mut().find(|problem| problem.id == silent)
 }
