@@ -15,7 +15,7 @@ use crate::mco;
 use crate::plan::{Plan, Step};
 use crate::report::{Decision, Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
 use crate::selection::{self, Configs};
-use crate::snapshot::{Freshness, Need, Platform, PodScope, Snapshot};
+use crate::snapshot::{Freshness, Need, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::status;
 use crate::steps::{self, Steps};
 use crate::view::{self, Unreadable, View};
@@ -99,6 +99,15 @@ pub fn conclude(snapshot: &Snapshot, decision: &Decision, failures: &[StepFailur
 pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
     let missing = missing_machine_configs(snapshot);
     if missing.is_empty() { wanted(snapshot, &think(snapshot)) } else { missing }
+}
+
+/// The unfinished sandboxed pods in the cluster that the active KataConfig answers for, in order: those that
+/// keep Kata from being removed. Of other people's RuntimeClasses only pods on nodes of ours count. None if
+/// the cluster's pods are not in the snapshot.
+pub fn running_pods(snapshot: &Snapshot) -> Vec<&SandboxedPod> {
+    let active = selection::configs(snapshot).active;
+    let view = active.and_then(|config| view::view(snapshot, config).ok());
+    view.and_then(|view| view.running(None).ok()).unwrap_or_default()
 }
 
 fn wanted(snapshot: &Snapshot, thought: &Thought<'_>) -> Vec<Need> {

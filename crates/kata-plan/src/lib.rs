@@ -26,7 +26,7 @@ mod text;
 pub mod validate;
 mod view;
 
-pub use decide::{Next, conclude, decide, needs, next};
+pub use decide::{Next, conclude, decide, needs, next, running_pods};
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};

@@ -45,7 +45,7 @@ pub(crate) async fn run(
         }
         return Ok(exit(&plan));
     }
-    if !plan.success && !arguments.evict_pods {
+    if !plan.success {
         print(&plan, arguments, context)?;
         return Ok(exit(&plan));
     }
@@ -118,7 +118,7 @@ async fn plan(
         .collect();
     let mut told = std::collections::BTreeSet::new();
     problems.retain(|problem| told.insert(problem.message.clone()));
-    let pods = pods(&snapshot);
+    let pods = rows(&snapshot);
     // Whether pods are in the way is not known if they cannot be read.
     if matches!(snapshot.pods.get(&PodScope::Cluster), Some(Observed::Unknown { .. }))
         && problems.is_empty()
@@ -141,11 +141,10 @@ async fn plan(
     })
 }
 
-/// The pods in the way, which the decision asked for.
-fn pods(snapshot: &Snapshot) -> Vec<PodRow> {
-    let all = snapshot.pods.values().filter_map(Observed::known).flatten();
-    let mut rows: Vec<PodRow> = all
-        .filter(|pod| !pod.finished)
+/// The pods in the way, as the decision sees them.
+fn rows(snapshot: &Snapshot) -> Vec<PodRow> {
+    let pods = kata_plan::running_pods(snapshot).into_iter();
+    let mut rows: Vec<PodRow> = pods
         .map(|pod| PodRow {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),

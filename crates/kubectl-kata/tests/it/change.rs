@@ -167,3 +167,66 @@ async fn must_gather_collects_and_names_what_it_cannot_get() {
         zipped.len()
     );
 }
+
+/// Without the right to see pods nothing is evicted, nothing is deleted, and nothing is claimed.
+#[tokio::test(start_paused = true)]
+async fn uninstall_does_not_go_on_where_the_pods_are_not_known() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    let read = ["get", "list", "watch"];
+    lab.only_rules(&json!([
+        {"apiGroups": ["kataconfiguration.openshift.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": ["kata-operator.dev"], "resources": ["*"], "verbs": read},
+        {"apiGroups": ["machineconfiguration.openshift.io"], "resources": ["*"], "verbs": read},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": read},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": read},
+        {"apiGroups": [""], "resources": ["nodes", "configmaps"], "verbs": read},
+    ]));
+    for line in ["--dry-run", "--evict-pods --dry-run", "--evict-pods --yes", "--yes"] {
+        let done = lab.kata_command(&format!("uninstall {line}")).await.expect(5);
+        done.says(&["KATA5002", "whether it would be refused is not known", "may not list pods"]);
+        let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+        assert!(config["metadata"]["deletionTimestamp"].is_null(), "{line}");
+    }
+}
+
+/// Pods of somebody else's RuntimeClass with the same handler, on nodes that are not ours, are nobody's
+/// business here, as they are none of the operator's.
+#[tokio::test(start_paused = true)]
+async fn uninstall_leaves_the_pods_of_others_alone() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.create(json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": "theirs"}, "handler": "kata",
+    }));
+    lab.namespace("test-kata");
+    let pod = |name: &str, node: &str| {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "test-kata"},
+            "spec": {
+                "runtimeClassName": "theirs", "nodeName": node,
+                "containers": [{"name": "a", "image": "i"}],
+            },
+        }));
+    };
+    pod("elsewhere", "worker-2");
+    lab.pass(60).await;
+    let done = lab.kata_command("uninstall --dry-run").await.expect(0);
+    assert!(!done.out.contains("elsewhere"), "{}", done.out);
+    // On a node of ours the same pod would lose what it runs on.
+    pod("with-us", "worker-0");
+    lab.pass(60).await;
+    let done =
+        lab.kata_command("uninstall --dry-run").await.expect(4).says(&["KATA4001", "with-us"]);
+    assert!(!done.out.contains("elsewhere"), "{}", done.out);
+    let done = lab.kata_command("uninstall --evict-pods --yes --wait --timeout 2h").await.expect(0);
+    let done = done.says(&["pod/with-us evicted", "Deleted: no KataConfig is left"]);
+    assert!(!done.err.contains("elsewhere"), "{}", done.err);
+    assert!(lab.get(&PODS, "test-kata", "elsewhere").is_some());
+}
