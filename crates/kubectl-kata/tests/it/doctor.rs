@@ -167,3 +167,56 @@ async fn what_the_operator_alone_can_notice_is_not_among_the_checks() {
         assert!(!page.contains("kubectl kata doctor"), "{page}");
     }
 }
+
+/// A field without a value is no field to the API server, or has its default; so it is here.
+#[tokio::test(start_paused = true)]
+async fn a_field_without_a_value_is_judged_as_the_api_server_judges_it() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    let head =
+        "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\n";
+    let (good, bad) = (["√ KATA5009", "√ KATA5008"], ["× KATA5009", "× KATA5008"]);
+    for (spec, code, texts) in [
+        (
+            "spec:\n  runtimes:\n  logLevel:\n  kataConfigPoolSelector: null\n  rollout:\n    maxUnavailable:\n",
+            0,
+            good,
+        ),
+        ("spec:\n", 0, good),
+        ("spec:\n  payload:\n    image:\n", 1, bad),
+        ("spec:\n  runtimes:\n  -\n", 1, bad),
+        ("spec:\n  poolSelector:\n", 1, bad),
+    ] {
+        let path = file("nulls.yaml", &format!("{head}{spec}"));
+        lab.kata_command(&format!("doctor -f {path}")).await.expect(code).says(&texts);
+    }
+}
+
+/// What comes through a pipe is judged as a file is.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
+fn a_manifest_may_come_through_a_pipe() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    let good =
+        "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\n";
+    let bad = format!("{good}spec:\n  logLevel: loud\n");
+    for (text, code, says) in [
+        (good, 0, "KATA5009 standard input keeps to the schema"),
+        (&bad, 1, "KATA5009 standard input:6:13: logLevel must be one of"),
+        ("", 1, "KATA5009 standard input: there is no KataConfig in it"),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-kata"))
+            .args(["doctor", "--offline", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        let out = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(done.status.code(), Some(code), "{out}");
+        assert!(out.contains(says), "does not say {says:?}:\n{out}");
+    }
+}

@@ -50,10 +50,11 @@ pub(super) fn check_text(name: &str, text: &str) -> Found {
         wrong.push((vec!["apiVersion".to_owned()], text));
     }
     wrong.extend(misnamed(&value["metadata"]));
-    if let Some(schema) = schema() {
-        wrong.extend(schema::violations(&value, &schema));
-    }
     let mut typed = value.clone();
+    if let Some(schema) = schema() {
+        typed = schema::without_nulls(&value, &schema);
+        wrong.extend(schema::violations(&typed, &schema));
+    }
     if typed["spec"].is_null() {
         // As the definition's default has it.
         typed["spec"] = json!({});
@@ -240,7 +241,8 @@ mod tests {
             ("  logLevel: loud\n", "6:13: logLevel must be one of"),
             ("  payload:\n    image: ''\n", "7:12: spec.payload.image must not be empty"),
             ("  payload: {}\n", "6:12: spec.payload.image is missing"),
-            ("  runtimes: null\n", "6:13: spec.runtimes must be a list, not null"),
+            ("  payload:\n    image:\n", "6:3: spec.payload.image is missing"),
+            ("  runtimes: [null]\n", "6:13: spec.runtimes[0] must be an object, not null"),
             (
                 "  runtimes:\n  - name: kata\n  - name: Kata_Foo\n",
                 "8:11: spec.runtimes[1].name is \"Kata_Foo\"",
@@ -285,6 +287,9 @@ mod tests {
             "rollout: {maxUnavailable: 25%}",
             "payload: {image: a}",
             "runtimes: []",
+            "runtimes: null",
+            "logLevel:",
+            "rollout: {maxUnavailable: null}",
             "logLevel: debug",
         ] {
             assert_eq!(messages(&format!("{head}  {good}\n")), [""; 0], "{good}");

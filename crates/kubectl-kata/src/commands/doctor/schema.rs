@@ -26,9 +26,52 @@ pub(super) fn violations(object: &Value, schema: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
     walk(&bare, &schema, &mut Vec::new(), &mut wrong);
     if wrong.is_empty() {
-        wrong = refused_by_rules(object, &schema);
+        // What may be null and is has nothing that a rule could judge.
+        let mut judged = object.clone();
+        drop_nulls(&mut judged);
+        wrong = refused_by_rules(&judged, &schema);
     }
     wrong
+}
+
+/// The object as an API server with this schema takes it: a field without a value is none if it may not be
+/// null, or has its default.
+pub(super) fn without_nulls(object: &Value, schema: &Value) -> Value {
+    match object {
+        Value::Object(fields) => {
+            let taken = fields.iter().filter_map(|(key, field)| {
+                let below = match (&schema["properties"][key], &schema["additionalProperties"]) {
+                    (Value::Null, others) => others,
+                    (known, _) => known,
+                };
+                let field = match (field, &below["default"]) {
+                    (Value::Null, _) if below["nullable"] == true || !below.is_object() => {
+                        Value::Null
+                    }
+                    (Value::Null, Value::Null) => return None,
+                    (Value::Null, default) => default.clone(),
+                    (field, _) => without_nulls(field, below),
+                };
+                Some((key.clone(), field))
+            });
+            Value::Object(taken.collect())
+        }
+        Value::Array(items) => {
+            items.iter().map(|item| without_nulls(item, &schema["items"])).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// What the CEL rules refuse. They expect that the schema lets the object pass.
@@ -64,7 +107,7 @@ fn dotted(path: &[String]) -> String {
 
 fn walk(value: &Value, schema: &Value, path: &mut Vec<String>, wrong: &mut Vec<Violation>) {
     let mut refuse = |why: String| wrong.push((path.clone(), format!("{} {why}", dotted(path))));
-    if value.is_null() && (schema["nullable"] == true || !schema["default"].is_null()) {
+    if value.is_null() && schema["nullable"] == true {
         return;
     }
     if let Some(wanted) = wanted(value, schema) {
