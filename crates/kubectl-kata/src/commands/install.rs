@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kata_api::names;
+use kata_plan::{NodeFacts, Platform};
 use serde_json::{Value, json};
 
 use super::{expect_output, wait};
@@ -188,6 +189,17 @@ async fn label(
     }
 }
 
+/// Whether somebody may have meant a node who speaks of workers.
+fn is_worker(node: &NodeFacts, platform: Platform) -> bool {
+    let has = |label: &str| node.labels.contains_key(label);
+    match platform {
+        Platform::OpenShift => has(names::WORKER_ROLE_LABEL),
+        Platform::Kubernetes => {
+            !has(names::MASTER_ROLE_LABEL) && !has(names::CONTROL_PLANE_ROLE_LABEL)
+        }
+    }
+}
+
 /// Says which nodes will be changed, as the operator's decision says it.
 async fn tell_nodes(
     labels: &Labels,
@@ -205,14 +217,17 @@ async fn tell_nodes(
     }
     let chosen: Vec<&str> =
         report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.as_str()).collect();
-    let labelled = snapshot
-        .nodes
-        .known()
-        .into_iter()
-        .flatten()
-        .any(|node| labels.iter().all(|(key, value)| node.labels.get(key) == Some(value)));
-    let text = match (chosen.len(), labels.is_empty()) {
-        (0, _) if eligible && labelled => format!(
+    let has = |node: &NodeFacts, key: &str, value: &str| {
+        node.labels.get(key).is_some_and(|found| found == value)
+    };
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let labelled: Vec<_> = nodes
+        .filter(|node| is_worker(node, snapshot.options.platform))
+        .filter(|node| labels.iter().all(|(key, value)| has(node, key, value)))
+        .collect();
+    let incapable = labelled.iter().any(|node| !has(node, names::NFD_LABEL, "true"));
+    let text = match (chosen.len(), labels.is_empty() || !labelled.is_empty()) {
+        (0, _) if eligible && incapable => format!(
             "no worker that is selected has the label {}=true, which Node Feature Discovery gives to nodes that \
              can run Kata",
             names::NFD_LABEL

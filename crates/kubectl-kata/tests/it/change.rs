@@ -230,3 +230,48 @@ async fn uninstall_leaves_the_pods_of_others_alone() {
     assert!(!done.err.contains("elsewhere"), "{}", done.err);
     assert!(lab.get(&PODS, "test-kata", "elsewhere").is_some());
 }
+
+/// A KataConfig that is on its way out still is the active one.
+#[tokio::test(start_paused = true)]
+async fn install_is_refused_while_a_kataconfig_is_being_deleted() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    lab.pass(10).await;
+    lab.kata_command("install --name next").await.expect(4).says(&[
+        "refused: KATA1004 KataConfig cluster-kataconfig is still being deleted",
+        "fix: kubectl kata wait --for deleted, then try again",
+    ]);
+    assert!(lab.get(&kata_configs(), "", "next").is_none());
+}
+
+/// Node Feature Discovery is named where its label is what a worker lacks, and nowhere else.
+#[tokio::test(start_paused = true)]
+async fn install_says_why_no_node_will_be_changed() {
+    let lab = Lab::new();
+    let nfd =
+        "no worker that is selected has the label feature.node.kubernetes.io/runtime.kata=true";
+    let dry = "install --dry-run=server --check-node-eligibility";
+    let done = lab.kata_command(dry).await.expect(0);
+    done.says(&[nfd, "which Node Feature Discovery gives to nodes that can run Kata"]);
+    let selective = format!("{dry} --node-selector kata=true");
+    // A node of the control plane is none that anybody meant.
+    lab.label("control-plane-0", "kata", Some("true"));
+    let done = lab.kata_command(&selective).await.expect(0);
+    let done = done.says(&["no worker has these labels yet: kubectl label node NAME kata=true"]);
+    assert!(!done.err.contains(nfd), "{}", done.err);
+    // Workers that have the label and cannot have Kata for another reason.
+    for worker in ["worker-0", "worker-1", "worker-2"] {
+        lab.label(worker, "feature.node.kubernetes.io/runtime.kata", Some("true"));
+        lab.label(worker, "kubernetes.io/os", Some("windows"));
+    }
+    let done = lab.kata_command(dry).await.expect(0);
+    let done = done.says(&["no node can get Kata yet: see `kubectl kata doctor`"]);
+    assert!(!done.err.contains(nfd), "{}", done.err);
+    lab.label("worker-0", "kata", Some("true"));
+    let done = lab.kata_command(&selective).await.expect(0);
+    done.says(&["no node can get Kata yet: see `kubectl kata doctor`"]);
+}
