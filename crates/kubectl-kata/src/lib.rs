@@ -15,6 +15,7 @@ mod estimate;
 mod exit;
 mod failure;
 mod human;
+mod journal;
 mod pod;
 mod printer;
 mod problem;

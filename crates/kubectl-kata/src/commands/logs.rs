@@ -13,6 +13,7 @@ use crate::arguments::LogsArguments;
 use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::journal;
 use crate::resource::{NODES, PODS, encode};
 
 /// The namespace of the Machine Config Operator.
@@ -191,7 +192,7 @@ async fn sandbox(
         encode(pattern)
     );
     let what = format!("read the journal of node {node}");
-    match pour(&what, &path, "nodes/proxy", None, "", context).await {
+    match pour(&what, &path, journal::RESOURCE, None, "", context).await {
         Err(Failure::NotFound(_)) => Err(Failure::NotFound(format!(
             "cannot {what}: its kubelet does not serve it, which takes the feature NodeLogQuery and \
              enableSystemLogQuery; on the node itself: journalctl -t kata -u crio -u containerd"
@@ -212,6 +213,7 @@ async fn pour(
         what: what.to_owned(),
         message: format!("no valid request: {error}"),
     })?;
+    let of_journal = resource == journal::RESOURCE;
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     let stream = match context.api.client.request_stream(request).await {
@@ -223,17 +225,27 @@ async fn pour(
                 "cannot {what}: you may not get {resource}{place}"
             )));
         }
+        Err(kube::Error::Api(status)) if of_journal && journal::is_not_served(status.code) => {
+            return Err(Failure::NotFound(format!("cannot {what}: {}", status.message)));
+        }
         Err(kube::Error::Api(status)) => return Err(refused(what, &status)),
         Err(error) => return Err(connect::failure(what, error)),
     };
     let mut lines = std::pin::pin!(stream.lines());
+    let mut is_first = true;
     loop {
         let line = tokio::select! {
             () = &mut interrupted => return Ok(Exit::Interrupted),
             line = lines.try_next() => line?,
         };
         match line {
+            Some(line) if of_journal && is_first && journal::is_listing(&line) => {
+                return Err(Failure::NotFound(format!(
+                    "cannot {what}: the answer is a list of files"
+                )));
+            }
             Some(line) => {
+                is_first = false;
                 context.printer.line(&format!("{prefix}{line}"))?;
                 context.printer.flush()?;
             }

@@ -40,7 +40,7 @@ struct Collection {
     items: Vec<Item>,
     /// What the caller may not have.
     forbidden: Vec<String>,
-    /// What nobody serves, and why.
+    /// What could not be had for another reason, and why.
     absent: Vec<(String, String)>,
     simulated: bool,
     wanted: usize,
@@ -294,7 +294,7 @@ fn summary(
         text.push_str(&format!("- {name}\n"));
     }
     if !collection.absent.is_empty() {
-        text.push_str("\n## Not to be had by anybody\n\n");
+        text.push_str("\n## Not to be had\n\n");
     }
     for (name, why) in &collection.absent {
         text.push_str(&format!("- {name}: {why}\n"));

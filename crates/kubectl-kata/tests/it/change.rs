@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
+use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::resource::PODS;
 
 use crate::lab::{Lab, kata_configs};
@@ -274,4 +275,78 @@ async fn install_says_why_no_node_will_be_changed() {
     lab.label("worker-0", "kata", Some("true"));
     let done = lab.kata_command(&selective).await.expect(0);
     done.says(&["no node can get Kata yet: see `kubectl kata doctor`"]);
+}
+
+/// A kubelet that does not serve its node's journal answers in one of these ways; none of them is a journal.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_files_is_no_journal() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    let archive = Path::new(env!("CARGO_TARGET_TMPDIR")).join("listing.tar");
+    let gather = format!("must-gather --archive {}", archive.display());
+    for (code, page) in [
+        (404, "404 page not found\n"),
+        (405, "logs endpoint is disabled.\n"),
+        (200, "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n"),
+        (200, "<pre>\n<a href=\"audit/\">audit/</a>\n</pre>\n"),
+    ] {
+        lab.pages = vec![("/proxy/logs/", code, page)];
+        let done = lab.kata_command("logs pod/web -n test-kata --shim").await.expect(1);
+        let done =
+            done.says(&["its kubelet does not serve it, which takes the feature NodeLogQuery"]);
+        assert_eq!(done.out, "", "{page}");
+        lab.kata_command(&gather).await.expect(0).says(&["(not to be had: journals/worker-0.log)"]);
+        let text = String::from_utf8(std::fs::read(&archive).unwrap()).unwrap();
+        let why = "journals/worker-0.log: the kubelet does not serve its node's journal";
+        assert!(text.contains(why), "{page}");
+    }
+    let line = "Jan 01 00:10:00 worker-0 kata[7]: level=info msg=\"<pre>\"\n";
+    lab.pages = vec![("/proxy/logs/", 200, line)];
+    let done = lab.kata_command("logs pod/web -n test-kata --shim").await.expect(0);
+    assert_eq!(done.out, line);
+    let done = lab.kata_command(&gather).await.expect(0);
+    assert!(!done.err.contains("not to be had"), "{}", done.err);
+}
+
+/// What could not be had is named with the reason, and what fails at the moment is not said to be for ever.
+#[tokio::test(start_paused = true)]
+async fn must_gather_says_why_something_is_not_to_be_had() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    for name in ["kata-operator-1", "kata-operator-2"] {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": kata_api::names::NAMESPACE},
+            "spec": {"containers": [{"name": "operator", "image": "i"}]},
+        }));
+    }
+    let hangs = Match { name: "kata-operator-2".to_owned(), ..Match::default() };
+    let rule = Rule::once(hangs, Fault::Hang { when: When::Before }).times(0);
+    lab.cluster.with(|sim, _| sim.frontend.faults.add(rule));
+    let waiting = "container \"operator\" in pod \"kata-operator-1\" is waiting to start";
+    let fault = Fault::Status {
+        code: 400,
+        retry_after: None,
+        message: Some(waiting.to_owned()),
+        when: When::Before,
+    };
+    lab.trouble("", "pods/log", fault);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather-why");
+    drop(std::fs::remove_dir_all(&directory));
+    lab.kata_command(&format!("must-gather --dest-dir {}", directory.display())).await.expect(0);
+    let root = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
+    let summary = std::fs::read_to_string(root.join("summary.md")).unwrap();
+    let (_, absent) =
+        summary.split_once("\n## Not to be had\n\n").unwrap_or_else(|| panic!("{summary}"));
+    let log = format!("logs/kata-operator-1.log: cannot read logs/kata-operator-1.log: {waiting}");
+    let silent = "logs/kata-operator-2.log: cannot read logs/kata-operator-2.log: no answer within 30 s \
+                  (--request-timeout)";
+    let journal = "journals/worker-0.log: the kubelet does not serve its node's journal";
+    for line in [log.as_str(), silent, journal] {
+        assert!(absent.contains(&format!("- {line}")), "{line}\n{absent}");
+    }
 }

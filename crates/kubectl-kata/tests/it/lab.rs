@@ -95,6 +95,8 @@ pub(crate) struct Lab {
     platform: Platform,
     /// What the API server says its version is, instead of its own.
     pub(crate) version: Option<String>,
+    /// What is answered instead of what the simulation has: how the path ends, the code, and the text.
+    pub(crate) pages: Vec<(&'static str, u16, &'static str)>,
 }
 
 impl Drop for Lab {
@@ -111,7 +113,15 @@ impl Lab {
         let simulation = topology::build(layout, epoch()).unwrap();
         let cluster = Cluster::start(simulation, Clock::starting_at(epoch()));
         let platform = layout.platform;
-        Self { cluster, operator: None, token: None, address: None, platform, version: None }
+        Self {
+            cluster,
+            operator: None,
+            token: None,
+            address: None,
+            platform,
+            version: None,
+            pages: Vec::new(),
+        }
     }
 
     /// A cluster of so many workers with the operator's kinds and the operator.
@@ -389,8 +399,19 @@ impl Lab {
     pub(crate) fn refuse(&self, verb: &str, resource: &str) {
         let fault =
             Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
-        let matches =
-            Match { verb: verb.to_owned(), resource: resource.to_owned(), ..Match::default() };
+        self.trouble(verb, resource, fault);
+    }
+
+    /// From now on this happens to such requests, about the objects themselves or, as with `pods/log`, about
+    /// one side of them.
+    pub(crate) fn trouble(&self, verb: &str, resource: &str, fault: Fault) {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let matches = Match {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            ..Match::default()
+        };
         self.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
     }
 
@@ -423,17 +444,21 @@ impl Lab {
                 request
             },
         );
-        let Some(version) = self.version.clone() else {
+        let version = self.version.iter().map(|version| json!({"gitVersion": version}).to_string());
+        let mut pages: Vec<(&str, u16, String)> = version.map(|v| ("/version", 200, v)).collect();
+        pages.extend(self.pages.iter().map(|(end, code, text)| (*end, *code, (*text).to_owned())));
+        if pages.is_empty() {
             return kube::Client::new(service, "default");
-        };
+        }
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let asked = request.uri().path() == "/version";
-            let told = asked.then(|| json!({"gitVersion": version}).to_string().into_bytes());
+            let asked = request.uri().path();
+            let page = pages.iter().find(|(end, ..)| asked.ends_with(end)).cloned();
             let service = service.clone();
             async move {
-                let Some(told) = told else { return service.oneshot(request).await };
-                let body = Full::new(told.into()).map_err(|never| match never {});
-                Ok(http::Response::new(body.boxed_unsync()))
+                let Some((_, code, text)) = page else { return service.oneshot(request).await };
+                let body = Full::new(text.into_bytes().into()).map_err(|never| match never {});
+                let response = http::Response::builder().status(code);
+                Ok(response.body(body.boxed_unsync()).unwrap())
             }
         });
         kube::Client::new(service, "default")
@@ -474,6 +499,11 @@ impl Lab {
             err: String::from_utf8(err).unwrap(),
         }
     }
+}
+
+/// KataNodes.
+pub(crate) fn kata_nodes() -> Resource {
+    Resource::dynamic("kata-operator.dev".to_owned(), "katanodes".to_owned())
 }
 
 /// KataConfigs.

@@ -11,12 +11,15 @@ use crate::api::{Read, Scope, Trouble};
 use crate::arguments::GatherArguments;
 use crate::cluster::Kata;
 use crate::failure::Failure;
+use crate::journal;
 use crate::resource::{EVENTS, NODES, PODS, encode};
 
 /// Of how many nodes the journals are read: those with trouble first.
 const JOURNALS: usize = 10;
 /// How many lines of a journal are read.
 const LINES: u32 = 10_000;
+/// Why there is no journal of a node.
+const NO_JOURNAL: &str = "the kubelet does not serve its node's journal (feature NodeLogQuery)";
 /// Where the operator serves its metrics.
 const METRICS_PORT: u16 = 8080;
 
@@ -111,7 +114,7 @@ pub(super) async fn journals(
             encode("kata|virtiofsd|qemu|cloud-hypervisor")
         );
         let item = format!("journals/{node}.log");
-        add(item, &path, ("nodes/proxy", None), arguments, context, collection).await;
+        add(item, &path, (journal::RESOURCE, None), arguments, context, collection).await;
     }
 }
 
@@ -132,14 +135,18 @@ async fn add(
 ) {
     collection.wanted += 1;
     match context.api.text(&format!("read {item}"), path).await {
+        Ok(text) if resource == journal::RESOURCE && journal::is_listing(&text) => {
+            collection.absent.push((item, NO_JOURNAL.to_owned()));
+        }
         Ok(text) => collection.text(item, &text, arguments),
         Err(Trouble::Status(status)) if status.code == 403 => {
             context.api.note("get", resource, namespace);
             collection.forbidden.push(item);
         }
-        Err(Trouble::Status(status)) if status.code == 404 && resource == "nodes/proxy" => {
-            let why = "the kubelet does not serve its node's journal (feature NodeLogQuery)";
-            collection.absent.push((item, why.to_owned()));
+        Err(Trouble::Status(status))
+            if resource == journal::RESOURCE && journal::is_not_served(status.code) =>
+        {
+            collection.absent.push((item, NO_JOURNAL.to_owned()));
         }
         Err(trouble) => {
             let why = trouble.failure(&format!("read {item}")).chain();
