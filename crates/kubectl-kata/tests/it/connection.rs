@@ -484,6 +484,12 @@ async fn kubeconfigs_are_checked() {
     front.file("none", "apiVersion: v1\nkind: Config\n");
     front.run("version --kubeconfig none", &[]).await.expect(3, &["it has no context at all"]);
     front.run("version", &[]).await.expect(3, &["no kubeconfig found and not running in a pod"]);
+    for (files, named) in [("nowhere", "nowhere"), ("nowhere:not-here", "nowhere, not-here")] {
+        let text =
+            format!("KUBECONFIG names {named}, which does not exist, and this does not run in");
+        front.run("version", &[("KUBECONFIG", files)]).await.expect(3, &[&text]);
+    }
+    front.run("version", &[("KUBECONFIG", "nowhere:none")]).await.expect(3, &["no context at all"]);
     // The server alone is enough.
     let line = format!("version --server https://{} --insecure-skip-tls-verify", front.address);
     front.run(&line, &[]).await.expect(0, &["kubernetes  v"]);

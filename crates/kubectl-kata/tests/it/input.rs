@@ -1,5 +1,7 @@
 //! Bad input: a clear error that names object, cause and fix, at once, and the exit code of what it is.
 
+use simcluster::api::fault::{Fault, When};
+
 use crate::lab::Lab;
 
 #[tokio::test(start_paused = true)]
@@ -70,4 +72,24 @@ async fn what_is_mistyped_is_named() {
     let done = lab.kata_command("install --dry-run --max-unavailable 25%").await.expect(0);
     done.says(&["maxUnavailable: 25%"]);
     lab.kata_command("version").await.expect(0).says(&["no Deployment kata-operator in"]);
+}
+
+/// An API server that does not answer is not waited for longer than was said, and that is said.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_ran_out_is_named() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.trouble("list", "kataconfigs", Fault::Hang { when: When::Before });
+    let begin = lab.cluster.now();
+    for (limit, words) in
+        [(" --request-timeout 5s", "5 s"), (" --request-timeout 500ms", "500 ms"), ("", "30 s")]
+    {
+        let done = lab.kata_command(&format!("status{limit}")).await.expect(3);
+        done.says(&[&format!(
+            "error: cannot list kataconfigs.kataconfiguration.openshift.io: no answer within {words} \
+             (--request-timeout)"
+        )]);
+    }
+    let waited = lab.cluster.now().duration_since(begin).as_secs();
+    assert!((35..40).contains(&waited), "{waited}");
 }

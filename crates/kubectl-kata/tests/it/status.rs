@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, Place, kata_configs};
+use crate::lab::{Lab, Place, kata_configs, kata_nodes};
 
 /// The checks of `doctor` with a code.
 fn checks(report: &Value, id: &str) -> Vec<Value> {
@@ -301,4 +301,43 @@ async fn waiting_for_the_deletion_says_which_nodes_still_have_kata() {
     done.says(&[
         "timed out after 5s: KataConfig cluster-kataconfig is being deleted, and 2 nodes still have Kata",
     ]);
+}
+
+/// What is not tried again by itself comes with the command that has it tried again.
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_comes_with_the_command_for_another_try() {
+    let mut lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "runtime-fails");
+    let code = |lab: &Lab| {
+        let node = lab.get(&kata_nodes(), "", "worker-0").unwrap_or_default();
+        node["status"]["code"].as_str().unwrap_or_default().to_owned()
+    };
+    lab.until("the rollback", |lab| code(lab) == "KATA3103").await;
+    let fix = async |lab: &Lab, code: &str| {
+        let report = lab.kata_command("status -o json").await.expect(1).json();
+        let problems = report["problems"].as_array().unwrap().clone();
+        let found = problems.into_iter().find(|problem| problem["id"] == code).unwrap();
+        found["fix"].as_str().unwrap().to_owned()
+    };
+    let retry =
+        "`kubectl annotate --overwrite katanode/worker-0 kata-operator.dev/retry=\"$(date +%s)\"`";
+    assert_eq!(
+        fix(&lab, "KATA3103").await,
+        format!("correct what the message names, then {retry}, or change the KataConfig")
+    );
+    lab.stop_operator();
+    let broken = json!({"status": {"code": "KATA3104", "message": "node worker-0: broken"}});
+    lab.merge_status(&kata_nodes(), "", "worker-0", &broken);
+    assert_eq!(
+        fix(&lab, "KATA3104").await,
+        format!("look at the container runtime on node worker-0, then {retry}")
+    );
+    // What the command does is what helps.
+    lab.clear_faults("worker-0");
+    let annotation =
+        json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1767225600"}}});
+    lab.merge(&kata_nodes(), "", "worker-0", &annotation);
+    lab.start_operator();
+    lab.ready().await;
 }
