@@ -46,9 +46,10 @@ async fn what_the_operator_would_find_is_found_without_it() {
         &json!({"spec": {"paused": true}}),
     );
     lab.kata(&[]);
+    lab.pass(31).await;
     let done = lab.kata_command("doctor").await;
     // There is no operator, and nobody has taken the KataConfig up.
-    let done = done.says(&["KATA5010", "KATA1003"]);
+    let done = done.says(&["‼ KATA5010 the operator has not taken up generation 1", "KATA1003"]);
     assert!(done.out.contains("NoNodesSelected") || done.out.contains("fix: Label the nodes"));
     // Definitions of another version.
     let name = "katanodes.kata-operator.dev";
