@@ -25,7 +25,8 @@ pub(crate) fn code(text: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| code.entry().code == text)
 }
 
-/// Whether nobody but the operator can notice it, since the operator alone writes and runs kata-monitor.
+/// Whether nobody but the operator can notice it, since the operator alone writes and runs kata-monitor; others
+/// know it from its status at most.
 pub(crate) fn only_operator_notices(code: Code) -> bool {
     matches!(code, Code::WriteFailed | Code::WriteUndone | Code::ConstraintsNotServed)
 }
@@ -123,7 +124,14 @@ fn of_conditions(config: &KataConfig) -> Vec<(Code, String)> {
             conditions::READY => true,
             _ => false,
         };
-        if speaks {
+        // What it could not read it says as it is.
+        let unread = Code::ReadFailed;
+        if condition.type_ == conditions::READY
+            && condition.status == "Unknown"
+            && condition.reason == unread.entry().reason
+        {
+            found.push((unread, condition.message.clone()));
+        } else if speaks {
             let with_fix = matches!(
                 condition.type_.as_str(),
                 conditions::STALLED | conditions::DELETION_BLOCKED

@@ -133,15 +133,32 @@ fn page(row: &CodeRow) -> String {
          ## Fix\n\n{fix}\n\n\
          ## Where it is seen\n\n\
          {seen}; `kubectl kata codes {code}` shows this page without a network.\n",
-        seen = seen_by(code),
+        seen = seen_by(code, severity),
     )
 }
 
 /// The commands that show a code.
-fn seen_by(code: &str) -> &'static str {
-    if find_code(code).is_some_and(only_operator_notices) {
-        return "Only the operator can notice it: its log and its metric `kata_operator_findings` show it, and \
-                `kubectl kata status` if it keeps nodes from being ready";
+fn seen_by(code: &str, severity: &str) -> &'static str {
+    let known = find_code(code);
+    if known.is_some_and(only_operator_notices) {
+        // Of what is merely good to know the status does not speak.
+        return if severity == "info" {
+            "Only the operator can notice it: its log and its metric `kata_operator_findings` show it"
+        } else {
+            "Only the operator can notice it: its log and its metric `kata_operator_findings` show it, and \
+             `kubectl kata doctor` and `kubectl kata status` as long as its status says it"
+        };
+    }
+    if matches!(
+        known,
+        Some(
+            Code::CustomResourceMissing
+                | Code::OperatorNotRunning
+                | Code::NoKataConfig
+                | Code::OperatorSilent
+        )
+    ) {
+        return "`kubectl kata doctor` and `kubectl kata status` show it";
     }
     match code.get(4..5) {
         Some("1") => {

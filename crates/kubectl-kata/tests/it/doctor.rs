@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, kata_configs};
 
 fn file(name: &str, text: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -161,12 +161,83 @@ async fn what_the_operator_alone_can_notice_is_not_among_the_checks() {
     lab.ready().await;
     let done = lab.kata_command("doctor -o json").await.expect(0);
     assert!(done.out.contains("KATA1016"), "{}", done.out);
-    for code in ["KATA1017", "KATA1022", "KATA1040"] {
+    for (code, told) in [("KATA1017", true), ("KATA1022", true), ("KATA1040", false)] {
         assert!(!done.out.contains(code), "{code} is among the checks");
         let page = lab.kata_command(&format!("codes {code} -o markdown")).await.expect(0).out;
         assert!(page.contains("Only the operator can notice it"), "{page}");
-        assert!(!page.contains("kubectl kata doctor"), "{page}");
+        let seen = "`kubectl kata doctor` and `kubectl kata status` as long as its status says it";
+        assert_eq!(page.contains(seen), told, "{page}");
+        assert_eq!(page.contains("kubectl kata doctor"), told, "{page}");
     }
+}
+
+/// What `status` shows as a problem is among the failures and warnings of `doctor`, with the same fix.
+async fn agree(lab: &Lab, id: &str, code: u8) {
+    let status = lab.kata_command("status -o json").await.json();
+    let problems = status["problems"].as_array().unwrap();
+    let told: Vec<_> = problems.iter().filter(|problem| problem["id"] == id).collect();
+    assert_eq!(told.len(), 1, "{status:#}");
+    let report = lab.kata_command("doctor -o json").await.expect(code).json();
+    let categories = report["categories"].as_array().unwrap().iter();
+    let all = categories.flat_map(|category| category["checks"].as_array().unwrap());
+    let checks: Vec<_> = all.filter(|check| check["id"] == id).collect();
+    assert_eq!(checks.len(), 1, "{checks:#?}");
+    let (check, problem) = (checks[0], told[0]);
+    assert_eq!(check["result"], problem["severity"], "{check:#}");
+    for field in ["message", "fix"] {
+        assert_eq!(check[field], problem[field], "{check:#}");
+        assert_ne!(check[field], "", "{check:#}");
+    }
+    let counted = &report["summary"][if code == 0 { "warnings" } else { "failed" }];
+    assert_eq!(counted, 1, "{report:#}");
+}
+
+/// What only the operator can notice is told as it tells it.
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_says_is_told() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.refuse("write", "containerruntimeconfigs");
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &json!({"spec": {"logLevel": "debug"}}));
+    lab.pass(120).await;
+    agree(&lab, "KATA1017", 1).await;
+    lab.stop_operator();
+    let old = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+    let generation = &old["metadata"]["generation"];
+    for (condition, status, reason, message, id, code) in [
+        ("Ready", "True", "AllNodesReady", "1 of 1 node ready; KATA1022: somebody", "KATA1022", 0),
+        ("Degraded", "True", "AgentImageUnknown", "KATA3116: no Job can run", "KATA3116", 1),
+        ("Ready", "Unknown", "ReadFailed", "cannot read nodes: 503", "KATA1016", 1),
+    ] {
+        let conditions = json!([{
+            "type": condition, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let status =
+            json!({"status": {"observedGeneration": generation, "conditions": conditions}});
+        lab.merge_status(&kata_configs(), "", "cluster-kataconfig", &status);
+        agree(&lab, id, code).await;
+    }
+}
+
+/// A KataConfig that does nothing is no state to be passed.
+#[tokio::test(start_paused = true)]
+async fn a_second_kataconfig_is_told() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pass(5).await;
+    lab.create(json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "second"}, "spec": {},
+    }));
+    lab.pass(10).await;
+    lab.kata_command("doctor").await.expect(1).says(&[
+        "× KATA1004 KataConfig second is not active: KataConfig cluster-kataconfig is older",
+        "fix: Delete this KataConfig, or the older one",
+        "1 failed",
+    ]);
 }
 
 /// A field without a value is no field to the API server, or has its default; so it is here.

@@ -1,16 +1,17 @@
-//! What the operator finds, or would find: its own decision on what the caller can see.
+//! What the operator finds, or would find: its own decision on what the caller can see, and what its status says
+//! besides. Nothing is judged here.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{Code, KataConfig, Severity, conditions};
-use kata_plan::{Kind, Platform, StatusReport};
+use kata_plan::{Finding, Kind, Platform, StatusReport};
 use serde_json::json;
 
 use super::check;
 use crate::cluster::Kata;
-use crate::document::{Category, Check, CheckResult};
+use crate::document::{Category, Check, CheckResult, Problem};
 use crate::failure::Failure;
-use crate::problem::only_operator_notices;
+use crate::problem::{self, only_operator_notices};
 use crate::{Context, snapshot};
 
 fn by_severity(code: Code) -> CheckResult {
@@ -30,6 +31,11 @@ pub(super) async fn categories(
     context: &Context<'_, '_>,
 ) -> Result<Vec<Category>, Failure> {
     let name = given.as_ref().and_then(|given| given.metadata.name.clone());
+    // What the status says is not about a KataConfig that is only asked about.
+    let said = match (&given, kata.active()) {
+        (None, Some(active)) => problem::of_status(active, kata.nodes.items()),
+        _ => Vec::new(),
+    };
     let configs = match (given, kata.active()) {
         (Some(given), _) => Some(with(given, kata, now)),
         (None, None) if pre => {
@@ -55,9 +61,8 @@ pub(super) async fn categories(
         Category { name: "configuration".to_owned(), checks: Vec::new() },
         Category { name: "nodes".to_owned(), checks: Vec::new() },
     ];
-    let others =
-        report.other_configs.iter().filter(|other| Some(&other.config.name) == name.as_ref());
-    for other in others {
+    let asked = |other: &&StatusReport| name.as_ref().is_none_or(|name| *name == other.config.name);
+    for other in report.other_configs.iter().filter(asked) {
         if let Some(category) = categories.first_mut() {
             category.checks.push(not_active(other));
         }
@@ -69,8 +74,10 @@ pub(super) async fn categories(
         let Some(category) = categories.get_mut(place) else { continue };
         let found: Vec<_> =
             report.findings.iter().filter(|finding| finding.code == *code).collect();
+        let said: Vec<_> = said.iter().filter(|problem| is_news(problem, *code, &found)).collect();
         let told = category.checks.iter().any(|check| check.id == code.entry().code);
-        if found.is_empty() && !told && !unread && applies(*code, snapshot.options.platform) {
+        let nothing = found.is_empty() && said.is_empty() && !told;
+        if nothing && !unread && applies(*code, snapshot.options.platform) {
             let message = match (code, kata.inspections()) {
                 (Code::NodeDrifted, Some(seen)) => seen.sentence(now),
                 _ => format!("not so: {}", code.entry().cause),
@@ -87,8 +94,27 @@ pub(super) async fn categories(
             check.subjects = vec![subject(finding.subject.kind, &finding.subject.name)];
             category.checks.push(check);
         }
+        for problem in said {
+            let mut check = check(*code, by_severity(*code), problem.message.clone());
+            if check.result != CheckResult::Ok {
+                check.fix.clone_from(&problem.fix);
+            }
+            check.subjects = vec![problem.subject.clone()];
+            category.checks.push(check);
+        }
     }
     Ok(categories)
+}
+
+/// Whether the operator says this of itself: what is found here too is told once, with the object's name.
+fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
+    let same = |finding: &&Finding| {
+        // What only the caller may not read is no finding of the operator.
+        !finding.message.contains(": you may not ")
+            && (problem.subject.starts_with("kataconfig/")
+                || problem.subject == subject(finding.subject.kind, &finding.subject.name))
+    };
+    problem.id == code.entry().code && !found.iter().any(same)
 }
 
 /// Whether the operator's decision could find this on such a cluster: what it could not is no check that
@@ -126,15 +152,17 @@ fn applies(code: Code, platform: Platform) -> bool {
     }
 }
 
-/// What the given KataConfig would be told that is not the oldest.
+/// What a KataConfig is told, or would be, that is not the oldest.
 fn not_active(other: &StatusReport) -> Check {
     let code = Code::NotActive;
     let all = &other.status.conditions;
     let ready = all.iter().find(|condition| condition.type_ == conditions::READY);
     let message = ready.map_or_else(|| code.entry().cause, |ready| ready.message.as_str());
     let message = message.strip_prefix(&format!("{code}: ")).unwrap_or(message);
-    let mut check = check(code, by_severity(code), message);
-    check.subjects = vec![subject(other.config.kind, &other.config.name)];
+    let name = &other.config.name;
+    let text = format!("KataConfig {name} is not active: {message}");
+    let mut check = check(code, by_severity(code), text);
+    check.subjects = vec![subject(other.config.kind, name)];
     check
 }
 
