@@ -224,17 +224,7 @@ async fn a_deployment_without_ready_pods_explains_the_silence() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
     lab.kata(&["worker-0"]);
-    lab.create(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
-        "spec": {
-            "replicas": 2, "selector": {"matchLabels": {"a": "b"}},
-            "template": {
-                "metadata": {"labels": {"a": "b"}},
-                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
-            },
-        },
-    }));
+    without_ready_pods(&lab);
     lab.pass(60).await;
     lab.requests();
     let done = lab.kata_command("status").await.expect(1);
@@ -340,4 +330,43 @@ async fn what_is_given_up_comes_with_the_command_for_another_try() {
     lab.merge(&kata_nodes(), "", "worker-0", &annotation);
     lab.start_operator();
     lab.ready().await;
+}
+
+/// A Deployment of the operator none of whose pods can run.
+fn without_ready_pods(lab: &Lab) {
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
+            },
+        },
+    }));
+}
+
+/// That nobody works is told although the operator had heard of everything before it ended.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_does_not_run_is_told_although_it_has_seen_all() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.pass(60).await;
+    lab.stop_operator();
+    without_ready_pods(&lab);
+    lab.pass(10).await;
+    let text = "KATA5005";
+    let done = lab.kata_command("wait --timeout 5s").await.expect(124);
+    let done = done.says(&[text, "0 of 2 pods of the operator are ready"]);
+    assert!(!done.err.contains("KATA5010"), "{}", done.err);
+    lab.start_operator();
+    lab.ready().await;
+    lab.stop_operator();
+    // What is ready stays so.
+    let done = lab.kata_command("status").await.expect(0);
+    let done = done.says(&[text, "0 of 2 pods of the operator are ready", "(0/2)"]);
+    assert!(!done.out.contains("KATA5010"), "{}", done.out);
+    lab.kata_command("status --fail-on warning").await.expect(1);
+    lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 0 of 2 pods"]);
 }

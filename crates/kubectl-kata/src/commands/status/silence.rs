@@ -66,10 +66,10 @@ pub(crate) fn hearing(config: &KataConfig, now: Timestamp) -> Hearing {
     Hearing::Silent(Problem::new(Code::OperatorSilent, format!("kataconfig/{name}"), message))
 }
 
-/// Adds why the operator says nothing, as far as its Deployment tells. Who may not see that is not told of
-/// it: the command can do without.
+/// Adds that the operator does not run, or why it says nothing, as far as its Deployment tells. Who may not see
+/// that is not told of it: the command can do without. What is ready needs nobody.
 pub(crate) async fn look_and_explain(api: &Api, report: &mut StatusReport) -> Result<(), Failure> {
-    if told(report).is_some() {
+    if !report.success {
         let place = Some(names::NAMESPACE);
         let read = api.glance::<Deployment>(DEPLOYMENTS, place, names::PRODUCT).await?;
         explain(&read, report);
@@ -79,7 +79,6 @@ pub(crate) async fn look_and_explain(api: &Api, report: &mut StatusReport) -> Re
 
 /// The same with the Deployment that was read.
 pub(super) fn explain(operator: &Read<Option<Deployment>>, report: &mut StatusReport) {
-    let Some(told) = told(report) else { return };
     match operator {
         Read::Known(Some(deployment)) => {
             let facts = deployment.facts();
@@ -90,11 +89,16 @@ pub(super) fn explain(operator: &Read<Option<Deployment>>, report: &mut StatusRe
                 report.problems.push(Problem::new(Code::OperatorNotRunning, place, text));
             }
         }
-        Read::Known(None) | Read::NotServed => told.message.push_str(&format!(
-            "; there is no Deployment {} in {}",
-            names::PRODUCT,
-            names::NAMESPACE
-        )),
+        // The operator may run elsewhere, so that this says something of one that is silent only.
+        Read::Known(None) | Read::NotServed => {
+            if let Some(told) = told(report) {
+                told.message.push_str(&format!(
+                    "; there is no Deployment {} in {}",
+                    names::PRODUCT,
+                    names::NAMESPACE
+                ));
+            }
+        }
         Read::Forbidden => {}
     }
     problem::sort(&mut report.problems);
