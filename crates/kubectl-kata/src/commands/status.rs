@@ -172,7 +172,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         Some(config) => problem::of_status(config, kata.nodes.items()),
         None => Vec::new(),
     };
-    progress::name_what_stops_all(&mut nodes, &problems);
+    progress::name_what_stops_all(&mut nodes, &problems, config);
     if kata.configs.is_not_served() {
         problems.push(Problem::new(
             kata_api::Code::CustomResourceMissing,

@@ -370,3 +370,44 @@ async fn an_operator_that_does_not_run_is_told_although_it_has_seen_all() {
     lab.kata_command("status --fail-on warning").await.expect(1);
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 0 of 2 pods"]);
 }
+
+/// A node that is unavailable anyway keeps the others waiting, and is named; if there is room for others it is
+/// not what they wait for.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_uses_up_what_may_be_unavailable_is_named() {
+    use simcluster::resource::NODES;
+    use simcluster::world::Platform;
+
+    for platform in [Platform::Kubernetes, Platform::OpenShift] {
+        let lab = Lab::on(platform);
+        let cordon =
+            |on: bool| lab.merge(&NODES, "", "worker-0", &json!({"spec": {"unschedulable": on}}));
+        cordon(true);
+        lab.kata(&["worker-0", "worker-1", "worker-2"]);
+        lab.pass(600).await;
+        let done = lab.kata_command("status").await.expect(1);
+        let done = done.says(&["held up by KATA2105 NodeCordoned (worker-0)"]);
+        assert!(!done.out.contains("waits for its turn"), "{}", done.out);
+        let more = json!({"spec": {"rollout": {"maxUnavailable": 2}}});
+        lab.merge(&kata_configs(), "", "cluster-kataconfig", &more);
+        lab.until("the first node", |lab| {
+            let phase = |name| lab.get(&kata_nodes(), "", name).unwrap()["status"]["phase"].clone();
+            phase("worker-1") == "Installing" || phase("worker-2") == "Installing"
+        })
+        .await;
+        let done = lab.kata_command("status").await.expect(1).says(&["waits for its turn"]);
+        assert!(!done.out.contains("held up by"), "{}", done.out);
+    }
+}
+
+/// A Job that the API server refuses comes in nobody's turn.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_refused_is_what_nodes_wait_for() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.refuse("write", "jobs");
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.pass(120).await;
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&["held up by KATA1017 WriteFailed"]);
+    assert!(!done.out.contains("waits for its turn"), "{}", done.out);
+}

@@ -1,27 +1,77 @@
 //! The nodes of a roll-out in the order in which they need attention, with how long they will take.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, KataNode, conditions};
 
 use crate::document::{NodeProgress, Problem};
 use crate::estimate;
+use crate::human;
 
 /// What is said of a node that waits, if nothing else is known.
 const TURN: &str = "waits for its turn";
+/// How the operator begins when the API server refuses a Job on a node.
+const REFUSED_JOB: &str = "cannot write Job ";
 /// What keeps every node waiting, whose turn does not come before that is over.
 const STOPS_ALL: [Code; 3] = [Code::RolloutPaused, Code::PoolPaused, Code::PodsStillRunning];
+/// What makes a node unavailable until somebody helps it, so that it may keep others waiting.
+const TAKES_A_TURN: [Code; 5] = [
+    Code::NodeBroken,
+    Code::NodeDegradedAndCordoned,
+    Code::NodeDegraded,
+    Code::NodeCordoned,
+    Code::NodeNotReady,
+];
+/// How many nodes a message names.
+const NAMES: usize = 3;
 
 /// Names what stops all nodes where nothing is said of one that waits.
-pub(crate) fn name_what_stops_all(nodes: &mut [NodeProgress], problems: &[Problem]) {
-    let stop = STOPS_ALL.iter().map(|code| code.entry()).find_map(|entry| {
-        let told = problems.iter().any(|problem| problem.id == entry.code);
-        told.then(|| format!("held up by {} {}", entry.code, entry.reason))
-    });
+pub(crate) fn name_what_stops_all(
+    nodes: &mut [NodeProgress],
+    problems: &[Problem],
+    config: Option<&KataConfig>,
+) {
+    let told = |code: Code| problems.iter().filter(move |it| it.id == code.entry().code);
+    let text = |code: Code| format!("held up by {} {}", code.entry().code, code.entry().reason);
+    let stop = STOPS_ALL
+        .into_iter()
+        .find(|code| told(*code).next().is_some())
+        .map(text)
+        // Without its Job no node has a turn.
+        .or_else(|| {
+            let mut refused = told(Code::WriteFailed);
+            refused.any(|it| it.message.starts_with(REFUSED_JOB)).then(|| text(Code::WriteFailed))
+        })
+        .or_else(|| {
+            let unavailable: Vec<(Code, &str)> = TAKES_A_TURN
+                .into_iter()
+                .flat_map(|code| told(code).map(move |it| (code, it.subject.as_str())))
+                .filter_map(|(code, subject)| Some((code, subject.strip_prefix("node/")?)))
+                .collect();
+            let (code, _) = *unavailable.first()?;
+            let names: Vec<&str> = unavailable.iter().map(|(_, name)| *name).collect();
+            (names.len() >= limit(config, nodes.len()))
+                .then(|| format!("{} ({})", text(code), human::list(&names, NAMES)))
+        });
     let Some(stop) = stop else { return };
     for node in nodes.iter_mut().filter(|node| node.message == TURN) {
         node.message.clone_from(&stop);
     }
+}
+
+/// How many nodes `spec.rollout.maxUnavailable` lets be unavailable at once, of so many: at least one.
+fn limit(config: Option<&KataConfig>, nodes: usize) -> usize {
+    let rollout = config.and_then(|config| config.spec.rollout.as_ref());
+    let limit = match rollout.and_then(|rollout| rollout.max_unavailable.as_ref()) {
+        Some(IntOrString::Int(number)) => usize::try_from(*number).ok(),
+        Some(IntOrString::String(text)) => {
+            let percent = text.trim_end_matches('%').parse::<usize>().ok();
+            percent.map(|percent| nodes.saturating_mul(percent) / 100)
+        }
+        None => None,
+    };
+    limit.unwrap_or(1).max(1)
 }
 
 /// The nodes, worst first.
