@@ -368,6 +368,17 @@ pub(crate) struct CheckReport {
     pub(crate) gaps: Vec<Gap>,
 }
 
+/// A KataConfig that becomes active when the one before is gone.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Successor {
+    /// Its name.
+    pub(crate) name: String,
+    /// The nodes that it selects; absent if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<Vec<String>>,
+}
+
 /// The result of `uninstall --dry-run`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -384,6 +395,9 @@ pub(crate) struct UninstallPlan {
     pub(crate) nodes: Vec<String>,
     /// Objects that would be deleted, as `Kind/name`.
     pub(crate) objects: Vec<String>,
+    /// The KataConfig that becomes active then; absent if there is no other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) successor: Option<Successor>,
     /// What stands in the way.
     pub(crate) problems: Vec<Problem>,
     /// What could not be seen.

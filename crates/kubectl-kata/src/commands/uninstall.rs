@@ -12,7 +12,7 @@ use super::{expect_output, marked, problem_lines, wait};
 use crate::api::Trouble;
 use crate::arguments::UninstallArguments;
 use crate::cluster::Kata;
-use crate::document::{Head, PodRow, Problem, UninstallPlan};
+use crate::document::{Head, PodRow, Problem, Successor, UninstallPlan};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -69,8 +69,12 @@ pub(crate) async fn run(
         Err(trouble) => return Err(trouble.failure(&what)),
     }
     context.printer.line(&format!("kataconfig.kataconfiguration.openshift.io/{name} deleted"))?;
+    if let Some(successor) = &plan.successor {
+        context.printer.say(&sequel(successor))?;
+    }
     if arguments.wait {
-        return wait::until(&wait::Wanted::Deleted, arguments.timeout, context).await;
+        let wanted = wait::Wanted::Deleted(Some(name));
+        return wait::until(&wanted, arguments.timeout, context).await;
     }
     context.printer.say("Next: kubectl kata wait --for deleted")?;
     Ok(Exit::Fine)
@@ -97,7 +101,7 @@ async fn plan(
     let mut deleted = config.clone();
     deleted.metadata.deletion_timestamp.get_or_insert(Time(now));
     deleted.metadata.finalizers.get_or_insert_default().push(names::FINALIZER.to_owned());
-    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![deleted]))).await?;
+    let mut snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![deleted]))).await?;
     let report = kata_plan::decide(&snapshot).report;
     let mut problems: Vec<Problem> = report
         .findings
@@ -129,16 +133,43 @@ async fn plan(
             "whether sandboxed pods still run is not known: you may not list pods",
         ));
     }
+    let objects = objects(&snapshot, config);
     Ok(UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
         success: problems.is_empty() && (evict || pods.is_empty()),
         config: config.metadata.name.clone(),
         pods,
         nodes: report.nodes.iter().map(|node| node.node.clone()).collect(),
-        objects: objects(&snapshot, config),
+        objects,
+        successor: successor(kata, &mut snapshot),
         problems,
         gaps: context.api.gaps(),
     })
+}
+
+/// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
+fn successor(kata: &Kata, snapshot: &mut Snapshot) -> Option<Successor> {
+    let all = kata_plan::by_age(kata.configs.items()).into_iter().skip(1);
+    snapshot.configs =
+        all.filter(|config| config.metadata.deletion_timestamp.is_none()).cloned().collect();
+    let name = snapshot.configs.first()?.metadata.name.clone().unwrap_or_default();
+    let report = kata_plan::decide(snapshot).report;
+    let nodes = report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.clone());
+    Some(Successor { name, nodes: report.knows_nodes().then(|| nodes.collect()) })
+}
+
+/// What comes after, in a sentence.
+fn sequel(successor: &Successor) -> String {
+    let then = format!("KataConfig {} becomes active then", successor.name);
+    match &successor.nodes {
+        None => format!("{then}, and installs Kata again; delete it too if Kata shall go"),
+        Some(nodes) if nodes.is_empty() => format!("{then}, and selects no node"),
+        Some(nodes) => format!(
+            "{then}, and brings Kata to {} ({}); delete it too if Kata shall go",
+            human::count(nodes.len(), "node"),
+            human::list(nodes, 5)
+        ),
+    }
 }
 
 /// The pods in the way, as the decision sees them.
@@ -240,6 +271,9 @@ fn print(
     let then = if plan.pods.is_empty() { "would" } else { "would then" };
     let text = format!("{then} {nodes}{objects}");
     context.printer.line(&marked(&text, plan.head.simulated))?;
+    if let Some(successor) = &plan.successor {
+        context.printer.line(&sequel(successor))?;
+    }
     let next = match (plan.success, arguments.dry_run) {
         (true, true) if arguments.evict_pods => {
             "nothing changed. Next: kubectl kata uninstall --evict-pods"

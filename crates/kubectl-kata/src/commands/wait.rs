@@ -43,8 +43,8 @@ fn is_silence(problem: &Problem) -> bool {
 pub(crate) enum Wanted {
     /// The KataConfig is Ready.
     Ready,
-    /// There is no KataConfig any more.
-    Deleted,
+    /// There is no KataConfig any more, or not the one of this name.
+    Deleted(Option<String>),
     /// The operator found that this node can run sandboxed pods.
     Node(String),
 }
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<Wanted, Failure> {
     };
     match text.to_ascii_lowercase().as_str() {
         "ready" | "condition=ready" => return Ok(Wanted::Ready),
-        "deleted" | "delete" => return Ok(Wanted::Deleted),
+        "deleted" | "delete" => return Ok(Wanted::Deleted(None)),
         _ => {}
     }
     let (name, state) =
@@ -95,10 +95,12 @@ fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
             Some(config) if config.deleting => Stand::Stuck,
             Some(_) | None => Stand::Under,
         },
-        Wanted::Deleted if report.config.is_none() => Stand::Done,
-        Wanted::Deleted => match &report.config {
+        Wanted::Deleted(name) => match &report.config {
+            None => Stand::Done,
+            // The next one is active only when that one is gone.
+            Some(config) if name.as_ref().is_some_and(|name| *name != config.name) => Stand::Done,
             Some(config) if config.deleting && config.stalled.is_some() => Stand::Stuck,
-            Some(_) | None => Stand::Under,
+            Some(_) => Stand::Under,
         },
         Wanted::Node(name) => match report.nodes.iter().find(|node| node.name == *name) {
             Some(node) if node.ready == "True" => Stand::Done,
@@ -245,7 +247,7 @@ fn idle(wanted: &Wanted, report: &StatusReport) -> Option<String> {
             Some(format!("the operator has not said anything of node {name} yet"))
         }
         (Wanted::Node(name), _) => Some(format!("no KataConfig selects a node {name}")),
-        (Wanted::Deleted, Some(config)) if !config.deleting => Some(format!(
+        (Wanted::Deleted(_), Some(config)) if !config.deleting => Some(format!(
             "KataConfig {} is not being deleted: `kubectl kata uninstall` does that",
             config.name
         )),
@@ -264,7 +266,7 @@ fn of_node(name: &str, report: &StatusReport) -> Option<String> {
 fn standing(wanted: &Wanted, report: &StatusReport) -> String {
     let text = idle(wanted, report).or_else(|| match (wanted, &report.config) {
         (Wanted::Node(name), _) => of_node(name, report),
-        (Wanted::Deleted, Some(config)) => {
+        (Wanted::Deleted(_), Some(config)) => {
             let left = human::count(report.nodes.len(), "node");
             Some(format!("KataConfig {} is being deleted, and {left} still have Kata", config.name))
         }
@@ -382,7 +384,10 @@ fn finish(
                 "Ready: {}/{} nodes, {verified}/{} verified, {span}",
                 config.ready_node_count, config.node_count, config.node_count
             ),
-            (Wanted::Ready | Wanted::Deleted, _) => {
+            (Wanted::Deleted(Some(name)), Some(_)) => {
+                format!("Deleted: KataConfig {name} is gone, {span}")
+            }
+            (Wanted::Ready | Wanted::Deleted(_), _) => {
                 format!("Deleted: no KataConfig is left, {span}")
             }
         };
@@ -414,7 +419,7 @@ mod tests {
     #[test]
     fn what_is_waited_for_can_be_said_as_kubectl_says_it() {
         assert_eq!(parse("condition=Ready").unwrap(), Wanted::Ready);
-        assert_eq!(parse("delete").unwrap(), Wanted::Deleted);
+        assert_eq!(parse("delete").unwrap(), Wanted::Deleted(None));
         assert_eq!(parse("node/worker-1=Verified").unwrap(), Wanted::Node("worker-1".to_owned()));
         for wrong in ["node/worker-1", "node/=Ready", "pods", "node/a=Gone"] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -350,3 +350,43 @@ async fn must_gather_says_why_something_is_not_to_be_had() {
         assert!(absent.contains(&format!("- {line}")), "{line}\n{absent}");
     }
 }
+
+/// Whoever removes one of two KataConfigs is told what the other does then.
+#[tokio::test(start_paused = true)]
+async fn uninstall_names_the_kataconfig_that_comes_next() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(0).json();
+    assert!(plan["successor"].is_null(), "{plan:#}");
+    lab.pass(5).await;
+    lab.create(json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "second"},
+        "spec": {"kataConfigPoolSelector": {"matchLabels": {"other": "true"}}},
+    }));
+    lab.pass(10).await;
+    let done = lab.kata_command("uninstall --dry-run").await.expect(0);
+    done.says(&[
+        "would take Kata off 1 node (worker-0)",
+        "KataConfig second becomes active then, and selects no node",
+    ]);
+    for node in ["worker-1", "worker-2"] {
+        lab.label(node, "other", Some("true"));
+    }
+    let next =
+        "KataConfig second becomes active then, and brings Kata to 2 nodes (worker-1, worker-2)";
+    lab.kata_command("uninstall --dry-run").await.expect(0).says(&[next]);
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(0).json();
+    assert_eq!(plan["successor"], json!({"name": "second", "nodes": ["worker-1", "worker-2"]}));
+    assert_eq!(plan["nodes"], json!(["worker-0"]));
+    let done = lab.kata_command("uninstall --yes --wait --timeout 2h").await.expect(0);
+    // Nobody waits for the end of the next one.
+    done.says(&[next, "Deleted: KataConfig cluster-kataconfig is gone"]);
+    // It is as it was said.
+    lab.until("the second", |lab| {
+        let second = lab.get(&kata_configs(), "", "second").unwrap();
+        second["status"]["kataNodes"]["readyNodeCount"] == 2
+    })
+    .await;
+}
