@@ -3,7 +3,7 @@
 //!
 //! The same program is `/usr/bin/gather` in the image, for `oc adm must-gather`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kata_api::names;
 use serde_json::{Value, json};
@@ -27,6 +27,9 @@ use crate::settings::Output;
 mod archive;
 mod redact;
 mod talk;
+
+/// How many things that are not to be had are named with one reason.
+const NAMED: usize = 10;
 
 /// A file of the collection.
 struct Item {
@@ -68,7 +71,7 @@ pub(crate) async fn run(
     let missing = if names.is_empty() {
         String::new()
     } else {
-        format!(" (not to be had: {})", human::list(&names, 10))
+        format!(" (not to be had: {})", collection.reasons())
     };
     let text = format!(
         "collected {got} of {} items, {span}{missing}   redacted: {}",
@@ -100,16 +103,19 @@ fn store(
     begin: jiff::Timestamp,
 ) -> Result<PathBuf, Failure> {
     let folder = format!("kata-must-gather-{stamp}");
-    let failed = |path: &PathBuf| {
-        let path = path.clone();
+    let failed = |path: &Path| {
+        let path = path.to_owned();
         move |source| Failure::File { path, source }
     };
     if let Some(directory) = &arguments.dest_dir {
         let root = directory.join(&folder);
+        for place in [directory, &root] {
+            std::fs::create_dir_all(place).map_err(failed(place))?;
+        }
         for item in &collection.items {
             let path = root.join(&item.name);
             if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(failed(&path))?;
+                std::fs::create_dir_all(parent).map_err(failed(parent))?;
             }
             std::fs::write(&path, &item.text).map_err(failed(&path))?;
         }
@@ -196,6 +202,24 @@ impl Collection {
     fn missing(&self) -> Vec<String> {
         let absent = self.absent.iter().map(|(name, _)| name);
         self.forbidden.iter().chain(absent).cloned().collect()
+    }
+
+    /// The same for people, with the reasons that are not the caller's rights: these are told elsewhere.
+    fn reasons(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.forbidden.is_empty() {
+            parts.push(human::list(&self.forbidden, NAMED));
+        }
+        let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (name, why) in &self.absent {
+            match by_reason.iter_mut().find(|(known, _)| *known == why.as_str()) {
+                Some((_, names)) => names.push(name),
+                None => by_reason.push((why, vec![name])),
+            }
+        }
+        let reasons = by_reason.iter();
+        parts.extend(reasons.map(|(why, names)| format!("{}: {why}", human::list(names, NAMED))));
+        parts.join("; ")
     }
 
     /// Adds an object.

@@ -298,7 +298,9 @@ async fn a_list_of_files_is_no_journal() {
         let done =
             done.says(&["its kubelet does not serve it, which takes the feature NodeLogQuery"]);
         assert_eq!(done.out, "", "{page}");
-        lab.kata_command(&gather).await.expect(0).says(&["(not to be had: journals/worker-0.log)"]);
+        lab.kata_command(&gather).await.expect(0).says(&[
+            "(not to be had: journals/worker-0.log: the kubelet does not serve its node's journal (",
+        ]);
         let text = String::from_utf8(std::fs::read(&archive).unwrap()).unwrap();
         let why = "journals/worker-0.log: the kubelet does not serve its node's journal";
         assert!(text.contains(why), "{page}");
@@ -337,7 +339,8 @@ async fn must_gather_says_why_something_is_not_to_be_had() {
     lab.trouble("", "pods/log", fault);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather-why");
     drop(std::fs::remove_dir_all(&directory));
-    lab.kata_command(&format!("must-gather --dest-dir {}", directory.display())).await.expect(0);
+    let done = lab.kata_command(&format!("must-gather --dest-dir {}", directory.display())).await;
+    let done = done.expect(0);
     let root = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
     let summary = std::fs::read_to_string(root.join("summary.md")).unwrap();
     let (_, absent) =
@@ -348,7 +351,21 @@ async fn must_gather_says_why_something_is_not_to_be_had() {
     let journal = "journals/worker-0.log: the kubelet does not serve its node's journal";
     for line in [log.as_str(), silent, journal] {
         assert!(absent.contains(&format!("- {line}")), "{line}\n{absent}");
+        assert!(done.err.contains(line), "{line}\n{}", done.err);
     }
+}
+
+/// A folder that cannot be made is named, and not a file that should have come into it.
+#[tokio::test(start_paused = true)]
+async fn must_gather_names_the_folder_that_cannot_be_made() {
+    let lab = Lab::new();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-folder");
+    std::fs::write(&file, "").unwrap();
+    let folder = file.join("inner");
+    let line = format!("must-gather --dest-dir {}", folder.display());
+    let done = lab.kata_command(&line).await.expect(1);
+    let done = done.says(&[&format!("cannot use {}: ", folder.display())]);
+    assert!(!done.err.contains(".yaml"), "{}", done.err);
 }
 
 /// Whoever removes one of two KataConfigs is told what the other does then.
