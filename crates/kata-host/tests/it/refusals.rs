@@ -157,6 +157,9 @@ fn a_payload_without_the_shim_or_the_payload_itself_is_named() {
     let report = kata_host::run(&mut node, &wanted);
     assert_eq!(report.checks[0].code, "KATA3023", "{report:?}");
     assert!(report.checks[0].message.contains("clh, qemu"), "{report:?}");
+    // What a check finds there was staged for an earlier task, and something else is staged for this one.
+    wanted.action = NodeAction::Preflight;
+    assert_eq!(kata_host::run(&mut node, &wanted).outcome, Outcome::Done);
 
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "another"));
     assert_eq!(report.checks[0].code, "KATA3021", "{report:?}");
