@@ -130,6 +130,9 @@ fn rot(host: &mut Host) {
     }
 }
 
+/// The shims that a simulated payload has.
+const SHIMS: [&str; 2] = ["clh", "qemu"];
+
 /// Takes the payload of an image to the host, as the init container does it.
 ///
 /// # Errors
@@ -137,6 +140,10 @@ fn rot(host: &mut Host) {
 pub fn stage(host: &mut Host, task: &NodeTask) -> Result<(), String> {
     let image = task.payload_image.clone().unwrap_or_default();
     let shims: Vec<String> = task.handlers.iter().map(|handler| handler.shim.clone()).collect();
+    if let Some(shim) = shims.iter().find(|shim| !SHIMS.contains(&shim.as_str())) {
+        let known = SHIMS.join(", ");
+        return Err(format!("the image has no shim {shim} for x86_64; it has: {known}"));
+    }
     let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
     unpack(&mut agent, &image, shims).map_err(|error| error.to_string())
 }
@@ -169,7 +176,7 @@ fn unpack(agent: &mut Agent<'_>, image: &str, shims: Vec<String>) -> HostResult<
     for name in ["bin/containerd-shim-kata-v2", "bin/qemu-system-x86_64", "libexec/virtiofsd"] {
         agent.write(&format!("{tree}/{name}"), &program, 0o755)?;
     }
-    for shim in ["qemu", "clh"].into_iter().filter(|shim| shims.iter().any(|name| name == shim)) {
+    for shim in SHIMS.into_iter().filter(|shim| shims.iter().any(|name| name == shim)) {
         let path = format!("{tree}/share/defaults/kata-containers/configuration-{shim}.toml");
         agent.write(&path, configuration(shim).as_bytes(), 0o644)?;
     }
