@@ -202,15 +202,24 @@ pub fn sandboxed_pod(pod: &Pod) -> Option<SandboxedPod> {
         name: pod.metadata.name.clone().unwrap_or_default(),
         runtime_class,
         node: spec.node_name.clone().filter(|name| !name.is_empty()),
-        owner: pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true))
-            .map(|owner| format!("{} {}", owner.kind, owner.name)),
+        owner: owner(pod),
         finished: is_finished(pod),
         deleting: pod.metadata.deletion_timestamp.is_some(),
+    })
+}
+
+/// Who makes a pod anew if it goes, as one would scale it. The ReplicaSet of a Deployment has the
+/// Deployment's name and a hash that is a label of its pods, and scaling it by itself has no effect.
+fn owner(pod: &Pod) -> Option<String> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash"));
+    let deployment = hash
+        .filter(|_| owner.kind == "ReplicaSet")
+        .and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    Some(match deployment {
+        Some(name) => format!("Deployment {name}"),
+        None => format!("{} {}", owner.kind, owner.name),
     })
 }
 

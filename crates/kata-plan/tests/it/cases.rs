@@ -354,7 +354,7 @@ cases! {
         - pod: {name: k, node: worker-1}
         - pod: {name: done, node: worker-1}
         - edit: {kind: Pod, name: default/done, with: {status: {phase: Succeeded}}}
-        - edit: {kind: Pod, name: default/a, with: {metadata: {ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-1, uid: x, controller: true}]}}}
+        - edit: {kind: Pod, name: default/a, with: {metadata: {labels: {pod-template-hash: 6d4b}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-6d4b, uid: x, controller: true}]}}}
         - delete: {kind: KataConfig, name: cluster-kataconfig}
         - pass: true
         "
