@@ -219,10 +219,12 @@ fn node_view<'a>(
     desired: &Desired,
     facts: &'a NodeFacts,
     previous: Option<&'a KataNode>,
-    known: Known<'a>,
+    mut known: Known<'a>,
     selected: bool,
 ) -> Option<NodeView<'a>> {
     let wanted = selected && !view.deleting;
+    let state = wanted.then_some(desired.state.as_str());
+    known.give_up(state, view.snapshot.freshness, view.now);
     let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
     let claimed = classify::is_claimed(&facts.labels);
     let touched = known.status.touched

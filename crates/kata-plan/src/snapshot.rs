@@ -167,6 +167,13 @@ pub struct JobPod {
     pub failures: Vec<String>,
 }
 
+impl JobPod {
+    /// Whether it waits for something that may never come, and nothing of it has touched the node.
+    pub fn is_waiting(&self) -> bool {
+        !self.started && !self.finished && (self.stuck.is_some() || self.unschedulable.is_some())
+    }
+}
+
 /// A container that waits for something that may never come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckContainer {

@@ -98,7 +98,7 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         }
     }
     let busy = host.known.running.is_some();
-    if let Some(pod) = host.known.lingering.filter(|_| !busy) {
+    if let Some(pod) = host.known.lingering.filter(|pod| !busy && !is_going(view, host, pod)) {
         let message =
             format!("node {name}: Job {} is gone, and {} is not", pod.job, full_name(view, pod));
         return Some(without_end(Code::NodeJobVanished, node, message));
@@ -135,6 +135,15 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         return Some(finding);
     }
     crate::view::pods_on_leaving(view, node)
+}
+
+/// Whether a pod goes with its Job that was given up a moment ago.
+fn is_going(view: &View<'_>, host: &HostNode<'_>, pod: &JobPod) -> bool {
+    host.known.status.job.as_ref().is_some_and(|last| {
+        last.name == pod.job
+            && last.outcome == Some(JobOutcome::NotStarted)
+            && view.now.duration_since(last.at) < POD_GRACE
+    })
 }
 
 /// The pod that goes on after the end of its Job, if it had its grace.

@@ -91,7 +91,7 @@ pub(super) fn recall<'a>(
     }
     for job in &jobs {
         let pod = found.pod(&job.name);
-        let is_new = is_new(&known.status, job);
+        let is_new = is_new(&known.status, job, pod);
         // Jobs and pods come by two watches, of which one may be behind.
         let is_seen = pod.is_some_and(|pod| pod.finished);
         if job.end.is_some() && is_new && !is_seen && snapshot.freshness == Freshness::Cached {
@@ -130,10 +130,43 @@ pub(super) fn owner_is(kata_node: &KataNode, uid: &str) -> bool {
 }
 
 /// Whether a Job says something that is not recorded yet.
-fn is_new(status: &HostStatus, job: &NodeJob) -> bool {
+fn is_new(status: &HostStatus, job: &NodeJob, pod: Option<&JobPod>) -> bool {
     status.job.as_ref().is_none_or(|last| {
-        job.number > last.number || (job.number == last.number && last.outcome.is_none())
+        let open = match last.outcome {
+            None => true,
+            // It was given up, and began all the same before it was deleted.
+            Some(JobOutcome::NotStarted) => pod.is_some_and(|pod| pod.started),
+            Some(_) => false,
+        };
+        job.number > last.number || (job.number == last.number && open)
     })
+}
+
+impl Known<'_> {
+    /// Gives up a Job that cannot start, once something else is wanted: it has changed nothing, and would
+    /// stand in the way until its deadline. That is recorded before it goes.
+    pub(super) fn give_up(&mut self, wanted: Option<&str>, freshness: Freshness, now: Timestamp) {
+        let Some((job, Some(pod))) = self.running else { return };
+        let outdated = match job.action {
+            NodeAction::Remove => wanted.is_some(),
+            NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect => {
+                wanted != Some(job.state.as_str())
+            }
+        };
+        if job.end.is_some() || !pod.is_waiting() || !outdated {
+            return;
+        }
+        if freshness == Freshness::Cached {
+            // It may have started by now.
+            self.unsure = true;
+        } else if is_new(&self.status, job, Some(pod)) {
+            let (outcome, message) = without_report(job, Some(pod));
+            let job = HostJob { outcome: Some(outcome), message, at: now, ..begun(job, now) };
+            record(&mut self.status, &Ended { job, report: None });
+        } else {
+            self.spent.push(job);
+        }
+    }
 }
 
 /// Jobs that are over and recorded: those before the last success, and of the others all but the last few.
@@ -149,17 +182,22 @@ fn begin(status: &mut HostStatus, job: &NodeJob, now: Timestamp) {
     status.touched |= matches!(job.action, NodeAction::Install | NodeAction::Remove);
     let already = status.job.as_ref().filter(|last| last.number == job.number).map(|last| last.at);
     let failures = earlier_failures(status, job.action, &job.state, &job.facts);
-    status.job = Some(HostJob {
+    let at = already.or(job.created).unwrap_or(now);
+    status.job = Some(HostJob { failures, ..begun(job, at) });
+}
+
+fn begun(job: &NodeJob, at: Timestamp) -> HostJob {
+    HostJob {
         name: job.name.clone(),
         number: job.number,
         action: job.action,
         state: job.state.clone(),
         facts: job.facts.clone(),
         outcome: None,
-        at: already.or(job.created).unwrap_or(now),
-        failures,
+        at,
+        failures: 0,
         message: String::new(),
-    });
+    }
 }
 
 /// How many Jobs for the same failed in a row.
@@ -210,15 +248,9 @@ impl<'a> Ended<'a> {
         let at = job.end.as_ref().and_then(|end| end.at).unwrap_or(now);
         Self {
             job: HostJob {
-                name: job.name.clone(),
-                number: job.number,
-                action: job.action,
-                state: job.state.clone(),
-                facts: job.facts.clone(),
                 outcome: Some(outcome),
-                at,
-                failures: 0,
                 message: text::cut(message.trim().trim_end_matches('.'), MESSAGE),
+                ..begun(job, at)
             },
             report,
         }

@@ -198,13 +198,18 @@ impl<'a> Checker<'a> {
         });
     }
 
-    /// A Job goes when it is over, or when it changes nothing, or with its node.
+    /// A Job goes when it is over, or when it changes nothing, or with its node, or if it cannot start.
     pub(super) fn deleted_job(&mut self, object: &ObjectRef) {
         let job =
             self.all_jobs().iter().find(|job| job.uid == *object.uid.as_ref().unwrap_or(&job.name));
         let spent = job.is_some_and(|job| {
             let there = self.node(&job.node).is_some_and(|node| node.uid == job.node_uid);
-            job.end.is_some() || !changes(job.action) || !there
+            let pods = self.snapshot.jobs.pods.known().into_iter().flatten();
+            let mut pods = pods.filter(|pod| pod.job == job.name).peekable();
+            let waits = self.snapshot.freshness > Freshness::Cached
+                && pods.peek().is_some()
+                && pods.all(|pod| pod.is_waiting());
+            job.end.is_some() || !changes(job.action) || !there || waits
         });
         self.expect(Property::OneJob, spent, || format!("{object} is deleted while it runs"));
     }

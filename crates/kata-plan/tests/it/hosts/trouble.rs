@@ -116,3 +116,68 @@ fn a_kubelet_that_reports_late_ends_an_installation_and_not_an_outage() {
         told.iter().map(String::as_str).filter(|reason| reason.starts_with("Kata")).collect();
     assert_eq!(of_nodes, ["KataInstalling", "KataRuntimeInstalled"], "{told:?}");
 }
+
+/// The Job waits for its image, and would do so until its deadline.
+#[test]
+fn a_job_that_cannot_start_goes_once_something_else_is_wanted() {
+    let image = |world: &mut World, generation: i64, image: &str| {
+        let spec = json!({"payload": {"image": format!("registry.example/payload:{image}")}});
+        let patch = json!({"metadata": {"generation": generation}, "spec": spec});
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &patch);
+    };
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}}));
+    world.settle();
+    for index in 0..3 {
+        world.hosts.insert(format!("worker-{index}"), Fate::NoImage);
+    }
+    image(&mut world, 2, "typo");
+    let stuck = |world: &World| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.iter().any(|it| it.to_string().starts_with("KATA3107"))
+    };
+    until(&mut world, stuck);
+    // The typo is corrected: what is installed is what is wanted, and nothing has to be pulled for it.
+    image(&mut world, 3, "1");
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+    assert!(
+        (0..3).all(|index| label(&world, &format!("worker-{index}")).as_deref() == Some("true"))
+    );
+    assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!("NotStarted"));
+
+    // Nor does it keep Kata from being removed.
+    image(&mut world, 4, "typo");
+    until(&mut world, stuck);
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    until(&mut world, |world| world.get(Kind::KataConfig, "cluster-kataconfig").is_none());
+    assert_eq!(world.names(Kind::Job), [""; 0]);
+}
+
+/// The image comes just when the Job is given up: what it does counts.
+#[test]
+fn a_job_that_was_given_up_and_began_all_the_same_is_waited_for() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoImage);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}}));
+    until(&mut world, |world| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.iter().any(|it| it.to_string().starts_with("KATA3107"))
+    });
+    assert_eq!(host(&world, "worker-0")["job"]["action"], json!("Install"));
+    let patch = json!({"metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &patch);
+    until(&mut world, |world| host(world, "worker-0")["job"]["outcome"] == json!("NotStarted"));
+    let job = host(&world, "worker-0")["job"]["name"].as_str().unwrap().to_owned();
+    let is_there = |world: &World| world.names(Kind::Job).iter().any(|name| name.ends_with(&job));
+    assert!(is_there(&world));
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.tick();
+    for _ in 0..20 {
+        world.pass();
+        world.tick();
+    }
+    assert!(is_there(&world), "it changes the node");
+    assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
