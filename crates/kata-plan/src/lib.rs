@@ -27,6 +27,7 @@ pub mod validate;
 mod view;
 
 pub use decide::{Next, conclude, decide, needs, next, running_pods};
+pub use hosts::most_unavailable;
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};

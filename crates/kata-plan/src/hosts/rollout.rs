@@ -41,7 +41,8 @@ pub(crate) struct Rollout {
 /// Who may go on.
 pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
     let spec = view.config.spec.rollout.as_ref();
-    let limit = limit(spec.and_then(|spec| spec.max_unavailable.as_ref()), view.nodes.len());
+    let limit =
+        most_unavailable(spec.and_then(|spec| spec.max_unavailable.as_ref()), view.nodes.len());
     let hosts = || view.nodes.iter().filter_map(|node| Some((node, node.host.as_ref()?)));
     let unavailable: Vec<String> = hosts()
         .filter(|(node, host)| is_unavailable(node, host))
@@ -144,8 +145,8 @@ fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
     rollout.permitted.extend(permitted.map(|(node, _)| node.facts.name.clone()));
 }
 
-/// `spec.rollout.maxUnavailable` of so many nodes: at least one.
-fn limit(value: Option<&IntOrString>, nodes: usize) -> usize {
+/// How many of so many nodes `spec.rollout.maxUnavailable` lets be unavailable at once: at least one.
+pub fn most_unavailable(value: Option<&IntOrString>, nodes: usize) -> usize {
     let limit = match value {
         None => 1,
         Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(1),

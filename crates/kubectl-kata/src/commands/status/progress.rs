@@ -1,7 +1,6 @@
 //! The nodes of a roll-out in the order in which they need attention, with how long they will take.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, KataNode, conditions};
 
@@ -51,27 +50,15 @@ pub(crate) fn name_what_stops_all(
                 .collect();
             let (code, _) = *unavailable.first()?;
             let names: Vec<&str> = unavailable.iter().map(|(_, name)| *name).collect();
-            (names.len() >= limit(config, nodes.len()))
+            let rollout = config.and_then(|config| config.spec.rollout.as_ref());
+            let value = rollout.and_then(|rollout| rollout.max_unavailable.as_ref());
+            (names.len() >= kata_plan::most_unavailable(value, nodes.len()))
                 .then(|| format!("{} ({})", text(code), human::list(&names, NAMES)))
         });
     let Some(stop) = stop else { return };
     for node in nodes.iter_mut().filter(|node| node.message == TURN) {
         node.message.clone_from(&stop);
     }
-}
-
-/// How many nodes `spec.rollout.maxUnavailable` lets be unavailable at once, of so many: at least one.
-fn limit(config: Option<&KataConfig>, nodes: usize) -> usize {
-    let rollout = config.and_then(|config| config.spec.rollout.as_ref());
-    let limit = match rollout.and_then(|rollout| rollout.max_unavailable.as_ref()) {
-        Some(IntOrString::Int(number)) => usize::try_from(*number).ok(),
-        Some(IntOrString::String(text)) => {
-            let percent = text.trim_end_matches('%').parse::<usize>().ok();
-            percent.map(|percent| nodes.saturating_mul(percent) / 100)
-        }
-        None => None,
-    };
-    limit.unwrap_or(1).max(1)
 }
 
 /// The nodes, worst first.
