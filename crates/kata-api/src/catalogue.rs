@@ -113,7 +113,7 @@ catalogue! {
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
-        fix: "Grant the permission that the message names (`kata-operator manifests` prints all that are needed), or remove what refuses the object; the operator tries again by itself."
+        fix: "Grant the permission that the message names (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` puts them back), or remove what refuses the object; the operator tries again by itself."
     }
     KATA1018 PlatformUnsupported Error {
         cause: "The cluster is OpenShift, and its API server does not serve machineconfiguration.openshift.io, so that nobody may change the nodes.",
@@ -165,7 +165,7 @@ catalogue! {
     }
     KATA2103 NodeNotReady Warning {
         cause: "The node is not Ready.",
-        fix: "Find out why the kubelet does not report; the roll-out waits for the node."
+        fix: "Find out why the kubelet does not report. If the machine is gone for good, delete the Node; to go on without it, raise spec.rollout.maxUnavailable."
     }
     KATA2104 DrainBlocked Warning {
         cause: "The node cannot be drained, because a PodDisruptionBudget allows no disruption or a pod does not end.",
@@ -419,8 +419,12 @@ catalogue! {
         cause: "The operator does not know its own image, which has the node agent.",
         fix: "Set RELATED_IMAGE_NODE_AGENT of the operator's Deployment, or its option --node-agent-image."
     }
+    KATA3117 NodeJobNotStarted Warning {
+        cause: "The pod of a Job has not begun for minutes: its images are still being pulled, or the node cannot set it up.",
+        fix: "Look at the Events of the pod that the message names (`kubectl describe pod`); if an image just takes its time, nothing."
+    }
     KATA4001 PodsStillRunning Error {
-        cause: "Sandboxed pods still run, and the runtime is never removed under a running pod.",
+        cause: "Sandboxed pods still run or wait to run, and the runtime is never removed from under them.",
         fix: "Delete these pods, or scale their owners down."
     }
     KATA5001 ClusterTooOld Warning {

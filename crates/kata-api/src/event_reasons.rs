@@ -10,6 +10,8 @@ pub const RUNTIME_CLASS_REMOVED: &str = "RuntimeClassRemoved";
 pub const KATA_INSTALLING: &str = "KataInstalling";
 /// Nodes can run sandboxed pods.
 pub const KATA_RUNTIME_INSTALLED: &str = "KataRuntimeInstalled";
+/// Nodes that have Kata are being brought to another version or configuration of it.
+pub const KATA_UPDATING: &str = "KataUpdating";
 /// Nodes that had Kata can run sandboxed pods again.
 pub const KATA_NODE_READY: &str = "KataNodeReady";
 /// Kata is being removed from nodes.
@@ -20,11 +22,15 @@ pub const KATA_REMOVED: &str = "KataRemoved";
 pub const NODE_GONE: &str = "NodeGone";
 
 /// Every reason, and what it means.
-pub const ALL: [(&str, &str); 8] = [
+pub const ALL: [(&str, &str); 9] = [
     (RUNTIME_CLASS_CREATED, "A RuntimeClass exists, and pods can name it."),
     (RUNTIME_CLASS_REMOVED, "A RuntimeClass is gone, and pods cannot name it any more."),
     (KATA_INSTALLING, "Nodes are being changed to run sandboxed pods."),
     (KATA_RUNTIME_INSTALLED, "Nodes can run sandboxed pods."),
+    (
+        KATA_UPDATING,
+        "Nodes that have Kata are being brought to another version or configuration of it.",
+    ),
     (KATA_NODE_READY, "Nodes that had Kata all the time can run sandboxed pods again."),
     (KATA_REMOVING, "Kata is being removed from nodes."),
     (KATA_REMOVED, "Nodes are clear of Kata."),

@@ -215,7 +215,7 @@ pub struct KataNodes {
     /// Nodes that can run sandboxed pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installed: Vec<String>,
-    /// Nodes that are being changed to get Kata.
+    /// Nodes that are being changed to get Kata, or another version of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installing: Vec<String>,
     /// Nodes that wait for their turn to get Kata.

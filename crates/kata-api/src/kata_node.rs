@@ -29,6 +29,12 @@ use crate::node_task::{NodeAction, Outcome};
     printcolumn(name = "Handler", type_ = "string", json_path = ".status.handlers[*]"),
     printcolumn(name = "Since", type_ = "date", json_path = ".status.since"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        json_path = ".status.host.kataVersion",
+        priority = 1
+    ),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     selectable = ".spec.nodeName",
     selectable = ".status.phase"

@@ -169,6 +169,7 @@ fn of_config(
 enum Well {
     Installing,
     Installed,
+    Updating,
     ReadyAgain,
     Removing,
     Removed,
@@ -179,34 +180,37 @@ impl Well {
         match self {
             Self::Installing => event_reasons::KATA_INSTALLING,
             Self::Installed => event_reasons::KATA_RUNTIME_INSTALLED,
+            Self::Updating => event_reasons::KATA_UPDATING,
             Self::ReadyAgain => event_reasons::KATA_NODE_READY,
             Self::Removing => event_reasons::KATA_REMOVING,
             Self::Removed => event_reasons::KATA_REMOVED,
         }
     }
 
-    fn note(self, nodes: &[&str]) -> String {
+    fn note(self, nodes: &[&str], version: Option<&str>) -> String {
         let names = text::list(nodes, text::NAMES);
         let (nodes, are) = match nodes.len() {
             1 => (format!("node {names}"), "is"),
             count => (format!("{count} nodes ({names})"), "are"),
         };
+        let with = version.map_or_else(String::new, |version| format!(", with Kata {version}"));
         match self {
             Self::Installing => format!("{nodes} {are} being changed to run sandboxed pods"),
-            Self::Installed => format!("{nodes} can run sandboxed pods"),
-            Self::ReadyAgain => format!("{nodes} can run sandboxed pods again"),
+            Self::Installed => format!("{nodes} can run sandboxed pods{with}"),
+            Self::Updating => format!("{nodes} {are} being brought up to date"),
+            Self::ReadyAgain => format!("{nodes} can run sandboxed pods again{with}"),
             Self::Removing => format!("Kata is being removed from {nodes}"),
             Self::Removed => format!("{nodes} {are} clear of Kata"),
         }
     }
 }
 
-/// Nodes that fared well: the node, and what it was before.
-type FaredWell = BTreeMap<Well, Vec<(ObjectRef, String)>>;
+/// Nodes that fared well alike, with the same version of Kata if it is known: the node, and what it was before.
+type FaredWell<'a> = BTreeMap<(Well, Option<&'a str>), Vec<(ObjectRef, String)>>;
 
 /// One Event for all nodes that fared well in the same way.
-fn well(config: &ObjectRef, fared_well: &FaredWell, events: &mut Vec<EventToSend>) {
-    for (well, nodes) in fared_well {
+fn well(config: &ObjectRef, fared_well: &FaredWell<'_>, events: &mut Vec<EventToSend>) {
+    for ((well, version), nodes) in fared_well {
         let names: Vec<&str> = nodes.iter().map(|(node, _)| node.name.as_str()).collect();
         let (related, before) = match nodes.as_slice() {
             [(node, before)] => (Some(node), before.clone()),
@@ -220,17 +224,17 @@ fn well(config: &ObjectRef, fared_well: &FaredWell, events: &mut Vec<EventToSend
             warning: false,
             reason: well.reason(),
             action: "ChangeNode",
-            note: well.note(&names),
+            note: well.note(&names, *version),
             before,
         };
         events.push(event(config, related, &said));
     }
 }
 
-fn of_node(
-    node: &NodeView<'_>,
+fn of_node<'a>(
+    node: &'a NodeView<'_>,
     config: &ObjectRef,
-    fared_well: &mut FaredWell,
+    fared_well: &mut FaredWell<'a>,
     events: &mut Vec<EventToSend>,
 ) {
     // What is labelled in this pass is told when the label is seen.
@@ -249,6 +253,7 @@ fn of_node(
             // It had Kata all the time: whatever it comes back from was not our work.
             Phase::Ready => Some(Well::ReadyAgain),
             Phase::Removing => Some(Well::Removing),
+            Phase::Updating if node.is_being_updated() => Some(Well::Updating),
             Phase::Unknown
             | Phase::Waiting
             | Phase::NotReady
@@ -257,7 +262,9 @@ fn of_node(
             | Phase::Failed => None,
         };
         if let Some(well) = well {
-            fared_well.entry(well).or_default().push((node.object(), salt.clone()));
+            let has_it = matches!(well, Well::Installed | Well::ReadyAgain);
+            let version = node.kata_version().filter(|_| has_it);
+            fared_well.entry((well, version)).or_default().push((node.object(), salt.clone()));
         }
     }
     if let Some(finding) = &node.finding
@@ -306,7 +313,7 @@ fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
         let before = kata_node.metadata.uid.clone().unwrap_or_default();
         if let Some(facts) = nodes.get(name) {
             let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
-            clear.entry(Well::Removed).or_default().push((node, before));
+            clear.entry((Well::Removed, None)).or_default().push((node, before));
         } else {
             let node = ObjectRef::named(Kind::Node, name);
             let note = format!("node {name} does not exist any more");

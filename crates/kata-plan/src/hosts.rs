@@ -392,12 +392,14 @@ fn due(
         None => None,
     });
     let overdue = since.and_then(|since| since.checked_add(classify::POD_GRACE).ok());
+    let starts = host.known.running.and_then(|(_, pod)| classify::starts_by(pod?));
     let inspection = installed.then(|| inspection(view, facts, host)).flatten();
     let later = match host.next {
         Next::Later(until) => Some(until),
         _ => None,
     };
-    [confirmed, overdue, inspection, later].into_iter().flatten().filter(|at| *at > view.now).min()
+    let times = [confirmed, overdue, starts, inspection, later];
+    times.into_iter().flatten().filter(|at| *at > view.now).min()
 }
 
 /// Whether nothing keeps a node that leaves from losing Kata: no new pod can come, and none is left.

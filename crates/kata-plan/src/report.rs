@@ -202,8 +202,10 @@ impl Finding {
     }
 
     /// The order of findings: worst first, then by code and object.
-    pub(crate) fn rank(&self) -> (Reverse<Severity>, Code, &ObjectRef) {
-        (Reverse(self.code.entry().severity), self.code, &self.subject)
+    pub(crate) fn rank(&self) -> (Reverse<Severity>, bool, Code, &ObjectRef) {
+        let entry = self.code.entry();
+        // What holds back every node comes before what holds back one of them.
+        (Reverse(entry.severity), self.code != Code::RolloutPaused, self.code, &self.subject)
     }
 }
 

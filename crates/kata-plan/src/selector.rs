@@ -28,6 +28,31 @@ pub fn matches(
     Ok(by_labels && by_expressions)
 }
 
+/// A selector as `kubectl get -l` takes it, such as `kata=true,zone in (a,b),!edge`.
+pub(crate) fn text(selector: &LabelSelector) -> String {
+    let labels =
+        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let expressions = selector.match_expressions.iter().flatten().map(|requirement| {
+        let key = &requirement.key;
+        let values = || requirement.values.iter().flatten().cloned().collect::<Vec<_>>().join(",");
+        match requirement.operator.as_str() {
+            "In" => format!("{key} in ({})", values()),
+            "NotIn" => format!("{key} notin ({})", values()),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        }
+    });
+    labels.chain(expressions).collect::<Vec<_>>().join(",")
+}
+
+/// ` (SELECTOR)`, or nothing if it is empty or there is none.
+pub(crate) fn in_brackets(selector: Option<&LabelSelector>) -> String {
+    match selector.map(text) {
+        Some(text) if !text.is_empty() => format!(" ({text})"),
+        Some(_) | None => String::new(),
+    }
+}
+
 /// Whether a selector can be evaluated.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     for requirement in selector.match_expressions.iter().flatten() {

@@ -182,7 +182,10 @@ fn kata_nodes(view: &View<'_>) -> KataNodes {
     let mut lists = KataNodes {
         installed: names(&is_ready),
         installing: names(&|node| {
-            node.phase == Phase::Installing || (node.phase == Phase::Ready && !node.verified)
+            node.phase == Phase::Installing
+                || (node.phase == Phase::Ready && !node.verified)
+                // Somebody else's change of the node is none of Kata.
+                || node.is_being_updated()
         }),
         waiting_to_install: names(&|node| node.phase == Phase::Waiting),
         failed_to_install: names(&|node| node.wanted && node.phase == Phase::Failed),

@@ -21,6 +21,14 @@ pub(crate) fn left(count: usize) -> String {
     }
 }
 
+/// `3 sandboxed pods use it`, of which some may not have begun to run.
+pub(crate) fn using(count: usize) -> String {
+    match count {
+        1 => "1 sandboxed pod uses it".to_owned(),
+        count => format!("{count} sandboxed pods use it"),
+    }
+}
+
 /// `shop/cart (ReplicaSet cart-5d), shop/web`.
 pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
     let names: Vec<String> = pods

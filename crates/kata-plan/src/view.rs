@@ -103,6 +103,16 @@ impl NodeView<'_> {
             && self.phase != Phase::Failed
     }
 
+    /// Whether a node that has Kata is being changed by us, and not by somebody else for another reason.
+    pub(crate) fn is_being_updated(&self) -> bool {
+        self.phase == Phase::Updating && (self.behind || self.host.is_some())
+    }
+
+    /// The version of Kata on the node, as far as a Job told it.
+    pub(crate) fn kata_version(&self) -> Option<&str> {
+        self.host.as_ref()?.known.status.kata_version.as_deref()
+    }
+
     /// Why the node is in the phase `Failed`.
     pub(crate) fn failure(&self) -> &str {
         match (&self.host, &self.finding) {

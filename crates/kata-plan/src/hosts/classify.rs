@@ -2,7 +2,7 @@
 //!
 //! Plans nothing.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{JobOutcome, NodeStep, Phase};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, names};
@@ -16,6 +16,9 @@ use crate::view::{NodeView, View};
 
 /// How long a Job may be without a pod, or a pod outlast its Job, before somebody has to look.
 pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
+
+/// How long the pod of a Job may take to get its images and to be set up.
+pub(super) const START_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Settles what is said about a node.
 pub(super) fn classify(view: &View<'_>, node: &mut NodeView<'_>, host: &HostNode<'_>) {
@@ -152,6 +155,12 @@ fn outlasting(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<St
     pod.filter(|pod| waits && !pod.finished).map(|pod| full_name(view, pod))
 }
 
+/// By when a pod should have begun that has not.
+pub(super) fn starts_by(pod: &JobPod) -> Option<Timestamp> {
+    let waits = !pod.started && !pod.finished;
+    pod.created.filter(|_| waits).and_then(|created| created.checked_add(START_GRACE).ok())
+}
+
 /// `pod NAMESPACE/NAME`, as somebody who shall delete it needs it.
 fn full_name(view: &View<'_>, pod: &JobPod) -> String {
     format!("pod {}/{}", view.snapshot.options.namespace, pod.name)
@@ -181,7 +190,13 @@ fn trouble(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<(Code
             format!("cannot run: pod {} is not scheduled: {message}", pod.name),
         ));
     }
-    let stuck = pod.stuck.as_ref()?;
+    let Some(stuck) = pod.stuck.as_ref() else {
+        let late = starts_by(pod).is_some_and(|by| view.now >= by);
+        let (minutes, pod) = (START_GRACE.as_mins(), full_name(view, pod));
+        let what =
+            format!("has not begun for more than {minutes} minutes: see the Events of {pod}");
+        return late.then_some((Code::NodeJobNotStarted, what));
+    };
     let pulls = matches!(
         stuck.reason.as_str(),
         "ErrImagePull"

@@ -80,6 +80,7 @@ pub(super) fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]
                     | Code::NodeJobVanished
                     | Code::NodeJobTimedOut
                     | Code::NodeJobNoReport
+                    | Code::NodeJobNotStarted
                     | Code::SandboxesOnNode
                     | Code::NodeDrifted
             )

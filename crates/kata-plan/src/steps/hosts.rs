@@ -18,6 +18,7 @@ use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::selection;
+use crate::selector;
 use crate::snapshot::{Need, PodScope};
 use crate::text;
 use crate::view::{NodeView, View};
@@ -115,8 +116,9 @@ fn no_nodes(view: &View<'_>) -> String {
     } else {
         String::new()
     };
+    let selector = selector::in_brackets(view.config.spec.kata_config_pool_selector.as_ref());
     format!(
-        "no node matches spec.kataConfigPoolSelector{eligible} and runs Linux; a node of the control plane \
+        "no node matches spec.kataConfigPoolSelector{selector}{eligible} and runs Linux; a node of the control plane \
          counts only if the selector names its role, its host name or a label of your own"
     )
 }

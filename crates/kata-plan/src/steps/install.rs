@@ -19,6 +19,7 @@ use crate::payload;
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
+use crate::selector;
 use crate::snapshot::{Need, PodScope, SandboxedPod};
 use crate::text;
 use crate::view::{NodeView, View};
@@ -84,8 +85,9 @@ fn no_nodes_message(view: &View<'_>) -> String {
         String::new()
     };
     format!(
-        "no node has the label {}{eligible} and matches spec.kataConfigPoolSelector",
-        names::WORKER_ROLE_LABEL
+        "no node has the label {}{eligible} and matches spec.kataConfigPoolSelector{}",
+        names::WORKER_ROLE_LABEL,
+        selector::in_brackets(view.config.spec.kata_config_pool_selector.as_ref())
     )
 }
 
@@ -394,11 +396,7 @@ fn withdraw(view: &View<'_>, out: &mut Steps, object: &ObjectRef, code: Code, me
                 out.find(
                     code,
                     object.clone(),
-                    format!(
-                        "{message}, but {}: {}",
-                        text::running(users.len()),
-                        text::pods(&users)
-                    ),
+                    format!("{message}, but {}: {}", text::using(users.len()), text::pods(&users)),
                 );
             }
         }

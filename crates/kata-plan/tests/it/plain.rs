@@ -34,6 +34,8 @@ pub(crate) enum Fate {
     NoRoom,
     /// No pod is made.
     NoPod,
+    /// The pod's containers are not made, and nobody says why.
+    NoMount,
     /// The pod runs and does not end.
     Hangs,
     /// The node is found to differ.
@@ -45,7 +47,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Unfit,
         Self::Refused,
         Self::RollsBack,
@@ -57,6 +59,7 @@ impl Fate {
         Self::NoImage,
         Self::NoRoom,
         Self::NoPod,
+        Self::NoMount,
         Self::Hangs,
         Self::Drifted,
         Self::Edited,
@@ -205,6 +208,7 @@ impl World {
                     "kind": "Pod",
                     "metadata": {
                         "namespace": NAMESPACE, "name": name,
+                        "creationTimestamp": self.now.to_string(),
                         "labels": {"batch.kubernetes.io/job-name": job["metadata"]["name"]},
                         "annotations": job["metadata"]["annotations"],
                         "ownerReferences": [{"uid": job["metadata"]["uid"]}],
@@ -241,6 +245,7 @@ impl World {
                     &json!({"status": {"initContainerStatuses": waiting}}),
                 );
             }
+            Some(Fate::NoMount) => {}
             _ if pod["status"]["containerStatuses"].is_null() => {
                 self.edit(Kind::Pod, &pod_key, &state(json!({"running": {}})));
             }

@@ -23,6 +23,7 @@ fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
         (Fate::NoRoom, "KATA3106"),
         (Fate::NoImage, "KATA3107"),
         (Fate::Hangs, "KATA3108"),
+        (Fate::NoMount, "KATA3117"),
         (Fate::Garbage, "KATA3109"),
         (Fate::Silent, "KATA3109"),
         (Fate::Blocked, "KATA3110"),

@@ -181,3 +181,35 @@ fn a_job_that_was_given_up_and_began_all_the_same_is_waited_for() {
     world.hosts.clear();
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
+
+/// A kubelet that cannot mount a volume says so only in Events, which nobody here reads.
+#[test]
+fn a_pod_that_does_not_begin_is_named_after_some_minutes() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoMount);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.names(Kind::Pod).is_empty());
+    let named = |world: &World| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.into_iter().find(|it| it.code.to_string() == "KATA3117")
+    };
+    world.now = world.now.checked_add(SignedDuration::from_mins(4)).unwrap();
+    world.pass();
+    assert_eq!(named(&world), None, "images take their time");
+    let again = decide(&world.observe()).look_again.unwrap();
+    assert!(again <= std::time::Duration::from_secs(60), "{again:?}");
+    world.now = world.now.checked_add(SignedDuration::from_mins(1)).unwrap();
+    let found = named(&world).unwrap();
+    assert!(
+        found.message.contains(
+            "see the Events of pod openshift-sandboxed-containers-operator/kata-worker-0-"
+        ),
+        "{}",
+        found.message
+    );
+    assert!(found.fix.contains("kubectl describe pod"), "{}", found.fix);
+    world.pass();
+    assert_ne!(condition(&world, "Stalled").0, "True", "it may begin at any moment");
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
