@@ -15,6 +15,7 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
@@ -181,6 +182,17 @@ impl Cluster {
     /// # Errors
     /// When a rule breaks the connection.
     pub async fn respond(&self, request: Request) -> Result<Answer, ConnectionBroken> {
+        let mut answer = self.respond_undated(request).await?;
+        // As of every API server, the time of whose clock is on the objects that it writes.
+        let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&self.now());
+        if let (Answer::Http(response), Ok(date)) = (&mut answer, date) {
+            let date = http::HeaderValue::try_from(date);
+            response.headers_mut().extend(date.ok().map(|date| (http::header::DATE, date)));
+        }
+        Ok(answer)
+    }
+
+    async fn respond_undated(&self, request: Request) -> Result<Answer, ConnectionBroken> {
         let (plan, response) = self.with(|simulation, now| {
             let plan = handle::intercept(simulation, &request);
             let at_once = plan.delay.is_zero() && plan.before.is_none();
