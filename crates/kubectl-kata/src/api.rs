@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Request;
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -205,6 +207,40 @@ impl Api {
     /// GET of a path, as text.
     pub(crate) async fn text(&self, what: &str, path: &str) -> Result<String, Trouble> {
         self.send(what, request(what, http::Method::GET, path, None, Vec::new())?).await
+    }
+
+    /// GET of a path, as text, with the time that the API server's clock showed, if the answer says so: what
+    /// the API server stamps on objects is of that clock, and the clock of this machine may be wrong.
+    pub(crate) async fn dated(
+        &self,
+        what: &str,
+        path: &str,
+    ) -> Result<(String, Option<Timestamp>), Trouble> {
+        let asked = request(what, http::Method::GET, path, None, Vec::new())?;
+        let limit = self.timeout;
+        let answer = tokio::time::timeout(limit, async {
+            let answer = self.client.send(asked.map(kube::client::Body::from)).await?;
+            let (head, body) = answer.into_parts();
+            if !head.status.is_success() {
+                return Ok(None);
+            }
+            Ok(Some((head.headers, body.collect().await?.to_bytes())))
+        });
+        let failed = |error| Trouble::Other(connect::failure(what, error));
+        match answer.await {
+            Err(_elapsed) => {
+                Err(Trouble::Other(Failure::Silent { what: what.to_owned(), waited: limit }))
+            }
+            Ok(Err(error)) => Err(failed(error)),
+            // What is wrong is told where all other requests tell it.
+            Ok(Ok(None)) => Ok((self.text(what, path).await?, None)),
+            Ok(Ok(Some((headers, bytes)))) => {
+                let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
+                let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                Ok((text, time.map(|time| time.timestamp())))
+            }
+        }
     }
 
     async fn page(

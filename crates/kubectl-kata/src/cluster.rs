@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::{KataConfig, KataNode, names};
@@ -13,7 +14,7 @@ use crate::api::{Api, Read, Scope};
 use crate::document::{ClassFacts, Inspections, OperatorFacts};
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, RUNTIME_CLASSES};
+use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTIME_CLASSES};
 
 /// The operator's image of this version.
 pub(crate) const IMAGE: &str =
@@ -36,12 +37,18 @@ impl ServerVersion {
 
 /// The version of the API server.
 pub(crate) async fn version(api: &Api) -> Result<ServerVersion, Failure> {
+    Ok(version_and_time(api).await?.0)
+}
+
+/// The same with the time by its clock, if it says so.
+async fn version_and_time(api: &Api) -> Result<(ServerVersion, Option<Timestamp>), Failure> {
     let what = "read the cluster's version";
-    match api.text(what, "/version").await {
-        Ok(text) => serde_json::from_str(&text)
+    match api.dated(what, "/version").await {
+        Ok((text, time)) => serde_json::from_str(&text)
+            .map(|version| (version, time))
             .map_err(|source| Failure::Answer { what: what.to_owned(), source }),
         // Some API servers show it to nobody; then it is not known, and nothing depends on it.
-        Err(crate::api::Trouble::Status(_)) => Ok(ServerVersion::default()),
+        Err(crate::api::Trouble::Status(_)) => Ok((ServerVersion::default(), None)),
         Err(trouble) => Err(trouble.failure(what)),
     }
 }
@@ -50,6 +57,8 @@ pub(crate) async fn version(api: &Api) -> Result<ServerVersion, Failure> {
 #[derive(Clone, Debug)]
 pub(crate) struct Kata {
     pub(crate) version: ServerVersion,
+    /// The time by the API server's clock, if it says so.
+    pub(crate) time: Option<Timestamp>,
     pub(crate) configs: Read<Vec<KataConfig>>,
     pub(crate) nodes: Read<Vec<KataNode>>,
     pub(crate) classes: Read<Vec<RuntimeClass>>,
@@ -59,12 +68,13 @@ impl Kata {
     /// Reads them.
     pub(crate) async fn read(api: &Api) -> Result<Self, Failure> {
         let (version, configs, nodes, classes) = futures::join!(
-            version(api),
+            version_and_time(api),
             api.list::<KataConfig>(KATA_CONFIGS, Scope::default()),
             api.list::<KataNode>(KATA_NODES, Scope::default()),
             api.list::<RuntimeClass>(RUNTIME_CLASSES, Scope::default()),
         );
-        Ok(Self { version: version?, configs: configs?, nodes: nodes?, classes: classes? })
+        let (version, time) = version?;
+        Ok(Self { version, time, configs: configs?, nodes: nodes?, classes: classes? })
     }
 
     /// The active KataConfig.
@@ -348,6 +358,12 @@ fn includes(served: &Value, wanted: &Value) -> bool {
         (Value::Number(served), Value::Number(wanted)) => served.as_f64() == wanted.as_f64(),
         (served, wanted) => served == wanted,
     }
+}
+
+/// The Lease by which one of the operator's processes leads, in the usual namespace; elsewhere it is not looked
+/// for. The command can do without.
+pub(crate) async fn lease(api: &Api) -> Result<Read<Option<Lease>>, Failure> {
+    api.glance::<Lease>(LEASES, Some(names::NAMESPACE), names::PRODUCT).await
 }
 
 /// The operator's Deployment, in its usual namespace; elsewhere it is not looked for.

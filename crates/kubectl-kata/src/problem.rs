@@ -77,7 +77,11 @@ pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem>
     for (code, message) in of_conditions(config) {
         let known = told.iter().any(|(id, text)| *id == code.entry().code && *text == message);
         if !known && !problems.iter().any(|other| same(other, code, &message)) {
-            problems.push(Problem::new(code, &subject, message));
+            let problem = Problem::new(code, &subject, message);
+            problems.push(match retry(code, None, nodes) {
+                Some(fix) => problem.with_fix(fix),
+                None => problem,
+            });
         }
     }
     sort(&mut problems);
@@ -95,21 +99,49 @@ pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
     let code = code(status.code.as_deref()?)?;
     let problem =
         Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone());
-    let name = node.metadata.name.as_deref().unwrap_or(&node.spec.node_name);
-    let retry = format!(
-        "kubectl annotate --overwrite katanode/{name} {}=\"$(date +%s)\"",
+    Some(match retry(code, Some(&node.spec.node_name), std::slice::from_ref(node)) {
+        Some(fix) => problem.with_fix(fix),
+        None => problem,
+    })
+}
+
+/// The fix with the command that has it tried again, of what the operator does not try again by itself: for the
+/// node of this name, or, where all nodes wait for that, for those that failed.
+pub(crate) fn retry(code: Code, node: Option<&str>, nodes: &[KataNode]) -> Option<String> {
+    let gave_up = |node: &KataNode| {
+        let code = node.status.as_ref().and_then(|status| status.code.as_deref());
+        [Code::NodeRolledBack, Code::NodeBroken].iter().any(|it| code == Some(it.entry().code))
+    };
+    let asked = nodes.iter().filter(|other| match node {
+        Some(name) => other.spec.node_name == name,
+        None => gave_up(other),
+    });
+    let (mut nodes, mut names) = (Vec::new(), Vec::new());
+    for KataNode { metadata, spec, .. } in asked {
+        nodes.push(spec.node_name.as_str());
+        names.push(format!("katanode/{}", metadata.name.as_deref().unwrap_or(&spec.node_name)));
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let command = format!(
+        "`kubectl annotate --overwrite {} {}=\"$(date +%s)\"`",
+        names.join(" "),
         names::RETRY_ANNOTATION
     );
-    Some(match code {
-        Code::NodeRolledBack => problem.with_fix(format!(
-            "correct what the message names, then `{retry}`, or change the KataConfig"
+    match code {
+        Code::NodeRolledBack => Some(format!(
+            "correct what the message names, then {command}, or change the KataConfig"
         )),
-        Code::NodeBroken => problem.with_fix(format!(
-            "look at the container runtime on node {}, then `{retry}`",
-            node.spec.node_name
+        Code::NodeBroken => Some(format!(
+            "look at the container runtime on node {}, then {command}",
+            nodes.join(", ")
         )),
-        _ => problem,
-    })
+        Code::RolloutStopped if node.is_none() => Some(format!(
+            "correct the cause on the nodes that the message names, then {command}, or change the KataConfig"
+        )),
+        _ => None,
+    }
 }
 
 /// The findings that the conditions quote, as `KATAnnnn: message`.

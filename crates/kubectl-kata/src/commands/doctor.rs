@@ -17,6 +17,7 @@ use crate::problem::hint;
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style, Tone, wrap};
 
+mod admission;
 mod cluster;
 mod decided;
 pub(crate) mod manifest;

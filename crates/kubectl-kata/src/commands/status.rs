@@ -9,7 +9,7 @@ use crate::Context;
 use crate::api::{Api, Scope};
 use crate::arguments::StatusArguments;
 use crate::changes::Changes;
-use crate::cluster::{Kata, operator, selector_text, stale_definition};
+use crate::cluster::{Kata, lease, operator, selector_text, stale_definition};
 use crate::document::{
     ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, Problem,
     StatusReport,
@@ -28,7 +28,10 @@ mod drain;
 pub(crate) mod progress;
 mod silence;
 
-pub(crate) use silence::{Hearing, hearing, look_and_explain as explain_silence};
+pub(crate) use drain::{Held, held as held_by_budgets};
+pub(crate) use silence::{
+    Hearing, abandoned, hearing, is_current, look_and_explain as explain_silence,
+};
 
 /// How many nodes are shown if not all are asked for.
 const ROWS: usize = 10;
@@ -102,11 +105,12 @@ fn print(
 pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
     let api = &context.api;
     let now = context.settings.now();
-    let (kata, operator, pods, stale) = futures::join!(
+    let (kata, operator, pods, stale, lease) = futures::join!(
         Kata::read(api),
         operator(api),
         api.list::<Pod>(PODS, Scope::default()),
         stale_definition(api),
+        lease(api),
     );
     let (kata, operator, pods) = (kata?, operator?, pods?);
     if kata.configs.is_forbidden() {
@@ -131,7 +135,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
-    silence::explain(&operator, &mut report);
+    silence::explain(&operator, abandoned(&lease?, &kata, now), &mut report);
     report.gaps = api.gaps();
     Ok(report)
 }
@@ -180,7 +184,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
             "the cluster does not serve KataConfig, so the operator is not installed",
         ));
     } else if let Some(config) = config {
-        if let Hearing::Silent(problem) = hearing(config, now) {
+        if let Hearing::Silent(problem) = hearing(config, kata.time.unwrap_or(now)) {
             problems.push(problem);
         }
     } else {
@@ -322,7 +326,11 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         } else {
             format!("nodes {}", report.node_selector)
         };
-        let exists = if class.exists { "" } else { " (does not exist yet)" };
+        let exists = match (class.exists, config.deleting) {
+            (true, _) => "",
+            (false, true) => " (is gone)",
+            (false, false) => " (does not exist yet)",
+        };
         entry(
             "Runtime",
             format!(

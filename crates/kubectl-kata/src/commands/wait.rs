@@ -15,7 +15,7 @@ use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
-use crate::document::{NodeProgress, Problem, StatusReport};
+use crate::document::{ConfigFacts, NodeProgress, Problem, StatusReport};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -23,6 +23,9 @@ use crate::resource::{KATA_CONFIGS, KATA_NODES};
 use crate::settings::Output;
 use crate::style::Tone;
 
+/// How long the operator is given to look again at what it had given up when the wait began: it may just have
+/// been mended, with an object that the status does not tell of.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How often the display moves on a terminal.
 const TICK: Duration = Duration::from_secs(1);
 /// How many nodes are shown under the bar.
@@ -80,7 +83,9 @@ fn parse(text: &str) -> Result<Wanted, Failure> {
 enum Stand {
     /// What was waited for holds.
     Done,
-    /// It will not come without help.
+    /// It will not come.
+    Over,
+    /// It will not come without help, as the operator says.
     Stuck,
     /// Not yet.
     Under,
@@ -91,23 +96,32 @@ fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
         Wanted::Ready if report.success => Stand::Done,
         // Whoever waits before the KataConfig is created is early, and not wrong.
         Wanted::Ready => match &report.config {
-            Some(config) if config.stalled.is_some() => Stand::Stuck,
-            Some(config) if config.deleting => Stand::Stuck,
-            Some(_) | None => Stand::Under,
+            Some(config) if config.deleting => Stand::Over,
+            Some(config) => stalled(config),
+            None => Stand::Under,
         },
         Wanted::Deleted(name) => match &report.config {
             None => Stand::Done,
             // The next one is active only when that one is gone.
             Some(config) if name.as_ref().is_some_and(|name| *name != config.name) => Stand::Done,
-            Some(config) if config.deleting && config.stalled.is_some() => Stand::Stuck,
+            Some(config) if config.deleting => stalled(config),
             Some(_) => Stand::Under,
         },
         Wanted::Node(name) => match report.nodes.iter().find(|node| node.name == *name) {
             Some(node) if node.ready == "True" => Stand::Done,
-            Some(node) if node.phase == Phase::Failed.as_str() => Stand::Stuck,
+            Some(node) if node.phase == Phase::Failed.as_str() => {
+                let current = report.config.as_ref().is_none_or(status::is_current);
+                if current { Stand::Stuck } else { Stand::Under }
+            }
             Some(_) | None => Stand::Under,
         },
     }
+}
+
+/// What the operator gave up before the latest change it may go on with now.
+fn stalled(config: &ConfigFacts) -> Stand {
+    let stalled = config.stalled.is_some() && status::is_current(config);
+    if stalled { Stand::Stuck } else { Stand::Under }
 }
 
 /// Waits. A timeout of zero is none.
@@ -116,24 +130,35 @@ pub(crate) async fn until(
     timeout: Duration,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    let mut wanted = wanted.clone();
     let begin = context.settings.now();
     let end = (!timeout.is_zero()).then(|| Instant::now() + timeout);
+    let settled = Instant::now() + SETTLE;
+    let settled = end.map_or(settled, |end| end.min(settled));
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     let mut said = String::new();
     let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
-        let report = match observe(wanted, context).await {
+        let report = match observe(&wanted, context).await {
             Ok(report) => Some(report),
             // An API server that restarts while its nodes do is no reason to give up.
             Err(Failure::Unreachable { .. } | Failure::Silent { .. }) if !said.is_empty() => None,
             Err(failure) => return Err(failure),
         };
+        let mut unsettled = false;
         if let Some(report) = &report {
-            tell(report, wanted, begin, &mut said, context)?;
-            match stand(wanted, report) {
-                Stand::Done => return finish(report, wanted, begin, Exit::Fine, context),
-                Stand::Stuck => return finish(report, wanted, begin, Exit::Findings, context),
+            // Who names none means the active one, and not those that become active after it.
+            if let (Wanted::Deleted(None), Some(config)) = (&wanted, &report.config) {
+                wanted = Wanted::Deleted(Some(config.name.clone()));
+            }
+            tell(report, &wanted, begin, &mut said, context)?;
+            match stand(&wanted, report) {
+                Stand::Done => return finish(report, &wanted, begin, Exit::Fine, context),
+                Stand::Stuck if Instant::now() < settled => unsettled = true,
+                Stand::Stuck | Stand::Over => {
+                    return finish(report, &wanted, begin, Exit::Findings, context);
+                }
                 Stand::Under => {}
             }
         }
@@ -147,12 +172,13 @@ pub(crate) async fn until(
                     biased;
                     () = &mut interrupted => break Wake::Interrupted,
                     () = &mut next => break Wake::Changed,
+                    () = tokio::time::sleep_until(settled), if unsettled => break Wake::Changed,
                     () = expired(end) => break Wake::Expired,
                     () = tokio::time::sleep_until(tick), if live => {}
                 }
                 if let (true, Some(report)) = (live, &report) {
                     let now = context.settings.now();
-                    let lines = bars(report, wanted, begin, now, context.printer.style().unicode);
+                    let lines = bars(report, &wanted, begin, now, context.printer.style().unicode);
                     context.printer.draw(&lines)?;
                 }
             }
@@ -162,7 +188,7 @@ pub(crate) async fn until(
             Wake::Expired => {
                 let text = match &report {
                     None => "the API server does not answer".to_owned(),
-                    Some(report) => standing(wanted, report),
+                    Some(report) => standing(&wanted, report),
                 };
                 let span = human::span(context.settings.now().duration_since(begin));
                 context.printer.say(&format!("error: timed out after {span}: {text}"))?;
@@ -204,9 +230,10 @@ async fn observe(wanted: &Wanted, context: &Context<'_, '_>) -> Result<StatusRep
             return Err(Failure::Forbidden(format!("cannot wait: you may not list {kind}")));
         }
     }
-    let mut report = status::report(&kata, context.settings.now());
+    let now = context.settings.now();
+    let mut report = status::report(&kata, now);
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
-    status::explain_silence(&context.api, &mut report).await?;
+    status::explain_silence(&context.api, &kata, now, &mut report).await?;
     report.gaps = context.api.gaps();
     Ok(report)
 }

@@ -90,6 +90,42 @@ async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
     ]);
 }
 
+/// Before anything is installed it is known whether the Jobs may run.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {
+    use simcluster::resource::NAMESPACES;
+    use simcluster::world::Platform;
+
+    let lab = Lab::on(Platform::Kubernetes);
+    let enforce = "pod-security.kubernetes.io/enforce";
+    let level = |level: Option<&str>| {
+        let labels = json!({"metadata": {"labels": {enforce: level}}});
+        lab.merge(&NAMESPACES, "", kata_operator_namespace(), &labels);
+    };
+    lab.kata_command("doctor --pre")
+        .await
+        .says(&["√ KATA3115 the namespace", &format!("has {enforce}=privileged")]);
+    for wrong in ["baseline", "restricted"] {
+        level(Some(wrong));
+        lab.kata_command("doctor --pre").await.expect(1).says(&[
+            "× KATA3115 the namespace",
+            &format!("has {enforce}={wrong}, which refuses the pods of the Jobs"),
+            &format!(
+                "fix: `kubectl label --overwrite namespace {} {enforce}=privileged`",
+                kata_operator_namespace()
+            ),
+        ]);
+    }
+    level(None);
+    lab.kata_command("doctor --pre").await.says(&["√ KATA3115", "the cluster's default counts"]);
+    lab.delete(&NAMESPACES, "", kata_operator_namespace());
+    lab.pass(60).await;
+    lab.kata_command("doctor --pre").await.says(&["- KATA3115 skipped: there is no namespace"]);
+    // Where the Machine Config Operator changes the nodes there are no Jobs.
+    let done = Lab::new().kata_command("doctor --pre").await;
+    assert!(!done.out.contains("KATA3115"), "{}", done.out);
+}
+
 fn kata_operator_namespace() -> &'static str {
     kata_api::names::NAMESPACE
 }

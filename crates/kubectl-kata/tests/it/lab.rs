@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser as _;
 use http::header::AUTHORIZATION;
 use http_body_util::{BodyExt as _, Full};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kata_operator::arguments::ManifestsArguments;
 use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
 use kubectl_kata::{Printer, run};
@@ -97,6 +97,8 @@ pub(crate) struct Lab {
     pub(crate) version: Option<String>,
     /// What is answered instead of what the simulation has: how the path ends, the code, and the text.
     pub(crate) pages: Vec<(&'static str, u16, &'static str)>,
+    /// How much the clock of the machine on which commands run is ahead of the cluster's.
+    pub(crate) skew: SignedDuration,
 }
 
 impl Drop for Lab {
@@ -121,6 +123,7 @@ impl Lab {
             platform,
             version: None,
             pages: Vec::new(),
+            skew: SignedDuration::ZERO,
         }
     }
 
@@ -485,7 +488,8 @@ impl Lab {
         let words = std::iter::once("kubectl-kata").chain(line.split_whitespace());
         let arguments = Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
         let cluster = self.cluster.clone();
-        let now = Arc::new(move || cluster.now());
+        let skew = self.skew;
+        let now = Arc::new(move || cluster.now() + skew);
         let settings = settings(&arguments.global(), &place.environment, place.terminal, now);
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let live = place.terminal.err && place.environment.term != "dumb";

@@ -8,9 +8,9 @@ use serde_json::json;
 use super::check;
 use crate::Context;
 use crate::api::{Read, Trouble};
-use crate::cluster::{Kata, operator, stale_definition};
-use crate::commands::status::{Hearing, hearing};
-use crate::document::{Check, CheckResult};
+use crate::cluster::{Kata, lease, operator, stale_definition};
+use crate::commands::status::{Hearing, abandoned, hearing};
+use crate::document::{Check, CheckResult, Problem};
 use crate::failure::Failure;
 use crate::resource::{CRDS, KATA_CONFIGS};
 
@@ -78,7 +78,8 @@ pub(super) async fn checks(
         checks.push(accepted(Some(&sample), context).await?);
     }
     if !pre && matches!(kata.configs, Read::Known(_)) {
-        checks.extend(config(kata, context.settings.now()));
+        let now = context.settings.now();
+        checks.extend(config(kata, abandoned(&lease(api).await?, kata, now), now));
     }
     Ok(checks)
 }
@@ -159,21 +160,30 @@ fn minor(version: &str) -> Option<(u32, u32)> {
     Some((number(parts.next()?)?, number(parts.next()?)?))
 }
 
-fn config(kata: &Kata, now: Timestamp) -> Vec<Check> {
+fn config(kata: &Kata, abandoned: Option<Problem>, now: Timestamp) -> Vec<Check> {
     let Some(config) = kata.active() else {
         let text = "there is no KataConfig";
-        return vec![check(Code::NoKataConfig, CheckResult::Warning, text)];
+        let mut checks = vec![check(Code::NoKataConfig, CheckResult::Warning, text)];
+        checks.extend(
+            abandoned
+                .map(|problem| check(Code::OperatorSilent, CheckResult::Warning, problem.message)),
+        );
+        return checks;
     };
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let generation = config.metadata.generation.unwrap_or_default();
     let of_it = format!("generation {generation} of KataConfig {name} is");
-    let (result, text) = match hearing(config, now) {
+    let (result, text) = match hearing(config, kata.time.unwrap_or(now)) {
         Hearing::Taken => (CheckResult::Ok, format!("{of_it} taken up")),
         Hearing::Fresh => (CheckResult::Ok, format!("{of_it} not taken up yet, and quite new")),
         Hearing::Hindered(reason) => {
             (CheckResult::Ok, format!("{of_it} not taken up: the operator says {reason}"))
         }
         Hearing::Silent(problem) => (CheckResult::Warning, problem.message),
+    };
+    let (result, text) = match abandoned {
+        None => (result, text),
+        Some(problem) => (CheckResult::Warning, format!("{text}; {}", problem.message)),
     };
     vec![
         check(Code::NoKataConfig, CheckResult::Ok, format!("KataConfig {name} exists")),

@@ -7,7 +7,7 @@ use kata_api::{Code, KataConfig, Severity, conditions};
 use kata_plan::{Finding, Kind, Platform, StatusReport};
 use serde_json::json;
 
-use super::check;
+use super::{admission, check};
 use crate::cluster::Kata;
 use crate::document::{Category, Check, CheckResult, Problem};
 use crate::failure::Failure;
@@ -69,12 +69,17 @@ pub(super) async fn categories(
     }
     // What the operator would find with its rights cannot be told with less, nor that it finds nothing.
     let unread = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
+    let jobs = pre && snapshot.options.platform == Platform::Kubernetes;
+    let mut admission = if jobs { Some(admission::jobs(&context.api).await?) } else { None };
     for code in Code::ALL {
         let place = usize::from(code.entry().code.get(4..5).is_some_and(|n| n == "2" || n == "3"));
         let Some(category) = categories.get_mut(place) else { continue };
         let found: Vec<_> =
             report.findings.iter().filter(|finding| finding.code == *code).collect();
         let said: Vec<_> = said.iter().filter(|problem| is_news(problem, *code, &found)).collect();
+        if *code == Code::NodeJobWithoutPod && found.is_empty() && said.is_empty() {
+            category.checks.extend(admission.take());
+        }
         let told = category.checks.iter().any(|check| check.id == code.entry().code);
         let nothing = found.is_empty() && said.is_empty() && !told;
         if nothing && !unread && applies(*code, snapshot.options.platform) {
@@ -89,7 +94,10 @@ pub(super) async fn categories(
             if *code == Code::ReadFailed && check.message.contains(": you may not ") {
                 check = self::check(*code, CheckResult::Skipped, finding.message.clone());
             } else if check.result != CheckResult::Ok {
-                check.fix.clone_from(&finding.fix);
+                let node = matches!(finding.subject.kind, Kind::Node | Kind::KataNode);
+                let node = node.then_some(finding.subject.name.as_str());
+                check.fix = problem::retry(*code, node, kata.nodes.items())
+                    .unwrap_or_else(|| finding.fix.clone());
             }
             check.subjects = vec![subject(finding.subject.kind, &finding.subject.name)];
             category.checks.push(check);

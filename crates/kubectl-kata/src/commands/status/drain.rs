@@ -51,24 +51,63 @@ async fn of_node(
     let fields = format!("spec.nodeName={node}");
     let scope = Scope { fields: Some(&fields), ..Scope::default() };
     let Some(pods) = api.list::<Pod>(PODS, scope).await?.known() else { return Ok(None) };
-    let blockers = validate::drain_blockers(&pods, budgets);
-    // A pod that is being deleted is what a drain is about; it has a grace period.
-    let held: Vec<&DrainBlocker> =
-        blockers.iter().filter(|blocker| blocker.budget.is_some()).collect();
+    let held = held(api, &pods, budgets).await?;
     if held.is_empty() {
         return Ok(None);
     }
-    let mut by_budget: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for blocker in &held {
-        let budget = blocker.budget.as_deref().unwrap_or_default();
-        by_budget.entry((&blocker.namespace, budget)).or_default().push(&blocker.pod);
+    let messages: Vec<&str> = held.iter().map(|held| held.sentence.as_str()).collect();
+    let fixes = held.iter().map(|Held { namespace, budget, pods, owner, required, .. }| match owner {
+        Some(owner) => format!(
+            "kubectl scale -n {namespace} {owner} --replicas={}, or lower minAvailable of the \
+             PodDisruptionBudget {budget}",
+            required + 1
+        ),
+        None => format!(
+            "delete pod {} in {namespace}, or lower minAvailable of the PodDisruptionBudget {budget}",
+            human::list(pods, 3)
+        ),
+    });
+    Ok(Some(
+        Problem::new(
+            Code::DrainBlocked,
+            format!("node/{node}"),
+            format!("{node} cannot drain: {}", messages.join("; ")),
+        )
+        .with_fix(fixes.collect::<Vec<_>>().join("; ")),
+    ))
+}
+
+/// A PodDisruptionBudget that allows no disruption, and the pods that it holds.
+pub(crate) struct Held {
+    pub(crate) namespace: String,
+    pub(crate) budget: String,
+    pub(crate) pods: Vec<String>,
+    /// What one would scale, such as `deployment/web`.
+    pub(crate) owner: Option<String>,
+    /// How many pods the budget wants healthy.
+    required: i32,
+    /// What it allows and what it holds.
+    pub(crate) sentence: String,
+}
+
+/// The budgets that hold some of these pods.
+pub(crate) async fn held(
+    api: &Api,
+    pods: &[Pod],
+    budgets: &[PodDisruptionBudget],
+) -> Result<Vec<Held>, Failure> {
+    // A pod that is being deleted is what a drain is about; it has a grace period.
+    let mut by_budget: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for DrainBlocker { namespace, pod, budget } in validate::drain_blockers(pods, budgets) {
+        if let Some(budget) = budget {
+            by_budget.entry((namespace, budget)).or_default().push(pod);
+        }
     }
-    let mut messages = Vec::new();
-    let mut fixes = Vec::new();
-    for ((namespace, name), names) in &by_budget {
+    let mut all = Vec::new();
+    for ((namespace, name), names) in by_budget {
         let budget = budgets.iter().find(|budget| {
-            budget.metadata.namespace.as_deref() == Some(namespace)
-                && budget.metadata.name.as_deref() == Some(name)
+            budget.metadata.namespace.as_ref() == Some(&namespace)
+                && budget.metadata.name.as_ref() == Some(&name)
         });
         let status = budget.and_then(|budget| budget.status.as_ref());
         let numbers = status.map_or_else(String::new, |status| {
@@ -77,35 +116,18 @@ async fn of_node(
                 status.current_healthy, status.expected_pods, status.desired_healthy
             )
         });
-        messages.push(format!(
+        let sentence = format!(
             "PodDisruptionBudget {namespace}/{name} allows 0 disruptions{numbers}, pod {}",
-            human::list(names, 3)
-        ));
+            human::list(&names, 3)
+        );
         let owner = match names.first() {
-            Some(pod) => owner(api, &pods, namespace, pod).await?,
+            Some(pod) => owner(api, pods, &namespace, pod).await?,
             None => None,
         };
         let required = status.map_or(1, |status| status.desired_healthy);
-        fixes.push(match owner {
-            Some(owner) => format!(
-                "kubectl scale -n {namespace} {owner} --replicas={}, or lower minAvailable of the \
-                 PodDisruptionBudget {name}",
-                required + 1
-            ),
-            None => format!(
-                "delete pod {} in {namespace}, or lower minAvailable of the PodDisruptionBudget {name}",
-                human::list(names, 3)
-            ),
-        });
+        all.push(Held { namespace, budget: name, pods: names, owner, required, sentence });
     }
-    Ok(Some(
-        Problem::new(
-            Code::DrainBlocked,
-            format!("node/{node}"),
-            format!("{node} cannot drain: {}", messages.join("; ")),
-        )
-        .with_fix(fixes.join("; ")),
-    ))
+    Ok(all)
 }
 
 /// What one would scale, such as `deployment/web`.

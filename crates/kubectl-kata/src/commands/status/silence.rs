@@ -1,12 +1,14 @@
 //! Whether the operator hears: a change of the KataConfig that it has not taken up, and why it says nothing.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 use kata_api::{Code, KataConfig, conditions, names};
 
 use crate::api::{Api, Read};
-use crate::cluster::Deployment;
-use crate::document::{Problem, StatusReport};
+use crate::cluster::{Deployment, Kata, lease};
+use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::failure::Failure;
+use crate::human;
 use crate::problem;
 use crate::resource::DEPLOYMENTS;
 
@@ -28,6 +30,49 @@ pub(crate) enum Hearing {
     Hindered(String),
     /// It says nothing, although it had the time to.
     Silent(Problem),
+}
+
+/// Whether what a status says is about the latest change of its KataConfig.
+pub(crate) fn is_current(config: &ConfigFacts) -> bool {
+    let hindered = |reason: &str| HINDERED.iter().any(|code| code.entry().reason == reason);
+    config.observed_generation == Some(config.generation)
+        || config.ready.as_ref().is_some_and(|ready| hindered(&ready.reason))
+}
+
+/// That no operator holds its Lease, or that its holder does not renew it any more, however much it had heard
+/// before. Nothing where no operator ever had one, or where the API server does not tell the time.
+///
+/// The time of the last renewal is what the API server stamped on it, and now is what the same clock shows: an
+/// operator's and this machine's may be wrong. Besides, it must be as long ago by the operator's own time and
+/// this machine's clock: where the cluster's time runs faster than the operator's, as in a simulation, a renewal
+/// looks older than it is. So a clock that is wrong can make this late, and cannot make it false.
+pub(crate) fn abandoned(
+    lease: &Read<Option<Lease>>,
+    kata: &Kata,
+    now: Timestamp,
+) -> Option<Problem> {
+    let lease = lease.as_known()?.as_ref()?;
+    let spec = lease.spec.as_ref()?;
+    let renewed = spec.renew_time.as_ref()?.0;
+    let stamps = lease.metadata.managed_fields.iter().flatten();
+    let stamped = stamps.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max();
+    let by_cluster = kata.time?.duration_since(stamped.unwrap_or(renewed));
+    let age = by_cluster.min(now.duration_since(renewed));
+    let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty());
+    let counts = spec.lease_duration_seconds.unwrap_or_default();
+    let respected = SignedDuration::from_secs(holder.map_or(0, |_| i64::from(counts)));
+    if age <= respected + GRACE {
+        return None;
+    }
+    let place = format!("{}/{}", names::NAMESPACE, names::PRODUCT);
+    let span = human::span(age);
+    let text = match holder {
+        Some(holder) => format!(
+            "no operator works: {holder} has not renewed the Lease {place} for {span}, which counts for {counts}s"
+        ),
+        None => format!("no operator works: nobody has held the Lease {place} for {span}"),
+    };
+    Some(Problem::new(Code::OperatorSilent, format!("lease/{}", names::PRODUCT), text))
 }
 
 /// What the operator made of the latest change of a KataConfig.
@@ -68,17 +113,29 @@ pub(crate) fn hearing(config: &KataConfig, now: Timestamp) -> Hearing {
 
 /// Adds that the operator does not run, or why it says nothing, as far as its Deployment tells. Who may not see
 /// that is not told of it: the command can do without. What is ready needs nobody.
-pub(crate) async fn look_and_explain(api: &Api, report: &mut StatusReport) -> Result<(), Failure> {
+pub(crate) async fn look_and_explain(
+    api: &Api,
+    kata: &Kata,
+    now: Timestamp,
+    report: &mut StatusReport,
+) -> Result<(), Failure> {
     if !report.success {
         let place = Some(names::NAMESPACE);
-        let read = api.glance::<Deployment>(DEPLOYMENTS, place, names::PRODUCT).await?;
-        explain(&read, report);
+        let (deployment, lease) = futures::join!(
+            api.glance::<Deployment>(DEPLOYMENTS, place, names::PRODUCT),
+            lease(api),
+        );
+        explain(&deployment?, abandoned(&lease?, kata, now), report);
     }
     Ok(())
 }
 
-/// The same with the Deployment that was read.
-pub(super) fn explain(operator: &Read<Option<Deployment>>, report: &mut StatusReport) {
+/// The same with the Deployment that was read, and what the Lease says.
+pub(super) fn explain(
+    operator: &Read<Option<Deployment>>,
+    abandoned: Option<Problem>,
+    report: &mut StatusReport,
+) {
     match operator {
         Read::Known(Some(deployment)) => {
             let facts = deployment.facts();
@@ -101,6 +158,7 @@ pub(super) fn explain(operator: &Read<Option<Deployment>>, report: &mut StatusRe
         }
         Read::Forbidden => {}
     }
+    report.problems.extend(abandoned);
     problem::sort(&mut report.problems);
 }
 

@@ -1,0 +1,95 @@
+//! What the operator gave up: how it is tried again, and what a wait makes of it meanwhile.
+
+use serde_json::{Value, json};
+use simcluster::world::Platform;
+
+use crate::lab::{Lab, kata_configs, kata_nodes};
+
+fn code(lab: &Lab, node: &str) -> String {
+    let node = lab.get(&kata_nodes(), "", node).unwrap_or_default();
+    node["status"]["code"].as_str().unwrap_or_default().to_owned()
+}
+
+fn retry(lab: &Lab, node: &str, value: &str) {
+    let annotation = json!({"metadata": {"annotations": {"kata-operator.dev/retry": value}}});
+    lab.merge(&kata_nodes(), "", node, &annotation);
+}
+
+fn fixes(report: &Value, code: &str) -> Vec<String> {
+    let categories = report["categories"].as_array().cloned().unwrap_or_default();
+    let mut all: Vec<Value> = report["problems"].as_array().cloned().unwrap_or_default();
+    all.extend(
+        categories.iter().flat_map(|category| category["checks"].as_array().unwrap().clone()),
+    );
+    let found = all.iter().filter(|it| it["id"] == code && it["result"] != "ok");
+    found.map(|it| it["fix"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What stands since before the fix is not what comes of it.
+#[tokio::test(start_paused = true)]
+async fn a_wait_right_after_the_fix_waits_for_what_comes_of_it() {
+    for (wanted, end) in [("ready", "Ready: 1/1 nodes"), ("node/worker-0=Ready", "verified")] {
+        let lab = Lab::on(Platform::Kubernetes);
+        lab.kata(&["worker-0"]);
+        lab.fault("worker-0", "runtime-fails");
+        lab.until("the end", |lab| lab.condition("Stalled") == "True").await;
+        let wait = format!("wait --for {wanted} --timeout 1h");
+        // Without a fix it does not take long.
+        lab.kata_command(&wait).await.expect(1).says(&["KATA3103", ", 5s"]);
+        lab.clear_faults("worker-0");
+        retry(&lab, "worker-0", "1");
+        lab.kata_command(&wait).await.expect(0).says(&[end]);
+    }
+}
+
+/// The same of a change that the operator has not seen, however long that takes.
+#[tokio::test(start_paused = true)]
+async fn a_wait_does_not_end_with_what_was_said_of_the_change_before() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "install-fails");
+    lab.until("the end", |lab| lab.condition("Stalled") == "True").await;
+    lab.stop_operator();
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &json!({"spec": {"logLevel": "debug"}}));
+    for wanted in ["ready", "node/worker-0=Ready"] {
+        let done = lab.kata_command(&format!("wait --for {wanted} --timeout 3m")).await.expect(124);
+        done.says(&["KATA5010 the operator has not taken up generation 2"]);
+    }
+}
+
+/// `doctor` has the command for another try as `status` has it, and so has what several nodes came to.
+#[tokio::test(start_paused = true)]
+async fn the_command_for_another_try_is_printed_by_doctor_and_for_all_nodes() {
+    let lab = Lab::on(Platform::Kubernetes);
+    let workers = ["worker-0", "worker-1", "worker-2"];
+    for worker in workers {
+        lab.fault(worker, "runtime-fails");
+    }
+    lab.kata(&workers);
+    lab.until("the end", |lab| {
+        let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+        config["status"]["conditions"].to_string().contains("KATA3111")
+    })
+    .await;
+    let given_up: Vec<&str> =
+        workers.into_iter().filter(|worker| code(&lab, worker) == "KATA3103").collect();
+    assert!(given_up.len() > 1, "{given_up:?}");
+    let of = |names: &[&str]| {
+        let nodes: Vec<String> = names.iter().map(|name| format!("katanode/{name}")).collect();
+        format!(
+            "`kubectl annotate --overwrite {} kata-operator.dev/retry=\"$(date +%s)\"`",
+            nodes.join(" ")
+        )
+    };
+    for verb in ["status", "doctor"] {
+        let report = lab.kata_command(&format!("{verb} -o json")).await.expect(1).json();
+        let found = fixes(&report, "KATA3103");
+        for node in &given_up {
+            let wanted = of(&[node]);
+            assert!(found.iter().any(|fix| fix.contains(&wanted)), "{verb}: {found:#?}");
+        }
+        let found = fixes(&report, "KATA3111");
+        assert!(!found.is_empty(), "{report:#}");
+        assert!(found.iter().all(|fix| fix.contains(&of(&given_up))), "{verb}: {found:#?}");
+    }
+}
