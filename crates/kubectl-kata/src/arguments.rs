@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::human::parse_duration;
+use crate::human::{parse_duration, parse_lines};
 use crate::settings::{Connection, KubeconfigSource, Now, Output, Proxies, Settings};
 use crate::style::Style;
 
@@ -197,7 +197,7 @@ pub struct DoctorArguments {
     /// Check whether Kata can be installed; without it, whether it works
     #[arg(long)]
     pub pre: bool,
-    /// A manifest with a KataConfig to check, with line and column
+    /// A manifest with a KataConfig to check, with line and column; - for standard input
     #[arg(long, short, value_name = "FILE")]
     pub filename: Option<PathBuf>,
     /// With --filename: do not ask the cluster
@@ -286,7 +286,7 @@ pub struct LogsArguments {
     #[arg(long, short)]
     pub previous: bool,
     /// Only so many lines from the end
-    #[arg(long, value_name = "LINES")]
+    #[arg(long, value_name = "LINES", value_parser = parse_lines)]
     pub tail: Option<u64>,
     /// Only what is younger, such as 10m
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]

@@ -125,6 +125,21 @@ fn limit(waited: Duration) -> String {
     }
 }
 
+/// The text without the numbers that the system's errors end with: ` (os error 98)` says nothing to people.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                plain.push_str(rest);
+            }
+            _ => plain.push_str(&format!(" (os error {part}")),
+        }
+    }
+    plain
+}
+
 impl Failure {
     /// The exit code.
     pub fn exit(&self) -> Exit {
@@ -162,6 +177,6 @@ impl Failure {
             }
             next = error.source();
         }
-        text
+        without_numbers(&text)
     }
 }

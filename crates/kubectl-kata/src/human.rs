@@ -112,6 +112,11 @@ pub(crate) fn quantity(text: &str) -> Option<i128> {
     Some((nano + 999_999) / 1_000_000)
 }
 
+/// A number of lines.
+pub(crate) fn parse_lines(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_error| format!("{text:?} is no number of lines: write 100"))
+}
+
 /// A duration such as `90s`, `30m`, `1h30m` or `45` (seconds).
 pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     let wrong = || format!("{text:?} is no duration: write 90s, 30m or 1h30m");

@@ -99,7 +99,8 @@ async fn read(
     Ok(EventList { head: Head::new("EventList", kata.is_simulated()), items, gaps: api.gaps() })
 }
 
-fn row(event: &Value) -> EventRow {
+/// An Event as it is shown.
+pub(super) fn row(event: &Value) -> EventRow {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &event["involvedObject"];
     let times = [

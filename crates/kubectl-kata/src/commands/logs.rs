@@ -14,7 +14,7 @@ use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::journal;
-use crate::resource::{NODES, PODS, encode};
+use crate::resource::{EVENTS, NODES, PODS, encode};
 
 /// The namespace of the Machine Config Operator.
 const MCO: &str = "openshift-machine-config-operator";
@@ -35,12 +35,12 @@ pub(crate) async fn run(
         Some(("pod" | "pods" | "po", name)) if journal => sandbox(arguments, name, context).await,
         Some(("pod" | "pods" | "po", name)) => {
             let namespace = context.namespace();
-            stream(arguments, &namespace, name, "", context).await
+            started(arguments, &namespace, name, context).await
         }
         Some(("node" | "nodes" | "no", name)) => node(arguments, name, context).await,
         None => {
             let namespace = context.namespace();
-            stream(arguments, &namespace, &arguments.target, "", context).await
+            started(arguments, &namespace, &arguments.target, context).await
         }
         Some((kind, _)) => Err(Failure::Usage(format!(
             "logs of a {kind} are not known here: give operator, pod/NAME or node/NAME"
@@ -108,7 +108,7 @@ async fn node(
         if let Some(pod) = found.last().and_then(|pod| pod["metadata"]["name"].as_str()) {
             let pod = pod.to_owned();
             context.printer.say(&format!("pod {namespace}/{pod}:"))?;
-            return stream(arguments, namespace, &pod, "", context).await;
+            return started(arguments, namespace, &pod, context).await;
         }
     }
     if let Read::Known(None) = context.api.get::<Value>(NODES, None, name).await? {
@@ -127,6 +127,70 @@ async fn node(
          machine-config-daemon in {MCO}",
         names::NAMESPACE
     )))
+}
+
+/// The log of a pod, or why it has none: what a container waits for is in the pod's status, and what holds up
+/// one that is just being created is in its Events.
+async fn started(
+    arguments: &LogsArguments,
+    namespace: &str,
+    name: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let (what, message) = match stream(arguments, namespace, name, "", context).await {
+        Err(Failure::Refused { what, message }) => (what, message),
+        done => return done,
+    };
+    let pod = context.api.get::<Value>(PODS, Some(namespace), name).await?.known().flatten();
+    let waits = pod.as_ref().and_then(waiting);
+    let message = match waits {
+        Some(Waiting { said: Some(said), text }) => format!("{text}: {said}"),
+        Some(Waiting { said: None, text }) => match warned(namespace, name, context).await? {
+            Some(event) => format!("{text}; the latest warning: {event}"),
+            None => message,
+        },
+        None => message,
+    };
+    Err(Failure::Refused { what, message })
+}
+
+/// What the first container that has not started waits for.
+struct Waiting {
+    text: String,
+    /// What the kubelet says of it.
+    said: Option<String>,
+}
+
+fn waiting(pod: &Value) -> Option<Waiting> {
+    let of = |key: &str| pod["status"][key].as_array().into_iter().flatten();
+    // One that waits for those before it says nothing of its own.
+    let all = of("initContainerStatuses").chain(of("containerStatuses"));
+    let container = all
+        .filter(|status| status["state"]["waiting"].is_object())
+        .find(|status| status["state"]["waiting"]["reason"] != "PodInitializing")?;
+    let waiting = &container["state"]["waiting"];
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let name = text(&container["name"]).unwrap_or_default();
+    let reason = text(&waiting["reason"]).unwrap_or_else(|| "no reason given".to_owned());
+    let image = text(&container["image"]).map(|image| format!(", image {image}"));
+    Some(Waiting {
+        text: format!("container {name} waits: {reason}{}", image.unwrap_or_default()),
+        said: text(&waiting["message"]).map(|said| said.replace('\n', " ")),
+    })
+}
+
+/// The newest warning about a pod, if the caller may see it.
+async fn warned(
+    namespace: &str,
+    name: &str,
+    context: &Context<'_, '_>,
+) -> Result<Option<String>, Failure> {
+    let fields = format!("involvedObject.kind=Pod,involvedObject.name={name},type=Warning");
+    let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
+    let events = context.api.list::<Value>(EVENTS, scope).await?;
+    let rows = events.items().iter().map(super::events::row);
+    let newest = rows.max_by_key(|row| row.last_seen);
+    Ok(newest.map(|row| format!("{} {}", row.reason, row.message)))
 }
 
 /// The log of a container, line by line.

@@ -158,6 +158,9 @@ fn row(
     overhead: Option<(i128, i128)>,
 ) -> NodeRow {
     let status = kata_node.status.clone().unwrap_or_default();
+    let without = status.host.as_ref().is_some_and(|host| {
+        host.installed.is_none() && host.kata_version.is_none() && status.handlers.is_empty()
+    });
     let host = status.host.unwrap_or_default();
     let labelled = node.map(|node| {
         node.metadata.labels.get(names::RUNTIME_LABEL).map(String::as_str)
@@ -170,6 +173,7 @@ fn row(
         handlers: status.handlers,
         kvm: kvm(&host),
         kata: host.kata_version,
+        without,
         inspected: host.inspected,
         runtime: status.container_runtime_version,
         kernel: status.kernel_version,
@@ -255,6 +259,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             row.runtime.as_deref().unwrap_or_default().replace("://", " ").into(),
             match &row.kata {
                 Some(version) => version.clone().into(),
+                None if row.without => "".into(),
                 None => Cell::toned("unknown", Tone::Dim),
             },
             row.kernel.clone().unwrap_or_default().into(),

@@ -1,22 +1,25 @@
 //! `uninstall`: deletes the KataConfig, unless sandboxed pods still run; `--dry-run` says what would
 //! happen. What stands in the way is [`kata_plan::decide`]'s answer for a KataConfig that is being deleted.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{Code, KataConfig, names};
 use kata_plan::{Observed, PodScope, Snapshot};
 use serde_json::json;
 
-use super::{expect_output, marked, problem_lines, wait};
-use crate::api::Trouble;
+use super::{expect_output, marked, problem_lines, status, wait};
+use crate::api::{Scope, Trouble};
 use crate::arguments::UninstallArguments;
 use crate::cluster::Kata;
 use crate::document::{Head, PodRow, Problem, Successor, UninstallPlan};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{KATA_CONFIGS, PODS};
+use crate::resource::{BUDGETS, KATA_CONFIGS, PODS};
 use crate::settings::Output;
 use crate::table::{Table, column};
 use crate::{Context, snapshot};
@@ -120,7 +123,7 @@ async fn plan(
                 .with_fix(finding.fix.clone())
         })
         .collect();
-    let mut told = std::collections::BTreeSet::new();
+    let mut told = BTreeSet::new();
     problems.retain(|problem| told.insert(problem.message.clone()));
     let pods = rows(&snapshot);
     // Whether pods are in the way is not known if they cannot be read.
@@ -181,7 +184,13 @@ fn rows(snapshot: &Snapshot) -> Vec<PodRow> {
             name: pod.name.clone(),
             ready: 0,
             containers: 0,
-            status: if pod.deleting { "Terminating" } else { "Running" }.to_owned(),
+            status: match &pod.node {
+                _ if pod.deleting => "Terminating",
+                // It is on no node, so nothing of it runs.
+                None => "Pending",
+                Some(_) => "Running",
+            }
+            .to_owned(),
             restarts: 0,
             created: None,
             node: pod.node.clone(),
@@ -234,6 +243,7 @@ fn print(
         let mut table = Table::new(&[
             column("NAMESPACE"),
             column("POD"),
+            column("STATUS").dispensable(3),
             column("CLASS").dispensable(1),
             column("OWNER"),
             column("NODE").dispensable(2),
@@ -242,6 +252,7 @@ fn print(
             table.row(vec![
                 pod.namespace.clone().into(),
                 pod.name.clone().into(),
+                pod.status.clone().into(),
                 pod.runtime_class.clone().into(),
                 pod.owner.clone().unwrap_or_default().into(),
                 pod.node.clone().unwrap_or_default().into(),
@@ -332,7 +343,7 @@ async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, F
             }
             Err(Trouble::Status(status)) if status.code == 404 => {}
             Err(Trouble::Status(status)) if status.code == 429 => {
-                held.push(format!("{}/{}: {}", pod.namespace, pod.name, status.message));
+                held.push((pod, status.message));
             }
             Err(Trouble::Status(status)) if status.code == 403 => {
                 return Err(Failure::Forbidden(format!(
@@ -343,13 +354,51 @@ async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, F
             Err(trouble) => return Err(trouble.failure(&what)),
         }
     }
-    for text in &held {
-        context.printer.say(&format!("refused: {text}"))?;
+    for (pod, text) in &held {
+        let text = format!("refused: {}/{}: {text}", pod.namespace, pod.name);
+        context.printer.say(&text)?;
     }
-    if !held.is_empty() {
-        context
-            .printer
-            .say("the KataConfig was not deleted; raise the budgets' owners, and try again")?;
+    if held.is_empty() {
+        return Ok(true);
     }
-    Ok(held.is_empty())
+    let held: Vec<&PodRow> = held.into_iter().map(|(pod, _)| pod).collect();
+    for held in holders(&held, context).await? {
+        context.printer.say(&held.sentence)?;
+        context.printer.say(&format!("    fix: {}", fix(&held)))?;
+    }
+    context.printer.say(
+        "the KataConfig was not deleted. Next: mend that, then kubectl kata uninstall --evict-pods",
+    )?;
+    Ok(false)
+}
+
+/// The budgets that hold these pods, as far as the caller may see them.
+async fn holders(
+    held: &[&PodRow],
+    context: &Context<'_, '_>,
+) -> Result<Vec<status::Held>, Failure> {
+    let api = &context.api;
+    let budgets = api.list::<PodDisruptionBudget>(BUDGETS, Scope::default()).await?;
+    let namespaces: BTreeSet<&str> = held.iter().map(|pod| pod.namespace.as_str()).collect();
+    let mut pods = Vec::new();
+    for namespace in namespaces {
+        let all = api.list::<Pod>(PODS, Scope::of(namespace)).await?.known().unwrap_or_default();
+        pods.extend(all.into_iter().filter(|pod| {
+            let name = pod.metadata.name.as_deref();
+            held.iter().any(|held| held.namespace == namespace && Some(&*held.name) == name)
+        }));
+    }
+    status::held_by_budgets(api, &pods, budgets.items()).await
+}
+
+/// What lets the pods of a budget go: here they need not come back.
+fn fix(held: &status::Held) -> String {
+    let status::Held { namespace, budget, pods, owner, .. } = held;
+    let relax = format!("relax the budget: `kubectl edit pdb/{budget} -n {namespace}`");
+    match owner {
+        Some(owner) => {
+            format!("`kubectl scale -n {namespace} {owner} --replicas=0`, or {relax}")
+        }
+        None => format!("`kubectl delete pod -n {namespace} {}`, or {relax}", pods.join(" ")),
+    }
 }

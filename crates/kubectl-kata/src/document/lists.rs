@@ -74,6 +74,9 @@ pub(crate) struct NodeRow {
     /// The version of Kata, as the files say that a node agent brought; absent if none did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kata: Option<String>,
+    /// Whether a node agent left the node without Kata, or found it so.
+    #[serde(skip)]
+    pub(crate) without: bool,
     /// When a node agent last compared the node with what is installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]

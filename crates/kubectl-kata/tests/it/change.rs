@@ -6,7 +6,7 @@ use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::resource::PODS;
 
-use crate::lab::{Lab, kata_configs};
+use crate::lab::{Lab, kata_configs, kata_nodes};
 
 #[tokio::test(start_paused = true)]
 async fn install_labels_creates_and_waits() {
@@ -82,7 +82,12 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
     lab.kata_command("uninstall --evict-pods --yes")
         .await
         .expect(4)
-        .says(&["refused", "not deleted"]);
+        .says(&[
+            "refused: test-kata/web: Cannot evict pod",
+            "PodDisruptionBudget test-kata/web allows 0 disruptions (1 of 1 healthy, 1 required), pod web",
+            "fix: `kubectl delete pod -n test-kata web`, or relax the budget: `kubectl edit pdb/web -n test-kata`",
+            "the KataConfig was not deleted. Next: mend that, then kubectl kata uninstall --evict-pods",
+        ]);
     assert!(lab.get(&PODS, "test-kata", "web").is_some());
     lab.merge(
         &simcluster::resource::PODDISRUPTIONBUDGETS,
@@ -109,6 +114,101 @@ async fn logs_come_from_the_pod_and_from_what_changes_the_node() {
     lab.kata_command("logs operator").await.expect(1).says(&["no pod of the operator"]);
     lab.kata_command("logs pod/nobody").await.expect(1).says(&["nobody"]);
     lab.kata_command("logs deployment/web").await.expect(2);
+}
+
+/// What has no log yet says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn without_a_log_what_a_container_waits_for_is_named() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    lab.fault("worker-0", "sandbox-fails");
+    lab.merge(
+        &simcluster::resource::NODES,
+        "",
+        "worker-1",
+        &json!({"spec": {"unschedulable": true}}),
+    );
+    lab.pod("web", Some("kata"));
+    lab.pass(60).await;
+    let says = [
+        "container web waits: ContainerCreating, image quay.io/rcarrata/net-toolbox:latest",
+        "the latest warning: FailedCreatePodSandBox",
+        "timed out connecting to vsock",
+    ];
+    lab.kata_command("logs pod/web -n test-kata").await.expect(1).says(&says);
+    lab.fault("worker-1", "pull-fails");
+    let other = json!({"spec": {"payload": {"image": "registry.example.com/other:1"}}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &other);
+    lab.merge(
+        &simcluster::resource::NODES,
+        "",
+        "worker-1",
+        &json!({"spec": {"unschedulable": null}}),
+    );
+    lab.delete(&PODS, "test-kata", "web");
+    lab.until("the image", |lab| {
+        let node = lab.get(&kata_nodes(), "", "worker-1").unwrap();
+        node["status"]["code"] == "KATA3107"
+    })
+    .await;
+    let done = lab.kata_command("logs node/worker-1").await.expect(1);
+    done.says(&["waits: ImagePullBackOff, image registry.example.com/other:1: "]);
+}
+
+/// A pod that is on no node is not said to run.
+#[tokio::test(start_paused = true)]
+async fn what_has_not_begun_is_not_said_to_run() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.phase("web", "Running").await;
+    lab.merge(
+        &simcluster::resource::NODES,
+        "",
+        "worker-0",
+        &json!({"spec": {"unschedulable": true}}),
+    );
+    lab.pod("late", Some("kata"));
+    lab.pass(10).await;
+    let done = lab.kata_command("uninstall --dry-run").await.expect(4);
+    let row = |name: &str| {
+        let mut lines = done.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.find(|words| words.get(1) == Some(&name)).unwrap()[2].to_owned()
+    };
+    assert_eq!((row("late").as_str(), row("web").as_str()), ("Pending", "Running"), "{}", done.out);
+}
+
+/// The status in the archive has what `status` has, and not only what the KataConfig says.
+#[tokio::test(start_paused = true)]
+async fn the_gathered_status_is_that_of_status() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
+            },
+        },
+    }));
+    lab.pass(10).await;
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather-status");
+    drop(std::fs::remove_dir_all(&directory));
+    lab.kata_command(&format!("must-gather --dest-dir {}", directory.display())).await.expect(0);
+    let root = std::fs::read_dir(&directory).unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let gathered: serde_json::Value = serde_json::from_str(&read("status.json")).unwrap();
+    let status = lab.kata_command("status -o json").await.expect(0).json();
+    assert_eq!(gathered["problems"], status["problems"]);
+    assert_eq!(gathered["problems"][0]["id"], "KATA5005");
+    assert!(read("summary.md").contains("KATA5005"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,6 +466,49 @@ async fn must_gather_names_the_folder_that_cannot_be_made() {
     let done = lab.kata_command(&line).await.expect(1);
     let done = done.says(&[&format!("cannot use {}: ", folder.display())]);
     assert!(!done.err.contains(".yaml"), "{}", done.err);
+    assert!(!done.err.contains("os error"), "a number is for programs: {}", done.err);
+}
+
+/// Whoever names no KataConfig means the active one, and not those after it.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_deletion_ends_with_what_is_deleted() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pass(5).await;
+    lab.create(json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "second"}, "spec": {},
+    }));
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    let done = lab.kata_command("wait --for deleted --timeout 2h").await.expect(0);
+    done.says(&["Deleted: KataConfig cluster-kataconfig is gone"]);
+}
+
+/// A class that went before its KataConfig is not one that is still to come.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_gone_is_not_said_to_come() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    let classes = &simcluster::resource::RUNTIMECLASSES;
+    lab.until("the end of the class", |lab| lab.get(classes, "", "kata").is_none()).await;
+    lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+    let done = lab.kata_command("status").await.expect(1);
+    let done = done.says(&["RuntimeClass kata (is gone)"]);
+    assert!(!done.out.contains("does not exist yet"), "{}", done.out);
+}
+
+/// What was undone left no Kata of an unknown version.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_as_before_has_no_version_of_kata() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "runtime-fails");
+    lab.until("the end", |lab| lab.condition("Stalled") == "True").await;
+    let done = lab.kata_command("nodes").await.expect(0);
+    assert!(!done.out.contains("unknown"), "{}", done.out);
 }
 
 /// Whoever removes one of two KataConfigs is told what the other does then.

@@ -74,6 +74,17 @@ async fn what_is_mistyped_is_named() {
     lab.kata_command("version").await.expect(0).says(&["no Deployment kata-operator in"]);
 }
 
+/// What clap itself refuses is said in its way, with what to write.
+#[test]
+fn what_is_no_number_of_lines_is_told_so() {
+    use clap::Parser as _;
+
+    let words = ["kubectl-kata", "logs", "pod/a", "--tail", "abc"];
+    let error = kubectl_kata::arguments::Arguments::try_parse_from(words).unwrap_err().to_string();
+    assert!(error.contains("\"abc\" is no number of lines: write 100"), "{error}");
+    assert!(!error.contains("invalid digit"), "{error}");
+}
+
 /// An API server that does not answer is not waited for longer than was said, and that is said.
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_ran_out_is_named() {
