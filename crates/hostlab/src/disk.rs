@@ -26,9 +26,20 @@ enum Node {
 #[derive(Clone, Debug, Default)]
 struct File {
     content: Vec<u8>,
+    /// What it takes of the disk without being content.
+    reserved: u64,
     durable: Vec<u8>,
     mode: u32,
     modified: i64,
+}
+
+/// What the smallest file takes of the disk.
+pub const BLOCK: u64 = 4096;
+
+impl File {
+    fn used(&self) -> u64 {
+        (self.content.len() as u64).max(self.reserved).next_multiple_of(BLOCK)
+    }
 }
 
 fn parent(path: &str) -> &str {
@@ -140,6 +151,32 @@ impl Disk {
         self.files[index].modified = self.clock;
         self.live.insert(path, Node::File(index));
         Ok(())
+    }
+
+    /// Makes a file that takes so many bytes.
+    pub fn reserve(&mut self, path: &str, bytes: u64) -> Result<(), String> {
+        self.write(path, &[], 0o600)?;
+        if let Some(Node::File(index)) = self.live.get(&self.resolve(path, true)) {
+            self.files[*index].reserved = bytes;
+        }
+        Ok(())
+    }
+
+    /// What is taken of the disk, in blocks of 4096 bytes as on most.
+    pub fn used(&self) -> u64 {
+        let bytes = |node: &Node| match node {
+            Node::Directory(_) | Node::Link(_) => BLOCK,
+            Node::File(index) => self.files[*index].used(),
+        };
+        self.live.values().map(bytes).sum()
+    }
+
+    /// What one path takes.
+    pub fn used_by(&self, path: &str) -> u64 {
+        match self.live.get(&self.resolve(path, true)) {
+            Some(Node::File(index)) => self.files[*index].used(),
+            Some(_) | None => 0,
+        }
     }
 
     pub fn sync_file(&mut self, path: &str) {

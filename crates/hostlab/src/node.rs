@@ -11,7 +11,7 @@ use kata_host::host::{
 use kata_host::paths;
 use kata_host::payload::{Stage, TREE, seal_stage};
 
-use crate::disk::Disk;
+use crate::disk::{BLOCK, Disk};
 use crate::runtime::{self, Kind, Runtime};
 
 /// What goes wrong at a call.
@@ -37,6 +37,8 @@ pub struct Node {
     pub runtime: Runtime,
     pub facts: Facts,
     pub disk_free: u64,
+    /// What the disk takes in all, if there is an end to it.
+    pub capacity: Option<u64>,
     pub broken_device: Option<Device>,
     pub systemd: bool,
     /// Another agent has the lock.
@@ -83,6 +85,7 @@ impl Node {
                 selinux_confined: false,
             },
             disk_free: 100 << 30,
+            capacity: None,
             broken_device: None,
             systemd: true,
             locked: false,
@@ -270,14 +273,23 @@ impl Node {
         result.map_err(|(reason, kind)| HostError { action, reason, kind })
     }
 
-    /// Whether something more fits on the disk.
-    fn room(&self) -> Result<(), (String, HostErrorKind)> {
+    /// Whether so many bytes more fit on the disk.
+    fn room(&self, bytes: u64) -> Result<(), (String, HostErrorKind)> {
+        let full = || Err(("no space left on device".to_owned(), HostErrorKind::NoSpace));
         match self.fault {
-            Some((at, Fault::DiskFull)) if self.calls > at => {
-                Err(("no space left on device".to_owned(), HostErrorKind::NoSpace))
-            }
+            Some((at, Fault::DiskFull)) if self.calls > at => return full(),
+            _ => {}
+        }
+        match self.capacity {
+            Some(capacity) if self.disk.used() + bytes > capacity => full(),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the content of a file fits in the place of what it is.
+    fn room_for(&self, path: &str, bytes: u64) -> Result<(), (String, HostErrorKind)> {
+        let bytes = bytes.next_multiple_of(BLOCK);
+        self.room(bytes.saturating_sub(self.disk.used_by(path)))
     }
 
     fn cri<T>(
@@ -322,8 +334,14 @@ impl Host for Node {
     }
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
         self.call(true, format!("write {path}"), |node| {
-            node.room()?;
+            node.room_for(path, content.len() as u64)?;
             node.disk.write(path, content, mode).map_err(other)
+        })
+    }
+    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()> {
+        self.call(true, format!("reserve {path}"), |node| {
+            node.room_for(path, bytes)?;
+            node.disk.reserve(path, bytes).map_err(other)
         })
     }
     fn sync_file(&mut self, path: &str) -> HostResult<()> {
@@ -353,13 +371,13 @@ impl Host for Node {
     }
     fn symlink(&mut self, target: &str, path: &str) -> HostResult<()> {
         self.call(true, format!("link {path} to {target}"), |node| {
-            node.room()?;
+            node.room(BLOCK)?;
             node.disk.symlink(target, path).map_err(other)
         })
     }
     fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
         self.call(true, format!("create directory {path}"), |node| {
-            node.room()?;
+            node.room(if node.disk.stat(path).is_some() { 0 } else { BLOCK })?;
             node.disk.make_dir(path, mode).map_err(other)
         })
     }

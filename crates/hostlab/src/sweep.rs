@@ -211,6 +211,20 @@ pub fn removal() -> Sweep {
     })
 }
 
+/// The same on a disk that is full.
+pub fn removal_from_a_full_disk() -> Sweep {
+    over_nodes(|name, clean| {
+        let before = clean.disk.all();
+        let mut node = clean;
+        installed(&mut node);
+        node.capacity = Some(node.disk.used());
+        at_every_call(name, &node, &task(NodeAction::Remove, ""), |node| {
+            done(node, &task(NodeAction::Remove, ""))?;
+            gone(node, &before)
+        })
+    })
+}
+
 /// Installs and removes so many times, and compares everything on the disk with what was there before.
 pub fn loops(rounds: u64) -> Sweep {
     let mut sweep = Sweep::default();

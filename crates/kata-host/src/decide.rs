@@ -129,7 +129,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         handlers: release.handlers.clone(),
         main: files.main,
         directories: files.directories,
-        retained: retained(installed, release, &running),
+        retained: retained(observed, cri, release, running),
     };
     let cleanup = prune(observed, found, &next);
     let unchanged = prepare.is_empty()
@@ -368,23 +368,42 @@ fn prepare(
     steps
 }
 
-/// The earlier releases that must be kept: those that running sandboxes were started from.
+/// The earlier releases that must be kept: those that running sandboxes were started from, or may have been.
 fn retained(
-    installed: Option<&Installed>,
+    observed: &Observed,
+    cri: &Cri,
     release: &Release,
-    running: &BTreeSet<String>,
+    running: BTreeSet<String>,
 ) -> Vec<Retained> {
-    let Some(installed) = installed else { return Vec::new() };
-    let mut retained = installed.retained.clone();
-    if installed.release != release.name {
-        retained.push(Retained {
-            release: installed.release.clone(),
-            digest: installed.digest.clone(),
-            sandboxes: running.clone(),
-        });
-    }
+    let ids = |ours: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
+        ready(cri, ours).into_iter().map(|sandbox| sandbox.id).collect()
+    };
+    let mut retained = match &observed.state.installed {
+        Some(installed) => {
+            let mut retained = installed.retained.clone();
+            if installed.release != release.name {
+                retained.push(Retained {
+                    release: installed.release.clone(),
+                    digest: installed.digest.clone(),
+                    sandboxes: running,
+                });
+            }
+            retained
+        }
+        None => observed
+            .unnamed
+            .iter()
+            .map(|old| Retained {
+                release: old.release.clone(),
+                digest: old.payload.clone(),
+                sandboxes: ids(&|handler| old.handlers.contains(handler)),
+            })
+            .collect(),
+    };
+    // Whatever their handler is called by now.
+    let alive = ids(&|_| true);
     for old in &mut retained {
-        old.sandboxes.retain(|sandbox| running.contains(sandbox));
+        old.sandboxes.retain(|sandbox| alive.contains(sandbox));
     }
     retained.retain(|old| old.release != release.name && !old.sandboxes.is_empty());
     retained

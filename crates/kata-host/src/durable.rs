@@ -175,6 +175,27 @@ fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
     Some(Content::File { text, mode: *mode })
 }
 
+/// Gives the room free that was reserved for a removal.
+pub(crate) fn release_room(host: &mut dyn Host) -> HostResult<()> {
+    if host.stat(paths::RESERVE)?.is_some() {
+        host.unlink(paths::RESERVE)?;
+    }
+    Ok(())
+}
+
+/// Reserves room for the next removal, if the disk has it.
+pub(crate) fn reserve_room(host: &mut dyn Host) {
+    if !matches!(host.stat(paths::RESERVE), Ok(None)) {
+        return;
+    }
+    if host.reserve(paths::RESERVE, paths::RESERVE_BYTES).is_err() {
+        // A part of it would be taken for the whole.
+        match host.unlink(paths::RESERVE) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
 /// Carries out a step that the container runtime does not see.
 pub(crate) fn step(host: &mut dyn Host, step: &Step) -> HostResult<()> {
     match step {

@@ -28,7 +28,7 @@ use crate::verify::verify;
 pub(crate) enum End {
     /// It is carried out, and this is what the container runtime says now, if it was asked.
     Committed(Option<Cri>),
-    /// Nothing was changed.
+    /// Nothing was changed that anybody needs.
     Refused(Check),
     /// The change was undone, and the container runtime is as before.
     RolledBack(Check),
@@ -97,23 +97,27 @@ pub(crate) fn execute(
     plan: HostPlan,
     trace: &mut Trace,
 ) -> End {
+    let removes = plan.next.is_none();
+    if removes && let Err(error) = make_room(host, &plan, trace) {
+        return End::Failed(failed(&error));
+    }
     let merged = match &plan.baseline {
         Some(baseline) if plan.changes.iter().any(|change| change.path != paths::CURRENT) => {
             match dump_without_us(host, baseline) {
                 Ok(merged) => Some(merged),
-                Err(error) if error.kind == HostErrorKind::Failed => {
-                    return End::Refused(broken(&plan, &error));
+                Err(error) => {
+                    keep_room(host, state);
+                    return match error.kind {
+                        HostErrorKind::Failed => End::Refused(broken(&plan, &error)),
+                        _ => End::Failed(failed(&error)),
+                    };
                 }
-                Err(error) => return End::Failed(failed(&error)),
             }
         }
         Some(_) | None => None,
     };
-    trace.changed |= !plan.prepare.is_empty();
-    for step in &plan.prepare {
-        if let Err(error) = durable::step(host, step) {
-            return End::Failed(failed(&error));
-        }
+    if !removes && let Err(error) = prepare(host, &plan, trace) {
+        return End::Failed(failed(&error));
     }
     if plan.changes.is_empty() && !plan.restart {
         return commit(host, state, plan, None, trace);
@@ -121,7 +125,11 @@ pub(crate) fn execute(
     state.transaction = Some(Transaction { phase: Phase::Writing, plan: plan.clone() });
     if let Err(error) = journal::save(host, state) {
         state.transaction = None;
+        keep_room(host, state);
         return End::Failed(journal_failed(&error));
+    }
+    if !removes {
+        durable::reserve_room(host);
     }
     trace.changed |= !plan.changes.is_empty();
     let written = plan.changes.iter().try_for_each(|change| apply(host, change));
@@ -151,6 +159,29 @@ pub(crate) fn execute(
         return commit(host, state, plan, None, trace);
     }
     restart(host, state, plan, trace)
+}
+
+fn prepare(host: &mut dyn Host, plan: &HostPlan, trace: &mut Trace) -> HostResult<()> {
+    trace.changed |= !plan.prepare.is_empty();
+    plan.prepare.iter().try_for_each(|step| durable::step(host, step))
+}
+
+/// What a removal begins with: it frees the disk, so it must not fail because that is full.
+fn make_room(host: &mut dyn Host, plan: &HostPlan, trace: &mut Trace) -> HostResult<()> {
+    durable::release_room(host)?;
+    prepare(host, plan, trace)
+}
+
+/// Room for the next removal, as long as something is installed.
+fn keep_room(host: &mut dyn Host, state: &State) {
+    if state.installed.is_some() {
+        durable::reserve_room(host);
+        return;
+    }
+    // A removal takes what is left.
+    match durable::release_room(host) {
+        Ok(()) | Err(_) => {}
+    }
 }
 
 fn broken(plan: &HostPlan, error: &HostError) -> Check {
@@ -203,7 +234,10 @@ pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, chec
     }
     state.transaction = None;
     match journal::save(host, state) {
-        Ok(()) => undone(check),
+        Ok(()) => {
+            keep_room(host, state);
+            undone(check)
+        }
         Err(error) => End::Failed(and(&check, &error.to_string())),
     }
 }
@@ -280,7 +314,10 @@ pub(crate) fn roll_back(
     };
     state.transaction = None;
     match journal::save(host, state) {
-        Ok(()) => undone(check),
+        Ok(()) => {
+            keep_room(host, state);
+            undone(check)
+        }
         Err(error) => End::Failed(and(&check, &error.to_string())),
     }
 }
@@ -376,7 +413,10 @@ pub(crate) fn commit(
         // They cannot do without the payload: it is still installed, and the next removal waits for them.
         state.transaction = None;
         return match journal::save(host, state) {
-            Ok(()) => End::Blocked(sandboxes),
+            Ok(()) => {
+                keep_room(host, state);
+                End::Blocked(sandboxes)
+            }
             Err(error) => End::Failed(journal_failed(&error)),
         };
     }
@@ -397,6 +437,7 @@ pub(crate) fn commit(
         .iter()
         .try_for_each(|step| durable::step(host, step))
         .and_then(|()| if removed { forget(host) } else { Ok(()) });
+    keep_room(host, state);
     trace.changed |= !cleanup.is_empty();
     match cleaned {
         Ok(()) => End::Committed(cri),

@@ -203,6 +203,8 @@ pub trait Host {
     /// CRI's `ListPodSandbox`.
     fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>>;
 
+    /// Makes a file that takes so many bytes of the disk, whatever they are. Not every file system can.
+    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()>;
     /// Time since some fixed moment; never goes back.
     fn now(&mut self) -> Duration;
     /// Lets time pass.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, HostErrorKind};
 use crate::paths;
 use crate::plan::{Content, Handler, HostPlan};
 
@@ -81,7 +81,7 @@ pub struct MainFile {
 pub struct Retained {
     /// Its name.
     pub release: String,
-    /// Digest of its payload.
+    /// Digest of its payload, or the beginning of it that names the payload's folder.
     pub digest: String,
     /// The sandboxes that were running when it was replaced. It is kept while one of them is.
     pub sandboxes: BTreeSet<String>,
@@ -157,6 +157,12 @@ pub fn save(host: &mut dyn Host, state: &State) -> Result<(), JournalError> {
     let text = serde_json::to_vec(state)
         .map_err(|error| JournalError::Unreadable { reason: error.to_string() })?;
     durable::make_dirs(host, paths::STATE_DIR)?;
-    durable::write(host, paths::STATE, &text, 0o600)?;
-    Ok(())
+    match durable::write(host, paths::STATE, &text, 0o600) {
+        // A journal that says nothing is as good as none, for which there is always room.
+        Err(error) if error.kind == HostErrorKind::NoSpace && *state == State::default() => {
+            host.unlink(paths::STATE)?;
+            Ok(host.sync_dir(paths::STATE_DIR)?)
+        }
+        written => Ok(written?),
+    }
 }

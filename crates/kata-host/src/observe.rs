@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::durable;
-use crate::host::{CriStatus, CriVersion, Device, Facts, Host, HostError, HostResult, Sandbox};
+use crate::host::{
+    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostResult, Sandbox, Stat,
+};
 use crate::journal::State;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
@@ -52,10 +54,21 @@ pub(crate) struct Observed {
     /// Whether anything of ours is on the node.
     pub(crate) leftovers: bool,
 }
+    /// Releases of which no journal tells, since the first installation was undone or the journal is lost.
+    pub(crate) unnamed: Vec<Unnamed>,
 
 /// What CRI says.
 #[derive(Clone, Debug)]
 pub(crate) struct Cri {
+/// A release of which no journal tells. Sandboxes may have been started from it nevertheless.
+#[derive(Clone, Debug)]
+pub(crate) struct Unnamed {
+    pub(crate) release: String,
+    /// The folder of its payload.
+    pub(crate) payload: String,
+    pub(crate) handlers: BTreeSet<String>,
+}
+
     pub(crate) version: CriVersion,
     pub(crate) status: CriStatus,
     pub(crate) sandboxes: Vec<Sandbox>,
@@ -167,9 +180,17 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     let releases = host.list(paths::RELEASES)?.unwrap_or_default();
     let mut released = BTreeSet::new();
     for release in &releases {
-        released.extend(
-            host.list(&format!("{}/{release}/etc", paths::RELEASES))?.into_iter().flatten(),
-        );
+        let folder = format!("{}/{release}", paths::RELEASES);
+        let handlers: BTreeSet<String> =
+            host.list(&format!("{folder}/etc"))?.into_iter().flatten().collect();
+        if state.installed.is_none()
+            && let Some(Stat { kind: FileKind::Link { target }, .. }) =
+                host.stat(&format!("{folder}/payload"))?
+        {
+            let payload = paths::name(paths::parent(&target)).to_owned();
+            unnamed.push(Unnamed { release: release.clone(), payload, handlers: handlers.clone() });
+        }
+        released.extend(handlers);
     }
     Ok(Observed {
         system: system(host)?,
@@ -179,6 +200,7 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
         stagings: host.list(paths::STAGING)?.unwrap_or_default(),
         versions: host.list(paths::VERSIONS)?.unwrap_or_default(),
         releases,
+    let mut unnamed = Vec::new();
         released,
         state,
         facts,
@@ -194,6 +216,7 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     })
 }
 
+        unnamed,
 pub(crate) fn cri(host: &mut dyn Host, socket: &str) -> Result<Cri, String> {
     let mut read = || -> HostResult<Cri> {
         Ok(Cri {

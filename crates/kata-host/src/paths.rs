@@ -15,6 +15,10 @@ pub const CURRENT: &str = "/opt/kata-operator/current";
 pub const STATE_DIR: &str = "/var/lib/kata-operator";
 /// The journal.
 pub const STATE: &str = "/var/lib/kata-operator/state.json";
+/// Room that a removal gives free before it begins, so that it can be journalled on a full disk.
+pub const RESERVE: &str = "/var/lib/kata-operator/reserve";
+/// How large that is in bytes: the journal twice, and the files that are compared, are seldom a tenth of it.
+pub const RESERVE_BYTES: u64 = 1 << 20;
 /// The lock; two agents on one node wait for each other.
 pub const LOCK: &str = "/run/lock/kata-operator.lock";
 /// Name of the drop-in without its folder, for containerd.

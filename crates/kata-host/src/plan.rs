@@ -18,7 +18,8 @@ use crate::site::Site;
 pub struct HostPlan {
     /// The container runtime that it is about.
     pub site: Site,
-    /// What nobody reads yet: putting payload and configuration of the handlers in place.
+    /// What nobody reads yet: putting payload and configuration of the handlers in place. Of a removal, what
+    /// nobody needs and takes room.
     pub prepare: Vec<Step>,
     /// What the container runtime reads; journalled before, and undone in reverse order.
     pub changes: Vec<Change>,

@@ -10,6 +10,7 @@ use kata_api::node_task::{
 
 use crate::containerd::live;
 use crate::decide::{Decision, decide};
+use crate::durable;
 use crate::execute::{End, Trace, execute};
 use crate::host::Host;
 use crate::journal::{self, JournalError, State};
@@ -65,6 +66,14 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
     let mut trace = Trace::default();
     let mut went_back = None;
     if writes {
+        if !installs
+            && state.transaction.is_some()
+            && let Err(error) = durable::release_room(host)
+        {
+            report.check(&Check::new(Code::HostCallFailed, error.to_string()));
+            report.end(Outcome::Failed, error.to_string());
+            return report.finish();
+        }
         match recover(host, &mut state, installs, &mut trace) {
             Ok(found) => went_back = found,
             Err(end) => {

@@ -234,7 +234,21 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
             break;
         }
     }
-    text
+    without_numbers(&text)
+}
+
+/// A text without the numbers that Rust puts behind what the system says: `… (os error 28)`.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let number = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        match part.get(number..).and_then(|rest| rest.strip_prefix(')')) {
+            Some(rest) if number > 0 => plain.push_str(rest),
+            Some(_) | None => plain.push_str(&format!(" (os error {part}")),
+        }
+    }
+    plain
 }
 
 /// What to do about a credential plugin, whose words cannot be repeated.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use kata_api::node_task::{NodeAction, NodeReport, NodeTask};
 
+mod below;
 pub mod cri;
 mod device;
 pub mod linux;
@@ -120,7 +121,9 @@ pub fn run(task: &NodeTask, host_root: &Path) -> Result<NodeReport, AgentError> 
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
     if task.action == NodeAction::Remove {
         // Jobs for a node come one after the other, so nobody is at work there.
-        device::clear(host_root, Duration::ZERO);
+        if let Ok(place) = host.at(device::PLACE) {
+            device::clear(&place, Duration::ZERO);
+        }
     }
     let report = kata_host::run(&mut host, task);
     tell(&report)?;

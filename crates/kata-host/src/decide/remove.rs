@@ -91,7 +91,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     let plan = HostPlan {
         baseline: if changes.is_empty() { None } else { baseline(observed, &site) },
         site,
-        prepare: Vec::new(),
+        prepare: needless(observed),
         changes,
         restart,
         rewritten: false,
@@ -101,4 +101,24 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         next: None,
     };
     Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
+}
+
+/// What nobody needs, not even on the way back. It goes first, since the disk may be full. No sandbox of ours
+/// runs, so that of the payloads only the one is left that new sandboxes would be started from.
+fn needless(observed: &Observed) -> Vec<Step> {
+    let staged = (!observed.stagings.is_empty()).then(|| paths::STAGING.to_owned());
+    let mut folders: Vec<String> = staged.into_iter().collect();
+    if let Some(installed) = &observed.state.installed
+        && let Content::Link { target } = &observed.current
+        && *target == format!("releases/{}", installed.release)
+    {
+        let id = paths::id(&installed.digest);
+        let others = |folder: &str, names: &[String], kept: &str| -> Vec<String> {
+            let others = names.iter().filter(|name| *name != kept);
+            others.map(|name| format!("{folder}/{name}")).collect()
+        };
+        folders.extend(others(paths::VERSIONS, &observed.versions, &id));
+        folders.extend(others(paths::RELEASES, &observed.releases, &installed.release));
+    }
+    folders.into_iter().map(|path| Step::RemoveTree { path }).collect()
 }

@@ -349,3 +349,36 @@ fn a_removal_without_a_journal_waits_for_the_sandboxes_that_it_finds_late() {
         assert_eq!(left(&node), left(&clean), "{name}");
     }
 }
+
+/// The first installation of all leaves no journal behind that could say what its sandboxes run of.
+#[test]
+fn a_sandbox_that_is_started_during_a_first_installation_that_is_undone_keeps_its_version() {
+    for (name, mut node) in nodes() {
+        for image in ["a", "b"] {
+            node.stage(image);
+            node.runtime.chokes_on = Some("kata".to_owned());
+            node.meanwhile = Some(("restart ", |node| {
+                let id = format!("late-{}", node.runtime.sandboxes.len());
+                node.sandbox(&id, "kata");
+            }));
+            let report = kata_host::run(&mut node, &task(NodeAction::Install, image));
+            assert_eq!(report.outcome, Outcome::RolledBack, "{name}: {report:?}");
+        }
+        node.runtime.chokes_on = None;
+        node.stage("c");
+        // With a handler of another name, too.
+        let mut other = task(NodeAction::Install, "c");
+        other.handlers = another_handler().handlers;
+        let kept = |node: &Node| {
+            let count = |folder| node.disk.list(folder).unwrap().len();
+            (count(paths::VERSIONS), count(paths::RELEASES))
+        };
+        for _ in 0..2 {
+            done(&mut node, &other);
+            assert_eq!(kept(&node), (3, 3), "{name}");
+        }
+        node.runtime.sandboxes.clear();
+        done(&mut node, &other);
+        assert_eq!(kept(&node), (1, 1), "{name}");
+    }
+}

@@ -12,4 +12,5 @@ mod fuzz;
 mod install;
 mod layouts;
 mod refusals;
+mod room;
 mod runs;

@@ -13,6 +13,8 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
+use crate::error::without_numbers;
+
 pub mod message;
 
 /// How long a call may take.
@@ -140,10 +142,12 @@ pub fn decode<T: Message + Default>(mut bytes: &[u8]) -> Result<T, Fault> {
 
 async fn ask(socket: &Path, method: &str, body: Bytes) -> Result<Vec<u8>, Fault> {
     let unreachable = |reason: String| Fault::new(HostErrorKind::Unreachable, reason);
-    let stream =
-        UnixStream::connect(socket).await.map_err(|error| unreachable(error.to_string()))?;
-    let (client, connection) =
-        h2::client::handshake(stream).await.map_err(|error| unreachable(error.to_string()))?;
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|error| unreachable(without_numbers(&error.to_string())))?;
+    let (client, connection) = h2::client::handshake(stream)
+        .await
+        .map_err(|error| unreachable(without_numbers(&error.to_string())))?;
     let serve = async {
         // An error of the connection reaches the call, too.
         match connection.await {
@@ -161,7 +165,9 @@ async fn exchange(
     method: &str,
     body: Bytes,
 ) -> Result<Vec<u8>, Fault> {
-    let broken = |error: h2::Error| Fault::new(HostErrorKind::Unreachable, error.to_string());
+    let broken = |error: h2::Error| {
+        Fault::new(HostErrorKind::Unreachable, without_numbers(&error.to_string()))
+    };
     let request = Request::builder()
         .method(Method::POST)
         .uri(format!("http://localhost/runtime.v1.RuntimeService/{method}"))

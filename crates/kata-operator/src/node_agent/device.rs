@@ -11,6 +11,7 @@ use kata_host::host::Device;
 
 use super::self_copy;
 use super::systemd::{Program, Systemd};
+use crate::error::{chain, without_numbers};
 
 /// `_IO(KVMIO, 0x00)` of linux/kvm.h.
 const KVM_GET_API_VERSION: u64 = 0xAE00;
@@ -76,7 +77,7 @@ fn owned(descriptor: i32) -> OwnedFd {
 
 /// Where the copies for probes are, and how their names begin. What a sandbox starts is below `/opt` too, so
 /// that programs there can be started; `/run` is mounted `noexec` on Debian and what comes from it.
-const PLACE: &str = "/opt";
+pub(super) const PLACE: &str = "/opt";
 const PROBE: &str = ".kata-operator-probe-";
 
 /// How old a folder of a probe is of which nobody is left. A probe takes ten seconds at most.
@@ -84,9 +85,13 @@ const ABANDONED: Duration = Duration::from_secs(120);
 
 /// Lets the node's systemd start this binary to probe a device that this container may not open.
 /// The copy is removed again, and what an agent left that was killed meanwhile, too.
-pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> Result<(), String> {
-    clear(root, ABANDONED);
-    let parent = root.join(PLACE.trim_start_matches('/'));
+/// `parent` is where [`PLACE`] is for this process.
+pub(super) fn probe_on_node(
+    parent: &Path,
+    systemd: &Systemd,
+    device: Device,
+) -> Result<(), String> {
+    clear(parent, ABANDONED);
     let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{PROBE}{}-{:x}", std::process::id(), elapsed.as_nanos());
     let (folder, place) = (format!("{PLACE}/{name}"), parent.join(&name));
@@ -101,8 +106,8 @@ pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> R
         limit: Duration::from_secs(10),
     };
     let made = fs::create_dir(&place)
-        .map_err(|error| error.to_string())
-        .and_then(|()| self_copy(&place.join("agent")).map_err(|error| error.to_string()));
+        .map_err(|error| without_numbers(&error.to_string()))
+        .and_then(|()| self_copy(&place.join("agent")).map_err(|error| chain(&error)));
     if let Err(error) = made {
         // There may be nothing; what went wrong is told already.
         drop(fs::remove_dir_all(&place));
@@ -115,14 +120,15 @@ pub(super) fn probe_on_node(root: &Path, systemd: &Systemd, device: Device) -> R
     match (probed, removed) {
         (Ok(()), Ok(())) => Ok(()),
         (Err(fault), _) => Err(format!("{}: {}", path(device), reason.unwrap_or(fault))),
-        (Ok(()), Err(error)) => Err(format!("{folder} cannot be removed: {error}")),
+        (Ok(()), Err(error)) => {
+            Err(format!("{folder} cannot be removed: {}", without_numbers(&error.to_string())))
+        }
     }
 }
 
-/// Removes what probes left that were killed, if it is as old as that. A folder that cannot be removed is in
+/// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be removed is in
 /// nobody's way.
-pub(super) fn clear(root: &Path, age: Duration) {
-    let parent = root.join(PLACE.trim_start_matches('/'));
+pub(super) fn clear(parent: &Path, age: Duration) {
     let abandoned = |entry: &fs::DirEntry| {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PROBE));
         let made = || entry.metadata().and_then(|found| found.modified()).ok();

@@ -19,9 +19,11 @@ use kata_host::host::{
 use kata_host::paths;
 use sha2::{Digest as _, Sha256};
 
+use super::below::below;
 use super::cri::Client;
 use super::device;
 use super::systemd::{Program, Systemd};
+use crate::error::without_numbers;
 
 /// Where a container runtime prints its configuration, for the moment that this takes.
 const DUMPS: &str = "/run/kata-operator";
@@ -37,6 +39,9 @@ pub struct Linux {
     locks: Vec<File>,
     /// Digests of files that were just written by us, so that they need not be read again.
     known: HashMap<PathBuf, String>,
+    /// The folder of ours that was last looked into, and its place. Of a payload thousands of files are
+    /// looked at, one folder after the other, and nobody else changes links there.
+    folder: Option<(String, PathBuf)>,
 }
 
 impl Linux {
@@ -52,34 +57,47 @@ impl Linux {
             started: Instant::now(),
             locks: Vec::new(),
             known: HashMap::new(),
+            folder: None,
         })
     }
 
-    /// Where a path of the node is for this process.
-    pub(crate) fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+    /// Where a path of the node leads to for this process, links followed.
+    ///
+    /// # Errors
+    /// If links lead in a circle.
+    pub(crate) fn at(&self, path: &str) -> HostResult<PathBuf> {
+        self.place(path).map_err(|source| error(format!("find {path}"), &source))
+    }
+
+    fn place(&self, path: &str) -> io::Result<PathBuf> {
+        below(&self.root, Path::new(path), true)
+    }
+
+    /// The same, but a link at the end is what is meant.
+    fn entry(&mut self, path: &str) -> io::Result<PathBuf> {
+        let (folder, name) = (paths::parent(path), paths::name(path));
+        if let Some((known, place)) = &self.folder
+            && known == folder
+        {
+            return Ok(place.join(name));
+        }
+        let place = self.place(folder)?;
+        if folder.starts_with(paths::ROOT) {
+            self.folder = Some((folder.to_owned(), place.clone()));
+        }
+        Ok(place.join(name))
+    }
+
+    /// The same for something that is about to change, and with it perhaps where others lead to.
+    fn changing(&mut self, path: &str) -> io::Result<PathBuf> {
+        let place = self.entry(path);
+        self.folder = None;
+        place
     }
 
     /// Notes the digest of a file that was just written.
     pub(crate) fn know(&mut self, path: PathBuf, sha256: String) {
         self.known.insert(path, sha256);
-    }
-
-    /// Follows links of the node below its root, where an absolute target means the node's root.
-    fn follow(&self, path: &str) -> PathBuf {
-        let mut path = self.at(path);
-        for _ in 0..8 {
-            match fs::read_link(&path) {
-                Ok(target) if target.is_absolute() => {
-                    path = self.root.join(target.strip_prefix("/").unwrap_or(&target));
-                }
-                Ok(target) => {
-                    path = path.parent().unwrap_or_else(|| Path::new("/")).join(target);
-                }
-                Err(_) => break,
-            }
-        }
-        path
     }
 }
 
@@ -92,7 +110,7 @@ pub(crate) fn error(action: String, source: &io::Error) -> HostError {
         }
         _ => HostErrorKind::Other,
     };
-    HostError { action, reason: source.to_string(), kind }
+    HostError { action, reason: without_numbers(&source.to_string()), kind }
 }
 
 /// Turns "there is none" into `None`.
@@ -112,21 +130,21 @@ fn sync(path: &Path) -> io::Result<()> {
 
 impl Host for Linux {
     fn read(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
-        maybe(fs::read(self.follow(path)), || format!("read {path}"))
+        maybe(self.place(path).and_then(fs::read), || format!("read {path}"))
     }
 
     fn read_start(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
         let read = || -> io::Result<Vec<u8>> {
             let mut start = Vec::new();
-            File::open(self.follow(path))?.take(64).read_to_end(&mut start)?;
+            File::open(self.place(path)?)?.take(64).read_to_end(&mut start)?;
             Ok(start)
         };
         maybe(read(), || format!("read {path}"))
     }
 
     fn stat(&mut self, path: &str) -> HostResult<Option<Stat>> {
-        let place = self.at(path);
         let action = || format!("look at {path}");
+        let place = self.entry(path).map_err(|source| error(action(), &source))?;
         let Some(found) = maybe(fs::symlink_metadata(&place), action)? else { return Ok(None) };
         let kind = if found.file_type().is_symlink() {
             let Some(target) = maybe(fs::read_link(&place), action)? else { return Ok(None) };
@@ -152,7 +170,7 @@ impl Host for Linux {
 
     fn list(&mut self, path: &str) -> HostResult<Option<Vec<String>>> {
         let read = || -> io::Result<Vec<String>> {
-            let mut names = fs::read_dir(self.at(path))?
+            let mut names = fs::read_dir(self.place(path)?)?
                 .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
                 .collect::<io::Result<Vec<String>>>()?;
             names.sort_unstable();
@@ -162,7 +180,7 @@ impl Host for Linux {
     }
 
     fn sha256(&mut self, path: &str) -> HostResult<String> {
-        let place = self.at(path);
+        let place = self.at(path)?;
         if let Some(known) = self.known.remove(&place) {
             return Ok(known);
         }
@@ -184,7 +202,7 @@ impl Host for Linux {
         let write = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(mode);
-            let mut file = options.open(self.at(path))?;
+            let mut file = options.open(self.place(path)?)?;
             // The process's umask must not decide.
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             file.write_all(content)
@@ -192,39 +210,53 @@ impl Host for Linux {
         write().map_err(|source| error(format!("write {path}"), &source))
     }
 
+    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()> {
+        let reserve = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).mode(0o600).open(self.place(path)?)?;
+            Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+        };
+        reserve().map_err(|source| error(format!("reserve room in {path}"), &source))
+    }
+
     fn sync_file(&mut self, path: &str) -> HostResult<()> {
-        sync(&self.at(path)).map_err(|source| error(format!("make {path} durable"), &source))
+        self.place(path)
+            .and_then(|place| sync(&place))
+            .map_err(|source| error(format!("make {path} durable"), &source))
     }
 
     fn sync_dir(&mut self, path: &str) -> HostResult<()> {
-        sync(&self.at(path)).map_err(|source| error(format!("make {path} durable"), &source))
+        self.place(path)
+            .and_then(|place| sync(&place))
+            .map_err(|source| error(format!("make {path} durable"), &source))
     }
 
     fn sync_tree(&mut self, path: &str) -> HostResult<()> {
-        let sync = || -> io::Result<()> { Ok(rustix::fs::syncfs(File::open(self.at(path))?)?) };
+        let sync = || -> io::Result<()> { Ok(rustix::fs::syncfs(File::open(self.place(path)?)?)?) };
         sync().map_err(|source| error(format!("make {path} durable"), &source))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> HostResult<()> {
-        fs::rename(self.at(from), self.at(to))
-            .map_err(|source| error(format!("rename {from} to {to}"), &source))
+        let mut rename = || fs::rename(self.changing(from)?, self.changing(to)?);
+        rename().map_err(|source| error(format!("rename {from} to {to}"), &source))
     }
 
     fn unlink(&mut self, path: &str) -> HostResult<()> {
-        maybe(fs::remove_file(self.at(path)), || format!("remove {path}")).map(|_| ())
+        let removed = self.changing(path).and_then(fs::remove_file);
+        maybe(removed, || format!("remove {path}")).map(|_| ())
     }
 
     fn symlink(&mut self, target: &str, path: &str) -> HostResult<()> {
-        symlink(target, self.at(path))
+        self.changing(path)
+            .and_then(|place| symlink(target, place))
             .map_err(|source| error(format!("link {path} to {target}"), &source))
     }
 
     fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
-        let place = self.at(path);
-        let made = DirBuilder::new()
-            .mode(mode)
-            .create(&place)
-            .and_then(|()| fs::set_permissions(&place, fs::Permissions::from_mode(mode)));
+        let made = self.changing(path).and_then(|place| {
+            DirBuilder::new().mode(mode).create(&place)?;
+            fs::set_permissions(&place, fs::Permissions::from_mode(mode))
+        });
         match made {
             Err(source) if source.kind() == ErrorKind::AlreadyExists => Ok(()),
             made => made.map_err(|source| error(format!("create directory {path}"), &source)),
@@ -232,7 +264,8 @@ impl Host for Linux {
     }
 
     fn remove_dir(&mut self, path: &str) -> HostResult<bool> {
-        match maybe(fs::remove_dir(self.at(path)), || format!("remove directory {path}")) {
+        let removed = self.changing(path).and_then(fs::remove_dir);
+        match maybe(removed, || format!("remove directory {path}")) {
             Ok(_) => Ok(true),
             Err(_) if self.list(path)?.is_some_and(|names| !names.is_empty()) => Ok(false),
             Err(error) => Err(error),
@@ -242,7 +275,7 @@ impl Host for Linux {
     fn lock(&mut self, path: &str) -> HostResult<bool> {
         let action = || format!("lock {path}");
         let fail = |source: &io::Error| error(action(), source);
-        let place = self.at(path);
+        let place = self.at(path)?;
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder).map_err(|source| fail(&source))?;
         }
@@ -269,7 +302,7 @@ impl Host for Linux {
         Ok(Facts {
             architecture: std::env::consts::ARCH.replace("powerpc64", "ppc64le"),
             memory_available: memory_available(&meminfo),
-            selinux_confined: selinux_confined(&self.at("/sys/fs/selinux/enforce")),
+            selinux_confined: selinux_confined(&self.at("/sys/fs/selinux/enforce")?),
         })
     }
 
@@ -278,19 +311,22 @@ impl Host for Linux {
         while place != "/" && self.stat(place)?.is_none() {
             place = paths::parent(place);
         }
-        let found = rustix::fs::statvfs(self.at(place))
+        let found = rustix::fs::statvfs(self.at(place)?)
             .map_err(|source| error(format!("ask for free space at {path}"), &source.into()))?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
-        match device::probe(&self.at(device::path(device)), device) {
+        match device::probe(&self.at(device::path(device))?, device) {
             Ok(()) => Ok(Ok(())),
             // The container's device cgroup forbids it; the node's systemd may look.
             Err(source) if source.kind() == ErrorKind::PermissionDenied => {
-                Ok(device::probe_on_node(&self.root, &self.systemd, device))
+                Ok(device::probe_on_node(&self.at(device::PLACE)?, &self.systemd, device))
             }
-            Err(source) => Ok(Err(format!("{}: {source}", device::path(device)))),
+            Err(source) => {
+                let reason = without_numbers(&source.to_string());
+                Ok(Err(format!("{}: {reason}", device::path(device))))
+            }
         }
     }
 
@@ -351,15 +387,15 @@ impl Host for Linux {
     }
 
     fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion> {
-        self.cri.version(&self.at(socket)).map_err(|fault| fault.at(socket))
+        self.cri.version(&self.at(socket)?).map_err(|fault| fault.at(socket))
     }
 
     fn cri_status(&mut self, socket: &str) -> HostResult<CriStatus> {
-        self.cri.status(&self.at(socket)).map_err(|fault| fault.at(socket))
+        self.cri.status(&self.at(socket)?).map_err(|fault| fault.at(socket))
     }
 
     fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>> {
-        self.cri.sandboxes(&self.at(socket)).map_err(|fault| fault.at(socket))
+        self.cri.sandboxes(&self.at(socket)?).map_err(|fault| fault.at(socket))
     }
 
     fn now(&mut self) -> Duration {

@@ -100,22 +100,24 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
         host.make_dir(directory, 0o755)?;
     }
     let folder = format!("{}/.unpacking", paths::STAGING);
-    remove(&host.at(&folder))?;
+    let place = host.at(&folder)?;
+    remove(&place)?;
     host.make_dir(&folder, 0o755)?;
     let tree = format!("{folder}/{TREE}");
     host.make_dir(&tree, 0o755)?;
     let room = host.disk_free(&tree)?.saturating_sub(SPARE);
-    let unpacked = unpack(host, &source, &tree, room);
+    let root = host.at(&tree)?;
+    let unpacked = unpack(host, &source, root.clone(), room);
     if let Err(error) = unpacked {
         // A disk that is full must not stay full.
-        remove(&host.at(&folder))?;
+        remove(&place)?;
         return Err(error.into());
     }
     let stage = Stage {
         image: name.clone(),
         source: fingerprint,
         shims,
-        kata_version: version(&host.at(&tree), image),
+        kata_version: version(&root, image),
         digest: String::new(),
     };
     let payload = seal_stage(host, &folder, stage)?;
@@ -127,8 +129,7 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
     ))
 }
 
-fn unpack(host: &mut Linux, source: &Source, tree: &str, room: u64) -> Result<(), UnpackError> {
-    let root = host.at(tree);
+fn unpack(host: &mut Linux, source: &Source, root: PathBuf, room: u64) -> Result<(), UnpackError> {
     let mut unpacker = Unpacker::new(root, room);
     match source {
         Source::Archives(archives) => {

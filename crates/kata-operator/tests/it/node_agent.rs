@@ -14,6 +14,7 @@
 mod kills;
 mod lab;
 mod life;
+mod links;
 mod mock;
 mod payload;
 mod pods;

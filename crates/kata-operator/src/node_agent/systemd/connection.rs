@@ -11,6 +11,7 @@ use kata_host::host::HostErrorKind;
 
 use super::wire::{LONGEST, Reader, Writer};
 use super::{Fault, odd};
+use crate::error::without_numbers;
 
 const CALL: u8 = 1;
 const RETURN: u8 = 2;
@@ -45,13 +46,14 @@ fn io(source: &std::io::Error) -> Fault {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => HostErrorKind::TimedOut,
         _ => HostErrorKind::Unreachable,
     };
-    Fault::new(kind, source.to_string())
+    Fault::new(kind, without_numbers(&source.to_string()))
 }
 
 impl Connection {
     pub(super) fn open(socket: &Path) -> Result<Self, Fault> {
         let stream = UnixStream::connect(socket).map_err(|source| {
-            Fault::new(HostErrorKind::Unreachable, format!("{}: {source}", socket.display()))
+            let reason = without_numbers(&source.to_string());
+            Fault::new(HostErrorKind::Unreachable, format!("{}: {reason}", socket.display()))
         })?;
         let mut connection = Self { stream, serial: 0, ended: VecDeque::new() };
         connection.authenticate()?;
