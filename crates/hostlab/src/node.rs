@@ -5,8 +5,8 @@ use std::time::Duration;
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
 use kata_host::digest;
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Facts, Host, HostError, HostErrorKind, HostResult, Sandbox,
-    Stat, Unit,
+    CriStatus, CriVersion, Device, Exit, Facts, Host, HostError, HostErrorKind, HostResult,
+    Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::paths;
 use kata_host::payload::{Stage, TREE, seal_stage};
@@ -39,6 +39,8 @@ pub struct Node {
     pub disk_free: u64,
     /// What the disk takes in all, if there is an end to it.
     pub capacity: Option<u64>,
+    /// `/opt` is mounted read-only.
+    pub read_only: bool,
     pub broken_device: Option<Device>,
     pub systemd: bool,
     /// Another agent has the lock.
@@ -86,6 +88,7 @@ impl Node {
             },
             disk_free: 100 << 30,
             capacity: None,
+            read_only: false,
             broken_device: None,
             systemd: true,
             locked: false,
@@ -295,9 +298,13 @@ impl Node {
     fn cri<T>(
         &mut self,
         what: &str,
+        socket: &str,
         answer: impl FnOnce(&Runtime, &toml::Table) -> T,
     ) -> HostResult<T> {
         self.call(false, format!("ask CRI for {what}"), |node| match &node.runtime.running {
+            _ if node.runtime.socket.as_ref().is_some_and(|place| place != socket) => {
+                Err((format!("{socket}: no such socket"), HostErrorKind::Unreachable))
+            }
             None => Err(("connection refused".to_owned(), HostErrorKind::Unreachable)),
             Some(Err(reason)) => {
                 Err((format!("unknown service: {reason}"), HostErrorKind::Unimplemented))
@@ -393,6 +400,9 @@ impl Host for Node {
     fn disk_free(&mut self, path: &str) -> HostResult<u64> {
         self.call(false, format!("ask for free space at {path}"), |node| Ok(node.disk_free))
     }
+    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
+        self.call(false, format!("ask whether {path} is read-only"), |node| Ok(node.read_only))
+    }
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
         self.call(false, format!("open {device:?}"), |node| {
             Ok(match node.broken_device {
@@ -412,6 +422,18 @@ impl Host for Node {
             Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),
                 command: node.runtime.command.clone(),
+            }))
+        })
+    }
+    fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
+        self.call(false, format!("ask for the state of unit {name}"), |node| {
+            let up = node.runtime.running.is_some();
+            let word = |up_word: &str, down: &str| if up { up_word } else { down }.to_owned();
+            Ok((name == node.runtime.unit).then(|| UnitState {
+                active: word("active", "failed"),
+                sub: word("running", "failed"),
+                result: word("success", "exit-code"),
+                exit: (!up).then_some(Exit::Status(1)),
             }))
         })
     }
@@ -436,14 +458,14 @@ impl Host for Node {
             Ok(toml::to_string(&table).unwrap())
         })
     }
-    fn cri_version(&mut self, _socket: &str) -> HostResult<CriVersion> {
-        self.cri("version", |runtime, _| runtime.version())
+    fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion> {
+        self.cri("version", socket, |runtime, _| runtime.version())
     }
-    fn cri_status(&mut self, _socket: &str) -> HostResult<CriStatus> {
-        self.cri("status", Runtime::status)
+    fn cri_status(&mut self, socket: &str) -> HostResult<CriStatus> {
+        self.cri("status", socket, Runtime::status)
     }
-    fn cri_sandboxes(&mut self, _socket: &str) -> HostResult<Vec<Sandbox>> {
-        self.cri("sandboxes", |runtime, _| runtime.sandboxes.clone())
+    fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>> {
+        self.cri("sandboxes", socket, |runtime, _| runtime.sandboxes.clone())
     }
     fn now(&mut self) -> Duration {
         // A process that is killed does not wait for anything.

@@ -20,6 +20,8 @@ pub struct Runtime {
     pub kind: Kind,
     pub main: String,
     pub unit: String,
+    /// Where it listens, if nowhere else is to do.
+    pub socket: Option<String>,
     /// Words of the unit's command.
     pub command: Vec<String>,
     /// The version that it says it has, if it is another one than that of its kind.
@@ -57,6 +59,7 @@ impl Runtime {
                 Kind::Containerd(..) => "containerd.service".to_owned(),
                 Kind::Crio => "crio.service".to_owned(),
             },
+            socket: None,
             command: vec![match kind {
                 Kind::Containerd(..) => "/usr/bin/containerd".to_owned(),
                 Kind::Crio => "/usr/bin/crio".to_owned(),
@@ -75,11 +78,12 @@ impl Runtime {
     }
 
     /// The program that prints the configuration, where the distributions have it.
-    pub(crate) fn program(&self) -> &str {
+    pub(crate) fn program(&self) -> String {
+        let data = self.main.split("/agent/").next().unwrap_or_default();
         match self.unit.split(['-', '.']).next() {
-            Some("k3s") => "/var/lib/rancher/k3s/data/current/bin/containerd",
-            Some("rke2") => "/var/lib/rancher/rke2/bin/containerd",
-            _ => "/usr/bin/containerd",
+            Some("k3s") => format!("{data}/data/current/bin/containerd"),
+            Some("rke2") => format!("{data}/bin/containerd"),
+            _ => "/usr/bin/containerd".to_owned(),
         }
     }
 

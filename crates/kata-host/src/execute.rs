@@ -21,7 +21,7 @@ use crate::observe::Cri;
 use crate::paths;
 use crate::plan::{Baseline, Change, Expect, HostPlan, Step};
 use crate::preflight::Check;
-use crate::verify::verify;
+use crate::verify::{of_unit, verify};
 
 /// How a plan ended.
 #[derive(Clone, Debug)]
@@ -260,7 +260,10 @@ pub(crate) fn restart(
             let check = match error.kind {
                 // systemd was away, which says nothing about the plan.
                 HostErrorKind::Unreachable => failed(&error),
-                _ => Check::new(Code::RestartFailed, error.to_string()),
+                _ => {
+                    let reason = of_unit(host, &plan.site, &error.reason);
+                    Check::new(Code::RestartFailed, reason)
+                }
             };
             return roll_back(host, state, &plan, check, trace);
         }
@@ -268,6 +271,7 @@ pub(crate) fn restart(
     match verify(host, &plan.site, &plan.expect) {
         Ok(cri) => commit(host, state, plan, Some(cri), trace),
         Err(reason) => {
+            let reason = of_unit(host, &plan.site, &reason);
             let check = Check::new(Code::VerificationFailed, reason);
             roll_back(host, state, &plan, check, trace)
         }
@@ -300,6 +304,7 @@ pub(crate) fn roll_back(
             and_kept(check, &kept)
         }
         (Ok(_), Err(reason)) => {
+            let reason = of_unit(host, &plan.site, &reason);
             return End::Unsafe(Check::new(
                 Code::NodeUnsafe,
                 format!("{}; after going back: {reason}", check.message),
@@ -432,12 +437,12 @@ pub(crate) fn commit(
     {
         return End::Failed(journal_failed(&error));
     }
+    keep_room(host, state);
     // Nobody needs what is cleaned up, and the next run does what this one does not.
     let cleaned = cleanup
         .iter()
         .try_for_each(|step| durable::step(host, step))
         .and_then(|()| if removed { forget(host) } else { Ok(()) });
-    keep_room(host, state);
     trace.changed |= !cleanup.is_empty();
     match cleaned {
         Ok(()) => End::Committed(cri),

@@ -4,6 +4,7 @@
 //! nodes, and the tests one that loses power.
 //! All paths are absolute paths of the node, whatever an implementation puts before them.
 
+use std::fmt;
 use std::time::Duration;
 
 /// What a call of [`Host`] gives.
@@ -102,6 +103,49 @@ pub struct Unit {
     pub command: Vec<String>,
 }
 
+/// How a unit of systemd is, in systemd's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitState {
+    /// `ActiveState`, for example `failed`.
+    pub active: String,
+    /// `SubState`, for example `auto-restart`.
+    pub sub: String,
+    /// `Result`, for example `exit-code`; `success` if nothing went wrong.
+    pub result: String,
+    /// How its main process ended the last time, if it has.
+    pub exit: Option<Exit>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for UnitState {
+    /// As what follows "it is", for example `failed (exit-code, status 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { active, sub, result, exit } = self;
+        let mut more = Vec::new();
+        if sub != active && active != "active" {
+            more.push(sub.clone());
+        }
+        if result != "success" {
+            more.push(result.clone());
+            match exit {
+                Some(Exit::Status(status)) => more.push(format!("status {status}")),
+                Some(Exit::Signal(signal)) => more.push(format!("signal {signal}")),
+                None => {}
+            }
+        }
+        f.write_str(active)?;
+        if more.is_empty() { Ok(()) } else { write!(f, " ({})", more.join(", ")) }
+    }
+}
+
 /// The answer to CRI's `Version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CriVersion {
@@ -159,6 +203,8 @@ pub trait Host {
 
     /// Creates or truncates a file and writes it; neither atomic nor durable.
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()>;
+    /// Makes a file that takes so many bytes of the disk, whatever they are. Not every file system can.
+    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()>;
     /// Makes a file's content durable.
     fn sync_file(&mut self, path: &str) -> HostResult<()>;
     /// Makes a directory's entries durable.
@@ -183,6 +229,8 @@ pub trait Host {
     fn facts(&mut self) -> HostResult<Facts>;
     /// Free bytes of the file system at or above a path.
     fn disk_free(&mut self, path: &str) -> HostResult<u64>;
+    /// Whether the file system at or above a path is mounted read-only.
+    fn is_read_only(&mut self, path: &str) -> HostResult<bool>;
     /// Whether a device is usable, and if not, why.
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>>;
     /// Loads a module into the kernel. At most 30 s.
@@ -190,6 +238,8 @@ pub trait Host {
 
     /// A unit of systemd; `None` if there is no such unit.
     fn unit(&mut self, name: &str) -> HostResult<Option<Unit>>;
+    /// How a unit of systemd is; `None` if there is no such unit.
+    fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>>;
     /// Restarts a unit and waits for systemd's job to end. At most 120 s.
     /// Success does not mean that the unit serves anything.
     fn restart_unit(&mut self, name: &str) -> HostResult<()>;
@@ -203,8 +253,6 @@ pub trait Host {
     /// CRI's `ListPodSandbox`.
     fn cri_sandboxes(&mut self, socket: &str) -> HostResult<Vec<Sandbox>>;
 
-    /// Makes a file that takes so many bytes of the disk, whatever they are. Not every file system can.
-    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()>;
     /// Time since some fixed moment; never goes back.
     fn now(&mut self) -> Duration;
     /// Lets time pass.

@@ -14,6 +14,7 @@ use crate::payload::{self, Depth, Payload};
 use crate::plan::Content;
 use crate::release::{Release, ReleaseError, release};
 use crate::site::{self, Site};
+use crate::verify::of_unit;
 
 mod files;
 
@@ -31,6 +32,8 @@ pub(crate) struct Observed {
     pub(crate) machine_config: bool,
     pub(crate) devices: BTreeMap<Device, Result<(), String>>,
     pub(crate) disk_free: u64,
+    /// Whether nothing can be written where the payload belongs.
+    pub(crate) read_only: bool,
     /// The container runtime, or why systemd cannot be asked.
     pub(crate) site: Result<Option<Site>, HostError>,
     pub(crate) cri: Result<Cri, String>,
@@ -51,15 +54,12 @@ pub(crate) struct Observed {
     pub(crate) releases: Vec<String>,
     /// The handlers that those releases are for.
     pub(crate) released: BTreeSet<String>,
+    /// Releases of which no journal tells, since the first installation was undone or the journal is lost.
+    pub(crate) unnamed: Vec<Unnamed>,
     /// Whether anything of ours is on the node.
     pub(crate) leftovers: bool,
 }
-    /// Releases of which no journal tells, since the first installation was undone or the journal is lost.
-    pub(crate) unnamed: Vec<Unnamed>,
 
-/// What CRI says.
-#[derive(Clone, Debug)]
-pub(crate) struct Cri {
 /// A release of which no journal tells. Sandboxes may have been started from it nevertheless.
 #[derive(Clone, Debug)]
 pub(crate) struct Unnamed {
@@ -69,6 +69,9 @@ pub(crate) struct Unnamed {
     pub(crate) handlers: BTreeSet<String>,
 }
 
+/// What CRI says.
+#[derive(Clone, Debug)]
+pub(crate) struct Cri {
     pub(crate) version: CriVersion,
     pub(crate) status: CriStatus,
     pub(crate) sandboxes: Vec<Sandbox>,
@@ -147,7 +150,13 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     }
     let site = site::find(host, task.container_runtime.as_deref());
     let cri = match &site {
-        Ok(Some(site)) => cri(host, &site.socket),
+        Ok(Some(site)) => cri(host, &site.socket).map_err(|reason| {
+            let reason = of_unit(host, site, &reason);
+            if paths::is_seen(&site.socket) {
+                return reason;
+            }
+            format!("{reason}; {}, so let its socket be below /run", paths::SEEN_ONLY)
+        }),
         Ok(None) => Err("no container runtime was found".to_owned()),
         Err(error) => Err(error.to_string()),
     };
@@ -174,11 +183,16 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
         wrong_architecture = foreign_shims(host, task, &intact, &facts.architecture)?;
         release_found = Some(wanted);
     }
+    let read_only = match task.action {
+        NodeAction::Preflight | NodeAction::Install => host.is_read_only(paths::ROOT)?,
+        NodeAction::Inspect | NodeAction::Remove => false,
+    };
     let leftovers = host.stat(paths::ROOT)?.is_some()
         || host.stat(&paths::temporary(paths::ROOT))?.is_some()
         || host.stat(paths::STATE_DIR)?.is_some();
     let releases = host.list(paths::RELEASES)?.unwrap_or_default();
     let mut released = BTreeSet::new();
+    let mut unnamed = Vec::new();
     for release in &releases {
         let folder = format!("{}/{release}", paths::RELEASES);
         let handlers: BTreeSet<String> =
@@ -196,12 +210,13 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
         system: system(host)?,
         machine_config: host.stat("/etc/machine-config-daemon/currentconfig")?.is_some(),
         disk_free: host.disk_free(paths::ROOT)?,
+        read_only,
         current: durable::content(host, paths::CURRENT)?,
         stagings: host.list(paths::STAGING)?.unwrap_or_default(),
         versions: host.list(paths::VERSIONS)?.unwrap_or_default(),
         releases,
-    let mut unnamed = Vec::new();
         released,
+        unnamed,
         state,
         facts,
         devices,
@@ -216,7 +231,6 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
     })
 }
 
-        unnamed,
 pub(crate) fn cri(host: &mut dyn Host, socket: &str) -> Result<Cri, String> {
     let mut read = || -> HostResult<Cri> {
         Ok(Cri {

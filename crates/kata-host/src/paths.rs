@@ -28,6 +28,16 @@ pub const OWN_FOLDER: &str = "kata-operator.d";
 /// The drop-in for CRI-O.
 pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/60-kata-operator.conf";
 
+/// The folders of a node that the node agent's pod has, besides those of the kernel.
+const SEEN: [&str; 4] = ["/etc/", "/opt/", "/run/", "/var/"];
+/// How that is said.
+pub const SEEN_ONLY: &str = "of the node only /etc, /opt, /run and /var are seen";
+
+/// Whether a path is in a folder that the node agent's pod has.
+pub fn is_seen(path: &str) -> bool {
+    SEEN.iter().any(|folder| path.starts_with(folder))
+}
+
 /// The folder that a path is in.
 pub fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {

@@ -13,7 +13,7 @@ use crate::observe::{Cri, Observed};
 use crate::paths;
 use crate::plan::Content;
 use crate::release::ReleaseError;
-use crate::site::{Distribution, Site};
+use crate::site::{self, Distribution, Site};
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
 const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
@@ -224,6 +224,22 @@ fn containerd_files(
     checks: &mut Vec<Check>,
 ) {
     let files = &observed.files;
+    // Both write it at each start.
+    if matches!(site.distribution, Distribution::K3s | Distribution::Rke2)
+        && files.main_text.is_none()
+    {
+        let data = site.main.strip_suffix(site::RANCHER_MAIN).unwrap_or(&site.main);
+        checks.push(Check::new(
+            Code::RuntimeConfigUnknown,
+            format!(
+                "{} keeps its data in {data}, and {} is not there; {}, so let its data-dir be below /var",
+                site.unit.as_deref().unwrap_or("the distribution"),
+                site.main,
+                paths::SEEN_ONLY
+            ),
+        ));
+        return;
+    }
     let config = match &files.config {
         Ok(config) => config,
         Err(reason) => {
@@ -304,7 +320,13 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
         Some(found) => 2 * found.payload.manifest.size() + SPARE_DISK,
     };
     // An inspection writes nothing, and what else it finds must not be hidden.
-    if observed.disk_free < needed && task.action != NodeAction::Inspect {
+    if observed.read_only {
+        checks.push(Check::new(
+            Code::SystemUnsupported,
+            "/opt is mounted read-only, and the payload belongs there: mount a file system at /opt that \
+             can be written, or bind-mount a folder of one there",
+        ));
+    } else if observed.disk_free < needed && task.action != NodeAction::Inspect {
         checks.push(Check::new(
             Code::DiskLow,
             format!(

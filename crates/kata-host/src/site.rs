@@ -74,29 +74,40 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>>
             continue;
         }
         let Some(unit) = host.unit(name)? else { continue };
+        let site = site(host, name, distribution, &unit.command)?;
         if unit.active {
-            return Ok(Some(site(name, distribution, &unit.command)));
+            return Ok(Some(site));
         }
-        found.push(site(name, distribution, &unit.command));
+        found.push(site);
     }
     // None is active. A single one that is there may be down because of its configuration.
     let mut found = found.into_iter();
     Ok(found.next().filter(|_| found.next().is_none()))
 }
 
-fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
+/// Where k3s and RKE2 write containerd's configuration, below their data directory.
+pub(crate) const RANCHER_MAIN: &str = "/agent/etc/containerd/config.toml";
+
+fn site(
+    host: &mut dyn Host,
+    unit: &str,
+    distribution: Distribution,
+    command: &[String],
+) -> HostResult<Site> {
     let unit = Some(unit.to_owned());
     let config = option(command, &["-c", "--config"]).map(str::to_owned);
     let program = command.first().cloned();
-    match distribution {
+    Ok(match distribution {
         Distribution::Containerd => {
             let main = config.unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
+            let socket = match option(command, &["-a", "--address"]) {
+                Some(socket) => Some(socket.to_owned()),
+                None => host.read(&main)?.and_then(|text| grpc_address(&text)),
+            };
             Site {
                 distribution,
                 unit,
-                socket: option(command, &["-a", "--address"])
-                    .unwrap_or("/run/containerd/containerd.sock")
-                    .to_owned(),
+                socket: socket.unwrap_or_else(|| "/run/containerd/containerd.sock".to_owned()),
                 editable: Some(main.clone()),
                 drop_ins: format!("{}/conf.d", paths::parent(&main).trim_end_matches('/')),
                 main,
@@ -109,15 +120,21 @@ fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
                 Distribution::Rke2 => ("rke2", "bin"),
                 _ => ("k3s", "data/current/bin"),
             };
-            let folder = format!("/var/lib/rancher/{name}/agent/etc/containerd");
+            let data = match option(command, &["-d", "--data-dir"]) {
+                Some(data) => Some(data.to_owned()),
+                None => configured_data_dir(host, name)?,
+            };
+            let data = data.unwrap_or_else(|| format!("/var/lib/rancher/{name}"));
+            let data = data.trim_end_matches('/');
+            let main = format!("{data}{RANCHER_MAIN}");
             Site {
                 distribution,
                 unit,
                 socket: "/run/k3s/containerd/containerd.sock".to_owned(),
-                main: format!("{folder}/config.toml"),
                 editable: None,
-                drop_ins: format!("{folder}/config.toml.d"),
-                program: Some(format!("/var/lib/rancher/{name}/{programs}/containerd")),
+                drop_ins: format!("{main}.d"),
+                main,
+                program: Some(format!("{data}/{programs}/containerd")),
             }
         }
         Distribution::K0s => Site {
@@ -151,7 +168,37 @@ fn site(unit: &str, distribution: Distribution, command: &[String]) -> Site {
             drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
             program: None,
         },
+    })
+}
+
+/// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.
+fn grpc_address(text: &[u8]) -> Option<String> {
+    let table: toml::Table = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let address = table.get("grpc")?.get("address")?.as_str()?;
+    address.starts_with('/').then(|| address.to_owned())
+}
+
+/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts.
+fn configured_data_dir(host: &mut dyn Host, name: &str) -> HostResult<Option<String>> {
+    let main = format!("/etc/rancher/{name}/config.yaml");
+    let folder = format!("{main}.d");
+    let mut files = vec![main];
+    let names = host.list(&folder)?.unwrap_or_default();
+    let yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
+    files.extend(names.into_iter().filter(yaml).map(|name| format!("{folder}/{name}")));
+    let mut found = None;
+    for file in files {
+        let text = host.read(&file)?.unwrap_or_default();
+        found = String::from_utf8_lossy(&text).lines().rev().find_map(data_dir).or(found);
     }
+    Ok(found)
+}
+
+/// The value of a line `data-dir: VALUE` of a YAML file.
+fn data_dir(line: &str) -> Option<String> {
+    let value =
+        line.strip_prefix("data-dir:")?.split(" #").next()?.trim().trim_matches(['"', '\'']);
+    value.starts_with('/').then(|| value.to_owned())
 }
 
 /// The value of an option in a command line, as `--name value` or `--name=value`.

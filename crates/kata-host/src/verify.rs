@@ -41,6 +41,16 @@ pub(crate) fn verify(host: &mut dyn Host, site: &Site, expect: &Expect) -> Resul
     }
 }
 
+/// A reason together with the unit that it is about and with what systemd says of that, which is where an
+/// administrator looks next.
+pub(crate) fn of_unit(host: &mut dyn Host, site: &Site, reason: &str) -> String {
+    let Some(unit) = &site.unit else { return reason.to_owned() };
+    match host.unit_state(unit) {
+        Ok(Some(state)) => format!("{unit} is {state}: {reason}"),
+        Ok(None) | Err(_) => format!("{unit}: {reason}"),
+    }
+}
+
 /// One look: what is wrong, and whether waiting can help.
 fn look(host: &mut dyn Host, site: &Site, expect: &Expect) -> Result<Cri, (String, bool)> {
     let failed = |error: crate::host::HostError| {

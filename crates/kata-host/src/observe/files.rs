@@ -128,7 +128,10 @@ pub(super) fn files(
     };
     let config = match site.distribution {
         Distribution::Crio => containerd::main_config(None, 2),
-        _ => containerd::main_config(main_text.as_deref(), major),
+        _ => match &main_text {
+            None if let Some(lost) = lost_link(host, &site.main)? => Err(lost),
+            _ => containerd::main_config(main_text.as_deref(), major),
+        },
     };
     let imports: Vec<String> = config
         .iter()
@@ -200,6 +203,24 @@ pub(super) fn files(
         others,
         dangling,
     })
+}
+
+/// Why a file cannot be seen that is there for the container runtime: a link on its way leads to what this
+/// agent's pod does not have.
+fn lost_link(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
+    let mut place = path;
+    while place != "/" {
+        if let Some(Stat { kind: FileKind::Link { target }, .. }) = host.stat(place)?
+            && host.list(place)?.is_none()
+        {
+            return Ok(Some(format!(
+                "{place} is a link to {target}, where nothing is found; {}, so keep it below one of them",
+                paths::SEEN_ONLY
+            )));
+        }
+        place = paths::parent(place);
+    }
+    Ok(None)
 }
 
 /// The folder to import if none is. An import would bring whatever else is in the usual one to life, so if

@@ -1,7 +1,7 @@
 //! Findings that no other test brings about, each with its code.
 
 use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome, TaskHandler};
-use kata_host::host::HostErrorKind;
+use kata_host::host::{Exit, HostErrorKind, UnitState};
 use kata_host::paths;
 
 use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
@@ -100,6 +100,7 @@ fn a_restart_that_fails_is_taken_back() {
     node.arm(restart, Fault::Fails(HostErrorKind::Failed));
     let report = kata_host::run(&mut node, &install());
     has(&report, Outcome::RolledBack, "KATA3032");
+    assert_eq!(report.checks[0].message, "containerd.service is active: injected");
 }
 
 #[test]
@@ -152,4 +153,53 @@ fn a_full_disk_hides_no_drift() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     has(&report, Outcome::Drifted, "KATA3041");
     has(&report, Outcome::Drifted, "KATA3040");
+}
+
+/// Which unit, how it is, and in how many words.
+#[test]
+fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
+    for (kind, main, unit) in [
+        (Kind::Containerd(2, 1), V2_MAIN, "containerd.service"),
+        (Kind::Crio, "[crio.runtime]\n", "crio.service"),
+    ] {
+        let mut node = Node::new(kind, Some(main));
+        node.stage("a");
+        node.runtime.broken = true;
+        let report = kata_host::run(&mut node, &install());
+        has(&report, Outcome::Unsafe, "KATA3034");
+        let message = &report.checks[0].message;
+        let failed = format!("{unit} is failed (exit-code, status 1): ");
+        assert!(message.starts_with(&failed), "{message}");
+        assert!(message.contains(&format!("; after going back: {failed}cannot ask")), "{message}");
+        assert!(!message.contains('\n') && message.len() <= 300, "{message}");
+        assert!(report.message.contains(&failed), "{report:?}");
+    }
+    let mut node = node();
+    node.runtime.chokes_on = Some("kata".to_owned());
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::RolledBack, "KATA3033");
+    let message = &report.checks[0].message;
+    assert!(message.starts_with("containerd.service is active: cannot ask CRI"), "{message}");
+}
+
+#[test]
+fn a_unit_is_described_in_a_few_words() {
+    let state = |active: &str, sub: &str, result: &str, exit| UnitState {
+        active: active.to_owned(),
+        sub: sub.to_owned(),
+        result: result.to_owned(),
+        exit,
+    };
+    for (state, said) in [
+        (state("active", "running", "success", None), "active"),
+        (state("inactive", "dead", "success", Some(Exit::Status(0))), "inactive (dead)"),
+        (state("failed", "failed", "start-limit-hit", None), "failed (start-limit-hit)"),
+        (
+            state("activating", "auto-restart", "exit-code", Some(Exit::Status(1))),
+            "activating (auto-restart, exit-code, status 1)",
+        ),
+        (state("failed", "failed", "signal", Some(Exit::Signal(9))), "failed (signal, signal 9)"),
+    ] {
+        assert_eq!(state.to_string(), said);
+    }
 }

@@ -1,6 +1,7 @@
 //! The distributions that keep containerd's configuration elsewhere.
 
 use kata_api::node_task::{NodeAction, Outcome};
+use kata_host::paths;
 
 use crate::node::{Node, V2_MAIN, task};
 
@@ -48,6 +49,76 @@ fn k3s_without_an_import_is_refused_with_the_line_to_add() {
     assert_eq!(report.checks[0].code, "KATA3013");
     assert!(report.checks[0].message.contains("config-v3.toml.d/*.toml\"]` at the top of"));
     assert_eq!(node.disk.all(), before);
+}
+
+/// By the unit's command, by the configuration file, and by a file beside it, which wins.
+#[test]
+fn k3s_and_rke2_are_found_in_the_data_directory_that_they_were_given() {
+    for (unit, name) in [("k3s.service", "k3s"), ("rke2-agent.service", "rke2")] {
+        for way in ["--data-dir", "--data-dir=", "-d", "config.yaml", "config.yaml.d"] {
+            let folder = "/var/data/agent/etc/containerd";
+            let main = format!("{folder}/config.toml");
+            let text = format!("imports = [\"{folder}/config-v3.toml.d/*.toml\"]\n{V2_MAIN}");
+            let mut node = Node::of(unit, &main, &text, None);
+            node.runtime.command = vec![format!("/usr/local/bin/{name}"), "server".to_owned()];
+            let etc = format!("/etc/rancher/{name}");
+            let mut file = |path: &str, text: &str| {
+                let mut place = String::new();
+                for part in paths::parent(path).split('/').skip(1) {
+                    place = format!("{place}/{part}");
+                    node.disk.make_dir(&place, 0o755).unwrap();
+                }
+                node.disk.write(path, text.as_bytes(), 0o600).unwrap();
+            };
+            let config = format!("{etc}/config.yaml");
+            match way {
+                "config.yaml" => file(&config, "token: x\ndata-dir: \"/var/data/\" # big\n"),
+                "config.yaml.d" => {
+                    file(&config, "data-dir: /var/other\n");
+                    file(&format!("{config}.d/10-data.yaml"), "data-dir: '/var/data'\n");
+                    file(&format!("{config}.d/20-x.yaml"), "x:\n  data-dir: /var/no\n");
+                    file(&format!("{config}.d/90-off.txt"), "data-dir: /var/no\n");
+                }
+                "--data-dir=" => node.runtime.command.push("--data-dir=/var/data".to_owned()),
+                word => node.runtime.command.extend([word, "/var/data"].map(str::to_owned)),
+            }
+            comes_and_goes(node, &format!("{folder}/config-v3.toml.d/60-kata-operator.toml"), 1);
+        }
+    }
+}
+
+#[test]
+fn k3s_with_its_data_where_nobody_looks_is_refused_with_where_it_may_be() {
+    let main = "/data/k3s/agent/etc/containerd/config.toml";
+    let mut node = Node::of("k3s.service", main, V2_MAIN, None);
+    // Of the node, the agent's pod does not have this folder.
+    node.disk.remove_tree("/data");
+    node.runtime.command =
+        ["/usr/local/bin/k3s", "agent", "--data-dir", "/data/k3s"].map(str::to_owned).to_vec();
+    node.stage("a");
+    let before = node.disk.all();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+    let message = &report.checks[0].message;
+    assert!(message.starts_with("k3s.service keeps its data in /data/k3s, and"), "{message}");
+    assert!(message.ends_with("so let its data-dir be below /var"), "{message}");
+    assert_eq!(report.checks.len(), 1, "{report:?}");
+    assert_eq!(node.disk.all(), before);
+}
+
+#[test]
+fn containerd_is_asked_where_its_configuration_or_its_command_says() {
+    let main = "/etc/containerd/config.toml";
+    let text = format!("{V2_MAIN}\n[grpc]\n  address = \"/run/mine/containerd.sock\"\n");
+    let drop_in = "/etc/containerd/conf.d/60-kata-operator.toml";
+    let mut node = Node::of("containerd.service", main, &text, None);
+    node.runtime.socket = Some("/run/mine/containerd.sock".to_owned());
+    comes_and_goes(node.clone(), drop_in, 1);
+    let command = ["/usr/bin/containerd", "-a", "/run/other.sock"];
+    node.runtime.command = command.map(str::to_owned).to_vec();
+    node.runtime.socket = Some("/run/other.sock".to_owned());
+    comes_and_goes(node, drop_in, 1);
 }
 
 #[test]

@@ -66,6 +66,10 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
     let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3005", "{report:?}");
+    let mut frozen = node();
+    frozen.read_only = true;
+    frozen.disk_free = 0;
+    refused(frozen, "KATA3017", "/opt is mounted read-only");
     let mut arm = node();
     arm.facts.architecture = "aarch64".to_owned();
     refused(arm, "KATA3006", "qemu is for x86_64");
@@ -117,6 +121,38 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
     refused(variable, "KATA3012", "${CONTAINERD_CONFIG}");
+}
+
+/// What an administrator looks at next is the unit.
+#[test]
+fn a_runtime_that_does_not_answer_is_named_by_its_unit_and_how_that_is() {
+    let mut down = node();
+    down.runtime.running = None;
+    refused(down, "KATA3009", "containerd.service is failed (exit-code, status 1): cannot ask CRI");
+    let mut dead = node();
+    dead.runtime.running = Some(Err("invalid plugin config".to_owned()));
+    refused(dead, "KATA3009", "containerd.service is active: cannot ask CRI");
+    // Its pod does not have that folder.
+    let mut elsewhere = node();
+    elsewhere.runtime.command =
+        ["/usr/bin/containerd", "--address", "/srv/c.sock"].map(str::to_owned).to_vec();
+    elsewhere.runtime.socket = Some("/srv/other.sock".to_owned());
+    refused(elsewhere, "KATA3009", "so let its socket be below /run");
+}
+
+#[test]
+fn a_configuration_behind_a_link_to_what_is_not_seen_is_not_taken_for_none() {
+    for (link, target) in
+        [("/etc/containerd", "/mnt/x"), ("/etc/containerd/config.toml", "/mnt/x/config.toml")]
+    {
+        let mut node = Node::new(Kind::Containerd(2, 1), None);
+        node.stage("a");
+        if link != "/etc/containerd" {
+            node.disk.make_dir("/etc/containerd", 0o755).unwrap();
+        }
+        node.disk.symlink(target, link).unwrap();
+        refused(node, "KATA3012", &format!("{link} is a link to {target}"));
+    }
 }
 
 #[test]

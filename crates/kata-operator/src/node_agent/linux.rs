@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use kata_host::digest;
 use kata_host::host::{
     CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
-    Sandbox, Stat, Unit,
+    Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::paths;
+use rustix::fs::{StatVfs, StatVfsMountFlags};
 use sha2::{Digest as _, Sha256};
 
 use super::below::below;
@@ -93,6 +94,16 @@ impl Linux {
         let place = self.entry(path);
         self.folder = None;
         place
+    }
+
+    /// What is known of the file system at or above a path.
+    fn file_system(&mut self, path: &str) -> HostResult<StatVfs> {
+        let mut place = path;
+        while place != "/" && self.stat(place)?.is_none() {
+            place = paths::parent(place);
+        }
+        rustix::fs::statvfs(self.at(place)?)
+            .map_err(|source| error(format!("ask for the file system at {path}"), &source.into()))
     }
 
     /// Notes the digest of a file that was just written.
@@ -307,13 +318,12 @@ impl Host for Linux {
     }
 
     fn disk_free(&mut self, path: &str) -> HostResult<u64> {
-        let mut place = path;
-        while place != "/" && self.stat(place)?.is_none() {
-            place = paths::parent(place);
-        }
-        let found = rustix::fs::statvfs(self.at(place)?)
-            .map_err(|source| error(format!("ask for free space at {path}"), &source.into()))?;
+        let found = self.file_system(path)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
+        Ok(self.file_system(path)?.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
@@ -341,6 +351,10 @@ impl Host for Linux {
 
     fn unit(&mut self, name: &str) -> HostResult<Option<Unit>> {
         self.systemd.unit(name).map_err(|fault| fault.at(format!("ask systemd for {name}")))
+    }
+
+    fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
+        self.systemd.state(name).map_err(|fault| fault.at(format!("ask systemd for {name}")))
     }
 
     fn restart_unit(&mut self, name: &str) -> HostResult<()> {

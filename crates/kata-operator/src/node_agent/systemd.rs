@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kata_host::host::{HostError, HostErrorKind, Unit};
+use kata_host::host::{Exit, HostError, HostErrorKind, Unit, UnitState};
 
 mod connection;
 pub mod wire;
@@ -20,6 +20,10 @@ const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
+/// `ExecMainCode` as waitid(2) has it.
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+const CLD_DUMPED: i32 = 3;
 /// How long a question may take.
 const CALL: Duration = Duration::from_secs(10);
 /// How long to wait between two looks at a unit when the connection was lost.
@@ -94,6 +98,35 @@ impl Systemd {
         let unit = look(&mut connection, name)?;
         self.open = Some(connection);
         Ok(unit)
+    }
+
+    /// How a unit is that systemd has loaded.
+    ///
+    /// # Errors
+    /// If systemd does not answer.
+    pub fn state(&self, name: &str) -> Result<Option<UnitState>, Fault> {
+        let mut connection = self.connect()?;
+        let Some(path) = object(&mut connection, name)? else { return Ok(None) };
+        let mut word = |interface, name| {
+            let mut word = property(&mut connection, &path, interface, name)?;
+            // It ends up in a message, and systemd's words are short.
+            word.retain(|letter| letter.is_ascii_lowercase() || letter == '-');
+            word.truncate(32);
+            Ok::<_, Fault>(word)
+        };
+        let (active, sub) = (word(UNIT, "ActiveState")?, word(UNIT, "SubState")?);
+        let result = word(SERVICE, "Result")?;
+        let mut number = |name| {
+            let reply = get(&mut connection, &path, SERVICE, name)?;
+            Reader::new(&reply.body).variant_number().ok_or_else(odd)
+        };
+        let (code, status) = (number("ExecMainCode")?, number("ExecMainStatus")?);
+        let exit = match code {
+            CLD_EXITED => Some(Exit::Status(status)),
+            CLD_KILLED | CLD_DUMPED => Some(Exit::Signal(status)),
+            _ => None,
+        };
+        Ok(Some(UnitState { active, sub, result, exit }))
     }
 
     /// Restarts a unit, and waits for the job's end.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use kata_api::node_task::{NodeReport, NodeTask};
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Facts, FileKind, Host as NodeHost, HostError, HostErrorKind,
-    HostResult, Sandbox, Stat, Unit,
+    CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
+    HostErrorKind, HostResult, Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::payload::{Stage, TREE, seal_stage};
 use kata_host::{digest, paths};
@@ -458,6 +458,10 @@ impl NodeHost for Agent<'_> {
         })
     }
 
+    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
+        self.call(format!("ask whether {path} is read-only"), |_| Ok(false))
+    }
+
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
         self.call(format!("open {device:?}"), |host| {
             Ok(match device {
@@ -478,6 +482,19 @@ impl NodeHost for Agent<'_> {
             Ok((name == host.runtime_facts().2).then(|| Unit {
                 active: !host.containerd.down,
                 command: vec![host.runtime_program().to_owned()],
+            }))
+        })
+    }
+
+    fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
+        self.call(format!("ask for the state of unit {name}"), |host| {
+            let down = host.containerd.down;
+            let word = |up: &str, failed: &str| if down { failed } else { up }.to_owned();
+            Ok((name == host.runtime_facts().2).then(|| UnitState {
+                active: word("active", "failed"),
+                sub: word("running", "failed"),
+                result: word("success", "exit-code"),
+                exit: down.then_some(Exit::Status(1)),
             }))
         })
     }

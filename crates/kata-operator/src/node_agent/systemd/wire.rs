@@ -162,6 +162,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// `v` that holds `i`.
+    pub fn variant_number(&mut self) -> Option<i32> {
+        if self.signature()? != "i" {
+            return None;
+        }
+        self.align(4)?;
+        Some(i32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
     /// The words of the first command of `v` with `ExecStart`, whose elements begin with `(sas…`.
     pub fn first_command(&mut self) -> Option<Vec<String>> {
         if !self.signature()?.starts_with("a(sas") {

@@ -190,7 +190,10 @@ fn life(release: &str) {
     assert!(node.inside("/usr/bin/systemctl", &["daemon-reload"]).status.success());
     let report = node.run(NodeAction::Install, "b", &["kata", "kata-three", "kata-two"]);
     assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
-    assert!(report.checks.iter().any(|check| check.code == "KATA3032"), "{report:?}");
+    let check = report.checks.iter().find(|check| check.code == "KATA3032");
+    let check = check.unwrap_or_else(|| panic!("{report:?}"));
+    assert!(check.message.starts_with("containerd.service is "), "{check:?}");
+    assert!(check.message.contains("exit-code"), "{check:?}");
     let etc = |files: &std::collections::BTreeMap<String, String>| {
         files.iter().filter(|(path, _)| path.starts_with("etc")).count()
     };

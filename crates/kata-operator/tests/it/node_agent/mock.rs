@@ -172,6 +172,7 @@ proptest! {
         let mut reader = kata_operator::node_agent::systemd::wire::Reader::new(&bytes);
         let _ = reader.first_command();
         let _ = reader.variant_string();
+        let _ = reader.variant_number();
         let _ = reader.string();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let shims = ["qemu".to_owned()];
