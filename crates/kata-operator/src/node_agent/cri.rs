@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -16,9 +16,13 @@ use tokio::runtime::Runtime;
 use crate::error::without_numbers;
 
 pub mod message;
+pub mod plugins;
 
+const SERVICE: &str = "runtime.v1.RuntimeService";
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_secs(5);
+/// How long a question for the cause may take of that.
+const CAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest answer: ten thousand sandboxes with labels and annotations.
 const LONGEST: usize = 64 << 20;
 /// `UNIMPLEMENTED` of gRPC.
@@ -96,19 +100,50 @@ impl Client {
     /// One call of `runtime.v1.RuntimeService`.
     ///
     /// # Errors
-    /// As for [`Client::version`].
+    /// As for [`Client::version`]. If the runtime serves no CRI, the reason is what containerd says of its
+    /// plugin.
     pub fn call<T: Message + Default>(
         &self,
         socket: &Path,
         method: &str,
         request: &impl Message,
     ) -> Result<T, Fault> {
+        let begun = Instant::now();
+        self.ask(socket, &format!("{SERVICE}/{method}"), request, LIMIT).map_err(|fault| {
+            if fault.kind != HostErrorKind::Unimplemented {
+                return fault;
+            }
+            let left = LIMIT.saturating_sub(begun.elapsed()).min(CAUSE_LIMIT);
+            match self.cause(socket, left) {
+                Some(cause) => {
+                    Fault::new(fault.kind, format!("unknown service {SERVICE}: {cause}"))
+                }
+                None => fault,
+            }
+        })
+    }
+
+    /// Why the CRI plugin of containerd does not serve; `None` if this is not containerd or does not tell.
+    fn cause(&self, socket: &Path, limit: Duration) -> Option<String> {
+        let method = "containerd.services.introspection.v1.Introspection/Plugins";
+        let response = self.ask(socket, method, &plugins::request(), limit).ok()?;
+        plugins::cause(&response)
+    }
+
+    fn ask<T: Message + Default>(
+        &self,
+        socket: &Path,
+        method: &str,
+        request: &impl Message,
+        limit: Duration,
+    ) -> Result<T, Fault> {
         let request = frame(request);
         let answer = self
             .runtime
-            .block_on(async { tokio::time::timeout(LIMIT, ask(socket, method, request)).await });
-        let bytes = answer
-            .map_err(|_elapsed| Fault::new(HostErrorKind::TimedOut, "no answer within 5 s"))??;
+            .block_on(async { tokio::time::timeout(limit, ask(socket, method, request)).await });
+        let bytes = answer.map_err(|_elapsed| {
+            Fault::new(HostErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()))
+        })??;
         decode(&bytes)
     }
 }
@@ -170,7 +205,7 @@ async fn exchange(
     };
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://localhost/runtime.v1.RuntimeService/{method}"))
+        .uri(format!("http://localhost/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())

@@ -49,7 +49,12 @@ pub enum UnpackError {
         reason: &'static str,
     },
     /// The node's disk is too small.
-    #[error("the payload needs more than the {} MiB that are free on the node", room >> 20)]
+    #[error(
+        "the payload needs more than the {} MiB that are free below /opt of the node besides the {} MiB that \
+         stay free",
+        room >> 20,
+        super::SPARE >> 20
+    )]
     NoRoom {
         /// How much room there was, in bytes.
         room: u64,
