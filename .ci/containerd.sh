@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts containerd of three Debian suites, runc and a static busybox below target/containerd, for the tests
+# Puts containerd of three Debian suites (1.6, 1.7 and the newest 2.x), runc and a static busybox below target/containerd, for the tests
 # that drive the node agent against a real container runtime. Nothing is installed into the system.
 # The packages come from the archive that the machine's own apt is configured for, and are verified with
 # Debian's keyring. Prints a sentence and ends with 1 if they cannot be had.
@@ -34,12 +34,17 @@ wanted=(runc="$(version runc bookworm)" busybox-static="$(version busybox-static
 for suite in bookworm trixie sid; do wanted+=(containerd="$(version containerd "$suite")"); done
 (cd "$apt/dl" && apt-get "${options[@]}" download "${wanted[@]}") || fail "a package cannot be read"
 for file in "$apt"/dl/containerd_*.deb; do
-    # 2.1.9+ds1-5 is in the folder 2.1.
-    release=$(dpkg-deb --field "$file" Version | cut -d. -f1,2)
+    # 2.1.9+ds1-5 is in the folder 2.1; tests of 2.x take the newest one that is there.
+    release=$(dpkg-deb --field "$file" Version | sed 's/^[0-9]*://' | cut -d. -f1,2)
     dpkg-deb --extract "$file" "$out/$release"
     for extra in "$apt"/dl/runc_*.deb "$apt"/dl/busybox-static_*.deb; do
         dpkg-deb --extract "$extra" "$out/$release"
     done
 done
 rm -rf "$apt"
+# What a suite has may be another release one day. Then the tests that need the one that is missing say so.
+for release in 1.6 1.7 2; do
+    compgen -G "$out/$release*" >/dev/null ||
+        echo "NOTE: no suite has containerd $release: there are $(cd "$out" && echo *)" >&2
+done
 touch "$out/complete"

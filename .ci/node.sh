@@ -1,11 +1,26 @@
 #!/bin/sh
 # Starts a node for tests: systemd as process 1 of its own namespaces, with containerd as a unit, on a root
 # folder whose files and sockets can be used from outside. Ends when the node ends; whoever kills this
-# kills the node.
+# kills the node. Its control groups are below one of its own, kata-node-PID with the PID of this, in every
+# hierarchy: nodes that shared them would take each other's units away.
 #
 #   node.sh ROOT CONTAINERD    ROOT is made; CONTAINERD is one of the folders below target/containerd
 set -eu
 if [ "${3:-}" != inside ]; then
+    groups=
+    while IFS=: read -r _ controllers path; do
+        case $controllers in
+        '') if [ -d /sys/fs/cgroup/unified ]; then hierarchy=unified; else hierarchy=.; fi ;;
+        # A new group of it has no processors, and systemd does without.
+        cpuset) continue ;;
+        *) hierarchy=${controllers#name=} ;;
+        esac
+        group=$hierarchy${path%/}/kata-node-$$
+        if mkdir "/sys/fs/cgroup/$group" && echo $$ >"/sys/fs/cgroup/$group/cgroup.procs"; then
+            groups="$groups $group"
+        fi
+    done </proc/self/cgroup
+    export groups
     exec unshare --pid --fork --mount --uts --ipc --cgroup --kill-child -- sh "$0" "$1" "$2" inside
 fi
 root=$1
@@ -50,6 +65,8 @@ mkdir -p node/bin
 mount --rbind "$root" "$root"
 cd "$root"
 for folder in usr dev sys; do mount --rbind "/$folder" "$folder"; done
+for group in $groups; do mount --bind "/sys/fs/cgroup/$group" "sys/fs/cgroup/${group%%/*}"; done
+unset groups
 mount --bind "$packages/usr/bin" node/bin
 # A mount point of its own, so that systemd mounts no other one over it: its sockets are used from outside.
 mount --bind run run

@@ -11,10 +11,14 @@
     reason = "tests drive processes, say what they measured or did not run, and end at what is wrong"
 )]
 
+mod crio;
+mod dead;
+mod full;
 mod kills;
 mod lab;
 mod life;
 mod links;
+mod meanwhile;
 mod mock;
 mod payload;
 mod pods;

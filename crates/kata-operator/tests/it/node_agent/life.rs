@@ -3,18 +3,18 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 
-use super::lab::Node;
+use super::lab::{Mounted, Node, assert_same, assert_went_back};
 use super::payload;
 
 #[test]
-fn containerd_2_1() {
-    life("2.1");
+fn containerd_2() {
+    life("2");
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn containerd_1_6() {
 
 #[test]
 fn a_device_that_the_container_may_not_open_is_opened_by_the_node() {
-    let Some(node) = Node::start("2.1", "device") else { return };
+    let Some(node) = Node::start("2", "device") else { return };
     // The root of a container is not above the modes of files either, if its capabilities are few.
     let kvm = node.root.join("dev/kvm");
     fs::set_permissions(&kvm, fs::Permissions::from_mode(0o000)).unwrap();
@@ -68,12 +68,9 @@ fn a_disk_without_room_for_the_journal_is_not_taken_for_a_broken_configuration()
     let state = |root: &Path| root.join("var/lib/kata-operator");
     let mut mounted = None;
     let small = |root: &Path| {
-        fs::create_dir_all(state(root)).unwrap();
-        let size = ["-t", "tmpfs", "-o", "size=8k,mode=700", "tmpfs"];
-        assert!(Command::new("mount").args(size).arg(state(root)).status().unwrap().success());
-        mounted = Some(Mounted(state(root)));
+        mounted = Some(Mounted::small(&state(root), "size=8k,mode=700"));
     };
-    let Some(node) = Node::start_on("2.1", "full", small) else { return };
+    let Some(node) = Node::start_on("2", "full", small) else { return };
     let images = node.root.join("tmp");
     fs::create_dir_all(&images).unwrap();
     assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
@@ -89,17 +86,14 @@ fn a_disk_without_room_for_the_journal_is_not_taken_for_a_broken_configuration()
     drop(mounted);
 }
 
-/// A file system that a test mounted.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        Command::new("umount").arg("--lazy").arg(&self.0).status().unwrap();
-    }
-}
-
 fn life(release: &str) {
     let Some(node) = Node::start(release, "life") else { return };
+    // Closed for everybody but its owner, who is not the user of the agent.
+    let closed = node.root.join("etc/containerd");
+    for (path, mode) in [(closed.join("config.toml"), 0o600), (closed, 0o700)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    }
     let before = node.files();
     let images = node.root.join("tmp");
     fs::create_dir_all(&images).unwrap();
@@ -110,13 +104,14 @@ fn life(release: &str) {
     let report = node.run(NodeAction::Install, "a", &["kata"]);
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert!(report.checks.iter().any(|check| check.code == "KATA3021"), "{report:?}");
-    assert_eq!(node.files(), before);
+    assert_same(&node.files(), &before);
 
     // Devices are checked for real; this machine may lack vhost-vsock, which the tests cannot bring.
     let refused = ["KATA3001", "KATA3002"];
     let staged = node.stage("a", &a);
     assert!(staged.status.success(), "{staged:?}");
     let plan = super::lab::task(NodeAction::Install, "a", &["kata"]);
+    let files = node.files();
     let output = node.agent(&["run", "--plan", "--task", &plan]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     if !output.status.success() {
@@ -129,7 +124,7 @@ fn life(release: &str) {
         assert!(text.contains(&format!("+runtime_{key} = {shim}")), "{text}");
         assert!(text.contains("# restart unit: containerd.service"), "{text}");
     }
-    assert_eq!(node.files().get("etc/containerd"), before.get("etc/containerd"));
+    assert_same(&node.files(), &files);
 
     let incarnation = node.incarnation();
     let report = node.run(NodeAction::Install, "a", &["kata"]);
@@ -155,7 +150,7 @@ fn life(release: &str) {
     // How fast it has to be, the bench `staging` says.
     println!("containerd {release}: no-op {:?} median of 100", times[50]);
     assert_eq!(node.incarnation(), restarted);
-    assert_eq!(node.files(), installed);
+    assert_same(&node.files(), &installed);
     let staged = node.stage("a", &a);
     assert!(String::from_utf8(staged.stdout).unwrap().contains("already"));
 
@@ -179,7 +174,7 @@ fn life(release: &str) {
     assert!(report.restarted, "{report:?}");
 
     // A change that the container runtime does not come up with.
-    let good = node.files();
+    let (good, offered) = (node.files(), node.handlers());
     let trap = node.root.join("run/systemd/system/containerd.service.d");
     fs::create_dir_all(&trap).unwrap();
     fs::write(
@@ -194,11 +189,12 @@ fn life(release: &str) {
     let check = check.unwrap_or_else(|| panic!("{report:?}"));
     assert!(check.message.starts_with("containerd.service is "), "{check:?}");
     assert!(check.message.contains("exit-code"), "{check:?}");
-    let etc = |files: &std::collections::BTreeMap<String, String>| {
-        files.iter().filter(|(path, _)| path.starts_with("etc")).count()
-    };
-    assert_eq!(etc(&node.files()), etc(&good));
+    assert_went_back(&node.files(), &good);
     assert!(node.ready());
+    assert_eq!(node.handlers(), offered);
+    let report = node.run(NodeAction::Install, "b", &["kata", "kata-two"]);
+    assert_eq!((report.outcome, report.restarted), (Outcome::Done, false), "{report:?}");
+    assert_same(&node.files(), &good);
     fs::remove_dir_all(trap).unwrap();
     assert!(node.inside("/usr/bin/systemctl", &["daemon-reload"]).status.success());
 
@@ -217,7 +213,7 @@ fn life(release: &str) {
     let report = node.run(NodeAction::Remove, "", &[]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!(report.handlers, Some(vec!["runc".to_owned()]));
-    assert_eq!(node.files(), before);
+    assert_same(&node.files(), &before);
     let again = node.run(NodeAction::Remove, "", &[]);
     assert_eq!((again.outcome, again.changed, again.restarted), (Outcome::Done, false, false));
 }

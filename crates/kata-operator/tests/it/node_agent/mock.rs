@@ -11,7 +11,7 @@ use kata_operator::node_agent::cri::message::{
     PodSandbox, PodSandboxMetadata, RuntimeCondition, RuntimeHandler, RuntimeStatus,
     StatusResponse, VersionResponse,
 };
-use kata_operator::node_agent::cri::{Client, decode, message};
+use kata_operator::node_agent::cri::{Client, decode, message, plugins};
 use proptest::prelude::*;
 use prost::Message as _;
 use tokio::net::UnixListener;
@@ -20,7 +20,7 @@ use super::lab::workspace;
 
 /// What the server does with every call.
 #[derive(Clone)]
-enum Answer {
+pub(crate) enum Answer {
     Message(Vec<u8>),
     Status(&'static str),
     Raw(Vec<u8>),
@@ -36,7 +36,19 @@ fn serve(name: &str, answer: Answer) -> PathBuf {
     if socket.exists() {
         std::fs::remove_file(&socket).unwrap();
     }
-    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    if matches!(answer, Answer::Closes) {
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+    } else {
+        serve_at(&socket, move |_| answer.clone());
+    }
+    socket
+}
+
+/// The same at a socket, with an answer that depends on the path of the method.
+pub(crate) fn serve_at(socket: &Path, answer: impl Fn(&str) -> Answer + Send + Sync + 'static) {
+    let answer = std::sync::Arc::new(answer);
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     listener.set_nonblocking(true).unwrap();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -44,21 +56,19 @@ fn serve(name: &str, answer: Answer) -> PathBuf {
             let listener = UnixListener::from_std(listener).unwrap();
             while let Ok((stream, _)) = listener.accept().await {
                 let answer = answer.clone();
-                if matches!(answer, Answer::Closes) {
-                    continue;
-                }
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
-                    while let Some(Ok((_, mut respond))) = connection.accept().await {
-                        let (body, status) = match &answer {
+                    while let Some(Ok((request, mut respond))) = connection.accept().await {
+                        let (body, status) = match answer(request.uri().path()) {
                             Answer::Message(message) => {
                                 let length = u32::try_from(message.len()).unwrap();
                                 let prefix = [&[0][..], &length.to_be_bytes()].concat();
-                                ([prefix, message.clone()].concat(), "0")
+                                ([prefix, message].concat(), "0")
                             }
-                            Answer::Raw(bytes) => (bytes.clone(), "0"),
-                            Answer::Status(status) => (Vec::new(), *status),
-                            Answer::Never | Answer::Closes => {
+                            Answer::Raw(bytes) => (bytes, "0"),
+                            Answer::Status(status) => (Vec::new(), status),
+                            Answer::Closes => break,
+                            Answer::Never => {
                                 std::mem::forget(respond);
                                 continue;
                             }
@@ -77,14 +87,13 @@ fn serve(name: &str, answer: Answer) -> PathBuf {
             }
         });
     });
-    socket
 }
 
 fn status_of(socket: &Path) -> Result<CriStatus, HostErrorKind> {
     Client::new().unwrap().status(socket).map_err(|fault| fault.at("/cri.sock").kind)
 }
 
-fn ready(ready: bool) -> Option<RuntimeStatus> {
+pub(crate) fn ready(ready: bool) -> Option<RuntimeStatus> {
     let condition = |name: &str, status| RuntimeCondition {
         r#type: name.to_owned(),
         status,
@@ -146,6 +155,15 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     assert_eq!(dead, Err(HostErrorKind::Unimplemented));
     let failed = status_of(&serve("failed", Answer::Status("2")));
     assert_eq!(failed, Err(HostErrorKind::Failed));
+    // Who serves no CRI may not answer the question for the cause, either.
+    let socket = serve("silent", Answer::Never);
+    std::fs::remove_file(&socket).unwrap();
+    serve_at(&socket, |method| {
+        if method.ends_with("/Plugins") { Answer::Never } else { Answer::Status("12") }
+    });
+    let start = Instant::now();
+    assert_eq!(status_of(&socket), Err(HostErrorKind::Unimplemented));
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let closed = status_of(&serve("closed", Answer::Closes));
     assert_eq!(closed, Err(HostErrorKind::Unreachable));
     let nobody = status_of(Path::new("/nonexistent/cri.sock"));
@@ -160,6 +178,31 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     assert!(start.elapsed() >= Duration::from_secs(5));
 }
 
+#[test]
+fn containerd_is_quoted_in_one_line_about_the_part_that_failed() {
+    let plugin = |kind: &str, id: &str, error: Option<&str>| plugins::Plugin {
+        r#type: kind.to_owned(),
+        id: id.to_owned(),
+        init_err: error.map(|text| plugins::InitError { message: text.to_owned() }),
+    };
+    let whole = |error| plugin("io.containerd.grpc.v1", "cri", error);
+    let part = |id: &str, error| plugin("io.containerd.cri.v1", id, error);
+    let cause =
+        |plugins: Vec<plugins::Plugin>| plugins::cause(&plugins::PluginsResponse { plugins });
+    let all = vec![
+        whole(Some("unable to load CRI runtime service")),
+        part("images", None),
+        part("runtime", Some("invalid plugin config:\n  no\tsuch\r\nruntime\n")),
+    ];
+    assert_eq!(cause(all).as_deref(), Some("invalid plugin config: no such runtime"));
+    assert_eq!(cause(vec![whole(Some("of 1.7"))]).as_deref(), Some("of 1.7"));
+    assert_eq!(cause(vec![whole(None)]), None);
+    let off = "the plugin is not loaded, as disabled_plugins says";
+    assert_eq!(cause(vec![part("runtime", None)]).as_deref(), Some(off));
+    let long = cause(vec![whole(Some(&"ä".repeat(300)))]).unwrap();
+    assert!(long.len() <= 200 && long.ends_with("ä …"), "{long}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -167,6 +210,7 @@ proptest! {
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode::<StatusResponse>(&bytes);
         let _ = decode::<message::ListPodSandboxResponse>(&bytes);
+        let _ = decode::<plugins::PluginsResponse>(&bytes).map(|response| plugins::cause(&response));
         let framed = [&[0, 0, 0, 0, u8::try_from(bytes.len().min(255)).unwrap()][..], &bytes].concat();
         let _ = decode::<StatusResponse>(&framed);
         let mut reader = kata_operator::node_agent::systemd::wire::Reader::new(&bytes);

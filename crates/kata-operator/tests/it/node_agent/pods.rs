@@ -95,7 +95,7 @@ impl Node {
         method: &str,
         request: &impl Message,
     ) -> Result<T, String> {
-        self.cri.call(&self.root.join(SOCKET), method, request).map_err(words)
+        self.cri.call(&self.socket, method, request).map_err(words)
     }
 
     /// Brings the image of which sandboxes are made.
@@ -161,7 +161,7 @@ impl Node {
 
     /// Whether a sandbox is READY; `None` if there is none.
     pub(crate) fn is_ready(&self, pod: &Pod) -> Option<bool> {
-        let sandboxes = self.cri.sandboxes(&self.root.join(SOCKET)).map_err(words).unwrap();
+        let sandboxes = self.cri.sandboxes(&self.socket).map_err(words).unwrap();
         sandboxes.iter().find(|sandbox| sandbox.id == pod.id).map(|sandbox| sandbox.ready)
     }
 
@@ -180,6 +180,12 @@ impl Node {
         self.remove(pod).unwrap();
         assert_eq!(self.is_ready(pod), None);
         self.until("the sandbox's processes are gone", || self.processes(pod) == (false, false));
+    }
+
+    /// Kills the processes of a sandbox that is lost.
+    pub(crate) fn kill(&self, pod: &Pod) {
+        self.inside("/bin/kill", &["-9", &pod.shim.to_string(), &pod.task.to_string()]);
+        self.until("the processes are gone", || self.processes(pod) == (false, false));
     }
 
     /// Whether the shim and the task live.
@@ -206,9 +212,12 @@ impl Node {
     }
 
     /// Restarts the container runtime as an administrator does, and waits until it is ready.
+    #[track_caller]
     pub(crate) fn restart(&self) {
         let output = self.inside("/usr/bin/systemctl", &["restart", "containerd.service"]);
-        assert!(output.status.success(), "{output:?}");
+        let status =
+            || self.inside("/usr/bin/systemctl", &["status", "--full", "containerd.service"]);
+        assert!(output.status.success(), "{output:?} {:?}", status());
         self.until("the container runtime is ready again", || self.ready());
     }
 }

@@ -5,12 +5,12 @@ use std::fs;
 
 use kata_api::node_task::{NodeAction, Outcome};
 
-use super::lab::Node;
+use super::lab::{Node, assert_same};
 use super::payload;
 
 #[test]
-fn containerd_2_1() {
-    sandboxes("2.1");
+fn containerd_2() {
+    sandboxes("2");
 }
 
 #[test]
@@ -25,6 +25,7 @@ fn containerd_1_6() {
 
 const DROP_IN: &str = "etc/containerd/conf.d/60-kata-operator.toml";
 const CURRENT: &str = "opt/kata-operator/current";
+const UNIT: &str = "containerd.service";
 const VERSIONS: &str = "opt/kata-operator/versions";
 
 fn versions(node: &Node) -> usize {
@@ -55,6 +56,7 @@ fn sandboxes(release: &str) {
     let report = done("a", &["kata", "kata-two"]);
     assert!(report.restarted, "{report:?}");
     node.assert_untouched(&first);
+    let early = node.pod("early", "kata");
 
     // An upgrade: no restart, new sandboxes run the new shim, the old one keeps its program.
     assert!(node.stage("b", &b).status.success());
@@ -66,6 +68,14 @@ fn sandboxes(release: &str) {
     node.assert_untouched(&first);
     let second = node.pod("second", "kata-two");
     assert_ne!(second.program, first.program);
+    // One that was started before the swap ends as it should, with no restart since.
+    node.assert_untouched(&early);
+    node.end(&early);
+    let cleared = node.root.join("run/fake-shim-delete");
+    // What clears up after it is looked for where its shim was, and so is the new program.
+    assert_eq!(fs::read_to_string(&cleared).unwrap(), second.program);
+    fs::remove_file(&cleared).unwrap();
+    assert_eq!(node.incarnation(), incarnation);
     node.restart();
     node.assert_untouched(&first);
     node.assert_untouched(&second);
@@ -81,7 +91,7 @@ fn sandboxes(release: &str) {
         assert!(report.sandboxes.iter().any(|pod| pod.pod == "first" && pod.namespace == "shop"));
         assert!(!report.changed && !report.restarted, "{report:?}");
     }
-    assert_eq!(node.files(), files);
+    assert_same(&node.files(), &files);
     node.assert_untouched(&first);
     node.assert_untouched(&second);
 
@@ -89,8 +99,7 @@ fn sandboxes(release: &str) {
     node.inside("/bin/sh", &["-c", &format!("kill -9 {}", first.shim)]);
     node.until("the shim is gone", || !node.processes(&first).0);
     node.end(&first);
-    let cleared = fs::read_to_string(node.root.join("run/fake-shim-delete")).unwrap();
-    assert_eq!(cleared, second.program);
+    assert_eq!(fs::read_to_string(cleared).unwrap(), second.program);
     let report = done("b", &["kata", "kata-two"]);
     assert!(report.changed && !report.restarted, "{report:?}");
     assert_eq!(versions(&node), 1, "nobody uses the old version any more");
@@ -133,15 +142,27 @@ fn sandboxes(release: &str) {
     assert_eq!(node.is_ready(&lost), Some(false));
     node.stop(&lost).unwrap();
     node.remove(&lost).unwrap();
-    node.inside("/bin/sh", &["-c", &format!("kill -9 {}", lost.shim)]);
+    // CRI says that it is gone, and both of its processes are left, whom nobody will end.
+    assert_eq!(node.is_ready(&lost), None);
+    assert_eq!(
+        node.processes(&lost),
+        (true, true),
+        "if they are ended, the order could be another"
+    );
+    node.kill(&lost);
+    assert_eq!(node.processes(&lost), (false, false));
 
     // Reloading by a signal is no way: it ends containerd.
-    let incarnation = node.incarnation();
-    let hang_up = "kill -HUP $(systemctl show --property MainPID --value containerd.service)";
-    node.inside("/bin/sh", &["-c", hang_up]);
-    node.until("containerd has ended", || !node.ready());
+    let show = |property| node.systemctl(&["show", "--property", property, "--value", UNIT]);
+    let process = show("MainPID");
+    node.inside("/bin/kill", &["-HUP", &process]);
+    node.until("the unit has ended", || show("ActiveState") == "inactive");
+    // As waitid(2) has it: killed, by signal 1. For systemd that is no failure, so that a unit that restarts
+    // on failure would not come back.
+    let end = ["Result", "ExecMainPID", "ExecMainCode", "ExecMainStatus"].map(show);
+    assert_eq!(end, ["success", &process, "2", "1"]);
+    assert!(!node.ready());
     node.restart();
-    assert_ne!(node.incarnation(), incarnation);
 
     // The removal waits for the last sandbox, and leaves nothing.
     let last = node.pod("last", "kata-two");
@@ -152,5 +173,5 @@ fn sandboxes(release: &str) {
     let report = node.run(NodeAction::Remove, "", &[]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!(report.handlers, Some(vec!["runc".to_owned()]));
-    assert_eq!(node.files(), before);
+    assert_same(&node.files(), &before);
 }
