@@ -3,12 +3,13 @@
 //!
 //! Reads go straight to the API server; nothing is cached.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
+use kata_api::names;
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -125,6 +126,7 @@ pub(crate) struct Api {
     pub(crate) client: kube::Client,
     timeout: Duration,
     gaps: Mutex<Vec<Gap>>,
+    home: OnceLock<String>,
 }
 
 /// What a page of a list says of itself.
@@ -149,12 +151,27 @@ struct PageMetadata {
 
 impl Api {
     pub(crate) fn new(client: kube::Client, timeout: Duration) -> Self {
-        Self { client, timeout, gaps: Mutex::default() }
+        Self { client, timeout, gaps: Mutex::default(), home: OnceLock::new() }
     }
 
     /// One for watches, which note nothing: they only say when to read again.
     pub(crate) fn for_watches(&self) -> Self {
         Self::new(self.client.clone(), self.timeout)
+    }
+
+    /// The namespace of the operator, once it was looked for, see [`crate::cluster::home`].
+    pub(crate) fn known_home(&self) -> Option<&str> {
+        self.home.get().map(String::as_str)
+    }
+
+    /// The namespace of the operator as far as it is known, else its usual one.
+    pub(crate) fn home(&self) -> &str {
+        self.known_home().unwrap_or(names::NAMESPACE)
+    }
+
+    /// Notes where the operator is.
+    pub(crate) fn settle(&self, home: &str) -> &str {
+        self.home.get_or_init(|| home.to_owned())
     }
 
     /// How long an answer may take.

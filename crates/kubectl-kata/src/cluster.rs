@@ -227,6 +227,8 @@ pub(crate) struct Deployment {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct DeploymentMetadata {
     #[serde(default)]
+    name: String,
+    #[serde(default)]
     namespace: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
@@ -360,13 +362,52 @@ fn includes(served: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The Lease by which one of the operator's processes leads, in the usual namespace; elsewhere it is not looked
-/// for. The command can do without.
+/// The Lease by which one of the operator's processes leads. The command can do without.
 pub(crate) async fn lease(api: &Api) -> Result<Read<Option<Lease>>, Failure> {
-    api.glance::<Lease>(LEASES, Some(names::NAMESPACE), names::PRODUCT).await
+    api.glance::<Lease>(LEASES, Some(home(api).await?), names::PRODUCT).await
 }
 
-/// The operator's Deployment, in its usual namespace; elsewhere it is not looked for.
+/// The operator's Deployment: in its usual namespace, or in another one if there is none, which is looked for
+/// once.
 pub(crate) async fn operator(api: &Api) -> Result<Read<Option<Deployment>>, Failure> {
-    api.get::<Deployment>(DEPLOYMENTS, Some(names::NAMESPACE), names::PRODUCT).await
+    let usual = api.get::<Deployment>(DEPLOYMENTS, Some(api.home()), names::PRODUCT).await?;
+    or_elsewhere(api, usual).await
+}
+
+/// The same for a command that can do without: it notes nothing of what may not be seen.
+pub(crate) async fn operator_quietly(api: &Api) -> Result<Read<Option<Deployment>>, Failure> {
+    let usual = api.glance::<Deployment>(DEPLOYMENTS, Some(api.home()), names::PRODUCT).await?;
+    or_elsewhere(api, usual).await
+}
+
+async fn or_elsewhere(
+    api: &Api,
+    usual: Read<Option<Deployment>>,
+) -> Result<Read<Option<Deployment>>, Failure> {
+    if api.known_home().is_some() || matches!(usual, Read::Known(Some(_)) | Read::NotServed) {
+        api.settle(names::NAMESPACE);
+        return Ok(usual);
+    }
+    let fields = format!("metadata.name={}", names::PRODUCT);
+    let everywhere = Scope { fields: Some(&fields), ..Scope::default() };
+    let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
+    let mut found = found.known().unwrap_or_default().into_iter();
+    match found.find(|deployment| deployment.metadata.name == names::PRODUCT) {
+        Some(deployment) => {
+            api.settle(&deployment.metadata.namespace);
+            Ok(Read::Known(Some(deployment)))
+        }
+        None => {
+            api.settle(names::NAMESPACE);
+            Ok(usual)
+        }
+    }
+}
+
+/// The namespace of the operator, of its Jobs and its Lease: where its Deployment is, else the usual one.
+pub(crate) async fn home(api: &Api) -> Result<&str, Failure> {
+    if api.known_home().is_none() {
+        operator_quietly(api).await?;
+    }
+    Ok(api.home())
 }

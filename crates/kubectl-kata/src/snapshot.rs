@@ -87,7 +87,7 @@ pub(crate) async fn read(
     let options = options(pools.is_not_served(), operator?.known().flatten().as_ref());
     let platform = options.platform;
     let data = async |name: &str| {
-        let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(names::NAMESPACE), name).await?;
+        let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(cluster::home(api).await?), name).await?;
         let read = match read {
             Read::Known(map) => Read::Known(map.map(|map| map.data.unwrap_or_default())),
             Read::Forbidden => Read::Forbidden,
@@ -175,7 +175,7 @@ async fn jobs(api: &Api) -> Result<JobObjects, Failure> {
         node_job::COMPONENT_LABEL,
         node_job::COMPONENT
     );
-    let scope = Scope { labels: Some(&labels), ..Scope::of(names::NAMESPACE) };
+    let scope = Scope { labels: Some(&labels), ..Scope::of(cluster::home(api).await?) };
     let jobs = observed(api.list::<Job>(JOBS, scope).await?, JOBS, Vec::new());
     let pods = observed(api.list::<Pod>(PODS, scope).await?, PODS, Vec::new());
     Ok(JobObjects {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::Context;
 use crate::api::{Read, Scope, refused};
 use crate::arguments::LogsArguments;
+use crate::cluster;
 use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -53,12 +54,12 @@ async fn operator(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     let labels = format!("app.kubernetes.io/name={}", names::PRODUCT);
-    let scope = Scope { labels: Some(&labels), ..Scope::of(names::NAMESPACE) };
+    let home = cluster::home(&context.api).await?.to_owned();
+    let scope = Scope { labels: Some(&labels), ..Scope::of(&home) };
     let pods = context.api.list::<Value>(PODS, scope).await?;
     if pods.is_forbidden() {
         return Err(Failure::Forbidden(format!(
-            "cannot find the operator: you may not list pods in namespace {}",
-            names::NAMESPACE
+            "cannot find the operator: you may not list pods in namespace {home}"
         )));
     }
     let found: Vec<String> = pods
@@ -68,15 +69,14 @@ async fn operator(
         .collect();
     if found.is_empty() {
         return Err(Failure::NotFound(format!(
-            "there is no pod of the operator in namespace {}",
-            names::NAMESPACE
+            "there is no pod of the operator in namespace {home}"
         )));
     }
     let many = found.len() > 1;
     let mut exit = Exit::Fine;
     for name in &found {
         let prefix = if many { format!("{name} ") } else { String::new() };
-        exit = stream(arguments, names::NAMESPACE, name, &prefix, context).await?;
+        exit = stream(arguments, &home, name, &prefix, context).await?;
     }
     Ok(exit)
 }
@@ -89,7 +89,8 @@ async fn node(
 ) -> Result<Exit, Failure> {
     let fields = format!("spec.nodeName={name}");
     let mut hidden = Vec::new();
-    for namespace in [names::NAMESPACE, MCO] {
+    let home = cluster::home(&context.api).await?.to_owned();
+    for namespace in [home.as_str(), MCO] {
         let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
         let pods = context.api.list::<Value>(PODS, scope).await?;
         if pods.is_forbidden() {
@@ -123,9 +124,8 @@ async fn node(
         )));
     }
     Err(Failure::NotFound(format!(
-        "there is no pod on node {name} that changes it: neither a Job of the node agent in {} nor a \
-         machine-config-daemon in {MCO}",
-        names::NAMESPACE
+        "there is no pod on node {name} that changes it: neither a Job of the node agent in {home} nor a \
+         machine-config-daemon in {MCO}"
     )))
 }
 

@@ -12,7 +12,7 @@ use super::{doctor, expect_output, marked, status};
 use crate::Context;
 use crate::api::{Read, Scope};
 use crate::arguments::{DoctorArguments, GatherArguments};
-use crate::cluster::Kata;
+use crate::cluster::{self, Kata};
 use crate::document::{GatherReport, Head};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -140,6 +140,7 @@ async fn collect(
     context: &Context<'_, '_>,
 ) -> Result<Collection, Failure> {
     let mut collection = Collection { simulated: kata.is_simulated(), ..Collection::default() };
+    let home = cluster::home(&context.api).await?.to_owned();
     let everything: [(Resource, Option<&str>); 12] = [
         (KATA_CONFIGS, None),
         (KATA_NODES, None),
@@ -149,9 +150,9 @@ async fn collect(
         (RUNTIME_CONFIGS, None),
         (CRDS, None),
         (BUDGETS, None),
-        (DEPLOYMENTS, Some(names::NAMESPACE)),
-        (JOBS, Some(names::NAMESPACE)),
-        (LEASES, Some(names::NAMESPACE)),
+        (DEPLOYMENTS, Some(home.as_str())),
+        (JOBS, Some(home.as_str())),
+        (LEASES, Some(home.as_str())),
         (PODS, None),
     ];
     let classes = kata.sandbox_classes();
@@ -159,7 +160,7 @@ async fn collect(
         let keep = |object: &Value| match resource {
             PODS => {
                 let class = object["spec"]["runtimeClassName"].as_str();
-                object["metadata"]["namespace"] == names::NAMESPACE
+                object["metadata"]["namespace"] == home
                     || class.is_some_and(|class| classes.contains(class))
             }
             CRDS => object["metadata"]["name"].as_str().is_some_and(|name| {

@@ -105,12 +105,12 @@ fn print(
 pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
     let api = &context.api;
     let now = context.settings.now();
-    let (kata, operator, pods, stale, lease) = futures::join!(
+    let (kata, (operator, lease), pods, stale) = futures::join!(
         Kata::read(api),
-        operator(api),
+        // One after the other: the first finds out where the other is.
+        async { (operator(api).await, lease(api).await) },
         api.list::<Pod>(PODS, Scope::default()),
         stale_definition(api),
-        lease(api),
     );
     let (kata, operator, pods) = (kata?, operator?, pods?);
     if kata.configs.is_forbidden() {
@@ -122,9 +122,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
     let mut report = report(&kata, now);
     report.operator = match operator.as_known().and_then(Option::as_ref) {
         Some(deployment) => deployment.facts(),
-        None => {
-            OperatorFacts { namespace: names::NAMESPACE.to_owned(), ..OperatorFacts::default() }
-        }
+        None => OperatorFacts { namespace: api.home().to_owned(), ..OperatorFacts::default() },
     };
     report.operator.definitions_current = stale?.known().map(|stale| stale.is_none());
     let classes = kata.sandbox_classes();
@@ -135,7 +133,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
-    silence::explain(&operator, abandoned(&lease?, &kata, now), &mut report);
+    silence::explain(&operator, abandoned(&lease?, &kata, now), api.home(), &mut report);
     report.gaps = api.gaps();
     Ok(report)
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(context: &mut Context<'_, '_>) -> Result<Exit, Failure> 
     let unknown = || "unknown".to_owned();
     let none = || {
         if absent {
-            format!("no Deployment {} in {}", names::PRODUCT, names::NAMESPACE)
+            format!("no Deployment {} in {}", names::PRODUCT, context.api.home())
         } else {
             unknown()
         }

@@ -90,6 +90,42 @@ async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
     ]);
 }
 
+/// Helm installs into the namespace that it is told.
+#[tokio::test(start_paused = true)]
+async fn an_operator_in_another_namespace_is_found_there() {
+    use simcluster::resource::DEPLOYMENTS;
+
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandboxes"}}));
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": "sandboxes"},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app.kubernetes.io/name": "kata-operator"}},
+            "template": {
+                "metadata": {"labels": {"app.kubernetes.io/name": "kata-operator"}},
+                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i:v7.4.0"}]},
+            },
+        },
+    }));
+    lab.pass(10).await;
+    let status = lab.kata_command("status -o json").await.json();
+    assert_eq!(status["operator"]["namespace"], "sandboxes", "{status:#}");
+    assert_eq!(status["problems"][0]["id"], "KATA5005", "{status:#}");
+    lab.kata_command("doctor").await.expect(1).says(&["KATA5005", "0 of 1 pods of the operator"]);
+    let version = lab.kata_command("version -o json").await.expect(0).json();
+    assert_eq!(version["operator"]["namespace"], "sandboxes", "{version:#}");
+    let done = lab.kata_command("logs operator").await;
+    assert!(!done.err.contains("there is no pod of the operator"), "{}", done.err);
+    lab.delete(&DEPLOYMENTS, "sandboxes", "kata-operator");
+    lab.pass(60).await;
+    let status = lab.kata_command("status -o json").await.json();
+    assert_eq!(status["operator"]["namespace"], kata_operator_namespace());
+}
+
 /// Before anything is installed it is known whether the Jobs may run.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule};
 use tokio::sync::watch;
 
@@ -70,6 +71,15 @@ async fn commands_take_few_requests() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.stop_operator();
+    // As everywhere but in the simulation, whose operator is in no pod, and is looked for elsewhere too.
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "i"}]}},
+        },
+    }));
     lab.pass(60).await;
     lab.requests();
     for (line, most) in

@@ -1,11 +1,12 @@
 //! Whether the API server admits the pods of the operator's Jobs, which the operator learns only when it has
 //! created one.
 
-use kata_api::{Code, names};
+use kata_api::Code;
 use serde_json::Value;
 
 use super::check;
 use crate::api::{Api, Read};
+use crate::cluster;
 use crate::document::{Check, CheckResult};
 use crate::failure::Failure;
 use crate::resource::NAMESPACES;
@@ -16,7 +17,7 @@ const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// Whether the operator's namespace lets its Jobs run, whose pods mount folders of the nodes: of the levels of
 /// Pod Security, only one allows that.
 pub(super) async fn jobs(api: &Api) -> Result<Check, Failure> {
-    let home = names::NAMESPACE;
+    let home = cluster::home(api).await?;
     let namespace = api.glance::<Value>(NAMESPACES, None, home).await?;
     let (result, text) = match namespace {
         Read::Forbidden => (CheckResult::Skipped, format!("you may not get the namespace {home}")),

@@ -128,7 +128,7 @@ async fn the_operator(context: &Context<'_, '_>) -> Result<Vec<Check>, Failure> 
                 format!(
                     "there is no Deployment {} in {}; the operator may run elsewhere",
                     kata_api::names::PRODUCT,
-                    kata_api::names::NAMESPACE
+                    context.api.home()
                 ),
             )]);
         }

@@ -2,14 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
-use kata_api::names;
 use serde_json::Value;
 
 use super::Collection;
 use crate::Context;
 use crate::api::{Read, Scope, Trouble};
 use crate::arguments::GatherArguments;
-use crate::cluster::Kata;
+use crate::cluster::{self, Kata};
 use crate::failure::Failure;
 use crate::journal;
 use crate::resource::{EVENTS, NODES, PODS, encode};
@@ -67,8 +66,9 @@ pub(super) async fn logs(
     context: &Context<'_, '_>,
     collection: &mut Collection,
 ) -> Result<(), Failure> {
-    let namespace = Some(names::NAMESPACE);
-    let scope = Scope::of(names::NAMESPACE);
+    let home = cluster::home(&context.api).await?.to_owned();
+    let namespace = Some(home.as_str());
+    let scope = Scope::of(&home);
     let Read::Known(pods) = context.api.list::<Value>(PODS, scope).await? else { return Ok(()) };
     let since = arguments
         .since

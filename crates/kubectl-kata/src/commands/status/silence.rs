@@ -5,12 +5,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kata_api::{Code, KataConfig, conditions, names};
 
 use crate::api::{Api, Read};
-use crate::cluster::{Deployment, Kata, lease};
+use crate::cluster::{Deployment, Kata, lease, operator_quietly};
 use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::failure::Failure;
 use crate::human;
 use crate::problem;
-use crate::resource::DEPLOYMENTS;
 
 /// How long the operator may take to take up a change before that is worth a word.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
@@ -64,7 +63,8 @@ pub(crate) fn abandoned(
     if age <= respected + GRACE {
         return None;
     }
-    let place = format!("{}/{}", names::NAMESPACE, names::PRODUCT);
+    let place = lease.metadata.namespace.as_deref().unwrap_or(names::NAMESPACE);
+    let place = format!("{place}/{}", names::PRODUCT);
     let span = human::span(age);
     let text = match holder {
         Some(holder) => format!(
@@ -120,12 +120,10 @@ pub(crate) async fn look_and_explain(
     report: &mut StatusReport,
 ) -> Result<(), Failure> {
     if !report.success {
-        let place = Some(names::NAMESPACE);
-        let (deployment, lease) = futures::join!(
-            api.glance::<Deployment>(DEPLOYMENTS, place, names::PRODUCT),
-            lease(api),
-        );
-        explain(&deployment?, abandoned(&lease?, kata, now), report);
+        // One after the other: the first finds out where the other is.
+        let deployment = operator_quietly(api).await?;
+        let lease = lease(api).await?;
+        explain(&deployment, abandoned(&lease, kata, now), api.home(), report);
     }
     Ok(())
 }
@@ -134,6 +132,7 @@ pub(crate) async fn look_and_explain(
 pub(super) fn explain(
     operator: &Read<Option<Deployment>>,
     abandoned: Option<Problem>,
+    home: &str,
     report: &mut StatusReport,
 ) {
     match operator {
@@ -149,11 +148,8 @@ pub(super) fn explain(
         // The operator may run elsewhere, so that this says something of one that is silent only.
         Read::Known(None) | Read::NotServed => {
             if let Some(told) = told(report) {
-                told.message.push_str(&format!(
-                    "; there is no Deployment {} in {}",
-                    names::PRODUCT,
-                    names::NAMESPACE
-                ));
+                told.message
+                    .push_str(&format!("; there is no Deployment {} in {home}", names::PRODUCT));
             }
         }
         Read::Forbidden => {}
