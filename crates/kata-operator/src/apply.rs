@@ -215,6 +215,16 @@ fn log_begin(steps: &[Step], refused: &Refused) {
 
 fn log_failures(failures: &[Failure]) {
     for Failure { action, object: _, error } in failures.iter().take(LOGGED) {
+        // That somebody else wrote meanwhile is how optimistic writes go; the next pass decides anew.
+        if error.retry() == Retry::Reread {
+            tracing::info!(
+                plan.step = %action,
+                error.category = error.category(),
+                error = chain(error),
+                "a step is decided again"
+            );
+            continue;
+        }
         tracing::warn!(
             plan.step = %action,
             error.category = error.category(),

@@ -37,7 +37,7 @@ pub(crate) fn active(
 ) -> StatusReport {
     let config = view.config;
     let previous = config.status.as_ref();
-    let standing = standing(view, report, planned);
+    let standing = standing(view, steps, report, planned);
     let failed = failures.iter().any(|failure| !failure.undone && !failure.object.kind.is_beside());
     let acted_on = previous.and_then(|status| status.observed_generation);
     let generation = if failed { acted_on } else { config.metadata.generation };

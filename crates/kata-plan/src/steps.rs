@@ -35,6 +35,8 @@ pub(crate) struct Steps {
     pub(crate) steps: Vec<Step>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waiting_on: Vec<WaitingOn>,
+    /// Why nodes wait whose turn has not come, such as `the first one goes alone`.
+    pub(crate) queue: Option<String>,
     pub(crate) needs: BTreeSet<Need>,
     /// Whether sandboxed pods block the deletion of the KataConfig; the classes that they use.
     pub(crate) blocked_by: BTreeSet<String>,

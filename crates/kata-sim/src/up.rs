@@ -3,6 +3,7 @@
 //! It listens on 127.0.0.1 only and writes nothing but the kubeconfig that it was told to write, and
 //! the state, if it was told to keep it.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,10 +22,13 @@ use crate::{Failure, Outcome};
 pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     let begin = Instant::now();
     // What the operator warns of is worth seeing; the rest would bury it.
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_writer(std::io::stderr)
-        .init();
+    let log =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.with_ansi(false).init();
+    }
     // Installed first: a signal during the start must not leave a kubeconfig behind.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

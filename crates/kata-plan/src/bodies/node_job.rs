@@ -22,6 +22,11 @@ const OPERATOR: &str = "/usr/bin/kata-operator";
 const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
 /// Folders of the host that nothing is written to. `/etc/os-release` is a link into `/usr` on most systems.
 const READ_ONLY: [&str; 3] = ["/dev", "/sys", "/usr"];
+/// Those that an action needs: a removal looks at no device.
+fn read_only(action: NodeAction) -> impl Iterator<Item = &'static str> {
+    READ_ONLY.into_iter().filter(move |path| action != NodeAction::Remove || *path != "/dev")
+}
+
 /// In how many seconds a Job that changes nothing must end, pulling the image included.
 const CHECK_SECONDS: u32 = 600;
 /// In how many seconds a Job that changes the node must end, pulling the payload included.
@@ -160,7 +165,7 @@ fn stage(wish: &Wish<'_>, task: &str) -> Value {
         "volumeMounts": [
             {"name": "agent", "mountPath": "/agent", "readOnly": true},
             {"name": "opt", "mountPath": format!("{HOST_ROOT}/opt")},
-            {"name": "run", "mountPath": format!("{HOST_ROOT}/run")},
+            {"name": "run-lock", "mountPath": format!("{HOST_ROOT}/run/lock")},
         ],
     })
 }
@@ -179,7 +184,7 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
         // Whoever asks at a socket writes to it; and the program that looks at devices, where the container
         // may not, has to be where the node's systemd can start it.
         .map(|path| folder(path, changes || matches!(*path, "/run" | "/opt")))
-        .chain(READ_ONLY.iter().map(|path| folder(path, false)))
+        .chain(read_only(wish.task.action).map(|path| folder(&path, false)))
         .collect();
     let capabilities: &[&str] =
         if changes { &["DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
@@ -195,12 +200,17 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
 }
 
 fn volumes(action: NodeAction) -> Value {
-    let folders = FOLDERS.iter().chain(&READ_ONLY).map(|path| {
+    let folders = FOLDERS.into_iter().chain(read_only(action)).map(|path| {
         json!({
             "name": path.trim_start_matches('/'),
             "hostPath": {"path": path, "type": "Directory"},
         })
     });
-    let agent = (action == NodeAction::Install).then(|| json!({"name": "agent", "emptyDir": {}}));
-    agent.into_iter().chain(folders).collect()
+    let of_install = [
+        json!({"name": "agent", "emptyDir": {}}),
+        // Systems without System V's folders may lack it until somebody takes a lock.
+        json!({"name": "run-lock", "hostPath": {"path": "/run/lock", "type": "DirectoryOrCreate"}}),
+    ];
+    let of_install = of_install.into_iter().filter(|_| action == NodeAction::Install);
+    of_install.chain(folders).collect()
 }

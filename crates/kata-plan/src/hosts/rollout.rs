@@ -19,7 +19,7 @@ const FAILURES: usize = 3;
 /// After how many attempts a change has failed on a node, although it is tried again from time to time.
 pub(super) const ATTEMPTS: i64 = 3;
 /// How many Jobs that change nothing run at once.
-const CHECKS: usize = 20;
+pub(crate) const CHECKS: usize = 20;
 
 /// Who may go on.
 #[derive(Clone, Debug, Default)]

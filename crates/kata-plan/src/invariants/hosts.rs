@@ -67,7 +67,7 @@ impl<'a> Checker<'a> {
             });
             self.job(job);
         }
-        self.rollout(&made);
+        self.rollout(decision, &made);
     }
 
     fn job(&mut self, job: &Made<'_>) {
@@ -142,7 +142,7 @@ impl<'a> Checker<'a> {
     }
 
     /// No more nodes are unavailable than may be, by our doing.
-    fn rollout(&mut self, made: &[Made<'_>]) {
+    fn rollout(&mut self, decision: &Decision, made: &[Made<'_>]) {
         let starting: BTreeMap<&str, NodeAction> = made
             .iter()
             .filter_map(|job| Some((job.node, job.action?)))
@@ -163,6 +163,18 @@ impl<'a> Checker<'a> {
         let rollout = config.and_then(|config| config.spec.rollout.as_ref());
         let paused = rollout.is_some_and(|rollout| rollout.paused);
         self.expect(Property::Rollout, !paused, || format!("paused, and {starting:?} begin"));
+        // A node that has nothing to do with Kata any more counts no longer; its KataNode goes.
+        let going: BTreeSet<&str> = decision
+            .plan
+            .steps
+            .iter()
+            .filter_map(|step| match &step.action {
+                Action::Delete { object, .. } if object.kind == Kind::KataNode => {
+                    Some(object.name.as_str())
+                }
+                _ => None,
+            })
+            .collect();
         let ours: Vec<&NodeFacts> = self
             .nodes()
             .iter()
@@ -170,7 +182,11 @@ impl<'a> Checker<'a> {
             .filter(|node| {
                 let known = self.snapshot.kata_nodes.known().into_iter().flatten();
                 node.labels.contains_key(names::CLAIM_LABEL)
-                    || known.into_iter().any(|kata_node| kata_node.spec.node_name == node.name)
+                    || known.into_iter().any(|kata_node| {
+                        kata_node.spec.node_name == node.name
+                            && !going
+                                .contains(kata_node.metadata.name.as_deref().unwrap_or_default())
+                    })
             })
             .collect();
         let down = |node: &NodeFacts| node.ready.status != Some(true) || node.unschedulable;

@@ -9,6 +9,7 @@ use kata_api::{Code, Severity};
 use super::{NAMES, existing_classes, is_ready};
 use crate::plan::Step;
 use crate::report::{Finding, Report, Waiting};
+use crate::steps::Steps;
 use crate::text;
 use crate::view::{NodeView, View};
 
@@ -25,7 +26,12 @@ pub(super) struct Standing<'a> {
     pub(super) classes_exist: bool,
 }
 
-pub(super) fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]) -> Standing<'a> {
+pub(super) fn standing<'a>(
+    view: &View<'_>,
+    steps: &Steps,
+    report: &'a Report,
+    planned: &[Step],
+) -> Standing<'a> {
     let wanted = view.nodes.iter().filter(|node| node.wanted).count();
     let all_ready = wanted > 0 && view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let existing = existing_classes(view);
@@ -89,7 +95,7 @@ pub(super) fn standing<'a>(view: &View<'_>, report: &'a Report, planned: &[Step]
         ready,
         pending,
         stalled_by,
-        summary: summary(view, wanted, report, worst.is_some()),
+        summary: summary(view, steps, wanted, report, worst.is_some()),
         worst,
         classes_exist,
     }
@@ -120,7 +126,13 @@ pub(super) fn worst(report: &Report) -> Option<&Finding> {
 }
 
 /// `1 of 3 nodes ready; worker-1 draining (2/6), worker-2 waiting`.
-fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> String {
+fn summary(
+    view: &View<'_>,
+    steps: &Steps,
+    wanted: usize,
+    report: &Report,
+    held_up: bool,
+) -> String {
     let mut others: Vec<&NodeView<'_>> =
         view.nodes.iter().filter(|node| !node.wanted || !is_ready(node) || node.behind).collect();
     // Those that need help first, then those that move.
@@ -147,6 +159,9 @@ fn summary(view: &View<'_>, wanted: usize, report: &Report, held_up: bool) -> St
         && !view.nodes.iter().any(NodeView::in_flight)
     {
         tail.push_str(&format!("; waiting for {}", awaited.message));
+    }
+    if let Some(queue) = &steps.queue {
+        tail.push_str(&format!("; waiting: {queue}"));
     }
     if view.deleting {
         return match view.nodes.len() {

@@ -13,7 +13,7 @@ use super::install::{finalizer, runtime_classes};
 use super::remove::{no_pods, remove_classes};
 use super::{Steps, delete, kata_nodes, our_classes, remove_finalizers, taints};
 use crate::bodies::node_job;
-use crate::hosts::{HostNode, Hosts, Next};
+use crate::hosts::{CHECKS, HostNode, Hosts, Next, Rollout};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
@@ -299,6 +299,38 @@ fn spent_jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     }
 }
 
+/// Why the turn of some nodes has not come; `None` if a finding says it, or they wait for something else.
+fn queue(view: &View<'_>, rollout: &Rollout) -> Option<String> {
+    let next = |wanted: fn(Next) -> bool, permitted: bool| {
+        view.nodes
+            .iter()
+            .filter_map(|node| node.host.as_ref())
+            .filter(|host| host.known.running.is_none() && host.known.lingering.is_none())
+            .any(|host| host.permitted == permitted && wanted(host.next))
+    };
+    let changes = |next| matches!(next, Next::Change(_));
+    let installs = |next| next == Next::Change(NodeAction::Install);
+    let checks = |next| matches!(next, Next::Check(_));
+    Some(if next(changes, false) && rollout.unavailable.len() >= rollout.limit {
+        format!(
+            "at most {} may be unavailable, and {} {}",
+            rollout.limit,
+            text::list(&rollout.unavailable, text::NAMES),
+            if rollout.unavailable.len() == 1 { "is" } else { "are" }
+        )
+    } else if next(changes, false) && (rollout.paused || !rollout.stopped_by.is_empty()) {
+        return None;
+    } else if next(installs, false) && rollout.canary {
+        "the first one goes alone".to_owned()
+    } else if next(checks, false) {
+        format!("at most {CHECKS} are checked at once")
+    } else if next(changes, true) || next(checks, true) {
+        "their Jobs are being made".to_owned()
+    } else {
+        return None;
+    })
+}
+
 /// What the nodes wait for, and what is wrong with the rollout.
 fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     let rollout = &hosts.rollout;
@@ -320,10 +352,6 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             queued.push(&node.facts.name);
         }
     }
-    let installs_wait = view.nodes.iter().any(|node| {
-        let next = node.host.as_ref().map(|host| (host.next, host.permitted));
-        next == Some((Next::Change(NodeAction::Install), false))
-    });
     if !rollout.stopped_by.is_empty() && !view.deleting {
         let nodes = rollout.stopped_by.len();
         let message = format!(
@@ -344,20 +372,9 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     if queued.is_empty() {
         return;
     }
-    let why = if rollout.paused || !rollout.stopped_by.is_empty() {
-        String::new()
-    } else if rollout.unavailable.len() >= rollout.limit {
-        format!(
-            " (at most {} may be unavailable, and {} {})",
-            rollout.limit,
-            text::list(&rollout.unavailable, text::NAMES),
-            if rollout.unavailable.len() == 1 { "is" } else { "are" }
-        )
-    } else if rollout.canary && installs_wait {
-        " (the first one goes alone)".to_owned()
-    } else {
-        String::new()
-    };
+    let queue = queue(view, rollout);
+    let why = queue.as_ref().map_or_else(String::new, |queue| format!(" ({queue})"));
+    out.queue = queue;
     let message = format!(
         "{} that {} not being changed{why}: {}",
         text::count(queued.len(), "node"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, ContainerRuntimeConfig, names};
 
@@ -13,7 +14,7 @@ use crate::report::Waiting;
 use crate::selection::{self, Mode};
 use crate::snapshot::NodeFacts;
 use crate::text;
-use crate::view::View;
+use crate::view::{NodeView, View};
 
 /// What the nodes wait for.
 pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
@@ -44,14 +45,43 @@ pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
         }
     }
     if !queued.is_empty() {
+        out.queue = queue(view, out);
+        let why = out.queue.as_ref().map_or_else(String::new, |queue| format!(" ({queue})"));
         let message = format!(
-            "{} that {} not being changed: {}",
+            "{} that {} not being changed{why}: {}",
             text::count(queued.len(), "node"),
             if queued.len() == 1 { "is" } else { "are" },
             text::list(&queued, text::NAMES)
         );
         out.wait(Waiting::Node, pool, message);
     }
+}
+
+/// Why the turn of some nodes has not come, which the Machine Config Operator decides.
+fn queue(view: &View<'_>, out: &Steps) -> Option<String> {
+    let waits = |node: &&NodeView<'_>| {
+        (node.phase != Phase::Ready || node.behind) && !node.in_flight() && node.finding.is_none()
+    };
+    let first = view.nodes.iter().find(waits)?;
+    let joins = first.wanted || view.mode == Mode::Compact;
+    let name = if joins { view.mode.pool() } else { names::WORKER_POOL };
+    let pool = view.pools.get(name)?;
+    if view.nodes.iter().any(NodeView::in_flight) {
+        let limit = match &pool.spec.max_unavailable {
+            None => "1".to_owned(),
+            Some(IntOrString::Int(number)) => number.to_string(),
+            Some(IntOrString::String(text)) => text.clone(),
+        };
+        return Some(format!("at most {limit} of the pool {name} may be unavailable"));
+    }
+    // Whatever else there is to wait for, or in the way, is told.
+    let alone = view.targeted
+        && !view.deleting
+        && !pool.spec.paused
+        && [&view.findings, &out.findings].into_iter().all(Vec::is_empty)
+        && view.nodes.iter().all(|node| node.finding.is_none())
+        && out.waiting_on.is_empty();
+    alone.then(|| "the Machine Config Operator chooses the next one".to_owned())
 }
 
 /// What is wrong with the pools while nodes wait for them.

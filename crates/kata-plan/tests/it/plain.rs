@@ -266,6 +266,11 @@ impl World {
         let outcome = outcome(fate, task.action);
         let done = outcome == Outcome::Done;
         let mut handlers: Vec<String> = vec!["runc".to_owned()];
+        // A removal that was undone leaves the handlers that were there.
+        let kept = fate == Some(Fate::RollsBack) && task.action == NodeAction::Remove;
+        if kept {
+            handlers.push("kata".to_owned());
+        }
         if done {
             handlers.extend(task.handlers.iter().map(|handler| handler.name.clone()));
         }

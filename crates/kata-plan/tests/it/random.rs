@@ -202,6 +202,17 @@ fn send_back(world: &mut World, name: &str) {
     let annotations = world.node(name).annotations;
     let get = |key: &str| annotations.get(&format!("{PREFIX}{key}")).cloned().unwrap_or_default();
     let desired = get("desiredConfig");
+    // Nor can it leave a configuration that is gone, but by force.
+    let left = world.get(Kind::MachineConfig, &get("currentConfig")).is_none();
+    if left && get("state") == "Degraded" {
+        let forced = json!({"metadata": {"annotations": {
+            format!("{PREFIX}currentConfig"): desired.clone(),
+            format!("{PREFIX}reason"): "",
+            format!("{PREFIX}state"): "Done",
+        }}});
+        world.edit(Kind::Node, name, &forced);
+        return;
+    }
     let gone = !desired.is_empty() && world.get(Kind::MachineConfig, &desired).is_none();
     if gone && get("state") == "Degraded" {
         let back = json!({"metadata": {"annotations": {
@@ -251,6 +262,14 @@ fn run(acts: &[Act], selective: bool) {
             assert!(world.get(Kind::MachineConfig, MC).is_some());
         }
     }
+}
+
+#[test]
+fn a_pool_that_is_deleted_while_nodes_run_what_goes_with_it_comes_back() {
+    let mut acts = vec![Act::Config, Act::LogLevel(true), Act::Pass, Act::RemoveNode(0)];
+    acts.extend((0..8).map(|_| Act::Tick));
+    acts.extend([Act::DropPool, Act::LogLevel(false)]);
+    run(&acts, false);
 }
 
 proptest! {

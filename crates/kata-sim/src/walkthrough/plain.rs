@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+use kata_api::kata_node::HostStatus;
 use kata_api::{KataNode, conditions, names};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -116,8 +117,11 @@ impl<W: Write> Admin<'_, W> {
         )?;
         self.story.line(message.split(": cannot").next().unwrap_or_default())?;
         let back = self.file("worker-1", "/etc/containerd/config.toml");
+        let node = self.kata_node("worker-1").await?;
+        // What containerd itself answered after it.
+        let runs = node.is_some_and(|host| host.handlers.iter().any(|name| name == "runc"));
         self.story.fact(
-            back == original && self.file("worker-1", DROP_IN).is_none(),
+            back == original && self.file("worker-1", DROP_IN).is_none() && runs,
             "worker-1's containerd configuration is as before, byte for byte, and containerd runs",
         )?;
         fault(self.cluster, None);
@@ -137,6 +141,13 @@ impl<W: Write> Admin<'_, W> {
         Ok(())
     }
 
+    /// What the Jobs found and did on a node.
+    async fn kata_node(&self, name: &str) -> Result<Option<HostStatus>, WalkthroughError> {
+        let nodes: Api<KataNode> = Api::all(self.client.clone());
+        let node = nodes.get_opt(name).await.map_err(refused("to read a KataNode"))?;
+        Ok(node.and_then(|node| node.status?.host))
+    }
+
     async fn another_payload(&mut self) -> Result<(), WalkthroughError> {
         self.story.chapter("Another payload while the sandboxed pod runs")?;
         let patch = json!({"spec": {"payload": {"image": PAYLOAD}}});
@@ -146,8 +157,13 @@ impl<W: Write> Admin<'_, W> {
             .map_err(refused("to change the KataConfig"))?;
         let took = self.follow(Detail::Counts, |config| !is_ready(config)).await?;
         let done = self.follow(Detail::Counts, is_ready).await?;
+        let mut everywhere = took.is_some() && done.is_some();
+        for node in ["worker-0", "worker-1", "worker-2"] {
+            let version = self.kata_node(node).await?.and_then(|host| host.kata_version);
+            everywhere &= version.is_some_and(|version| PAYLOAD.ends_with(&version));
+        }
         self.story.fact(
-            took.is_some() && done.is_some(),
+            everywhere,
             &format!(
                 "spec.payload.image is on all three nodes after {}",
                 done.map_or_else(|| "too long".to_owned(), span)
