@@ -142,6 +142,7 @@ impl Node {
         for path in [paths::ROOT, paths::STAGING, &folder] {
             self.disk.make_dir(path, 0o755).unwrap();
         }
+        self.disk.settle();
         let tree = format!("{folder}/{TREE}");
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(64, 0);
@@ -182,7 +183,6 @@ impl Node {
             digest: String::new(),
         };
         seal_stage(self, &folder, stage).unwrap();
-        self.disk.settle();
     }
 
     /// Arms a fault at a call, counted from now.
@@ -451,10 +451,16 @@ impl Host for Node {
             if program != node.runtime.program() {
                 return Err((format!("{program}: no such file"), HostErrorKind::Failed));
             }
-            let table = node
+            let mut table = node
                 .runtime
                 .load(&node.disk, config)
                 .map_err(|reason| (reason, HostErrorKind::Failed))?;
+            // Its files without ours are elsewhere.
+            if let Some(twist) = node.runtime.prints
+                && config == node.runtime.main
+            {
+                twist.apply(&mut table);
+            }
             Ok(toml::to_string(&table).unwrap())
         })
     }

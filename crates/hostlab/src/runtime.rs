@@ -14,6 +14,75 @@ pub enum Kind {
     Crio,
 }
 
+/// What a container runtime makes of its files that is not in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twist {
+    /// Our handler is not there.
+    IgnoresOurs,
+    /// Our handler has another configuration.
+    OtherConfiguration,
+    /// Our handler has another shim.
+    OtherShim,
+    /// As soon as our handler is there, the default one is not.
+    LosesDefault,
+    /// As soon as our handler is there, the default one has another shim.
+    ChangesDefault,
+    /// Our handler is there, whatever the files say.
+    KeepsOurs,
+}
+
+/// The handler that a [`Twist`] is about.
+const OURS: &str = "kata";
+/// The handlers that the runtimes have by themselves.
+const DEFAULTS: [&str; 2] = ["runc", "crun"];
+
+impl Twist {
+    pub(crate) fn apply(self, table: &mut Table) {
+        let Some(runtimes) = runtimes(table) else { return };
+        if self == Self::KeepsOurs {
+            let kept = Table::from_iter([("runtime_type".to_owned(), Value::from("kept"))]);
+            runtimes.entry(OURS).or_insert(Value::Table(kept));
+            return;
+        }
+        let Some(Value::Table(ours)) = runtimes.get_mut(OURS) else { return };
+        match self {
+            Self::KeepsOurs => {}
+            Self::IgnoresOurs => {
+                runtimes.remove(OURS);
+            }
+            Self::OtherConfiguration => {
+                if let Some(Value::Table(options)) = ours.get_mut("options") {
+                    options.insert("ConfigPath".to_owned(), Value::from("/etc/other.toml"));
+                }
+            }
+            Self::OtherShim => {
+                ours.insert("runtime_path".to_owned(), Value::from("/usr/bin/other"));
+                ours.insert("runtime_type".to_owned(), Value::from("io.containerd.other.v2"));
+            }
+            Self::LosesDefault => runtimes.retain(|name, _| !DEFAULTS.contains(&name)),
+            Self::ChangesDefault => {
+                for (name, runtime) in runtimes.iter_mut() {
+                    if DEFAULTS.contains(&name.as_str())
+                        && let Value::Table(runtime) = runtime
+                    {
+                        runtime.insert("runtime_type".to_owned(), Value::from("other"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The handlers in a configuration, where ours are if they are there.
+fn runtimes(table: &mut Table) -> Option<&mut Table> {
+    let places = IDS.map(|id| ["plugins", id, "containerd", "runtimes"].to_vec());
+    let places = places.into_iter().chain([vec!["crio", "runtime", "runtimes"]]);
+    let found: Vec<_> = places.filter(|place| at(table, place).is_some()).collect();
+    let with_ours = |place: &&Vec<&str>| at(table, place).is_some_and(|it| it.contains_key(OURS));
+    let place = found.iter().find(with_ours).or_else(|| found.first())?.clone();
+    place.into_iter().try_fold(table, |table, name| table.get_mut(name)?.as_table_mut())
+}
+
 /// A container runtime.
 #[derive(Clone, Debug)]
 pub struct Runtime {
@@ -38,6 +107,12 @@ pub struct Runtime {
     pub chokes_on: Option<String>,
     /// A fault: the runtime does not come up any more, whatever is configured.
     pub broken: bool,
+    /// A fault: what it prints of its files is not what is in them.
+    pub prints: Option<Twist>,
+    /// A fault: what it runs with after a start is not what is in its files.
+    pub takes_in: Option<Twist>,
+    /// A fault: a start costs the sandbox of this id its life.
+    pub kills: Option<String>,
     /// A fault: it says by itself, in these words, that it is not ready.
     pub unready: Option<String>,
     /// The snapshotter that it says it uses.
@@ -72,6 +147,9 @@ impl Runtime {
             sandboxes: Vec::new(),
             chokes_on: None,
             broken: false,
+            prints: None,
+            takes_in: None,
+            kills: None,
             unready: None,
             snapshotter: Some("overlayfs".to_owned()),
         }
@@ -98,6 +176,7 @@ impl Runtime {
             for name in disk.list(folder).unwrap_or_default() {
                 merge(&mut merged, parse(&text(&format!("{folder}/{name}")).unwrap_or_default())?);
             }
+            merge(&mut merged, parse("[crio.runtime.runtimes.crun]\n")?);
             return Ok(merged);
         }
         let mut merged = parse(&text(main).unwrap_or_default())?;
@@ -197,13 +276,19 @@ impl Runtime {
         }
         let main = self.main.clone();
         self.restarts += 1;
+        for sandbox in &mut self.sandboxes {
+            sandbox.ready &= self.kills.as_ref() != Some(&sandbox.id);
+        }
         self.running = match self.load(disk, &main) {
             Err(_) => None,
             Ok(_) if self.broken => None,
-            Ok(table) => {
+            Ok(mut table) => {
                 let handlers = handlers(&table);
                 let dead = matches!(self.kind, Kind::Containerd(..)) && !handlers.contains("runc")
                     || self.chokes_on.as_ref().is_some_and(|name| handlers.contains(name));
+                if let Some(twist) = self.takes_in {
+                    twist.apply(&mut table);
+                }
                 Some(if dead { Err("invalid plugin config".to_owned()) } else { Ok(table) })
             }
         };
@@ -256,7 +341,7 @@ impl Runtime {
             Kind::Crio => CriStatus {
                 runtime_ready: true,
                 message: String::new(),
-                handlers: names.into_iter().chain(["crun".to_owned()]).collect(),
+                handlers: names.into_iter().collect(),
                 config: None,
             },
         }

@@ -225,24 +225,23 @@ pub fn removal_from_a_full_disk() -> Sweep {
     })
 }
 
-/// Installs and removes so many times, and compares everything on the disk with what was there before.
+/// Installs and removes so many times on each kind of node, and compares everything on the disk with what was there before.
 pub fn loops(rounds: u64) -> Sweep {
-    let mut sweep = Sweep::default();
-    for (kind, main) in [(Kind::Containerd(2, 1), V2_MAIN), (Kind::Containerd(1, 7), V1_MAIN)] {
-        let mut node = Node::new(kind, Some(main));
+    over_nodes(|name, mut node| {
+        let mut sweep = Sweep::default();
         let before = node.disk.all();
         for round in 0..rounds {
             if let Err(wrong) = round_trip(&mut node, &before) {
-                sweep.failures.push(format!("{kind:?}, round {round}: {wrong}"));
+                sweep.failures.push(format!("{name}, round {round}: {wrong}"));
                 break;
             }
             sweep.points += 1;
         }
         if u64::from(node.runtime.restarts) != 2 * rounds {
-            sweep.failures.push(format!("{kind:?}: {} restarts", node.runtime.restarts));
+            sweep.failures.push(format!("{name}: {} restarts", node.runtime.restarts));
         }
-    }
-    sweep
+        sweep
+    })
 }
 
 fn round_trip(node: &mut Node, before: &BTreeMap<String, String>) -> Result<(), String> {

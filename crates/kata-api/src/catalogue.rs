@@ -312,16 +312,16 @@ catalogue! {
         fix: "Delete or move the pods that the message names."
     }
     KATA3031 ChangeRefusedByCheck Error {
-        cause: "With our drop-in the container runtime would have had another configuration than before, so it was not restarted.",
-        fix: "Look at the key that the message names; nothing was changed."
+        cause: "The change would have given the container runtime another configuration than it should, so it was undone without a restart.",
+        fix: "Look at the key or the handler that the message names."
     }
     KATA3032 RestartFailed Error {
-        cause: "The container runtime did not start with our drop-in.",
-        fix: "Look at the unit's log for the time of the change; the drop-in was taken out again."
+        cause: "The container runtime did not restart after the change, which was undone.",
+        fix: "Look at the unit's log of that time."
     }
     KATA3033 VerificationFailed Error {
-        cause: "After the restart the container runtime did not offer what it should.",
-        fix: "Look at the unit's log for the time of the change; the drop-in was taken out again."
+        cause: "The restarted container runtime did not offer what it should, so the change was undone.",
+        fix: "Look at the unit's log of that time."
     }
     KATA3034 NodeUnsafe Error {
         cause: "A change failed, and the container runtime did not come back when it was undone.",
@@ -342,6 +342,10 @@ catalogue! {
     KATA3038 ChangeInterrupted Warning {
         cause: "A change of the node was interrupted and is not finished.",
         fix: "Nothing; the next run that may change the node finishes or undoes it."
+    }
+    KATA3039 SandboxesLost Warning {
+        cause: "Sandboxes that ran before the container runtime was restarted do not run any more.",
+        fix: "Look at the pods that the message names, and delete those that are not started anew by themselves."
     }
     KATA3040 ConfigDrifted Warning {
         cause: "The container runtime's configuration is not what it was made.",

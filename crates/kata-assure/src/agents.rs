@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// How much is tried besides the crash points, which are always all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Installs and removals of each kind of node.
+    /// Installs and removals on each of the eight kinds of node.
     pub loops: u64,
     /// Variants of each seed of a parser.
     pub variants: u64,
@@ -38,7 +38,7 @@ pub struct AgentCounts {
     /// upgrade, a repair, a way back and a removal, with and without a loss of power, on eight kinds of
     /// node.
     pub crash_points: u64,
-    /// Installs followed by removals after which everything on the disk was as before.
+    /// Installs followed by removals, on all kinds of node together, after which everything on the disk was as before.
     pub loops: u64,
     /// Inputs that parsers were given, seeds and variants of them.
     pub fuzz_inputs: u64,

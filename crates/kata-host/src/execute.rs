@@ -21,6 +21,7 @@ use crate::observe::Cri;
 use crate::paths;
 use crate::plan::{Baseline, Change, Expect, HostPlan, Step};
 use crate::preflight::Check;
+use crate::trace::Trace;
 use crate::verify::{of_unit, verify};
 
 /// How a plan ended.
@@ -39,15 +40,6 @@ pub(crate) enum End {
     Failed(Check),
     /// A removal is carried out but for the payload, since these sandboxes were started meanwhile.
     Blocked(Vec<Sandbox>),
-}
-
-/// What happened on the way.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trace {
-    /// Something was written besides the journal.
-    pub(crate) changed: bool,
-    /// The container runtime was restarted.
-    pub(crate) restarted: bool,
 }
 
 fn failed(error: &HostError) -> Check {
@@ -255,6 +247,7 @@ pub(crate) fn restart(
         return undo(host, state, &plan, journal_failed(&error));
     }
     if let Some(unit) = &plan.site.unit {
+        trace.ask(host, &plan.site.socket);
         trace.restarted = true;
         if let Err(error) = host.restart_unit(unit) {
             let check = match error.kind {
@@ -269,7 +262,10 @@ pub(crate) fn restart(
         }
     }
     match verify(host, &plan.site, &plan.expect) {
-        Ok(cri) => commit(host, state, plan, Some(cri), trace),
+        Ok(cri) => {
+            trace.compare(&cri);
+            commit(host, state, plan, Some(cri), trace)
+        }
         Err(reason) => {
             let reason = of_unit(host, &plan.site, &reason);
             let check = Check::new(Code::VerificationFailed, reason);
@@ -291,6 +287,7 @@ pub(crate) fn roll_back(
     note(host, state);
     let back = durable::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
+        trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI tells.
         match host.restart_unit(unit) {
@@ -300,6 +297,7 @@ pub(crate) fn roll_back(
     let verified = verify(host, &plan.site, &plan.before());
     let check = match (back, verified) {
         (Ok(kept), Ok(cri)) => {
+            trace.compare(&cri);
             keep_undone(state, plan, &cri.sandboxes);
             and_kept(check, &kept)
         }

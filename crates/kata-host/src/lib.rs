@@ -27,6 +27,7 @@ mod recover;
 mod release;
 mod run;
 pub mod site;
+mod trace;
 mod verify;
 
 pub use header::is_ours;

@@ -1,4 +1,4 @@
-//! Reads everything that a decision needs, and changes nothing.
+//! Reads everything that a decision needs, and changes nothing but the modules of the kernel, if it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,21 @@ impl Found {
     }
 }
 
-pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> HostResult<Observed> {
+/// What to do about a device whose module the kernel may have to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Modules {
+    /// Ask the kernel for it.
+    Load,
+    /// Say which one it is.
+    Name,
+}
+
+pub(crate) fn observe(
+    host: &mut dyn Host,
+    task: &NodeTask,
+    state: State,
+    modules: Modules,
+) -> HostResult<Observed> {
     let depth = match task.action {
         NodeAction::Inspect => Depth::Content,
         NodeAction::Install if task.verify => Depth::Content,
@@ -136,14 +150,16 @@ pub(crate) fn observe(host: &mut dyn Host, task: &NodeTask, state: State) -> Hos
             // that sandboxes can do without is asked for once and not in every run.
             let wanted = task.action != NodeAction::Inspect
                 && (device == Device::VhostVsock || state.installed.is_none());
-            if usable.is_err()
-                && wanted
-                && let Some(module) = module
-            {
-                // Whether that helped shows at once.
-                match host.load_module(module) {
-                    Ok(()) | Err(_) => usable = host.device(device)?,
-                }
+            if let (Err(reason), true, Some(module)) = (&usable, wanted, module) {
+                usable = match modules {
+                    // Whether that helped shows at once.
+                    Modules::Load => match host.load_module(module) {
+                        Ok(()) | Err(_) => host.device(device)?,
+                    },
+                    Modules::Name => {
+                        Err(format!("{reason}; a run first asks the kernel for {module}"))
+                    }
+                };
             }
             devices.insert(device, usable);
         }

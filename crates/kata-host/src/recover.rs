@@ -5,12 +5,13 @@
 use kata_api::Code;
 
 use crate::durable;
-use crate::execute::{End, Trace, commit, restart, roll_back, undo};
+use crate::execute::{End, commit, restart, roll_back, undo};
 use crate::host::Host;
 use crate::journal::{Phase, State, Transaction};
 use crate::observe::cri;
 use crate::plan::{Change, Content, HostPlan};
 use crate::preflight::{Check, unsatisfied};
+use crate::trace::Trace;
 
 /// A change that an earlier run began, with which the container runtime was not as it should be.
 #[derive(Clone, Debug)]

@@ -11,14 +11,15 @@ use kata_api::node_task::{
 use crate::containerd::live;
 use crate::decide::{Decision, decide};
 use crate::durable;
-use crate::execute::{End, Trace, execute};
+use crate::execute::{End, execute};
 use crate::host::Host;
 use crate::journal::{self, JournalError, State};
-use crate::observe::{Cri, Observed, observe};
+use crate::observe::{Cri, Modules, Observed, observe};
 use crate::paths;
 use crate::plan::HostPlan;
 use crate::preflight::Check;
 use crate::recover::recover;
+use crate::trace::Trace;
 
 /// How long to wait for another agent on the node.
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
@@ -77,7 +78,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         match recover(host, &mut state, installs, &mut trace) {
             Ok(found) => went_back = found,
             Err(end) => {
-                report.trace(trace);
+                report.trace(&trace);
                 report.finish_with(*end);
                 report.installed(&state);
                 return report.finish();
@@ -85,19 +86,22 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         }
     }
     report.installed(&state);
-    let observed = match observe(host, task, state.clone()) {
+    let observed = match observe(host, task, state.clone(), Modules::Load) {
         Ok(observed) => observed,
         Err(error) => {
-            report.trace(trace);
+            report.trace(&trace);
             report.check(&Check::new(Code::HostCallFailed, error.to_string()));
             report.end(Outcome::Failed, error.to_string());
             return report.finish();
         }
     };
     report.observed(&observed);
+    if let Ok(cri) = &observed.cri {
+        trace.note(&cri.sandboxes);
+    }
     let Decision { checks, in_the_way, plan, drift } = decide(task, &observed);
     checks.iter().for_each(|check| report.check(check));
-    report.trace(trace);
+    report.trace(&trace);
     if let Some(fatal) = checks.iter().find(|check| check.fatal()) {
         report.end(Outcome::Refused, sentence(fatal));
         return report.finish();
@@ -124,7 +128,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
                 }
                 None => execute(host, &mut state, plan, &mut trace),
             };
-            report.trace(trace);
+            report.trace(&trace);
             report.finish_with(end);
             report.installed(&state);
         }
@@ -141,7 +145,8 @@ pub fn plan(host: &mut dyn Host, task: &NodeTask) -> Result<Option<HostPlan>, Ve
     if state.transaction.is_some() {
         return Err(vec![Code::ChangeInterrupted.entry().cause.to_owned()]);
     }
-    let observed = observe(host, task, state).map_err(|error| vec![error.to_string()])?;
+    let observed =
+        observe(host, task, state, Modules::Name).map_err(|error| vec![error.to_string()])?;
     let decision = decide(task, &observed);
     let fatal: Vec<String> = decision
         .checks
@@ -205,6 +210,8 @@ fn found(check: &Check) -> String {
 struct Report {
     report: NodeReport,
     checks: Vec<FailedCheck>,
+    /// The sandboxes that a restart has cost, of which also a report tells that has nothing else to say.
+    lost: Option<Check>,
 }
 
 impl Report {
@@ -227,6 +234,7 @@ impl Report {
                 message: String::new(),
             },
             checks: Vec::new(),
+            lost: None,
         }
     }
 
@@ -246,9 +254,14 @@ impl Report {
         }
     }
 
-    fn trace(&mut self, trace: Trace) {
+    fn trace(&mut self, trace: &Trace) {
         self.report.changed |= trace.changed;
         self.report.restarted |= trace.restarted;
+        if let Some(lost) = trace.lost() {
+            self.checks.retain(|check| check.code != lost.code.entry().code);
+            self.check(&lost);
+            self.lost = Some(lost);
+        }
     }
 
     fn installed(&mut self, state: &State) {
@@ -322,8 +335,14 @@ impl Report {
 
     /// Cuts the report so that it fits into a termination message.
     fn finish(self) -> NodeReport {
-        let Self { mut report, mut checks } = self;
-        checks.sort_by_key(|check| !check.fatal);
+        let Self { mut report, mut checks, lost } = self;
+        if let Some(lost) = lost
+            && report.message.is_empty()
+        {
+            report.message = sentence(&lost);
+        }
+        // A list that is too long loses something else than what a restart has cost.
+        checks.sort_by_key(|check| (!check.fatal, check.code != Code::SandboxesLost.entry().code));
         report.message = shorten(&report.message);
         let all = checks.len();
         checks.truncate(NAMED_CHECKS);
@@ -347,10 +366,17 @@ impl Report {
     }
 }
 
+/// As much of a text as a report may have of one.
 fn shorten(text: &str) -> String {
     if text.len() <= MESSAGE_BYTES {
         return text.to_owned();
     }
     let end = (0..=MESSAGE_BYTES - 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{} …", text.get(..end).unwrap_or_default())
+    let start = text.get(..end).unwrap_or_default();
+    // Up to the end of a word, unless a single one is longer than that.
+    let end = match text.get(end..) {
+        Some(rest) if rest.starts_with(char::is_whitespace) => end,
+        _ => start.rfind(char::is_whitespace).unwrap_or(end),
+    };
+    format!("{} …", text.get(..end).unwrap_or_default().trim_end())
 }

@@ -1,6 +1,8 @@
 //! SIGKILL and loss of power at every call of an install, an upgrade, a repair, a way back and a removal.
 
-use hostlab::sweep::{self, Sweep};
+use hostlab::sweep::{self, Sweep, nodes};
+
+use crate::runs::{done, install};
 
 fn assert_sound(sweep: &Sweep, least: u64) {
     assert_eq!(sweep.failures, Vec::<String>::new());
@@ -30,4 +32,14 @@ fn an_interrupted_way_back_is_taken_to_its_end_by_the_next_run() {
 #[test]
 fn an_interrupted_removal_leaves_nothing_after_the_next_run() {
     assert_sound(&sweep::removal(), 1000);
+}
+
+#[test]
+fn a_payload_that_was_staged_outlives_a_loss_of_power() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        node.revive(true);
+        done(&mut node, &install());
+        assert!(node.offers("kata"), "{name}");
+    }
 }

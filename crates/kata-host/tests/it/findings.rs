@@ -203,3 +203,19 @@ fn a_unit_is_described_in_a_few_words() {
         assert_eq!(state.to_string(), said);
     }
 }
+
+/// A sentence loses its end and not what happened, and no word is cut in two.
+#[test]
+fn a_message_that_is_too_long_ends_with_a_word() {
+    let mut node = node();
+    node.runtime.unready = Some("somewhat ".repeat(100));
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::Refused, "KATA3010");
+    for message in [&report.message, &report.checks[0].message] {
+        assert!(message.ends_with(" somewhat …"), "{message}");
+        assert!((288..=300).contains(&message.len()), "{} bytes: {message}", message.len());
+    }
+    node.runtime.unready = Some("ä".repeat(400));
+    let message = &kata_host::run(&mut node, &install()).checks[0].message;
+    assert!(message.ends_with("ä …") && message.len() <= 300, "{message}");
+}

@@ -4,6 +4,7 @@
 use hostlab::{node, runtime};
 
 mod back;
+mod compared;
 mod crash;
 mod drop_ins;
 mod faults;
@@ -14,3 +15,4 @@ mod layouts;
 mod refusals;
 mod room;
 mod runs;
+mod verified;
