@@ -187,17 +187,7 @@ async fn the_gathered_status_is_that_of_status() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.stop_operator();
-    lab.create(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
-            "template": {
-                "metadata": {"labels": {"a": "b"}},
-                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
-            },
-        },
-    }));
+    lab.deploy_without_pods(kata_api::names::NAMESPACE);
     lab.pass(10).await;
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gather-status");
     drop(std::fs::remove_dir_all(&directory));

@@ -100,17 +100,7 @@ async fn an_operator_in_another_namespace_is_found_there() {
     lab.ready().await;
     lab.stop_operator();
     lab.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandboxes"}}));
-    lab.create(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": "sandboxes"},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"app.kubernetes.io/name": "kata-operator"}},
-            "template": {
-                "metadata": {"labels": {"app.kubernetes.io/name": "kata-operator"}},
-                "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i:v7.4.0"}]},
-            },
-        },
-    }));
+    lab.deploy_without_pods("sandboxes");
     lab.pass(10).await;
     let status = lab.kata_command("status -o json").await.json();
     assert_eq!(status["operator"]["namespace"], "sandboxes", "{status:#}");

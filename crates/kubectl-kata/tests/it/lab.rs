@@ -190,6 +190,25 @@ impl Lab {
         })
     }
 
+    /// The operator's Deployment, whose pods fit onto no node.
+    pub(crate) fn deploy_without_pods(&self, namespace: &str) {
+        let labels = json!({"app.kubernetes.io/name": "kata-operator"});
+        self.create(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "kata-operator", "namespace": namespace},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "nodeSelector": {"no": "node"},
+                        "containers": [{"name": "a", "image": "i:v7.4.0"}],
+                    },
+                },
+            },
+        }));
+    }
+
     /// Creates an object of any kind.
     #[track_caller]
     pub(crate) fn create(&self, object: Value) {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule};
 use tokio::sync::watch;
 
@@ -72,14 +71,7 @@ async fn commands_take_few_requests() {
     lab.ready().await;
     lab.stop_operator();
     // As everywhere but in the simulation, whose operator is in no pod, and is looked for elsewhere too.
-    lab.create(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": kata_api::names::NAMESPACE},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
-            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "i"}]}},
-        },
-    }));
+    lab.deploy_without_pods(kata_api::names::NAMESPACE);
     lab.pass(60).await;
     lab.requests();
     for (line, most) in
