@@ -229,15 +229,18 @@ fn containerd_files(
         && files.main_text.is_none()
     {
         let data = site.main.strip_suffix(site::RANCHER_MAIN).unwrap_or(&site.main);
-        checks.push(Check::new(
-            Code::RuntimeConfigUnknown,
+        let unit = site.unit.as_deref().unwrap_or("the distribution");
+        let main = &site.main;
+        let message = if paths::is_seen(data) {
+            format!("{unit} has not written {main} yet: is it started, with containerd of its own?")
+        } else {
             format!(
-                "{} keeps its data in {data}, and {} is not there; {}, so let its data-dir be below /var",
-                site.unit.as_deref().unwrap_or("the distribution"),
-                site.main,
+                "{unit} keeps its data in {data}, and {main} is not there; {}, so let its data-dir be \
+                 below /var",
                 paths::SEEN_ONLY
-            ),
-        ));
+            )
+        };
+        checks.push(Check::new(Code::RuntimeConfigUnknown, message));
         return;
     }
     let config = match &files.config {

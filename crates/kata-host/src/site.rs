@@ -74,7 +74,7 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>>
             continue;
         }
         let Some(unit) = host.unit(name)? else { continue };
-        let site = site(host, name, distribution, &unit.command)?;
+        let site = site(host, name, distribution, &unit.command);
         if unit.active {
             return Ok(Some(site));
         }
@@ -88,21 +88,17 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>>
 /// Where k3s and RKE2 write containerd's configuration, below their data directory.
 pub(crate) const RANCHER_MAIN: &str = "/agent/etc/containerd/config.toml";
 
-fn site(
-    host: &mut dyn Host,
-    unit: &str,
-    distribution: Distribution,
-    command: &[String],
-) -> HostResult<Site> {
+fn site(host: &mut dyn Host, unit: &str, distribution: Distribution, command: &[String]) -> Site {
     let unit = Some(unit.to_owned());
     let config = option(command, &["-c", "--config"]).map(str::to_owned);
     let program = command.first().cloned();
-    Ok(match distribution {
+    match distribution {
         Distribution::Containerd => {
             let main = config.unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
             let socket = match option(command, &["-a", "--address"]) {
                 Some(socket) => Some(socket.to_owned()),
-                None => host.read(&main)?.and_then(|text| grpc_address(&text)),
+                // Whether it can be read is looked at elsewhere, where it is the unit that counts.
+                None => host.read(&main).ok().flatten().and_then(|text| grpc_address(&text)),
             };
             Site {
                 distribution,
@@ -122,7 +118,7 @@ fn site(
             };
             let data = match option(command, &["-d", "--data-dir"]) {
                 Some(data) => Some(data.to_owned()),
-                None => configured_data_dir(host, name)?,
+                None => configured_data_dir(host, name),
             };
             let data = data.unwrap_or_else(|| format!("/var/lib/rancher/{name}"));
             let data = data.trim_end_matches('/');
@@ -168,7 +164,7 @@ fn site(
             drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
             program: None,
         },
-    })
+    }
 }
 
 /// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.
@@ -178,20 +174,21 @@ fn grpc_address(text: &[u8]) -> Option<String> {
     address.starts_with('/').then(|| address.to_owned())
 }
 
-/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts.
-fn configured_data_dir(host: &mut dyn Host, name: &str) -> HostResult<Option<String>> {
+/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts. They
+/// may be left of what does not run any more, so one that cannot be read names none.
+fn configured_data_dir(host: &mut dyn Host, name: &str) -> Option<String> {
     let main = format!("/etc/rancher/{name}/config.yaml");
     let folder = format!("{main}.d");
     let mut files = vec![main];
-    let names = host.list(&folder)?.unwrap_or_default();
+    let names = host.list(&folder).ok().flatten().unwrap_or_default();
     let yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
     files.extend(names.into_iter().filter(yaml).map(|name| format!("{folder}/{name}")));
     let mut found = None;
     for file in files {
-        let text = host.read(&file)?.unwrap_or_default();
+        let text = host.read(&file).ok().flatten().unwrap_or_default();
         found = String::from_utf8_lossy(&text).lines().rev().find_map(data_dir).or(found);
     }
-    Ok(found)
+    found
 }
 
 /// The value of a line `data-dir: VALUE` of a YAML file.

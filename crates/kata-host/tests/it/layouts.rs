@@ -1,9 +1,10 @@
 //! The distributions that keep containerd's configuration elsewhere.
 
 use kata_api::node_task::{NodeAction, Outcome};
+use kata_host::host::HostErrorKind;
 use kata_host::paths;
 
-use crate::node::{Node, V2_MAIN, task};
+use crate::node::{Fault, Node, V2_MAIN, task};
 
 /// Installs and removes; the handler's configuration must be in this file in between.
 fn comes_and_goes(mut node: Node, drop_in: &str, restarts: u32) {
@@ -105,6 +106,49 @@ fn k3s_with_its_data_where_nobody_looks_is_refused_with_where_it_may_be() {
     assert!(message.ends_with("so let its data-dir be below /var"), "{message}");
     assert_eq!(report.checks.len(), 1, "{report:?}");
     assert_eq!(node.disk.all(), before);
+}
+
+#[test]
+fn k3s_that_has_written_nothing_yet_is_not_told_to_move() {
+    let main = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    let mut node = Node::of("k3s.service", main, V2_MAIN, None);
+    node.disk.unlink(main).unwrap();
+    node.stage("a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+    let message = &report.checks[0].message;
+    assert!(message.starts_with(&format!("k3s.service has not written {main} yet")), "{message}");
+}
+
+/// What does not run any more may have left files that cannot be read, and what runs may have its own so.
+#[test]
+fn a_configuration_that_cannot_be_read_hides_no_container_runtime() {
+    let folder = "/var/lib/rancher/k3s/agent/etc/containerd";
+    let text = format!("imports = [\"{folder}/config-v3.toml.d/*.toml\"]\n{V2_MAIN}");
+    let main = "/etc/containerd/config.toml";
+    for (node, read) in [
+        (
+            Node::of("k3s.service", &format!("{folder}/config.toml"), &text, None),
+            "read /etc/rancher/k3s/config.yaml",
+        ),
+        (
+            Node::of("k3s.service", &format!("{folder}/config.toml"), &text, None),
+            "list /etc/rancher/k3s/config.yaml.d",
+        ),
+        (Node::of("containerd.service", main, V2_MAIN, None), "read /etc/containerd/config.toml"),
+    ] {
+        let task = task(NodeAction::Preflight, "a");
+        let mut trial = node.clone();
+        trial.revive(false);
+        kata_host::run(&mut trial, &task);
+        let call = trial.log.iter().position(|call| call == read).unwrap();
+        let mut node = node;
+        node.revive(false);
+        node.arm(call, Fault::Fails(HostErrorKind::Other));
+        let report = kata_host::run(&mut node, &task);
+        assert!(node.was_hit());
+        assert_eq!(report.outcome, Outcome::Done, "{read}: {report:?}");
+    }
 }
 
 #[test]
