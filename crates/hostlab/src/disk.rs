@@ -101,7 +101,7 @@ impl Disk {
                 Stat {
                     kind: FileKind::File,
                     mode: file.mode,
-                    size: file.content.len() as u64,
+                    size: (file.content.len() as u64).max(file.reserved),
                     modified: file.modified,
                     changed: file.modified,
                     inode: *index as u64,

@@ -325,7 +325,7 @@ catalogue! {
     }
     KATA3034 NodeUnsafe Error {
         cause: "A change failed, and the container runtime did not come back when it was undone.",
-        fix: "Look at the container runtime's unit on the node; the files are as before, and the next run tries again."
+        fix: "Look at the container runtime's unit on the node; the files are as before but for those that the message names, and the next run tries again."
     }
     KATA3035 JournalUnreadable Error {
         cause: "/var/lib/kata-operator/state.json on the node cannot be understood.",

@@ -139,7 +139,7 @@ pub struct NodeReport {
     /// Version of Kata in use, if the payload tells one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
-    /// Checks that did not pass, the worst first; capped, see [`NodeReport::more_checks`].
+    /// Checks that did not pass: first the one that the message is about, then the worst first; capped, see [`NodeReport::more_checks`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<FailedCheck>,
     /// How many more checks did not pass than are listed.

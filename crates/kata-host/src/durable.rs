@@ -185,7 +185,12 @@ pub(crate) fn release_room(host: &mut dyn Host) -> HostResult<()> {
 
 /// Reserves room for the next removal, if the disk has it.
 pub(crate) fn reserve_room(host: &mut dyn Host) {
-    if !matches!(host.stat(paths::RESERVE), Ok(None)) {
+    // What is smaller was begun by a run that was killed.
+    let lacks = match host.stat(paths::RESERVE) {
+        Ok(found) => found.is_none_or(|found| found.size < paths::RESERVE_BYTES),
+        Err(_) => false,
+    };
+    if !lacks {
         return;
     }
     if host.reserve(paths::RESERVE, paths::RESERVE_BYTES).is_err() {

@@ -67,12 +67,28 @@ fn and(check: &Check, more: &str) -> Check {
     Check::new(check.code, format!("{}; {more}", check.message))
 }
 
+/// Which files somebody else has changed meanwhile.
+fn others(kept: &[String]) -> String {
+    let were = if kept.len() == 1 { "was" } else { "were" };
+    format!("{} {were} changed by somebody else and left so", kept.join(", "))
+}
+
 /// What went wrong, and which files somebody else has changed meanwhile.
 fn and_kept(check: Check, kept: &[String]) -> Check {
-    if kept.is_empty() {
-        return check;
-    }
-    and(&check, &format!("{} was changed by somebody else and is left so", kept.join(", ")))
+    if kept.is_empty() { check } else { and(&check, &others(kept)) }
+}
+
+/// A way back that did not bring the container runtime back. How the node is comes first, since of a long
+/// message the end is cut.
+fn unsafe_now(now: &str, check: &Check) -> End {
+    End::Unsafe(Check::new(Code::NodeUnsafe, format!("{now}; before that: {}", check.message)))
+}
+
+/// Enters a phase. A way back that is gone on with keeps why it was begun.
+fn begin(state: &mut State, phase: Phase, plan: &HostPlan, check: Option<&Check>) {
+    let earlier = state.transaction.take().and_then(|transaction| transaction.because);
+    let because = check.map(|check| earlier.unwrap_or_else(|| check.message.clone()));
+    state.transaction = Some(Transaction { phase, plan: plan.clone(), because });
 }
 
 /// Notes the phase of a way back, if the disk takes it.
@@ -91,6 +107,7 @@ pub(crate) fn execute(
 ) -> End {
     let removes = plan.next.is_none();
     if removes && let Err(error) = make_room(host, &plan, trace) {
+        keep_room(host, state);
         return End::Failed(failed(&error));
     }
     let merged = match &plan.baseline {
@@ -114,7 +131,7 @@ pub(crate) fn execute(
     if plan.changes.is_empty() && !plan.restart {
         return commit(host, state, plan, None, trace);
     }
-    state.transaction = Some(Transaction { phase: Phase::Writing, plan: plan.clone() });
+    begin(state, Phase::Writing, &plan, None);
     if let Err(error) = journal::save(host, state) {
         state.transaction = None;
         keep_room(host, state);
@@ -165,7 +182,7 @@ fn make_room(host: &mut dyn Host, plan: &HostPlan, trace: &mut Trace) -> HostRes
 }
 
 /// Room for the next removal, as long as something is installed.
-fn keep_room(host: &mut dyn Host, state: &State) {
+pub(crate) fn keep_room(host: &mut dyn Host, state: &State) {
     if state.installed.is_some() {
         durable::reserve_room(host);
         return;
@@ -212,7 +229,7 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
 
 /// Files back; the container runtime has not seen them.
 pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, check: Check) -> End {
-    state.transaction = Some(Transaction { phase: Phase::Undoing, plan: plan.clone() });
+    begin(state, Phase::Undoing, plan, Some(&check));
     note(host, state);
     let check = match durable::undo(host, plan) {
         Ok(kept) => and_kept(check, &kept),
@@ -242,7 +259,7 @@ pub(crate) fn restart(
     trace: &mut Trace,
 ) -> End {
     let noted = state.transaction.as_ref().is_some_and(|found| found.phase == Phase::Restarting);
-    state.transaction = Some(Transaction { phase: Phase::Restarting, plan: plan.clone() });
+    begin(state, Phase::Restarting, &plan, None);
     if !noted && let Err(error) = journal::save(host, state) {
         return undo(host, state, &plan, journal_failed(&error));
     }
@@ -283,7 +300,7 @@ pub(crate) fn roll_back(
     check: Check,
     trace: &mut Trace,
 ) -> End {
-    state.transaction = Some(Transaction { phase: Phase::RollingBack, plan: plan.clone() });
+    begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
     let back = durable::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
@@ -301,19 +318,12 @@ pub(crate) fn roll_back(
             keep_undone(state, plan, &cri.sandboxes);
             and_kept(check, &kept)
         }
-        (Ok(_), Err(reason)) => {
+        (Ok(kept), Err(reason)) => {
             let reason = of_unit(host, &plan.site, &reason);
-            return End::Unsafe(Check::new(
-                Code::NodeUnsafe,
-                format!("{}; after going back: {reason}", check.message),
-            ));
+            let now = if kept.is_empty() { reason } else { format!("{}; {reason}", others(&kept)) };
+            return unsafe_now(&now, &check);
         }
-        (Err(error), _) => {
-            return End::Unsafe(Check::new(
-                Code::NodeUnsafe,
-                format!("{}; going back: {error}", check.message),
-            ));
-        }
+        (Err(error), _) => return unsafe_now(&format!("going back: {error}"), &check),
     };
     state.transaction = None;
     match journal::save(host, state) {

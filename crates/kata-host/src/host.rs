@@ -134,11 +134,13 @@ impl fmt::Display for UnitState {
             more.push(sub.clone());
         }
         if result != "success" {
-            more.push(result.clone());
             match exit {
-                Some(Exit::Status(status)) => more.push(format!("status {status}")),
-                Some(Exit::Signal(signal)) => more.push(format!("signal {signal}")),
-                None => {}
+                Some(Exit::Signal(signal)) if result == "signal" => {
+                    more.push(format!("signal {signal}"));
+                }
+                Some(Exit::Signal(signal)) => more.push(format!("{result}, signal {signal}")),
+                Some(Exit::Status(status)) => more.push(format!("{result}, status {status}")),
+                None => more.push(result.clone()),
             }
         }
         f.write_str(active)?;

@@ -94,6 +94,9 @@ pub struct Transaction {
     pub phase: Phase,
     /// What is being done.
     pub plan: HostPlan,
+    /// Why it is being taken back, if it is: the next run, which goes on with that, did not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
 }
 
 /// How far a change is. It is written before what it names is begun.

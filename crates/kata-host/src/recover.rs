@@ -56,7 +56,7 @@ pub(crate) fn recover(
     installs: bool,
     trace: &mut Trace,
 ) -> Result<Option<WentBack>, Box<End>> {
-    let Some(Transaction { mut phase, mut plan }) = state.transaction.clone() else {
+    let Some(Transaction { mut phase, mut plan, because }) = state.transaction.clone() else {
         return Ok(None);
     };
     if installs && plan.next.is_none() {
@@ -66,8 +66,13 @@ pub(crate) fn recover(
     if phase == Phase::Restarting && is_taken_back(host, &plan) {
         phase = Phase::Undoing;
     }
-    let interrupted =
-        || Check::new(Code::ChangeInterrupted, "the change was interrupted and has been undone");
+    let interrupted = || {
+        let message = match &because {
+            Some(because) => format!("an earlier run could not finish going back, since {because}"),
+            None => "the change was interrupted".to_owned(),
+        };
+        Check::new(Code::ChangeInterrupted, message)
+    };
     trace.changed = true;
     let end = match phase {
         Phase::Writing | Phase::Undoing if serves(host, &plan) => {

@@ -11,8 +11,8 @@ use kata_api::node_task::{
 use crate::containerd::live;
 use crate::decide::{Decision, decide};
 use crate::durable;
-use crate::execute::{End, execute};
-use crate::host::Host;
+use crate::execute::{End, execute, keep_room};
+use crate::host::{Host, HostError};
 use crate::journal::{self, JournalError, State};
 use crate::observe::{Cri, Modules, Observed, observe};
 use crate::paths;
@@ -29,6 +29,8 @@ const NAMED_SANDBOXES: usize = 10;
 const NAMED_CHECKS: usize = 8;
 /// The longest message of a report in bytes.
 const MESSAGE_BYTES: usize = 300;
+/// How much of a message is given up so that it ends with a word, in bytes.
+const WORD_BYTES: usize = 40;
 
 /// Carries a task out on a node.
 ///
@@ -59,8 +61,11 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
                 JournalError::Host(_) => Code::HostCallFailed,
                 JournalError::Unreadable { .. } => Code::JournalUnreadable,
             };
-            report.check(&Check::new(code, error.to_string()));
-            report.end(Outcome::Failed, error.to_string());
+            report.end_with(
+                Outcome::Failed,
+                &Check::new(code, error.to_string()),
+                error.to_string(),
+            );
             return report.finish();
         }
     };
@@ -71,8 +76,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
             && state.transaction.is_some()
             && let Err(error) = durable::release_room(host)
         {
-            report.check(&Check::new(Code::HostCallFailed, error.to_string()));
-            report.end(Outcome::Failed, error.to_string());
+            report.call_failed(&error);
             return report.finish();
         }
         match recover(host, &mut state, installs, &mut trace) {
@@ -90,8 +94,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
         Ok(observed) => observed,
         Err(error) => {
             report.trace(&trace);
-            report.check(&Check::new(Code::HostCallFailed, error.to_string()));
-            report.end(Outcome::Failed, error.to_string());
+            report.call_failed(&error);
             return report.finish();
         }
     };
@@ -103,7 +106,7 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
     checks.iter().for_each(|check| report.check(check));
     report.trace(&trace);
     if let Some(fatal) = checks.iter().find(|check| check.fatal()) {
-        report.end(Outcome::Refused, sentence(fatal));
+        report.fail(Outcome::Refused, fatal);
         return report.finish();
     }
     match task.action {
@@ -115,6 +118,8 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
                 return report.finish();
             }
             let Some(plan) = plan else {
+                // An earlier version of the agent kept none.
+                keep_room(host, &state);
                 report.end(Outcome::Done, String::new());
                 return report.finish();
             };
@@ -177,13 +182,11 @@ fn lock(host: &mut dyn Host, report: &mut Report) -> bool {
             Ok(false) if host.now() < end => host.wait(Duration::from_millis(250)),
             Ok(false) => {
                 let check = Check::new(Code::AgentBusy, "the lock was not free within 60 s");
-                report.check(&check);
-                report.end(Outcome::Failed, sentence(&check));
+                report.fail(Outcome::Failed, &check);
                 return false;
             }
             Err(error) => {
-                report.check(&Check::new(Code::HostCallFailed, error.to_string()));
-                report.end(Outcome::Failed, error.to_string());
+                report.call_failed(&error);
                 return false;
             }
         }
@@ -210,6 +213,8 @@ fn found(check: &Check) -> String {
 struct Report {
     report: NodeReport,
     checks: Vec<FailedCheck>,
+    /// The check that the message is about.
+    about: Option<FailedCheck>,
     /// The sandboxes that a restart has cost, of which also a report tells that has nothing else to say.
     lost: Option<Check>,
 }
@@ -234,6 +239,7 @@ impl Report {
                 message: String::new(),
             },
             checks: Vec::new(),
+            about: None,
             lost: None,
         }
     }
@@ -244,14 +250,17 @@ impl Report {
     }
 
     fn check(&mut self, check: &Check) {
-        let failed = FailedCheck {
-            code: check.code.to_string(),
-            fatal: check.fatal(),
-            message: shorten(&check.message),
-        };
+        let failed = named(check);
         if !self.checks.contains(&failed) {
             self.checks.push(failed);
         }
+    }
+
+    /// An end that one of the checks tells.
+    fn end_with(&mut self, outcome: Outcome, check: &Check, message: String) {
+        self.check(check);
+        self.about = Some(named(check));
+        self.end(outcome, message);
     }
 
     fn trace(&mut self, trace: &Trace) {
@@ -286,13 +295,12 @@ impl Report {
         drift.iter().for_each(|check| self.check(check));
         if observed.state.transaction.is_some() {
             let check = Check::new(Code::ChangeInterrupted, "");
-            self.check(&check);
-            self.end(Outcome::Drifted, found(&check));
+            self.end_with(Outcome::Drifted, &check, found(&check));
             return;
         }
         match drift.first() {
             None => self.end(Outcome::Done, String::new()),
-            Some(first) => self.end(Outcome::Drifted, found(first)),
+            Some(first) => self.end_with(Outcome::Drifted, first, found(first)),
         }
     }
 
@@ -308,8 +316,7 @@ impl Report {
             })
             .collect();
         let check = Check::new(Code::SandboxesInTheWay, format!("{} run", sandboxes.len()));
-        self.check(&check);
-        self.end(Outcome::Blocked, sentence(&check));
+        self.end_with(Outcome::Blocked, &check, sentence(&check));
     }
 
     fn finish_with(&mut self, end: End) {
@@ -328,21 +335,30 @@ impl Report {
         }
     }
 
+    /// An end because the node did not let us do something before anything was begun.
+    fn call_failed(&mut self, error: &HostError) {
+        let check = Check::new(Code::HostCallFailed, error.to_string());
+        self.end_with(Outcome::Failed, &check, error.to_string());
+    }
+
     fn fail(&mut self, outcome: Outcome, check: &Check) {
-        self.check(check);
-        self.end(outcome, sentence(check));
+        self.end_with(outcome, check, sentence(check));
     }
 
     /// Cuts the report so that it fits into a termination message.
     fn finish(self) -> NodeReport {
-        let Self { mut report, mut checks, lost } = self;
+        let Self { mut report, mut checks, mut about, lost } = self;
         if let Some(lost) = lost
             && report.message.is_empty()
         {
             report.message = sentence(&lost);
+            about = Some(named(&lost));
         }
-        // A list that is too long loses something else than what a restart has cost.
-        checks.sort_by_key(|check| (!check.fatal, check.code != Code::SandboxesLost.entry().code));
+        // What the message is about comes first, and a list that is too long loses something else than what a
+        // restart has cost.
+        let lost = Code::SandboxesLost.entry().code;
+        checks
+            .sort_by_key(|check| (Some(check) != about.as_ref(), !check.fatal, check.code != lost));
         report.message = shorten(&report.message);
         let all = checks.len();
         checks.truncate(NAMED_CHECKS);
@@ -366,6 +382,14 @@ impl Report {
     }
 }
 
+fn named(check: &Check) -> FailedCheck {
+    FailedCheck {
+        code: check.code.to_string(),
+        fatal: check.fatal(),
+        message: shorten(&check.message),
+    }
+}
+
 /// As much of a text as a report may have of one.
 fn shorten(text: &str) -> String {
     if text.len() <= MESSAGE_BYTES {
@@ -373,10 +397,13 @@ fn shorten(text: &str) -> String {
     }
     let end = (0..=MESSAGE_BYTES - 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let start = text.get(..end).unwrap_or_default();
-    // Up to the end of a word, unless a single one is longer than that.
+    // Up to the end of a word, unless that costs too much, as the end of a long path would.
     let end = match text.get(end..) {
         Some(rest) if rest.starts_with(char::is_whitespace) => end,
-        _ => start.rfind(char::is_whitespace).unwrap_or(end),
+        _ => {
+            let word = start.rfind(char::is_whitespace).filter(|word| end - word <= WORD_BYTES);
+            word.unwrap_or(end)
+        }
     };
     format!("{} …", text.get(..end).unwrap_or_default().trim_end())
 }

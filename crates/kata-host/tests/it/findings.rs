@@ -132,6 +132,12 @@ fn an_interrupted_change_is_named_by_whoever_only_looks() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     has(&report, Outcome::Drifted, "KATA3038");
     assert_eq!(report.message, "A change of the node was interrupted and is not finished");
+    // Whatever else it finds, it names that first.
+    node.disk.unlink(paths::CURRENT).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert!(report.checks.len() > 1, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3038", "{report:?}");
+    assert_eq!(report.message, "A change of the node was interrupted and is not finished");
 }
 
 #[test]
@@ -169,10 +175,21 @@ fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
         has(&report, Outcome::Unsafe, "KATA3034");
         let message = &report.checks[0].message;
         let failed = format!("{unit} is failed (exit-code, status 1): ");
-        assert!(message.starts_with(&failed), "{message}");
-        assert!(message.contains(&format!("; after going back: {failed}cannot ask")), "{message}");
+        assert!(message.starts_with(&format!("{failed}cannot ask")), "{message}");
+        assert!(message.contains(&format!("; before that: {failed}")), "{message}");
         assert!(!message.contains('\n') && message.len() <= 300, "{message}");
         assert!(report.message.contains(&failed), "{report:?}");
+        // The next run did not see what went wrong, and tells it all the same.
+        for _ in 0..2 {
+            node.revive(false);
+            let report = kata_host::run(&mut node, &install());
+            has(&report, Outcome::Unsafe, "KATA3034");
+            let message = &report.checks[0].message;
+            assert!(message.starts_with(&format!("{failed}cannot ask")), "{message}");
+            let since =
+                format!("before that: an earlier run could not finish going back, since {failed}");
+            assert!(message.contains(&since), "{message}");
+        }
     }
     let mut node = node();
     node.runtime.chokes_on = Some("kata".to_owned());
@@ -180,6 +197,31 @@ fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
     has(&report, Outcome::RolledBack, "KATA3033");
     let message = &report.checks[0].message;
     assert!(message.starts_with("containerd.service is active: cannot ask CRI"), "{message}");
+}
+
+/// A file that somebody else has changed is the first thing to look at, however long the rest is.
+#[test]
+fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
+    const MAIN: &str = "/etc/containerd/config.toml";
+    let mut node = Node::new(Kind::Containerd(1, 7), Some(V1_MAIN));
+    node.stage("a");
+    node.meanwhile = Some(("restart ", |node| {
+        node.runtime.unready = Some("somewhat ".repeat(40));
+        node.meanwhile = Some(("ask CRI for status", |node| {
+            node.disk.write(MAIN, b"[half", 0o640).unwrap();
+        }));
+    }));
+    let report = kata_host::run(&mut node, &install());
+    has(&report, Outcome::Unsafe, "KATA3034");
+    let message = &report.checks[0].message;
+    let now = format!(
+        "{MAIN} was changed by somebody else and left so; \
+         containerd.service is failed (exit-code, status 1): cannot ask CRI for "
+    );
+    assert!(message.starts_with(&now), "{message}");
+    let before = "; before that: containerd.service is active: it is not ready: somewhat ";
+    assert!(message.contains(before), "{message}");
+    assert!(message.ends_with("somewhat …") && message.len() <= 300, "{message}");
 }
 
 #[test]
@@ -198,7 +240,11 @@ fn a_unit_is_described_in_a_few_words() {
             state("activating", "auto-restart", "exit-code", Some(Exit::Status(1))),
             "activating (auto-restart, exit-code, status 1)",
         ),
-        (state("failed", "failed", "signal", Some(Exit::Signal(9))), "failed (signal, signal 9)"),
+        (state("failed", "failed", "signal", Some(Exit::Signal(9))), "failed (signal 9)"),
+        (
+            state("failed", "failed", "core-dump", Some(Exit::Signal(11))),
+            "failed (core-dump, signal 11)",
+        ),
     ] {
         assert_eq!(state.to_string(), said);
     }
@@ -215,6 +261,10 @@ fn a_message_that_is_too_long_ends_with_a_word() {
         assert!(message.ends_with(" somewhat …"), "{message}");
         assert!((288..=300).contains(&message.len()), "{} bytes: {message}", message.len());
     }
+    // A long path is cut, and what is before it stays.
+    node.runtime.unready = Some(format!("somewhat {}", "/path".repeat(80)));
+    let message = &kata_host::run(&mut node, &install()).checks[0].message;
+    assert!(message.ends_with(" …") && message.len() > 290, "{message}");
     node.runtime.unready = Some("ä".repeat(400));
     let message = &kata_host::run(&mut node, &install()).checks[0].message;
     assert!(message.ends_with("ä …") && message.len() <= 300, "{message}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hostlab::sweep::{self, nodes};
 use kata_api::node_task::{NodeAction, Outcome};
-use kata_host::host::Host as _;
+use kata_host::host::{Host as _, HostErrorKind};
 use kata_host::paths;
 
 use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
@@ -122,6 +122,55 @@ fn room_is_reserved_once_and_only_while_something_is_installed() {
     node.revive(false);
     done(&mut node, &task(NodeAction::Install, "b"));
     assert!(!node.log.iter().any(|call| call.starts_with("reserve")), "{:?}", node.log);
+}
+
+/// An earlier version of the agent reserved nothing, and an agent that is killed a part.
+#[test]
+fn a_run_that_has_nothing_to_do_reserves_what_is_missing() {
+    for (name, clean) in nodes() {
+        let whole = installed(&clean);
+        for part in [None, Some(0), Some(4096)] {
+            let mut node = whole.clone();
+            node.disk.unlink(paths::RESERVE).unwrap();
+            if let Some(bytes) = part {
+                node.disk.reserve(paths::RESERVE, bytes).unwrap();
+            }
+            let report = done(&mut node, &install());
+            assert!(!report.changed && !report.restarted, "{name}: {report:?}");
+            assert_eq!(node.disk.used_by(paths::RESERVE), paths::RESERVE_BYTES, "{name} {part:?}");
+            node.revive(false);
+            done(&mut node, &install());
+            assert_eq!(node.writes, 0, "{name} {part:?}: {:?}", node.log);
+        }
+    }
+}
+
+/// What is given up for a removal that cannot begin is there for the next one.
+#[test]
+fn a_removal_that_cannot_make_room_keeps_what_it_has() {
+    for (name, clean) in nodes() {
+        let whole = installed(&clean);
+        let mut seen = 0;
+        for call in 0.. {
+            let mut node = whole.clone();
+            node.arm(call, Fault::Fails(HostErrorKind::Other));
+            let report = kata_host::run(&mut node, &remove());
+            if !node.was_hit() {
+                break;
+            }
+            if report.outcome == Outcome::Done || node.disk.stat(paths::STATE).is_none() {
+                continue;
+            }
+            let left = node.disk.used_by(paths::RESERVE);
+            let state = kata_host::journal::parse(&node.disk.read(paths::STATE).unwrap()).unwrap();
+            if state.transaction.is_none() && state.installed.is_some() {
+                seen += 1;
+                let place = format!("{name}: call {call} failed: {report:?}\n{:#?}", node.log);
+                assert_eq!(left, paths::RESERVE_BYTES, "{place}");
+            }
+        }
+        assert!(seen > 10, "{name}: {seen}");
+    }
 }
 
 /// The first installation of all was interrupted, and then the disk ran full.

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
-use kata_api::node_task::{FailedCheck, NODE_TASK_VERSION, NodeAction, NodeReport};
+use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeReport};
 use kata_api::{Code, KataNode, names};
 
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob, Snapshot};
@@ -257,13 +257,9 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// What a report has to say: its sentence, else its worst check, and the sandboxes in the way.
+/// What a report has to say: its sentence, else its first check, and the sandboxes in the way.
 fn said(report: &NodeReport) -> String {
-    let told = |check: &&FailedCheck| {
-        !check.message.is_empty() && report.message.contains(check.message.as_str())
-    };
-    let check = report.checks.iter().find(told).or_else(|| report.checks.first());
-    let mut message = match check {
+    let mut message = match report.checks.first() {
         Some(check) if report.message.is_empty() => format!("{}: {}", check.code, check.message),
         // By the code the fix is found.
         Some(check) => format!("{}: {}", check.code, report.message),

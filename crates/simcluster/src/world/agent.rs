@@ -34,6 +34,9 @@ pub struct Disk {
     links: BTreeMap<String, String>,
     /// By path: mode, and when it was written, as a count.
     marks: BTreeMap<String, (u32, i64)>,
+    /// What files take without having it as content: a thousand hosts are in memory.
+    #[serde(default)]
+    reserved: BTreeMap<String, u64>,
     clock: i64,
 }
 
@@ -271,7 +274,9 @@ impl Host {
         } else if let Some(target) = self.disk.links.get(&path) {
             (FileKind::Link { target: target.clone() }, 0)
         } else {
-            (FileKind::File, self.files.get(&path)?.len() as u64)
+            let content = self.files.get(&path)?.len() as u64;
+            let reserved = self.disk.reserved.get(&path).copied().unwrap_or_default();
+            (FileKind::File, content.max(reserved))
         };
         let inode = super::identity::digest(&path);
         Some(Stat { kind, mode, size, modified: written, changed: written, inode })
@@ -368,10 +373,11 @@ impl NodeHost for Agent<'_> {
         })
     }
 
-    fn reserve(&mut self, path: &str, _bytes: u64) -> HostResult<()> {
-        // A thousand hosts are in memory.
+    fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()> {
         self.writing(format!("reserve room in {path}"), |host| {
-            host.agent_write(path, &[], 0o600).map_err(other)
+            host.agent_write(path, &[], 0o600).map_err(other)?;
+            host.disk.reserved.insert(host.disk.resolve(path, true), bytes);
+            Ok(())
         })
     }
 
@@ -399,6 +405,7 @@ impl NodeHost for Agent<'_> {
             host.files.remove(&path);
             host.disk.links.remove(&path);
             host.disk.marks.remove(&path);
+            host.disk.reserved.remove(&path);
             Ok(())
         })
     }
