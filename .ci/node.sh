@@ -15,10 +15,12 @@ if [ "${3:-}" != inside ]; then
         cpuset) continue ;;
         *) hierarchy=${controllers#name=} ;;
         esac
+        # What is not mounted is not shared, either.
+        [ -d "/sys/fs/cgroup/$hierarchy" ] || continue
         group=$hierarchy${path%/}/kata-node-$$
-        if mkdir "/sys/fs/cgroup/$group" && echo $$ >"/sys/fs/cgroup/$group/cgroup.procs"; then
-            groups="$groups $group"
-        fi
+        mkdir "/sys/fs/cgroup/$group"
+        echo $$ >"/sys/fs/cgroup/$group/cgroup.procs"
+        groups="$groups $group"
     done </proc/self/cgroup
     export groups
     exec unshare --pid --fork --mount --uts --ipc --cgroup --kill-child -- sh "$0" "$1" "$2" inside

@@ -11,12 +11,12 @@ use std::path::{Component, Path, PathBuf};
 /// The links on one way, as many as Linux follows.
 const LINKS: usize = 40;
 
-/// The place of a path. A link at its end is followed only if `last` says so. What does not exist has a
-/// place as well, so that it can be made there.
+/// The place of a path, also if a link is at its end. What does not exist has a place as well, so that it can
+/// be made there.
 ///
 /// # Errors
 /// If links lead in a circle.
-pub(super) fn below(root: &Path, path: &Path, last: bool) -> io::Result<PathBuf> {
+pub(super) fn below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut place = root.to_owned();
     let mut depth = 0_usize;
     let mut links = 0;
@@ -31,9 +31,6 @@ pub(super) fn below(root: &Path, path: &Path, last: bool) -> io::Result<PathBuf>
         };
         place.push(part);
         depth += 1;
-        if left.is_empty() && !last {
-            break;
-        }
         // What is no link, or not there, is for whoever uses it.
         let Ok(target) = fs::read_link(&place) else { continue };
         links += 1;

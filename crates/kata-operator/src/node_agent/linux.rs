@@ -71,7 +71,7 @@ impl Linux {
     }
 
     fn place(&self, path: &str) -> io::Result<PathBuf> {
-        below(&self.root, Path::new(path), true)
+        below(&self.root, Path::new(path))
     }
 
     /// The same, but a link at the end is what is meant.
@@ -286,15 +286,17 @@ impl Host for Linux {
     fn lock(&mut self, path: &str) -> HostResult<bool> {
         let action = || format!("lock {path}");
         let fail = |source: &io::Error| error(action(), source);
-        let place = self.at(path)?;
+        let place = self.entry(path).map_err(|source| fail(&source))?;
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder).map_err(|source| fail(&source))?;
         }
+        // Everybody may create entries in its folder, also a link to a file that shall be made by us.
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(&place)
             .map_err(|source| fail(&source))?;
         match file.try_lock() {

@@ -154,11 +154,13 @@ impl Systemd {
         }
     }
 
-    /// Waits until a unit is neither starting nor stopping.
+    /// Waits until a unit has no job left, and is neither starting nor stopping. Between the two halves of a
+    /// restart it is inactive, and that is not its end.
     fn settled(&self, name: &str, end: Instant) -> Result<(), Fault> {
         loop {
             let state =
                 self.connect().and_then(|mut connection| match object(&mut connection, name)? {
+                    Some(path) if has_job(&mut connection, &path)? => Ok("waiting".to_owned()),
                     Some(path) => property(&mut connection, &path, UNIT, "ActiveState"),
                     None => Ok("inactive".to_owned()),
                 });
@@ -268,6 +270,11 @@ fn look(connection: &mut Connection, name: &str) -> Result<Option<Unit>, Fault> 
     let reply = get(connection, &path, SERVICE, "ExecStart")?;
     let command = Reader::new(&reply.body).first_command().unwrap_or_default();
     Ok(Some(Unit { active, command }))
+}
+
+fn has_job(connection: &mut Connection, path: &str) -> Result<bool, Fault> {
+    let reply = get(connection, path, UNIT, "Job")?;
+    Ok(Reader::new(&reply.body).variant_job().ok_or_else(odd)? != 0)
 }
 
 fn get(

@@ -67,7 +67,10 @@ pub fn cause(response: &PluginsResponse) -> Option<String> {
         response.plugins.iter().partition(|plugin| serves(plugin));
     let first = parts.iter().chain(&whole).find_map(|plugin| failed(plugin));
     if first.is_none() && whole.is_empty() {
-        return Some("the plugin is not loaded, as disabled_plugins says".to_owned());
+        return Some(
+            "it has no CRI plugin loaded; look for disabled_plugins in its configuration"
+                .to_owned(),
+        );
     }
     first
 }

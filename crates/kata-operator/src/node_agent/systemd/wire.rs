@@ -171,6 +171,15 @@ impl<'a> Reader<'a> {
         Some(i32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    /// The first part of `v` that holds `(uo)`, which is how systemd tells the job of a unit: 0 if it has none.
+    pub fn variant_job(&mut self) -> Option<u32> {
+        if self.signature()? != "(uo)" {
+            return None;
+        }
+        self.align(8)?;
+        self.number()
+    }
+
     /// The words of the first command of `v` with `ExecStart`, whose elements begin with `(sas…`.
     pub fn first_command(&mut self) -> Option<Vec<String>> {
         if !self.signature()?.starts_with("a(sas") {

@@ -68,14 +68,22 @@ impl Drop for Node {
         self.namespaces.kill().unwrap();
         self.namespaces.wait().unwrap();
         // Its control groups do not; they can be removed once its processes are gone.
-        let group = format!("*/kata-node-{}*", self.namespaces.id());
-        let remove = ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &group, "-delete"];
-        let removed = || command("find").args(remove).stderr(Stdio::null()).status().unwrap();
+        let group = format!("*/kata-node-{}", self.namespaces.id());
+        let below = format!("{group}/*");
+        let either = ["(", "-path", &group, "-o", "-path", &below, ")"];
+        let removed = || {
+            let mut find = command("find");
+            find.args(["/sys/fs/cgroup", "-depth", "-type", "d"]).args(either).arg("-delete");
+            find.stderr(Stdio::null()).status().unwrap().success()
+        };
         let end = Instant::now() + Duration::from_secs(10);
-        while !removed().success() && Instant::now() < end {
+        let mut gone = removed();
+        while !gone && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
+            gone = removed();
         }
         if !std::thread::panicking() {
+            assert!(gone, "{group} cannot be removed: processes of the node outlived it");
             fs::remove_dir_all(&self.root).unwrap();
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kata_api::node_task::NodeAction;
 use kata_host::host::{FileKind, Host as _};
+use kata_host::paths;
 use kata_operator::node_agent::linux::Linux;
 
 use super::lab::{command, task, workspace};
@@ -144,6 +145,23 @@ fn a_payload_is_staged_where_opt_leads_to() {
     }
     assert_eq!(names(&same), ["kata-operator"]);
     assert_eq!(names(&outside), Vec::<String>::new());
+}
+
+/// Everybody may create entries where locks are.
+#[test]
+fn a_link_in_the_place_of_the_lock_is_not_followed() {
+    let (root, outside) = node("lock");
+    let lock = root.join(paths::LOCK.trim_start_matches('/'));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let target = outside.join("made-by-root");
+    let same = root.join(target.strip_prefix("/").unwrap());
+    fs::create_dir_all(same.parent().unwrap()).unwrap();
+    symlink(&target, &lock).unwrap();
+    let error = Linux::new(&root).unwrap().lock(paths::LOCK).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot lock {}: ", paths::LOCK)), "{error}");
+    assert!(!target.exists() && !same.exists());
+    fs::remove_file(&lock).unwrap();
+    assert!(Linux::new(&root).unwrap().lock(paths::LOCK).unwrap());
 }
 
 /// What the system says has a number in Rust's words, which says nothing to anybody.

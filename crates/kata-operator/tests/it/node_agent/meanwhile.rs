@@ -102,6 +102,52 @@ fn restart_under_reexec(node: &Node, handlers: &[&str], fails: bool) -> NodeRepo
     report(&agent.wait_with_output().unwrap())
 }
 
+/// Between the two halves of its restart a unit may wait for others, and is inactive meanwhile.
+#[test]
+fn a_unit_that_waits_for_its_start_while_systemd_executes_itself_anew_is_waited_for() {
+    let Some(node) = Node::start("2", "halves") else { return };
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    let file = |name: &str| node.root.join("run").join(name);
+    fs::write(file("hold"), "").unwrap();
+    let units = node.root.join("run/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(
+        units.join("first.service"),
+        "[Unit]\nDefaultDependencies=no\nBefore=containerd.service\n[Service]\nType=oneshot\n\
+         ExecStart=/bin/sh -c 'while [ -e /run/hold ]; do sleep 0.02; done'\n",
+    )
+    .unwrap();
+    node.systemctl(&["daemon-reload"]);
+    node.systemctl(&["start", "--no-block", "first.service"]);
+    let state = || node.systemctl(&["show", "--property", "ActiveState", "containerd.service"]);
+    let words = task(NodeAction::Install, "a", &["kata"]);
+    let mut agent = spawn(node.agent(&["run", "--task", &words]));
+    node.until("the unit is stopped", || state() == "ActiveState=inactive");
+    node.systemctl(&["daemon-reexec"]);
+    // It sleeps between two looks, each of which makes it wait for systemd's answers.
+    let process = child(agent.id());
+    let waits = || voluntary_switches(&process);
+    let first = waits();
+    node.until("the agent has looked some times", || {
+        agent.try_wait().unwrap().is_some() || waits() > first + 20
+    });
+    assert_eq!(agent.try_wait().unwrap(), None, "it does not wait for the start");
+    assert_eq!(state(), "ActiveState=inactive");
+    fs::remove_file(file("hold")).unwrap();
+    let report = report(&agent.wait_with_output().unwrap());
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(node.handlers().contains("kata"));
+}
+
+/// How often a process has waited for something.
+fn voluntary_switches(process: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
 fn inode(path: &Path) -> u64 {
     std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
 }
