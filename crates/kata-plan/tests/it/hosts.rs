@@ -9,6 +9,7 @@ use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{VERIFIED, World};
 
 mod jobs;
+mod periods;
 mod runtimes;
 mod startup_taint;
 mod trouble;

@@ -1,0 +1,85 @@
+//! What comes again and what stays for a while: inspections, and the Jobs whose logs somebody may want.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use kata_plan::Kind;
+use serde_json::json;
+
+use super::{host, label, until};
+use crate::plain::{Fate, NAMESPACE};
+use crate::world::World;
+
+fn inspected(world: &World) -> BTreeMap<String, String> {
+    let nodes = world.names(Kind::KataNode).into_iter();
+    nodes.map(|node| (node.clone(), host(world, &node)["inspected"].to_string())).collect()
+}
+
+/// The nodes that are inspected in each quarter of an hour of six.
+fn inspections(world: &mut World) -> Vec<Vec<String>> {
+    let quarters = 0..24;
+    let quarter = |_| {
+        let before = inspected(world);
+        world.now = world.now.checked_add(SignedDuration::from_mins(15)).unwrap();
+        let now = world.now;
+        world.settle();
+        // What was done meanwhile takes its time as well.
+        world.now = now;
+        let after = inspected(world).into_iter();
+        after.filter(|(node, at)| before[node] != *at).map(|(node, _)| node).collect()
+    };
+    quarters.map(quarter).collect()
+}
+
+#[test]
+fn every_node_is_inspected_once_in_six_hours_and_few_at_the_same_time() {
+    let mut world = World::plain(1, 24);
+    world.config(&json!({"rollout": {"maxUnavailable": "100%"}}));
+    world.settle();
+    let all = world.names(Kind::KataNode);
+    assert_eq!(all.len(), 24);
+    let first = inspections(&mut world);
+    let mut nodes = first.concat();
+    nodes.sort_unstable();
+    assert_eq!(nodes, all, "{first:#?}");
+    let most = first.iter().map(Vec::len).max().unwrap();
+    assert!(most <= 6, "of 24 nodes {most} within a quarter of an hour: {first:#?}");
+    // Each at its own time, again and again.
+    assert_eq!(inspections(&mut world), first);
+}
+
+#[test]
+fn jobs_that_failed_are_kept_until_one_succeeds() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Fails);
+    world.config(&json!({}));
+    until(&mut world, |world| world.names(Kind::KataNode) == ["worker-0"]);
+    let number = |world: &World| host(world, "worker-0")["job"]["number"].as_u64().unwrap_or(0);
+    let is_over = |world: &World, job: &str| {
+        !world.get(Kind::Job, job).unwrap()["status"]["conditions"].is_null()
+    };
+    let mut failed = Vec::new();
+    while failed.len() < 6 {
+        let next = number(&world) + 1;
+        until(&mut world, |world| {
+            let job = &host(world, "worker-0")["job"];
+            number(world) == next && job["outcome"] != json!(null)
+        });
+        let job = host(&world, "worker-0")["job"].clone();
+        world.pass();
+        if job["outcome"] == "Failed" {
+            failed.push(format!("{NAMESPACE}/{}", job["name"].as_str().unwrap()));
+        }
+        let kept = world.names(Kind::Job);
+        for name in failed.iter().rev().take(4) {
+            assert!(kept.contains(name), "the logs of {name} are gone: {kept:?}");
+        }
+        assert!(kept.iter().filter(|name| is_over(&world, name)).count() <= 4, "{kept:?}");
+    }
+    world.hosts.clear();
+    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+    world.settle();
+    let kept = world.names(Kind::Job);
+    let last = host(&world, "worker-0")["job"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(kept, [format!("{NAMESPACE}/{last}")]);
+}
