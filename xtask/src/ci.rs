@@ -7,13 +7,28 @@ use crate::{command, say, tidy};
 
 /// Runs the steps; stops at the first that fails.
 pub(crate) fn run(root: &Path, skip_tests: bool) -> Vec<String> {
-    let steps: [(&str, &[&str]); 4] = [
+    let steps: [(&str, &[&str]); 5] = [
         ("format", &["fmt", "--all", "--check"]),
         ("lints", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
         // Off by default, so that nothing else compiles it.
         (
             "the feature otel",
             &["check", "--package", "kata-operator", "--features", "otel", "--tests", "--locked"],
+        ),
+        // A workspace of their own, so that nothing else compiles them; what they share with this one is not
+        // checked twice.
+        (
+            "fuzz targets",
+            &[
+                "check",
+                "--manifest-path",
+                "fuzz/Cargo.toml",
+                "--features",
+                "agent",
+                "--locked",
+                "--target-dir",
+                "target",
+            ],
         ),
         ("tests", &["test", "--workspace", "--locked"]),
     ];

@@ -149,7 +149,8 @@ fn a_run_that_has_nothing_to_do_reserves_what_is_missing() {
 #[test]
 fn a_removal_that_cannot_make_room_keeps_what_it_has() {
     for (name, clean) in nodes() {
-        let whole = installed(&clean);
+        let mut whole = installed(&clean);
+        whole.stage("b");
         let mut seen = 0;
         for call in 0.. {
             let mut node = whole.clone();
