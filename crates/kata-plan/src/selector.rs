@@ -45,14 +45,6 @@ pub(crate) fn text(selector: &LabelSelector) -> String {
     labels.chain(expressions).collect::<Vec<_>>().join(",")
 }
 
-/// ` (SELECTOR)`, or nothing if it is empty or there is none.
-pub(crate) fn in_brackets(selector: Option<&LabelSelector>) -> String {
-    match selector.map(text) {
-        Some(text) if !text.is_empty() => format!(" ({text})"),
-        Some(_) | None => String::new(),
-    }
-}
-
 /// Whether a selector can be evaluated.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     for requirement in selector.match_expressions.iter().flatten() {

@@ -16,7 +16,9 @@ use crate::observed::Observed;
 use crate::plan::{Action, OnFailure, Step};
 use crate::report::{Finding, Waiting, WaitingOn};
 use crate::selection;
+use crate::selector;
 use crate::snapshot::Need;
+use crate::text;
 use crate::view::{self, NodeView, View};
 
 mod hosts;
@@ -104,6 +106,57 @@ fn remove_finalizers(config: &KataConfig, why: &str) -> Step {
         on_failure: OnFailure::Continue,
         why: why.to_owned(),
     }
+}
+
+/// Tells that no node is selected, and which nodes count.
+fn no_nodes(view: &View<'_>, out: &mut Steps) {
+    let config = selection::config_ref(view.config);
+    let excluded: Vec<&str> = view
+        .findings
+        .iter()
+        .filter(|finding| finding.subject.kind == Kind::Node)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    if !excluded.is_empty() {
+        let message =
+            format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
+        out.find(Code::NoNodesSelected, config, message);
+        return;
+    }
+    let spec = &view.config.spec;
+    let selector = spec.kata_config_pool_selector.as_ref().map(selector::text);
+    // An empty one selects every node, as none does.
+    let selector = selector.filter(|text| !text.is_empty());
+    let matches =
+        selector.as_ref().map(|text| format!("matches spec.kataConfigPoolSelector ({text})"));
+    let eligible =
+        spec.check_node_eligibility.then(|| format!("carries {}=true", names::NFD_LABEL));
+    let by_jobs = view.hosts.is_some();
+    let asked = if by_jobs {
+        let outside = selector.is_none().then(|| "is outside the control plane".to_owned());
+        [matches, eligible, Some("runs Linux".to_owned()), outside]
+    } else {
+        [Some(format!("has the label {}", names::WORKER_ROLE_LABEL)), eligible, matches, None]
+    };
+    let asked: Vec<String> = asked.into_iter().flatten().collect();
+    let exception = if by_jobs && selector.is_some() {
+        "; a node of the control plane counts only if the selector names its role, its host name or a label of \
+         your own"
+    } else {
+        ""
+    };
+    let message = format!("no node {}{exception}", text::all(&asked));
+    let mut finding = Finding::new(Code::NoNodesSelected, config, message);
+    if selector.is_none() {
+        let fix = if by_jobs {
+            "Add a node that counts, or name nodes of the control plane in spec.kataConfigPoolSelector, by their \
+             role, their host name or a label of your own."
+        } else {
+            "Add a node that counts, or give nodes the labels that they lack."
+        };
+        fix.clone_into(&mut finding.fix);
+    }
+    out.findings.push(finding);
 }
 
 /// The MachineConfig of a name, if it exists.

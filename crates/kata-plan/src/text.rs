@@ -55,6 +55,15 @@ pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
     }
 }
 
+/// `a, b and c`.
+pub(crate) fn all(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => only.clone(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
+}
+
 /// `1 node`, `2 nodes`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }

@@ -11,14 +11,13 @@ use kata_api::{Code, names};
 
 use super::install::{finalizer, runtime_classes};
 use super::remove::{no_pods, remove_classes};
-use super::{Steps, delete, kata_nodes, our_classes, remove_finalizers, taints};
+use super::{Steps, delete, kata_nodes, no_nodes, our_classes, remove_finalizers, taints};
 use crate::bodies::node_job;
 use crate::hosts::{CHECKS, HostNode, Hosts, Next, Rollout};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::selection;
-use crate::selector;
 use crate::snapshot::{Need, PodScope};
 use crate::text;
 use crate::view::{NodeView, View};
@@ -32,7 +31,7 @@ pub(super) fn install(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     labels(view, out);
     taints::lift(view, out);
     if !view.nodes.iter().any(|node| node.wanted) {
-        out.find(Code::NoNodesSelected, selection::config_ref(view.config), no_nodes(view));
+        no_nodes(view, out);
     }
     leaving_pods(view, out);
     jobs(view, hosts, out);
@@ -99,28 +98,6 @@ fn finish(
     } else {
         out.steps.push(remove_finalizers(view.config, "nothing is left"));
     }
-}
-
-fn no_nodes(view: &View<'_>) -> String {
-    let excluded: Vec<&str> = view
-        .findings
-        .iter()
-        .filter(|finding| finding.subject.kind == Kind::Node)
-        .map(|finding| finding.message.as_str())
-        .collect();
-    if !excluded.is_empty() {
-        return format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
-    }
-    let eligible = if view.config.spec.check_node_eligibility {
-        format!(", carries {}=true", names::NFD_LABEL)
-    } else {
-        String::new()
-    };
-    let selector = selector::in_brackets(view.config.spec.kata_config_pool_selector.as_ref());
-    format!(
-        "no node matches spec.kataConfigPoolSelector{selector}{eligible} and runs Linux; a node of the control plane \
-         counts only if the selector names its role, its host name or a label of your own"
-    )
 }
 
 /// The labels of the nodes: `true` on those that can run sandboxed pods, `false` on those that something of

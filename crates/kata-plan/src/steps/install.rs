@@ -10,8 +10,8 @@ use kata_api::{Code, names};
 use super::monitor;
 use super::waiting::wait_for_nodes;
 use super::{
-    Steps, container_runtime_config, delete, kata_nodes, machine_config, our_classes, taints,
-    take_label, verified_labels,
+    Steps, container_runtime_config, delete, kata_nodes, machine_config, no_nodes, our_classes,
+    taints, take_label, verified_labels,
 };
 use crate::bodies;
 use crate::object::{Kind, ObjectRef};
@@ -19,7 +19,6 @@ use crate::payload;
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
-use crate::selector;
 use crate::snapshot::{Need, PodScope, SandboxedPod};
 use crate::text;
 use crate::view::{NodeView, View};
@@ -28,20 +27,19 @@ use crate::view::{NodeView, View};
 const NODES_FOR_CLUSTER_READ: usize = 20;
 
 pub(super) fn install(view: &View<'_>, out: &mut Steps) {
-    let config = view.config;
     finalizer(view, out);
     verified_labels(view, out);
     taints::lift(view, out);
     let begun = names::MACHINE_CONFIGS.into_iter().any(|name| machine_config(view, name).is_some());
     if view.nodes.is_empty() {
-        out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
+        no_nodes(view, out);
         if !begun {
             kata_nodes(view, out);
             monitor::install(view, out);
             return;
         }
     } else if !view.nodes.iter().any(|node| node.wanted) {
-        out.find(Code::NoNodesSelected, selection::config_ref(config), no_nodes_message(view));
+        no_nodes(view, out);
     }
     if pool_objects(view, out) {
         pool_labels(view, out);
@@ -67,28 +65,6 @@ pub(super) fn finalizer(view: &View<'_>, out: &mut Steps) {
             "before anything else is changed",
         );
     }
-}
-
-fn no_nodes_message(view: &View<'_>) -> String {
-    let excluded: Vec<&str> = view
-        .findings
-        .iter()
-        .filter(|finding| finding.subject.kind == Kind::Node)
-        .map(|finding| finding.message.as_str())
-        .collect();
-    if !excluded.is_empty() {
-        return format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
-    }
-    let eligible = if view.config.spec.check_node_eligibility {
-        format!(", carries {}=true", names::NFD_LABEL)
-    } else {
-        String::new()
-    };
-    format!(
-        "no node has the label {}{eligible} and matches spec.kataConfigPoolSelector{}",
-        names::WORKER_ROLE_LABEL,
-        selector::in_brackets(view.config.spec.kata_config_pool_selector.as_ref())
-    )
 }
 
 fn class<'a>(view: &View<'a>, name: &str) -> Option<&'a RuntimeClass> {

@@ -94,3 +94,44 @@ fn without_its_own_image_the_operator_runs_no_job_and_says_so() {
     assert!(message.contains("no Job can run"), "{message}");
     assert_eq!(world.names(Kind::Job), Vec::<String>::new());
 }
+
+#[test]
+fn which_nodes_count_is_told_in_terms_of_the_spec() {
+    let worker = "node-role.kubernetes.io/worker";
+    let eligible = "feature.node.kubernetes.io/runtime.kata=true";
+    let selector = json!({"matchLabels": {"kata": "true"}});
+    for (jobs, spec, said) in [
+        (false, json!({}), format!("no node has the label {worker}")),
+        (
+            false,
+            json!({"checkNodeEligibility": true}),
+            format!("no node has the label {worker} and carries {eligible}"),
+        ),
+        (
+            false,
+            json!({"checkNodeEligibility": true, "kataConfigPoolSelector": selector}),
+            format!(
+                "no node has the label {worker}, carries {eligible} and matches \
+                 spec.kataConfigPoolSelector (kata=true)"
+            ),
+        ),
+        (true, json!({}), "no node runs Linux and is outside the control plane".to_owned()),
+        // An empty selector is like none.
+        (
+            true,
+            json!({"checkNodeEligibility": true, "kataConfigPoolSelector": {}}),
+            format!("no node carries {eligible}, runs Linux and is outside the control plane"),
+        ),
+        (
+            true,
+            json!({"kataConfigPoolSelector": selector}),
+            "no node matches spec.kataConfigPoolSelector (kata=true) and runs Linux; a node of the control \
+             plane counts only if the selector names its role, its host name or a label of your own"
+                .to_owned(),
+        ),
+    ] {
+        let mut world = if jobs { World::plain(1, 0) } else { World::new(1, 0) };
+        world.config(&spec);
+        assert_eq!(finding(&world, Code::NoNodesSelected).1, said, "{spec}");
+    }
+}
