@@ -157,6 +157,9 @@ pub struct JobPod {
     pub finished: bool,
     /// Why it cannot be scheduled, if so.
     pub unschedulable: Option<String>,
+    /// Since when it could have begun, as long as no container of it has: since it was scheduled, or, if that
+    /// is not known, since it was created.
+    pub waits_since: Option<Timestamp>,
     /// The container that cannot start, if one cannot.
     pub stuck: Option<StuckContainer>,
     /// Whether the container that carries the task out has begun.

@@ -142,19 +142,27 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
         .and_then(|status| status.conditions.as_ref())
         .into_iter()
         .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+        .find(|condition| condition.type_ == "PodScheduled");
+    let refused = scheduled.filter(|condition| condition.status == "False");
+    let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let bound = scheduled
+        .filter(|condition| condition.status == "True")
+        .and_then(|condition| condition.last_transition_time.as_ref())
+        .map(|time| time.0);
     let first = status.and_then(|status| status.init_container_statuses.as_deref());
     let main = status.and_then(|status| status.container_statuses.as_deref());
     let containers = || first.into_iter().flatten().chain(main.into_iter().flatten());
     let agent = main.into_iter().flatten().find(|status| status.name == node_job::AGENT_CONTAINER);
     let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
+    let waits = refused.is_none() && !is_finished(pod) && !containers().any(has_begun);
     Some(JobPod {
         name: metadata.name.clone().unwrap_or_default(),
         job: label(node_job::JOB_NAME_LABEL)?,
         node,
-        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created,
         finished: is_finished(pod),
-        unschedulable: scheduled.map(|it| it.message.clone().unwrap_or_default()),
+        unschedulable: refused.map(|it| it.message.clone().unwrap_or_default()),
+        waits_since: bound.or(created).filter(|_| waits),
         stuck: containers().find_map(stuck),
         started: agent
             .and_then(|agent| agent.state.as_ref())
@@ -166,6 +174,12 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .map(|message| serde_json::from_str(message).map_err(|error| error.to_string())),
         failures: containers().filter_map(failure).collect(),
     })
+}
+
+/// Whether a container runs, or has run.
+fn has_begun(status: &ContainerStatus) -> bool {
+    let states = [&status.state, &status.last_state].into_iter().flatten();
+    states.into_iter().any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 /// What a container waits for, if it may wait for ever.

@@ -17,7 +17,8 @@ use crate::view::{NodeView, View};
 /// How long a Job may be without a pod, or a pod outlast its Job, before somebody has to look.
 pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long the pod of a Job may take to get its images and to be set up.
+/// How long the first container of a Job's pod may take to get its image and to be set up. What comes after
+/// that, such as to stage a big payload, takes its time.
 pub(super) const START_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Settles what is said about a node.
@@ -157,8 +158,7 @@ fn outlasting(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<St
 
 /// By when a pod should have begun that has not.
 pub(super) fn starts_by(pod: &JobPod) -> Option<Timestamp> {
-    let waits = !pod.started && !pod.finished;
-    pod.created.filter(|_| waits).and_then(|created| created.checked_add(START_GRACE).ok())
+    pod.waits_since?.checked_add(START_GRACE).ok()
 }
 
 /// `pod NAMESPACE/NAME`, as somebody who shall delete it needs it.

@@ -213,3 +213,62 @@ fn a_pod_that_does_not_begin_is_named_after_some_minutes() {
     world.hosts.clear();
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
+
+/// What the decision says of a pod that does not begin.
+fn not_started(world: &World) -> Option<String> {
+    let findings = decide(&world.observe()).report.findings;
+    let found = findings.into_iter().find(|it| it.code.to_string() == "KATA3117");
+    found.map(|finding| finding.message)
+}
+
+/// A cluster of one node with a pod of a Job that does not begin, and that pod.
+fn not_beginning() -> (World, String) {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoMount);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.names(Kind::Pod).is_empty());
+    let pod = world.names(Kind::Pod).remove(0);
+    (world, pod)
+}
+
+fn minutes(world: &mut World, minutes: i64) {
+    world.now = world.now.checked_add(SignedDuration::from_mins(minutes)).unwrap();
+}
+
+#[test]
+fn the_time_of_a_pod_to_begin_counts_from_when_its_node_had_it() {
+    let (mut world, pod) = not_beginning();
+    let scheduled = |status: &str, at: jiff::Timestamp| {
+        let condition = json!({"type": "PodScheduled", "status": status, "message": "no cpu is left",
+            "lastTransitionTime": at.to_string()});
+        json!({"status": {"conditions": [condition]}})
+    };
+    // It waits for its node, which is told otherwise.
+    world.edit(Kind::Pod, &pod, &scheduled("False", world.now));
+    minutes(&mut world, 6);
+    assert_eq!(not_started(&world), None);
+    assert!(finding(&world, "KATA3106").contains("no cpu is left"));
+    world.edit(Kind::Pod, &pod, &scheduled("True", world.now));
+    minutes(&mut world, 4);
+    assert_eq!(not_started(&world), None, "it came to the node four minutes ago");
+    minutes(&mut world, 1);
+    assert!(not_started(&world).unwrap().contains("for more than 5 minutes"));
+}
+
+#[test]
+fn a_pod_of_which_a_container_runs_or_ran_has_begun() {
+    let status = |state: &str| {
+        json!({"status": {"initContainerStatuses": [{"name": "stage", "image": "registry.example/payload:1",
+            "imageID": "", "ready": false, "restartCount": 0, "state": {state: {"exitCode": 0}}}]}})
+    };
+    for state in ["running", "terminated"] {
+        let (mut world, pod) = not_beginning();
+        minutes(&mut world, 6);
+        assert!(not_started(&world).is_some());
+        // To stage a big payload takes its time.
+        world.edit(Kind::Pod, &pod, &status(state));
+        assert_eq!(not_started(&world), None, "{state}");
+        minutes(&mut world, 10);
+        assert_eq!(not_started(&world), None, "{state}");
+    }
+}
