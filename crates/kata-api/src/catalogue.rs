@@ -165,7 +165,7 @@ catalogue! {
     }
     KATA2103 NodeNotReady Warning {
         cause: "The node is not Ready.",
-        fix: "Find out why the kubelet does not report. If the machine is gone for good, delete the Node; to go on without it, raise spec.rollout.maxUnavailable."
+        fix: "Find out why the kubelet does not report. If the machine is gone for good, delete the Node."
     }
     KATA2104 DrainBlocked Warning {
         cause: "The node cannot be drained, because a PodDisruptionBudget allows no disruption or a pod does not end.",

@@ -23,7 +23,9 @@ use crate::text;
 mod classify;
 
 use classify::node_view;
-pub(crate) use classify::{drain_is_long, label_of_ready, pods_on_leaving, since, step_text};
+pub(crate) use classify::{
+    drain_is_long, label_of_ready, not_ready, pods_on_leaving, since, step_text,
+};
 
 /// The snapshot, understood.
 #[derive(Debug)]

@@ -114,7 +114,8 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
             "" => "the kubelet does not report",
             reason => reason,
         };
-        return make(Code::NodeNotReady, format!("node {name} is not Ready: {reason}"));
+        let message = format!("node {name} is not Ready: {reason}");
+        return Some(crate::view::not_ready(node, message, true));
     }
     if concerned && node.facts.unschedulable {
         let message =

@@ -191,7 +191,8 @@ fn classify(view: &View<'_>, node: &mut NodeView<'_>, missing: &[&str]) {
             "" => "the kubelet does not report",
             reason => reason,
         };
-        finding(Code::NodeNotReady, format!("node {name} is not Ready: {reason}"))
+        let message = format!("node {name} is not Ready: {reason}");
+        Some(not_ready(node, message, is_paced(view, node)))
     } else if facts.unschedulable && !facts.is_cordoned_by_mco() {
         finding(
             Code::NodeCordoned,
@@ -326,17 +327,31 @@ fn slow_finding(view: &View<'_>, node: &mut NodeView<'_>) {
         return;
     }
     let (name, minutes) = (&node.facts.name, limit.as_secs() / 60);
-    let (code, what) = if step == NodeStep::Rebooting {
-        (Code::NodeNotReady, "its kubelet does not report")
-    } else {
-        (Code::NodeStateUnknown, "its machine-config daemon does not go on")
-    };
     let state = node.state();
-    node.finding = Some(Finding::new(
-        code,
-        node.object(),
-        format!("node {name} has been {state} for more than {minutes} minutes, and {what}"),
-    ));
+    let message = |what: &str| {
+        format!("node {name} has been {state} for more than {minutes} minutes, and {what}")
+    };
+    node.finding = Some(if step == NodeStep::Rebooting {
+        not_ready(node, message("its kubelet does not report"), is_paced(view, node))
+    } else {
+        let message = message("its machine-config daemon does not go on");
+        Finding::new(Code::NodeStateUnknown, node.object(), message)
+    });
+}
+
+/// That a node is not Ready. Where `spec.rollout` sets the pace, the others can go on without it.
+pub(crate) fn not_ready(node: &NodeView<'_>, message: String, is_paced: bool) -> Finding {
+    let mut finding = Finding::new(Code::NodeNotReady, node.object(), message);
+    if is_paced {
+        let fix = finding.fix.trim_end_matches('.');
+        finding.fix = format!("{fix}; to go on without it, raise spec.rollout.maxUnavailable.");
+    }
+    finding
+}
+
+/// Whether a node counts against `spec.rollout.maxUnavailable`, which is carried to our pool alone.
+fn is_paced(view: &View<'_>, node: &NodeView<'_>) -> bool {
+    view.mode == Mode::Pool && node.labelled && !view.deleting
 }
 
 /// Sandboxed pods that keep a node from losing Kata which is not selected any more.

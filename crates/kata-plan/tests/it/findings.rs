@@ -135,3 +135,40 @@ fn which_nodes_count_is_told_in_terms_of_the_spec() {
         assert_eq!(finding(&world, Code::NoNodesSelected).1, said, "{spec}");
     }
 }
+
+/// Only where `spec.rollout` sets the pace does it help to change it.
+#[test]
+fn to_go_on_without_a_node_is_advised_where_it_can_be_done() {
+    let fix = |world: &World, node: &str| {
+        let findings = decide(&world.observe()).report.findings.into_iter();
+        let mut of_node =
+            findings.filter(|it| it.code == Code::NodeNotReady && it.subject.name == node);
+        of_node.next().unwrap().fix
+    };
+    let advice = "raise spec.rollout.maxUnavailable";
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.set_ready("worker-0", false);
+    assert!(fix(&world, "worker-0").contains(advice));
+
+    // Of the pools, it is carried to one.
+    let mut world = World::new(3, 2);
+    world.label("worker-0", "kata", Some("true"));
+    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    world.settle();
+    world.set_ready("worker-0", false);
+    assert!(fix(&world, "worker-0").contains(advice));
+    world.set_ready("worker-0", true);
+    world.set_ready("worker-1", false);
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..6 {
+        world.pass();
+        world.tick();
+    }
+    assert!(!fix(&world, "worker-1").contains(advice), "it holds up the pool worker");
+
+    let mut world = World::compact(3);
+    world.config(&json!({}));
+    world.set_ready("master-1", false);
+    assert!(!fix(&world, "master-1").contains(advice), "it holds up the pool master");
+}
