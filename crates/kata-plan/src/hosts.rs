@@ -28,7 +28,7 @@ pub(crate) use desired::Desired;
 use memory::JobsOfNode;
 pub(crate) use memory::Known;
 pub use rollout::most_unavailable;
-pub(crate) use rollout::{CHECKS, Rollout};
+pub(crate) use rollout::{CHECKS, Held, Rollout};
 
 /// How long the kubelet may take to report the handlers of a container runtime that was restarted.
 const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);

@@ -37,7 +37,7 @@ pub(crate) struct Steps {
     pub(crate) steps: Vec<Step>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waiting_on: Vec<WaitingOn>,
-    /// Why nodes wait whose turn has not come, such as `the first one goes alone`.
+    /// Why nodes wait whose turn has not come, such as `the first one goes alone`; the first reason of all.
     pub(crate) queue: Option<String>,
     pub(crate) needs: BTreeSet<Need>,
     /// Whether sandboxed pods block the deletion of the KataConfig; the classes that they use.
@@ -51,6 +51,33 @@ impl Steps {
 
     fn wait(&mut self, what: Waiting, subject: ObjectRef, message: impl Into<String>) {
         self.waiting_on.push(WaitingOn { what, subject, message: message.into() });
+    }
+
+    /// Waits for nodes that are not being changed, each with why its turn has not come, unless that is told
+    /// otherwise. Those with the same reason are told together.
+    fn wait_in_line<'a>(
+        &mut self,
+        subject: &ObjectRef,
+        nodes: impl IntoIterator<Item = (Option<String>, &'a str)>,
+    ) {
+        let mut groups: Vec<(Option<String>, Vec<&str>)> = Vec::new();
+        for (why, node) in nodes {
+            match groups.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, group)) => group.push(node),
+                None => groups.push((why, vec![node])),
+            }
+        }
+        for (why, nodes) in groups {
+            let reason = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            let message = format!(
+                "{} that {} not being changed{reason}: {}",
+                text::count(nodes.len(), "node"),
+                if nodes.len() == 1 { "is" } else { "are" },
+                text::list(&nodes, text::NAMES)
+            );
+            self.wait(Waiting::Node, subject.clone(), message);
+            self.queue = self.queue.take().or(why);
+        }
     }
 
     fn find(&mut self, code: Code, subject: ObjectRef, message: String) {

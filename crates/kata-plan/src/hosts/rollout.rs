@@ -3,7 +3,7 @@
 //! A node that is down for another reason counts. The first node of a change goes alone; a change that
 //! fails on several nodes goes no further.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::JobOutcome;
@@ -21,6 +21,17 @@ pub(super) const ATTEMPTS: i64 = 3;
 /// How many Jobs that change nothing run at once.
 pub(crate) const CHECKS: usize = 20;
 
+/// Why the turn of a node has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Held {
+    /// As many nodes as may be are unavailable, or are about to be.
+    Room,
+    /// The change has not succeeded anywhere, and another node is the first to try it.
+    Canary,
+    /// As many nodes are being checked as may be at once.
+    Checks,
+}
+
 /// Who may go on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rollout {
@@ -30,12 +41,15 @@ pub(crate) struct Rollout {
     pub(crate) unavailable: Vec<String>,
     /// The nodes on which the change failed, if so many that it goes no further.
     pub(crate) stopped_by: Vec<String>,
-    /// Whether one node goes alone, since the change has not succeeded anywhere.
-    pub(crate) canary: bool,
     /// `spec.rollout.paused`.
     pub(crate) paused: bool,
     /// The nodes that may get their next Job now.
     pub(crate) permitted: BTreeSet<String>,
+    /// Those of them that were available until now, and will not be.
+    pub(crate) leaving_service: Vec<String>,
+    /// The nodes that have to wait, and why. One that waits since the rollout is paused or goes no further,
+    /// which findings say, is not among them, nor is one that something of its own holds up.
+    pub(crate) held: BTreeMap<String, Held>,
 }
 
 /// Who may go on.
@@ -59,11 +73,10 @@ pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
         limit,
         unavailable,
         stopped_by: if failed.len() >= tolerated { failed } else { Vec::new() },
-        canary: !succeeded,
         paused: spec.is_some_and(|spec| spec.paused),
-        permitted: BTreeSet::new(),
+        ..Rollout::default()
     };
-    permit_changes(view, &mut rollout);
+    permit_changes(view, !succeeded, &mut rollout);
     permit_checks(view, &mut rollout);
     rollout
 }
@@ -80,7 +93,8 @@ fn is_unavailable(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
         || last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
 }
 
-fn permit_changes(view: &View<'_>, rollout: &mut Rollout) {
+/// Permits changes. With `canary` one node goes alone, since the change has not succeeded anywhere.
+fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
     if rollout.paused {
         return;
     }
@@ -110,24 +124,31 @@ fn permit_changes(view: &View<'_>, rollout: &mut Rollout) {
         .count();
     let mut installs = if !rollout.stopped_by.is_empty() {
         0
-    } else if rollout.canary {
+    } else if canary {
         1_usize.saturating_sub(installing)
     } else {
         usize::MAX
     };
     for (node, action) in eligible {
-        let free_of_charge = rollout.unavailable.contains(&node.facts.name);
-        if slots == 0 && !free_of_charge {
+        let name = &node.facts.name;
+        let is_install = action == NodeAction::Install;
+        // What would hold the node back if there were room is the reason, whether or not there is.
+        if is_install && installs == 0 {
+            if rollout.stopped_by.is_empty() {
+                rollout.held.insert(name.clone(), Held::Canary);
+            }
             continue;
         }
-        if action == NodeAction::Install {
-            if installs == 0 {
+        if !rollout.unavailable.contains(name) {
+            if slots == 0 {
+                rollout.held.insert(name.clone(), Held::Room);
                 continue;
             }
-            installs -= 1;
+            slots -= 1;
+            rollout.leaving_service.push(name.clone());
         }
-        slots -= usize::from(!free_of_charge);
-        rollout.permitted.insert(node.facts.name.clone());
+        installs -= usize::from(is_install);
+        rollout.permitted.insert(name.clone());
     }
 }
 
@@ -136,13 +157,15 @@ fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
     let running = hosts()
         .filter(|(_, host)| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))
         .count();
-    let waiting = hosts().filter(|(_, host)| {
-        matches!(host.next, Next::Check(_))
-            && host.known.running.is_none()
-            && host.known.lingering.is_none()
-    });
-    let permitted = waiting.take(CHECKS.saturating_sub(running));
-    rollout.permitted.extend(permitted.map(|(node, _)| node.facts.name.clone()));
+    let mut waiting = hosts()
+        .filter(|(_, host)| {
+            matches!(host.next, Next::Check(_))
+                && host.known.running.is_none()
+                && host.known.lingering.is_none()
+        })
+        .map(|(node, _)| node.facts.name.clone());
+    rollout.permitted.extend(waiting.by_ref().take(CHECKS.saturating_sub(running)));
+    rollout.held.extend(waiting.map(|name| (name, Held::Checks)));
 }
 
 /// How many of so many nodes `spec.rollout.maxUnavailable` lets be unavailable at once: at least one.

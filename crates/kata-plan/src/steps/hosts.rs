@@ -13,7 +13,7 @@ use super::install::{finalizer, runtime_classes};
 use super::remove::{no_pods, remove_classes};
 use super::{Steps, delete, kata_nodes, no_nodes, our_classes, remove_finalizers, taints};
 use crate::bodies::node_job;
-use crate::hosts::{CHECKS, HostNode, Hosts, Next, Rollout};
+use crate::hosts::{CHECKS, Held, HostNode, Hosts, Next, Rollout};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
@@ -276,43 +276,51 @@ fn spent_jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     }
 }
 
-/// Why the turn of some nodes has not come; `None` if a finding says it, or they wait for something else.
-fn queue(view: &View<'_>, rollout: &Rollout) -> Option<String> {
-    let next = |wanted: fn(Next) -> bool, permitted: bool| {
-        view.nodes
-            .iter()
-            .filter_map(|node| node.host.as_ref())
-            .filter(|host| host.known.running.is_none() && host.known.lingering.is_none())
-            .any(|host| host.permitted == permitted && wanted(host.next))
-    };
-    let changes = |next| matches!(next, Next::Change(_));
-    let installs = |next| next == Next::Change(NodeAction::Install);
-    let checks = |next| matches!(next, Next::Check(_));
-    Some(if next(changes, false) && rollout.unavailable.len() >= rollout.limit {
-        format!(
-            "at most {} may be unavailable, and {} {}",
-            rollout.limit,
-            text::list(&rollout.unavailable, text::NAMES),
-            if rollout.unavailable.len() == 1 { "is" } else { "are" }
-        )
-    } else if next(changes, false) && (rollout.paused || !rollout.stopped_by.is_empty()) {
-        return None;
-    } else if next(installs, false) && rollout.canary {
-        "the first one goes alone".to_owned()
-    } else if next(checks, false) {
-        format!("at most {CHECKS} are checked at once")
-    } else if next(changes, true) || next(checks, true) {
-        "their Jobs are being made".to_owned()
+/// Why a node is not being changed although nothing is wrong with it, in the order in which it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Queued {
+    /// Its turn has not come.
+    Held(Held),
+    /// It has.
+    Next,
+}
+
+/// Why a node is not being changed; `None` if a finding says it, or if it waits for something else.
+fn queued(view: &View<'_>, rollout: &Rollout, node: &str) -> Option<Queued> {
+    if rollout.permitted.contains(node) {
+        view.snapshot.options.agent_image.is_some().then_some(Queued::Next)
     } else {
-        return None;
-    })
+        rollout.held.get(node).copied().map(Queued::Held)
+    }
+}
+
+fn why(queued: Queued, rollout: &Rollout) -> String {
+    match queued {
+        Queued::Held(Held::Room) => {
+            let Rollout { limit, unavailable, leaving_service, .. } = rollout;
+            let mut nodes = [unavailable.as_slice(), leaving_service].concat();
+            nodes.sort();
+            let are = match (unavailable.is_empty(), leaving_service.is_empty(), nodes.len()) {
+                (_, true, 1) => "is",
+                (_, true, _) => "are",
+                (true, false, 1) => "is about to be",
+                (true, false, _) => "are about to be",
+                (false, false, _) => "are, or are about to be",
+            };
+            let nodes = text::list(&nodes, text::NAMES);
+            format!("at most {limit} may be unavailable, and {nodes} {are}")
+        }
+        Queued::Held(Held::Canary) => "the first one goes alone".to_owned(),
+        Queued::Held(Held::Checks) => format!("at most {CHECKS} are checked at once"),
+        Queued::Next => "their Jobs are being made".to_owned(),
+    }
 }
 
 /// What the nodes wait for, and what is wrong with the rollout.
 fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     let rollout = &hosts.rollout;
     let config = selection::config_ref(view.config);
-    let mut queued: Vec<&str> = Vec::new();
+    let mut in_line: Vec<(Option<Queued>, &str)> = Vec::new();
     for node in &view.nodes {
         let Some(host) = &node.host else { continue };
         let waits = matches!(host.next, Next::Change(_) | Next::Check(NodeAction::Preflight));
@@ -326,7 +334,8 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             let message = format!("{} to be tried again at {until}", node.facts.name);
             out.wait(Waiting::Node, node.object(), message);
         } else if waits || node.phase != Phase::Ready {
-            queued.push(&node.facts.name);
+            let name = &node.facts.name;
+            in_line.push((queued(view, rollout, name), name));
         }
     }
     if !rollout.stopped_by.is_empty() && !view.deleting {
@@ -346,17 +355,10 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
         let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
         out.find(Code::RolloutPaused, config.clone(), message);
     }
-    if queued.is_empty() {
-        return;
-    }
-    let queue = queue(view, rollout);
-    let why = queue.as_ref().map_or_else(String::new, |queue| format!(" ({queue})"));
-    out.queue = queue;
-    let message = format!(
-        "{} that {} not being changed{why}: {}",
-        text::count(queued.len(), "node"),
-        if queued.len() == 1 { "is" } else { "are" },
-        text::list(&queued, text::NAMES)
+    in_line.sort_by_key(|(queued, _)| (queued.is_none(), *queued));
+    let in_line = in_line.into_iter();
+    out.wait_in_line(
+        &config,
+        in_line.map(|(queued, name)| (queued.map(|queued| why(queued, rollout)), name)),
     );
-    out.wait(Waiting::Node, config, message);
 }

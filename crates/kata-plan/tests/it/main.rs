@@ -13,4 +13,5 @@ mod monitor;
 mod plain;
 mod random;
 mod render;
+mod turns;
 mod world;

@@ -1,0 +1,158 @@
+//! Why nodes wait whose turn has not come: the reason that is told is the reason.
+
+use kata_plan::{Kind, decide};
+use serde_json::json;
+
+use crate::plain::Fate;
+use crate::world::World;
+
+/// What is said of nodes that are not being changed.
+fn waits(world: &World) -> Vec<String> {
+    let waits = decide(&world.observe()).report.waiting_on.into_iter();
+    waits.map(|wait| wait.message).filter(|message| message.contains("not being changed")).collect()
+}
+
+/// Passes until it holds.
+#[track_caller]
+fn until(world: &mut World, holds: impl Fn(&World) -> bool) {
+    for _ in 0..400 {
+        if holds(world) {
+            return;
+        }
+        world.pass();
+        world.tick();
+    }
+    panic!("it never holds:\n{}", crate::render::decision(&world.pass()));
+}
+
+fn says(world: &World, part: &str) -> bool {
+    waits(world).iter().any(|wait| wait.contains(part))
+}
+
+fn ready(world: &World) -> String {
+    let status = decide(&world.observe()).report.status.unwrap().status;
+    status.conditions.into_iter().find(|condition| condition.type_ == "Ready").unwrap().message
+}
+
+#[test]
+fn of_many_nodes_some_wait_to_be_checked() {
+    let mut world = World::plain(1, 25);
+    world.config(&json!({}));
+    let names: Vec<String> = world.names(Kind::Node).into_iter().skip(1).collect();
+    assert_eq!(
+        waits(&world),
+        [
+            format!(
+                "5 nodes that are not being changed (at most 20 are checked at once): {}",
+                names[20..].join(", ")
+            ),
+            format!(
+                "20 nodes that are not being changed (their Jobs are being made): {} and 10 more",
+                names[..10].join(", ")
+            ),
+        ]
+    );
+    assert!(ready(&world).ends_with("; waiting: at most 20 are checked at once"));
+}
+
+#[test]
+fn the_first_node_of_a_change_goes_alone_although_there_is_room() {
+    let mut world = World::plain(1, 3);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&json!({"rollout": {"maxUnavailable": 3}}));
+    until(&mut world, |world| !world.changing().is_empty());
+    assert_eq!(
+        waits(&world),
+        ["2 nodes that are not being changed (the first one goes alone): worker-1, worker-2"]
+    );
+    assert!(ready(&world).ends_with("; waiting: the first one goes alone"));
+}
+
+#[test]
+fn a_node_that_is_down_or_being_changed_takes_the_room() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    world.set_ready("worker-2", false);
+    until(&mut world, |world| says(world, "at most 1"));
+    assert_eq!(
+        waits(&world),
+        [
+            "2 nodes that are not being changed (at most 1 may be unavailable, and worker-2 is): worker-0, worker-1",
+            "1 node that is not being changed: worker-2",
+        ]
+    );
+    world.set_ready("worker-2", true);
+    // The one whose turn it is takes the room before its Job is made.
+    until(&mut world, |world| says(world, "about to be"));
+    let wait = "1 node that is not being changed (at most 1 may be unavailable, and worker-1 is about to be): worker-2";
+    assert!(says(&world, wait), "{:#?}", waits(&world));
+    until(&mut world, |world| world.changing() == ["worker-1"]);
+    let wait = "1 node that is not being changed (at most 1 may be unavailable, and worker-1 is): worker-2";
+    assert_eq!(waits(&world), [wait]);
+}
+
+#[test]
+fn room_is_shared_by_those_that_are_down_and_those_whose_turn_it_is() {
+    let mut world = World::plain(1, 5);
+    world.config(&json!({"rollout": {"maxUnavailable": 2}}));
+    until(&mut world, |world| {
+        world.node("worker-0").labels.contains_key("katacontainers.io/kata-runtime")
+    });
+    world.set_ready("worker-4", false);
+    until(&mut world, |world| says(world, "at most 2"));
+    let wait = "(at most 2 may be unavailable, and worker-1, worker-4 are, or are about to be): worker-2, worker-3";
+    assert!(says(&world, wait), "{:#?}", waits(&world));
+}
+
+#[test]
+fn a_node_that_leaves_waits_for_its_pods_and_then_for_room() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.settle();
+    world.pod("web", "kata", "worker-2");
+    world.set_ready("worker-0", false);
+    world.label("worker-2", "kata", Some("no"));
+    for _ in 0..10 {
+        world.pass();
+        world.tick();
+        assert!(!says(&world, "at most"), "{:#?}", waits(&world));
+    }
+    // What holds each of them up is told otherwise.
+    assert_eq!(waits(&world), ["2 nodes that are not being changed: worker-0, worker-2"]);
+    world.delete(Kind::Pod, "default/web");
+    world.pass();
+    let wait = "1 node that is not being changed (at most 1 may be unavailable, and worker-0 is): worker-2";
+    assert!(says(&world, wait), "{:#?}", waits(&world));
+}
+
+#[test]
+fn what_a_finding_says_is_no_matter_of_turns() {
+    let hold_back = |spec: &serde_json::Value| {
+        let mut world = World::plain(1, 3);
+        world.config(spec);
+        until(&mut world, |world| !world.changing().is_empty());
+        world
+    };
+    let mut world = hold_back(&json!({}));
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"rollout": {"paused": true}}}),
+    );
+    assert_eq!(waits(&world), ["2 nodes that are not being changed: worker-1, worker-2"]);
+
+    // Inspections of the others do not concern a node that failed.
+    let mut world = hold_back(&json!({}));
+    world.hosts.insert("worker-0".to_owned(), Fate::RollsBack);
+    world.settle();
+    world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
+    assert!(!decide(&world.observe()).plan.steps.is_empty(), "an inspection is due");
+    assert_eq!(waits(&world), ["1 node that is not being changed: worker-0"]);
+
+    // Who cannot make Jobs is not making any.
+    let mut world = World::plain(1, 1);
+    world.options.agent_image = None;
+    world.config(&json!({}));
+    assert_eq!(waits(&world), ["1 node that is not being changed: worker-0"]);
+}
