@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
-use kata_api::{Code, ContainerRuntimeConfig, names};
+use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, names};
 
 use super::Steps;
+use crate::hosts::most_unavailable;
 use crate::mco::{self, Runs};
 use crate::object::{Kind, ObjectRef};
 use crate::payload;
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
 use crate::snapshot::NodeFacts;
-use crate::text;
 use crate::view::{NodeView, View};
 
 /// What the nodes wait for.
@@ -36,52 +36,89 @@ pub(super) fn wait_for_nodes(view: &View<'_>, out: &mut Steps) {
             format!("the Machine Config Operator to render the pool {}", view.mode.pool());
         out.wait(Waiting::Render, pool.clone(), message);
     }
-    let mut queued: Vec<&str> = Vec::new();
-    for node in &view.nodes {
-        if node.in_flight() {
-            out.wait(Waiting::Node, node.object(), node.brief());
-        } else if node.phase != Phase::Ready || node.behind {
-            queued.push(&node.facts.name);
-        }
+    for node in view.nodes.iter().filter(|node| node.in_flight()) {
+        out.wait(Waiting::Node, node.object(), node.brief());
     }
-    if !queued.is_empty() {
-        out.queue = queue(view, out);
-        let why = out.queue.as_ref().map_or_else(String::new, |queue| format!(" ({queue})"));
-        let message = format!(
-            "{} that {} not being changed{why}: {}",
-            text::count(queued.len(), "node"),
-            if queued.len() == 1 { "is" } else { "are" },
-            text::list(&queued, text::NAMES)
-        );
-        out.wait(Waiting::Node, pool, message);
+    let in_line: Vec<&NodeView<'_>> = view
+        .nodes
+        .iter()
+        .filter(|node| !node.in_flight() && (node.phase != Phase::Ready || node.behind))
+        .collect();
+    if !in_line.is_empty() {
+        let queue = Queue::of(view, out);
+        let in_line = in_line.into_iter();
+        out.wait_in_line(&pool, in_line.map(|node| (queue.why(view, node), &*node.facts.name)));
     }
 }
 
-/// Why the turn of some nodes has not come, which the Machine Config Operator decides.
-fn queue(view: &View<'_>, out: &Steps) -> Option<String> {
-    let waits = |node: &&NodeView<'_>| {
-        (node.phase != Phase::Ready || node.behind) && !node.in_flight() && node.finding.is_none()
-    };
-    let first = view.nodes.iter().find(waits)?;
-    let joins = first.wanted || view.mode == Mode::Compact;
-    let name = if joins { view.mode.pool() } else { names::WORKER_POOL };
-    let pool = view.pools.get(name)?;
-    if view.nodes.iter().any(NodeView::in_flight) {
-        let limit = match &pool.spec.max_unavailable {
-            None => "1".to_owned(),
-            Some(IntOrString::Int(number)) => number.to_string(),
-            Some(IntOrString::String(text)) => text.clone(),
-        };
-        return Some(format!("at most {limit} of the pool {name} may be unavailable"));
+/// What the Machine Config Operator goes by when it decides whose turn it is.
+struct Queue<'a> {
+    /// The pools of which as many nodes are being changed as may be.
+    full: BTreeSet<&'a str>,
+    /// Whether there is nothing else to wait for, and nothing in the way.
+    alone: bool,
+}
+
+impl<'a> Queue<'a> {
+    fn of(view: &View<'a>, out: &Steps) -> Self {
+        let pools = [view.mode.pool(), names::WORKER_POOL];
+        let pools = pools.into_iter().filter_map(|name| view.pools.get_key_value(name));
+        Self {
+            full: pools.filter(|(_, pool)| is_full(view, pool)).map(|(name, _)| *name).collect(),
+            alone: view.targeted
+                && !view.deleting
+                && [&view.findings, &out.findings].into_iter().all(Vec::is_empty)
+                && view.nodes.iter().all(|node| node.finding.is_none())
+                && out.waiting_on.is_empty(),
+        }
     }
-    // Whatever else there is to wait for, or in the way, is told.
-    let alone = view.targeted
-        && !view.deleting
-        && !pool.spec.paused
-        && [&view.findings, &out.findings].into_iter().all(Vec::is_empty)
-        && view.nodes.iter().all(|node| node.finding.is_none())
-        && out.waiting_on.is_empty();
-    alone.then(|| "the Machine Config Operator chooses the next one".to_owned())
+
+    /// Why the turn of a node has not come; `None` if that is told otherwise.
+    fn why(&self, view: &View<'_>, node: &NodeView<'_>) -> Option<String> {
+        let joins = node.wanted || view.mode == Mode::Compact;
+        let name = if joins { view.mode.pool() } else { names::WORKER_POOL };
+        let pool = view.pools.get(name).filter(|pool| !pool.spec.paused)?;
+        let waits = node.behind || matches!(node.phase, Phase::Waiting | Phase::WaitingToRemove);
+        // One that leaves and is not let go yet is not up to the pool that it goes to, and one on its way to
+        // another configuration has had its turn.
+        let is_next = (joins || !node.labelled) && node.facts.step().is_none();
+        if !waits || !is_next || node.finding.is_some() {
+            return None;
+        }
+        if self.full.contains(name) {
+            let limit = match &pool.spec.max_unavailable {
+                None => "1".to_owned(),
+                Some(IntOrString::Int(number)) => number.to_string(),
+                Some(IntOrString::String(text)) => text.clone(),
+            };
+            return Some(format!("at most {limit} of the pool {name} may be unavailable"));
+        }
+        self.alone.then(|| "the Machine Config Operator chooses the next one".to_owned())
+    }
+}
+
+/// Whether as many nodes of a pool are being changed as may be.
+fn is_full(view: &View<'_>, pool: &MachineConfigPool) -> bool {
+    let members = members(view, pool);
+    let moving = members.iter().filter(|node| node.step().is_some() && !node.is_degraded()).count();
+    moving >= most_unavailable(pool.spec.max_unavailable.as_ref(), members.len())
+}
+
+/// The nodes that a pool decides about, by name: a custom pool has precedence over the pool worker, and the
+/// pool master over all others.
+fn members<'a>(view: &View<'a>, pool: &MachineConfigPool) -> Vec<&'a NodeFacts> {
+    let name = mco::pool_name(pool);
+    let is_elsewhere = |node: &NodeFacts| {
+        let in_ours =
+            name == names::WORKER_POOL && node.labels.contains_key(names::KATA_ROLE_LABEL);
+        let above = in_ours || !selection::other_pools(node, &view.pools).is_empty();
+        name != names::MASTER_POOL && (above || selection::is_control_plane(node))
+    };
+    let nodes = view.snapshot.nodes.known().into_iter().flatten().map(AsRef::as_ref);
+    let mut members: Vec<&NodeFacts> =
+        nodes.filter(|node: &&NodeFacts| mco::selects(pool, node) && !is_elsewhere(node)).collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    members
 }
 
 /// What is wrong with the pools while nodes wait for them.
@@ -166,22 +203,8 @@ fn pool_finding(view: &View<'_>, name: &str, out: &mut Steps) {
 fn hold_ups(view: &View<'_>, out: &mut Steps) {
     let ours: BTreeSet<&str> = view.nodes.iter().map(|node| node.facts.name.as_str()).collect();
     let Some(worker) = view.pools.get(names::WORKER_POOL) else { return };
-    let mut others: Vec<&NodeFacts> = view
-        .snapshot
-        .nodes
-        .known()
-        .into_iter()
-        .flatten()
-        .map(AsRef::as_ref)
-        .filter(|node: &&NodeFacts| {
-            !ours.contains(node.name.as_str())
-                && mco::selects(worker, node)
-                && !selection::is_control_plane(node)
-                && selection::other_pools(node, &view.pools).is_empty()
-        })
-        .collect();
-    others.sort_by(|a, b| a.name.cmp(&b.name));
-    for node in others {
+    let others = members(view, worker).into_iter();
+    for node in others.filter(|node| !ours.contains(node.name.as_str())) {
         let object = ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
         if node.is_degraded() {
             let message = format!(

@@ -156,3 +156,77 @@ fn what_a_finding_says_is_no_matter_of_turns() {
     world.config(&json!({}));
     assert_eq!(waits(&world), ["1 node that is not being changed: worker-0"]);
 }
+
+const TURN: &str = "at most 2 of the pool kata-oc may be unavailable";
+
+/// A pool of three that is to change, of which as many are being changed as the Machine Config Operator chose.
+fn changing(spec: &serde_json::Value, nodes: &[&str]) -> World {
+    let mut world = World::new(3, 3);
+    world.config(&json!({"rollout": spec}));
+    until(&mut world, |world| world.is_on_pool("worker-0"));
+    let target =
+        world.pool("kata-oc")["spec"]["configuration"]["name"].as_str().unwrap().to_owned();
+    for node in nodes {
+        world.annotate(node, "desiredConfig", &target);
+    }
+    world
+}
+
+#[test]
+fn a_pool_is_full_when_as_many_of_its_nodes_are_being_changed_as_may_be() {
+    for (limit, text, more, is_full) in [
+        (json!(1), "1", &[][..], true),
+        (json!(2), "2", &[], false),
+        (json!(2), "2", &["worker-1"], true),
+        (json!("50%"), "50%", &[], true),
+        (json!("70%"), "70%", &[], false),
+    ] {
+        let world = changing(&json!({"maxUnavailable": limit}), more);
+        let turn = format!("at most {text} of the pool kata-oc may be unavailable");
+        let waits = waits(&world);
+        assert_eq!(waits.len(), 1, "{limit}: {waits:#?}");
+        assert_eq!(waits[0].contains(&turn), is_full, "{limit}: {waits:#?}");
+        assert_eq!(waits[0].contains('('), is_full, "{limit}: {waits:#?}");
+    }
+}
+
+#[test]
+fn a_pool_that_is_paused_is_not_full() {
+    let mut world = changing(&json!({"maxUnavailable": 2}), &["worker-1"]);
+    assert!(says(&world, TURN), "{:#?}", waits(&world));
+    world.edit(Kind::MachineConfigPool, "kata-oc", &json!({"spec": {"paused": true}}));
+    assert_eq!(waits(&world), ["1 node that is not being changed: worker-2"]);
+}
+
+#[test]
+fn nodes_of_another_pool_take_nobodys_turn() {
+    let mut world = World::new(3, 3);
+    for node in ["worker-0", "worker-1"] {
+        world.label(node, "kata", Some("true"));
+    }
+    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    world.settle();
+    // One leaves, and is being changed in the pool worker.
+    world.label("worker-0", "kata", None);
+    until(&mut world, |world| {
+        let annotations = world.node("worker-0").annotations;
+        let config =
+            |key: &str| annotations[&format!("machineconfiguration.openshift.io/{key}")].clone();
+        config("currentConfig") != config("desiredConfig")
+    });
+    // One joins the pool kata-oc, of which no node is being changed.
+    world.label("worker-2", "kata", Some("true"));
+    world.pass();
+    assert_eq!(waits(&world), ["1 node that is not being changed: worker-2"]);
+    // Another one leaves: that one has to wait.
+    world.label("worker-1", "kata", None);
+    world.pass();
+    world.pass();
+    assert_eq!(
+        waits(&world),
+        [
+            "1 node that is not being changed (at most 1 of the pool worker may be unavailable): worker-1",
+            "1 node that is not being changed: worker-2",
+        ]
+    );
+}
