@@ -29,7 +29,7 @@ pub fn matches(
 }
 
 /// A selector as `kubectl get -l` takes it, such as `kata=true,zone in (a,b),!edge`.
-pub(crate) fn text(selector: &LabelSelector) -> String {
+pub fn text(selector: &LabelSelector) -> String {
     let labels =
         selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let expressions = selector.match_expressions.iter().flatten().map(|requirement| {

@@ -196,23 +196,6 @@ impl Inspections {
     }
 }
 
-/// The labels that select nodes, as `KEY=VALUE`; empty for every worker.
-pub(crate) fn selector_text(config: &KataConfig) -> String {
-    let Some(selector) = &config.spec.kata_config_pool_selector else { return String::new() };
-    let labels =
-        selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    let expressions = selector.match_expressions.iter().flatten().map(|requirement| {
-        let values = requirement.values.clone().unwrap_or_default().join(",");
-        match requirement.operator.as_str() {
-            "In" => format!("{} in ({values})", requirement.key),
-            "NotIn" => format!("{} notin ({values})", requirement.key),
-            "DoesNotExist" => format!("!{}", requirement.key),
-            _ => requirement.key.clone(),
-        }
-    });
-    labels.chain(expressions).collect::<Vec<_>>().join(",")
-}
-
 /// The operator's Deployment.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Deployment {

@@ -9,7 +9,7 @@ use crate::Context;
 use crate::api::{Api, Scope};
 use crate::arguments::StatusArguments;
 use crate::changes::Changes;
-use crate::cluster::{Kata, lease, operator, selector_text, stale_definition};
+use crate::cluster::{Kata, lease, operator, stale_definition};
 use crate::document::{
     ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, Problem,
     StatusReport,
@@ -198,7 +198,10 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         config: config.map(facts),
         other_configs: kata.others(),
         runtime_classes: kata.class_facts(),
-        node_selector: config.map(selector_text).unwrap_or_default(),
+        node_selector: config
+            .and_then(|config| config.spec.kata_config_pool_selector.as_ref())
+            .map(kata_plan::selector::text)
+            .unwrap_or_default(),
         operator: OperatorFacts::default(),
         inspections: kata.inspections(),
         plugin: crate::VERSION,
