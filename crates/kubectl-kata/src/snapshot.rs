@@ -84,7 +84,8 @@ pub(crate) async fn read(
         cluster::operator(api),
     );
     let pools = pools?;
-    let options = options(pools.is_not_served(), operator?.known().flatten().as_ref());
+    let operator = operator?.known().flatten();
+    let options = options(pools.is_not_served(), operator.as_ref(), api.home());
     let platform = options.platform;
     let data = async |name: &str| {
         let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(cluster::home(api).await?), name).await?;
@@ -141,8 +142,8 @@ pub(crate) async fn read(
     Ok(snapshot)
 }
 
-/// The settings of the operator, as far as they can be told from here.
-fn options(without_pools: bool, operator: Option<&Deployment>) -> Options {
+/// The settings of the operator, as far as they can be told from here; `home` is its namespace.
+fn options(without_pools: bool, operator: Option<&Deployment>, home: &str) -> Options {
     let told = |flag, variable| operator.and_then(|operator| operator.told(flag, variable));
     let platform = match told("--platform", "") {
         Some("kubernetes") => Platform::Kubernetes,
@@ -161,6 +162,7 @@ fn options(without_pools: bool, operator: Option<&Deployment>) -> Options {
         platform,
         agent_image,
         payload_image: payload_image.map_or(defaults.payload_image, str::to_owned),
+        namespace: home.to_owned(),
         ..defaults
     }
 }

@@ -116,6 +116,38 @@ async fn an_operator_in_another_namespace_is_found_there() {
     assert_eq!(status["operator"]["namespace"], kata_operator_namespace());
 }
 
+/// Whoever shall look at a pod of a Job has to know where it is.
+#[tokio::test(start_paused = true)]
+async fn what_is_found_of_jobs_names_the_namespace_of_their_operator() {
+    use kata_api::names::{self, node_job};
+    use simcluster::world::Platform;
+
+    let mut lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.namespace("sandboxes");
+    lab.deploy_without_pods("sandboxes");
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "kata-worker-0-pod", "namespace": "sandboxes",
+            "labels": {
+                names::MANAGED_BY: names::PRODUCT,
+                node_job::COMPONENT_LABEL: node_job::COMPONENT,
+                node_job::JOB_NAME_LABEL: "kata-worker-0",
+            },
+            "annotations": {node_job::NODE: "worker-0"},
+        },
+        "spec": {"nodeSelector": {"no": "node"}, "containers": [{"name": "a", "image": "i"}]},
+    }));
+    lab.pass(10).await;
+    let done = lab.kata_command("doctor").await.expect(1);
+    done.says(&[
+        "node worker-0: Job kata-worker-0 is gone, and pod sandboxes/kata-worker-0-pod is not",
+    ]);
+}
+
 /// Before anything is installed it is known whether the Jobs may run.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {
