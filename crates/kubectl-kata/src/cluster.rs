@@ -16,6 +16,9 @@ use crate::failure::Failure;
 use crate::human;
 use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTIME_CLASSES};
 
+/// The label with the program's name, which the operator's manifests give to all their objects.
+const NAME_LABEL: &str = "app.kubernetes.io/name";
+
 /// The operator's image of this version.
 pub(crate) const IMAGE: &str =
     concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
@@ -263,6 +266,12 @@ struct DeploymentStatus {
 }
 
 impl Deployment {
+    /// Whether it is the operator's, wherever it is: others may have its name, which is no more than a name.
+    fn is_ours(&self) -> bool {
+        let product = self.metadata.labels.get(NAME_LABEL).map(String::as_str);
+        self.metadata.name == names::PRODUCT && product == Some(names::PRODUCT)
+    }
+
     /// The operator's image.
     pub(crate) fn image(&self) -> Option<&str> {
         let containers = &self.spec.template.spec.containers;
@@ -372,10 +381,11 @@ async fn or_elsewhere(
         return Ok(usual);
     }
     let fields = format!("metadata.name={}", names::PRODUCT);
-    let everywhere = Scope { fields: Some(&fields), ..Scope::default() };
+    let labels = format!("{NAME_LABEL}={}", names::PRODUCT);
+    let everywhere = Scope { fields: Some(&fields), labels: Some(&labels), ..Scope::default() };
     let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
     let mut found = found.known().unwrap_or_default().into_iter();
-    match found.find(|deployment| deployment.metadata.name == names::PRODUCT) {
+    match found.find(Deployment::is_ours) {
         Some(deployment) => {
             api.settle(&deployment.metadata.namespace);
             Ok(Read::Known(Some(deployment)))

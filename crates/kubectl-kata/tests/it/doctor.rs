@@ -148,6 +148,25 @@ async fn what_is_found_of_jobs_names_the_namespace_of_their_operator() {
     ]);
 }
 
+/// A name is no more than a name.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_somebody_else_is_not_taken_for_the_operator() {
+    use simcluster::resource::DEPLOYMENTS;
+
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("elsewhere");
+    lab.deploy_without_pods("elsewhere");
+    let theirs = json!({"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}});
+    lab.merge(&DEPLOYMENTS, "elsewhere", "kata-operator", &theirs);
+    lab.pass(10).await;
+    let status = lab.kata_command("status -o json").await.expect(0).json();
+    assert_eq!(status["operator"]["namespace"], kata_operator_namespace(), "{status:#}");
+    assert_eq!(status["problems"], json!([]), "{status:#}");
+    lab.kata_command("doctor").await.expect(0).says(&["there is no Deployment kata-operator in"]);
+}
+
 /// Before anything is installed it is known whether the Jobs may run.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_refuses_the_jobs_is_found_before_the_installation() {

@@ -190,12 +190,21 @@ impl Lab {
         })
     }
 
+    /// How often objects of a kind were listed since requests were asked for last.
+    pub(crate) fn lists(&self, resource: &str) -> u64 {
+        self.cluster.with(|simulation, _| {
+            let lists = simulation.frontend.requests();
+            let lists = lists.filter(|(of, verb, _)| (*of, *verb) == (resource, "list"));
+            lists.map(|(.., count)| count).sum()
+        })
+    }
+
     /// The operator's Deployment, whose pods fit onto no node.
     pub(crate) fn deploy_without_pods(&self, namespace: &str) {
         let labels = json!({"app.kubernetes.io/name": "kata-operator"});
         self.create(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "kata-operator", "namespace": namespace},
+            "metadata": {"name": "kata-operator", "namespace": namespace, "labels": labels},
             "spec": {
                 "replicas": 1, "selector": {"matchLabels": labels},
                 "template": {

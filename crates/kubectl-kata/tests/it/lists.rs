@@ -83,6 +83,27 @@ async fn commands_take_few_requests() {
     }
 }
 
+/// To look into all namespaces takes rights that not everybody has, and time.
+#[tokio::test(start_paused = true)]
+async fn the_operator_is_looked_for_everywhere_once_per_command() {
+    let mut lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    lab.namespace("sandboxes");
+    for is_there in [false, true] {
+        if is_there {
+            lab.deploy_without_pods("sandboxes");
+            lab.pass(10).await;
+        }
+        for line in ["status", "doctor", "version", "logs operator"] {
+            lab.requests();
+            lab.kata_command(line).await;
+            assert_eq!(lab.lists("deployments.apps"), 1, "{line}, {is_there}");
+        }
+    }
+}
+
 /// A pod comes while the first look is still under way.
 #[tokio::test(start_paused = true)]
 async fn a_watch_misses_nothing_of_what_happens_while_it_looks() {
