@@ -52,6 +52,8 @@ pub(crate) struct Known<'a> {
     pub(crate) unsure: bool,
     /// Jobs that can be deleted.
     pub(crate) spent: Vec<&'a NodeJob>,
+    /// A Job for an earlier node of the same name that is not over: a pod of it would come to this one.
+    pub(crate) earlier: Option<&'a NodeJob>,
 }
 
 /// What is known of a node. What a KataNode says of an earlier node of the same name does not count.
@@ -72,13 +74,16 @@ pub(super) fn recall<'a>(
         lingering: None,
         unsure: false,
         spent: Vec::new(),
+        earlier: None,
     };
     let none = JobsOfNode::default();
     let found = found.unwrap_or(&none);
     let mut jobs: Vec<&NodeJob> =
         found.jobs.iter().filter(|job| job.node_uid == node.uid).copied().collect();
     jobs.sort_by_key(|job| (job.number, &job.name));
-    known.spent.extend(found.jobs.iter().filter(|job| job.node_uid != node.uid).copied());
+    let earlier = || found.jobs.iter().filter(|job| job.node_uid != node.uid).copied();
+    known.earlier = earlier().find(|job| job.end.is_none());
+    known.spent.extend(earlier());
     if let Some(last) = recorded.as_ref().filter(|last| last.outcome.is_none())
         && jobs.iter().all(|job| job.name != last.name)
     {
@@ -143,6 +148,11 @@ fn is_new(status: &HostStatus, job: &NodeJob, pod: Option<&JobPod>) -> bool {
 }
 
 impl Known<'_> {
+    /// Whether no Job is, or may come to be, on the node.
+    pub(super) fn is_free(&self) -> bool {
+        self.running.is_none() && self.lingering.is_none() && self.earlier.is_none()
+    }
+
     /// Gives up a Job that cannot start, once something else is wanted: it has changed nothing, and would
     /// stand in the way until its deadline. That is recorded before it goes.
     pub(super) fn give_up(&mut self, wanted: Option<&str>, freshness: Freshness, now: Timestamp) {

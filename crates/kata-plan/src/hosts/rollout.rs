@@ -105,7 +105,7 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
         .filter_map(|node| {
             let host = node.host.as_ref()?;
             let Next::Change(action) = host.next else { return None };
-            let free = host.known.running.is_none() && host.known.lingering.is_none();
+            let free = host.known.is_free();
             let guarded = match action {
                 // What is unavailable anyway may lose Kata meanwhile.
                 NodeAction::Remove => super::is_clear(view, node),
@@ -158,11 +158,7 @@ fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
         .filter(|(_, host)| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))
         .count();
     let mut waiting = hosts()
-        .filter(|(_, host)| {
-            matches!(host.next, Next::Check(_))
-                && host.known.running.is_none()
-                && host.known.lingering.is_none()
-        })
+        .filter(|(_, host)| matches!(host.next, Next::Check(_)) && host.known.is_free())
         .map(|(node, _)| node.facts.name.clone());
     rollout.permitted.extend(waiting.by_ref().take(CHECKS.saturating_sub(running)));
     rollout.held.extend(waiting.map(|name| (name, Held::Checks)));

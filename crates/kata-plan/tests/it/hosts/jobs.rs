@@ -119,6 +119,35 @@ fn a_job_is_over_when_its_pod_is() {
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
 
+/// What a cloud does to nodes that it replaces, while the controller of Jobs is slow.
+#[test]
+fn a_job_of_an_earlier_node_of_the_same_name_has_to_go_before_the_next_one_comes() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoPod);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.names(Kind::Job).is_empty());
+    let [job] = &world.names(Kind::Job)[..] else { panic!("one Job") };
+    let keep = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+    world.edit(Kind::Job, job, &keep);
+    world.delete(Kind::Node, "worker-0");
+    world.add_plain_node("worker-0");
+    for _ in 0..10 {
+        world.pass();
+        assert_eq!(world.names(Kind::Job), std::slice::from_ref(job));
+        world.tick();
+    }
+    let decision = decide(&world.observe());
+    let waits: Vec<&str> =
+        decision.report.waiting_on.iter().map(|wait| wait.message.as_str()).collect();
+    let name = job.rsplit('/').next().unwrap();
+    assert_eq!(waits, [format!("Job {name} on worker-0 to be gone")]);
+    world.hosts.clear();
+    world.edit(Kind::Job, job, &json!({"metadata": {"finalizers": null}}));
+    world.delete(Kind::Job, job);
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
 #[test]
 fn an_installation_that_stays_in_the_list_of_jobs_is_no_news_after_the_removal() {
     let mut world = World::plain(1, 1);
