@@ -60,7 +60,7 @@ macro_rules! catalogue {
 
 catalogue! {
     KATA1003 NoNodesSelected Warning {
-        cause: "No node has the worker role and matches spec.kataConfigPoolSelector.",
+        cause: "No node counts as one that shall have Kata.",
         fix: "Label the nodes that shall run sandboxed pods, or change spec.kataConfigPoolSelector."
     }
     KATA1004 NotActive Error {
@@ -324,7 +324,7 @@ catalogue! {
         fix: "Look at the unit's log of that time."
     }
     KATA3034 NodeUnsafe Error {
-        cause: "A change failed, and the container runtime did not come back when it was undone.",
+        cause: "A change failed, and going back did not bring the node to where it was.",
         fix: "Look at the container runtime's unit on the node; the files are as before but for those that the message names, and the next run tries again."
     }
     KATA3035 JournalUnreadable Error {

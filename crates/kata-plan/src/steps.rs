@@ -147,7 +147,10 @@ fn no_nodes(view: &View<'_>, out: &mut Steps) {
     if !excluded.is_empty() {
         let message =
             format!("no node that matches can be used: {}", text::list(&excluded, text::NAMES));
-        out.find(Code::NoNodesSelected, config, message);
+        let mut finding = Finding::new(Code::NoNodesSelected, config, message);
+        "See why each of them is left alone, or have other nodes match."
+            .clone_into(&mut finding.fix);
+        out.findings.push(finding);
         return;
     }
     let spec = &view.config.spec;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -154,7 +155,10 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
     let containers = || first.into_iter().flatten().chain(main.into_iter().flatten());
     let agent = main.into_iter().flatten().find(|status| status.name == node_job::AGENT_CONTAINER);
     let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
-    let waits = refused.is_none() && !is_finished(pod) && !containers().any(has_begun);
+    let started = agent
+        .and_then(|agent| agent.state.as_ref())
+        .is_some_and(|state| state.running.is_some() || state.terminated.is_some());
+    let waits = refused.is_none() && !is_finished(pod) && !started && !containers().any(is_running);
     Some(JobPod {
         name: metadata.name.clone().unwrap_or_default(),
         job: label(node_job::JOB_NAME_LABEL)?,
@@ -162,11 +166,14 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
         created,
         finished: is_finished(pod),
         unschedulable: refused.map(|it| it.message.clone().unwrap_or_default()),
-        waits_since: bound.or(created).filter(|_| waits),
+        waits_since: containers()
+            .filter_map(ended_at)
+            .max()
+            .or(bound)
+            .or(created)
+            .filter(|_| waits),
         stuck: containers().find_map(stuck),
-        started: agent
-            .and_then(|agent| agent.state.as_ref())
-            .is_some_and(|state| state.running.is_some() || state.terminated.is_some()),
+        started,
         report: ended
             .and_then(|ended| ended.message.as_deref())
             .map(str::trim)
@@ -176,10 +183,14 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
     })
 }
 
-/// Whether a container runs, or has run.
-fn has_begun(status: &ContainerStatus) -> bool {
-    let states = [&status.state, &status.last_state].into_iter().flatten();
-    states.into_iter().any(|state| state.running.is_some() || state.terminated.is_some())
+fn is_running(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+/// When a container ended, which the next one waits for.
+fn ended_at(status: &ContainerStatus) -> Option<Timestamp> {
+    let ended = status.state.as_ref()?.terminated.as_ref()?;
+    ended.finished_at.as_ref().map(|time| time.0)
 }
 
 /// What a container waits for, if it may wait for ever.

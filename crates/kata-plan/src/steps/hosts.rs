@@ -212,7 +212,7 @@ fn jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             Next::Change(action) => action,
             Next::Nothing | Next::Later(_) | Next::Confirm => continue,
         };
-        if !host.permitted || host.known.running.is_some() || host.known.lingering.is_some() {
+        if !host.permitted {
             continue;
         }
         let Some(agent_image) = &options.agent_image else {
@@ -312,7 +312,7 @@ fn why(queued: Queued, rollout: &Rollout) -> String {
         }
         Queued::Held(Held::Canary) => "the first one goes alone".to_owned(),
         Queued::Held(Held::Checks) => format!("at most {CHECKS} are checked at once"),
-        Queued::Next => "their Jobs are being made".to_owned(),
+        Queued::Next => "Jobs are being made".to_owned(),
     }
 }
 
@@ -325,7 +325,8 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
         let Some(host) = &node.host else { continue };
         let waits = matches!(host.next, Next::Change(_) | Next::Check(NodeAction::Preflight));
         let done = !node.wanted && !host.known.status.touched && host.next == Next::Nothing;
-        if let Some(job) = host.known.spent.first().filter(|_| done) {
+        if let Some(job) = host.known.spent.first().filter(|_| done).or(host.known.earlier.as_ref())
+        {
             let message = format!("Job {} on {} to be gone", job.name, node.facts.name);
             out.wait(Waiting::Deletion, job_ref(view, &job.name, Some(&job.uid)), message);
         } else if node.in_flight() || host.next == Next::Confirm {

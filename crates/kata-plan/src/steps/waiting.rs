@@ -97,11 +97,16 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Whether as many nodes of a pool are being changed as may be.
+/// Whether as many nodes of a pool are unavailable as may be. To the Machine Config Operator those are the
+/// nodes that it changes, and those that are not Ready or cordoned for another reason.
 fn is_full(view: &View<'_>, pool: &MachineConfigPool) -> bool {
     let members = members(view, pool);
-    let moving = members.iter().filter(|node| node.step().is_some() && !node.is_degraded()).count();
-    moving >= most_unavailable(pool.spec.max_unavailable.as_ref(), members.len())
+    let is_unavailable = |node: &NodeFacts| {
+        let moves = node.step().is_some() && !node.is_degraded();
+        moves || node.ready.status != Some(true) || node.unschedulable
+    };
+    let unavailable = members.iter().filter(|node| is_unavailable(node)).count();
+    unavailable >= most_unavailable(pool.spec.max_unavailable.as_ref(), members.len())
 }
 
 /// The nodes that a pool decides about, by name: a custom pool has precedence over the pool worker, and the

@@ -159,6 +159,25 @@ fn to_go_on_without_a_node_is_advised_where_it_can_be_done() {
     world.set_ready("worker-0", false);
     assert!(fix(&world, "worker-0").contains(advice));
     world.set_ready("worker-0", true);
+
+    // One that leaves, or that a deletion waits for, is the business of the pool that it goes to.
+    let role = "node-role.kubernetes.io/kata-oc";
+    let mut leaving = world.clone();
+    leaving.label("worker-0", "kata", None);
+    for _ in 0..100 {
+        if !leaving.node("worker-0").labels.contains_key(role) {
+            break;
+        }
+        leaving.pass();
+    }
+    leaving.set_ready("worker-0", false);
+    assert!(!fix(&leaving, "worker-0").contains(advice), "it has left");
+    let mut deleted = world.clone();
+    deleted.delete(Kind::KataConfig, "cluster-kataconfig");
+    deleted.set_ready("worker-0", false);
+    assert!(deleted.node("worker-0").labels.contains_key(role));
+    assert!(!fix(&deleted, "worker-0").contains(advice), "it is to leave");
+
     world.set_ready("worker-1", false);
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     for _ in 0..6 {

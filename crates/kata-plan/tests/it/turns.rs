@@ -47,7 +47,7 @@ fn of_many_nodes_some_wait_to_be_checked() {
                 names[20..].join(", ")
             ),
             format!(
-                "20 nodes that are not being changed (their Jobs are being made): {} and 10 more",
+                "20 nodes that are not being changed (Jobs are being made): {} and 10 more",
                 names[..10].join(", ")
             ),
         ]

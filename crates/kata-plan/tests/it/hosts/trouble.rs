@@ -255,20 +255,38 @@ fn the_time_of_a_pod_to_begin_counts_from_when_its_node_had_it() {
     assert!(not_started(&world).unwrap().contains("for more than 5 minutes"));
 }
 
+/// Containers of a pod, each with its state.
+fn containers(states: &[(&str, serde_json::Value)]) -> serde_json::Value {
+    let status = states.iter().map(|(name, state)| {
+        json!({"name": name, "image": "registry.example/payload:1", "imageID": "", "ready": false,
+            "restartCount": 0, "state": state})
+    });
+    json!({"status": {"initContainerStatuses": status.collect::<Vec<_>>()}})
+}
+
 #[test]
-fn a_pod_of_which_a_container_runs_or_ran_has_begun() {
-    let status = |state: &str| {
-        json!({"status": {"initContainerStatuses": [{"name": "stage", "image": "registry.example/payload:1",
-            "imageID": "", "ready": false, "restartCount": 0, "state": {state: {"exitCode": 0}}}]}})
-    };
-    for state in ["running", "terminated"] {
-        let (mut world, pod) = not_beginning();
-        minutes(&mut world, 6);
-        assert!(not_started(&world).is_some());
-        // To stage a big payload takes its time.
-        world.edit(Kind::Pod, &pod, &status(state));
-        assert_eq!(not_started(&world), None, "{state}");
-        minutes(&mut world, 10);
-        assert_eq!(not_started(&world), None, "{state}");
-    }
+fn a_pod_of_which_a_container_runs_has_begun() {
+    let (mut world, pod) = not_beginning();
+    minutes(&mut world, 6);
+    assert!(not_started(&world).is_some());
+    // To stage a big payload takes its time.
+    world.edit(Kind::Pod, &pod, &containers(&[("stage", json!({"running": {}}))]));
+    assert_eq!(not_started(&world), None);
+    minutes(&mut world, 10);
+    assert_eq!(not_started(&world), None);
+}
+
+/// The agent's own image is on the node nearly always, and the payload's is the large one.
+#[test]
+fn a_pod_whose_next_container_does_not_come_is_told_from_when_the_last_one_ended() {
+    let (mut world, pod) = not_beginning();
+    minutes(&mut world, 6);
+    assert!(not_started(&world).is_some());
+    let copied = json!({"terminated": {"exitCode": 0, "finishedAt": world.now.to_string()}});
+    let waits = json!({"waiting": {"reason": "PodInitializing"}});
+    world.edit(Kind::Pod, &pod, &containers(&[("copy", copied), ("stage", waits)]));
+    minutes(&mut world, 4);
+    assert_eq!(not_started(&world), None);
+    minutes(&mut world, 2);
+    assert!(not_started(&world).is_some());
 }
