@@ -52,6 +52,10 @@ pub struct Node {
     /// What somebody else does at the first call whose name begins so.
     pub meanwhile: Option<(&'static str, Deed)>,
     fault: Option<(usize, Fault)>,
+    /// A file or folder that cannot be read.
+    pub unreadable: Option<String>,
+    /// A unit that is there and does not run, beside the container runtime's.
+    pub left_over: Option<String>,
     dead: bool,
     now: Duration,
 }
@@ -97,6 +101,8 @@ impl Node {
             log: Vec::new(),
             meanwhile: None,
             fault: None,
+            unreadable: None,
+            left_over: None,
             dead: false,
             now: Duration::ZERO,
         };
@@ -276,6 +282,14 @@ impl Node {
         result.map_err(|(reason, kind)| HostError { action, reason, kind })
     }
 
+    /// Whether nothing keeps a file or folder from being read.
+    fn readable(&self, path: &str) -> Result<(), (String, HostErrorKind)> {
+        if self.unreadable.as_deref() == Some(path) {
+            return Err(("Input/output error".to_owned(), HostErrorKind::Other));
+        }
+        Ok(())
+    }
+
     /// Whether so many bytes more fit on the disk.
     fn room(&self, bytes: u64) -> Result<(), (String, HostErrorKind)> {
         let full = || Err(("no space left on device".to_owned(), HostErrorKind::NoSpace));
@@ -320,7 +334,10 @@ fn other(reason: String) -> (String, HostErrorKind) {
 
 impl Host for Node {
     fn read(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
-        self.call(false, format!("read {path}"), |node| Ok(node.disk.read(path)))
+        self.call(false, format!("read {path}"), |node| {
+            node.readable(path)?;
+            Ok(node.disk.read(path))
+        })
     }
     fn read_start(&mut self, path: &str) -> HostResult<Option<Vec<u8>>> {
         self.call(false, format!("read the start of {path}"), |node| {
@@ -331,7 +348,10 @@ impl Host for Node {
         self.call(false, format!("stat {path}"), |node| Ok(node.disk.stat(path)))
     }
     fn list(&mut self, path: &str) -> HostResult<Option<Vec<String>>> {
-        self.call(false, format!("list {path}"), |node| Ok(node.disk.list(path)))
+        self.call(false, format!("list {path}"), |node| {
+            node.readable(path)?;
+            Ok(node.disk.list(path))
+        })
     }
     fn sha256(&mut self, path: &str) -> HostResult<String> {
         self.call(false, format!("hash {path}"), |node| {
@@ -418,6 +438,9 @@ impl Host for Node {
         self.call(false, format!("ask for unit {name}"), |node| {
             if !node.systemd {
                 return Err(("no such socket".to_owned(), HostErrorKind::Unreachable));
+            }
+            if node.left_over.as_deref() == Some(name) {
+                return Ok(Some(Unit { active: false, command: Vec::new() }));
             }
             Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),

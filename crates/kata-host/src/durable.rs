@@ -101,26 +101,28 @@ pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostRes
     }
 }
 
-/// Undoes a plan's changes, the last one first, and removes what an interrupted write left. Returns the
-/// paths that somebody else has changed since in a way that is left to them.
+/// What is not as it was after a plan's changes were undone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NotUndone {
+    /// The paths that somebody else has changed since in a way that is left to them.
+    pub(crate) kept: Vec<String>,
+    /// Why other paths could not be changed back.
+    pub(crate) errors: Vec<HostError>,
+}
+
+/// Undoes a plan's changes, the last one first, and removes what an interrupted write left.
 ///
 /// It goes on past what fails: the container runtime may come back with the rest.
-///
-/// # Errors
-/// The first that a path gave.
-pub(crate) fn undo(host: &mut dyn Host, plan: &HostPlan) -> HostResult<Vec<String>> {
-    let mut kept = Vec::new();
-    let mut first = None;
+pub(crate) fn undo(host: &mut dyn Host, plan: &HostPlan) -> NotUndone {
+    let mut left = NotUndone::default();
     for change in plan.changes.iter().rev() {
         match take_back(host, plan, change) {
             Ok(true) => {}
-            Ok(false) => kept.push(change.path.clone()),
-            Err(error) => {
-                first.get_or_insert(error);
-            }
+            Ok(false) => left.kept.push(change.path.clone()),
+            Err(error) => left.errors.push(error),
         }
     }
-    first.map_or(Ok(kept), Err)
+    left
 }
 
 /// Undoes one change; `false` if what is there now is somebody else's.

@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use kata_api::Code;
 
 use crate::containerd;
-use crate::durable;
+use crate::durable::{self, NotUndone};
 use crate::host::{Host, HostError, HostErrorKind, HostResult, Sandbox};
-use crate::journal::{self, Installed, JournalError, Phase, Retained, State, Transaction};
+use crate::journal::{self, Because, Installed, JournalError, Phase, Retained, State, Transaction};
 use crate::observe::Cri;
 use crate::paths;
 use crate::plan::{Baseline, Change, Expect, HostPlan, Step};
@@ -55,7 +55,7 @@ fn journal_failed(error: &JournalError) -> Check {
 
 /// How a change ends that was undone. What is wrong with a plan is wrong the next time as well; what the
 /// node did not let us do may be possible then.
-fn undone(check: Check) -> End {
+pub(crate) fn undone(check: Check) -> End {
     match check.code {
         Code::HostCallFailed | Code::JournalUnreadable => End::Failed(check),
         _ => End::RolledBack(check),
@@ -73,21 +73,32 @@ fn others(kept: &[String]) -> String {
     format!("{} {were} changed by somebody else and left so", kept.join(", "))
 }
 
-/// What went wrong, and which files somebody else has changed meanwhile.
-fn and_kept(check: Check, kept: &[String]) -> Check {
-    if kept.is_empty() { check } else { and(&check, &others(kept)) }
+/// What is not as it was, a part of a sentence each.
+fn remains(left: &NotUndone) -> Vec<String> {
+    let errors = left.errors.iter().map(|error| format!("going back: {error}"));
+    let kept = (!left.kept.is_empty()).then(|| others(&left.kept));
+    errors.chain(kept).collect()
 }
 
-/// A way back that did not bring the container runtime back. How the node is comes first, since of a long
-/// message the end is cut.
-fn unsafe_now(now: &str, check: &Check) -> End {
-    End::Unsafe(Check::new(Code::NodeUnsafe, format!("{now}; before that: {}", check.message)))
+/// What went wrong, and which files somebody else has changed meanwhile.
+fn and_kept(check: Check, left: &NotUndone) -> Check {
+    let more = remains(left);
+    if more.is_empty() { check } else { and(&check, &more.join("; ")) }
+}
+
+/// A way back that did not bring the node to where it was. How it is now comes first, since of a long message
+/// the end is cut.
+fn unsafe_now(left: &NotUndone, runtime: String, check: &Check) -> End {
+    let mut now = remains(left);
+    now.push(runtime);
+    let message = format!("{}; before that: {}", now.join("; "), check.message);
+    End::Unsafe(Check::new(Code::NodeUnsafe, message))
 }
 
 /// Enters a phase. A way back that is gone on with keeps why it was begun.
 fn begin(state: &mut State, phase: Phase, plan: &HostPlan, check: Option<&Check>) {
     let earlier = state.transaction.take().and_then(|transaction| transaction.because);
-    let because = check.map(|check| earlier.unwrap_or_else(|| check.message.clone()));
+    let because = check.map(|check| earlier.unwrap_or_else(|| Because::of(check)));
     state.transaction = Some(Transaction { phase, plan: plan.clone(), because });
 }
 
@@ -231,10 +242,11 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
 pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, check: Check) -> End {
     begin(state, Phase::Undoing, plan, Some(&check));
     note(host, state);
-    let check = match durable::undo(host, plan) {
-        Ok(kept) => and_kept(check, &kept),
-        Err(error) => return End::Failed(and(&check, &format!("going back: {error}"))),
-    };
+    let left = durable::undo(host, plan);
+    let check = and_kept(check, &left);
+    if !left.errors.is_empty() {
+        return End::Failed(check);
+    }
     if replaces(state, plan).is_some() {
         match host.cri_sandboxes(&plan.site.socket) {
             Ok(sandboxes) => keep_undone(state, plan, &sandboxes),
@@ -302,7 +314,7 @@ pub(crate) fn roll_back(
 ) -> End {
     begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
-    let back = durable::undo(host, plan);
+    let left = durable::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
@@ -312,18 +324,20 @@ pub(crate) fn roll_back(
         }
     }
     let verified = verify(host, &plan.site, &plan.before());
-    let check = match (back, verified) {
-        (Ok(kept), Ok(cri)) => {
+    let check = match verified {
+        Ok(cri) if left.errors.is_empty() => {
             trace.compare(&cri);
             keep_undone(state, plan, &cri.sandboxes);
-            and_kept(check, &kept)
+            and_kept(check, &left)
         }
-        (Ok(kept), Err(reason)) => {
+        Ok(cri) => {
+            trace.compare(&cri);
+            return unsafe_now(&left, "the container runtime serves as before".to_owned(), &check);
+        }
+        Err(reason) => {
             let reason = of_unit(host, &plan.site, &reason);
-            let now = if kept.is_empty() { reason } else { format!("{}; {reason}", others(&kept)) };
-            return unsafe_now(&now, &check);
+            return unsafe_now(&left, reason, &check);
         }
-        (Err(error), _) => return unsafe_now(&format!("going back: {error}"), &check),
     };
     state.transaction = None;
     match journal::save(host, state) {

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kata_api::Code;
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::host::{Host, HostError, HostErrorKind};
 use crate::paths;
 use crate::plan::{Content, Handler, HostPlan};
+use crate::preflight::Check;
 
 /// The version of the journal that this build writes; it reads no newer one.
 pub const STATE_VERSION: u32 = 1;
@@ -96,7 +98,28 @@ pub struct Transaction {
     pub plan: HostPlan,
     /// Why it is being taken back, if it is: the next run, which goes on with that, did not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub because: Option<String>,
+    pub because: Option<Because>,
+}
+
+/// The check for which a change is being taken back.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Because {
+    /// Its code, such as `KATA3033`.
+    pub code: String,
+    /// What was found.
+    pub message: String,
+}
+
+impl Because {
+    pub(crate) fn of(check: &Check) -> Self {
+        Self { code: check.code.to_string(), message: check.message.clone() }
+    }
+
+    /// The check. Of a code that this build does not know it is only known that the change was interrupted.
+    pub(crate) fn check(&self) -> Check {
+        let code = Code::ALL.iter().find(|code| code.entry().code == self.code);
+        Check::new(code.copied().unwrap_or(Code::ChangeInterrupted), &self.message)
+    }
 }
 
 /// How far a change is. It is written before what it names is begun.

@@ -6,14 +6,14 @@ use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::durable;
 use crate::host::{
-    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostResult, Sandbox, Stat,
+    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostResult, Sandbox, Stat,
 };
 use crate::journal::State;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
 use crate::plan::Content;
 use crate::release::{Release, ReleaseError, release};
-use crate::site::{self, Site};
+use crate::site::{self, Site, SiteError};
 use crate::verify::of_unit;
 
 mod files;
@@ -35,7 +35,7 @@ pub(crate) struct Observed {
     /// Whether nothing can be written where the payload belongs.
     pub(crate) read_only: bool,
     /// The container runtime, or why systemd cannot be asked.
-    pub(crate) site: Result<Option<Site>, HostError>,
+    pub(crate) site: Result<Option<Site>, SiteError>,
     pub(crate) cri: Result<Cri, String>,
     pub(crate) files: Files,
     /// The payload that the task asks for.

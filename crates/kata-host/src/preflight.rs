@@ -13,7 +13,7 @@ use crate::observe::{Cri, Observed};
 use crate::paths;
 use crate::plan::Content;
 use crate::release::ReleaseError;
-use crate::site::{self, Distribution, Site};
+use crate::site::{self, Distribution, Site, SiteError};
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
 const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
@@ -54,7 +54,12 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
     }
     machine(task, observed, &mut checks);
     match &observed.site {
-        Err(error) => checks.push(Check::new(Code::SystemdUnreachable, error.to_string())),
+        Err(error @ SiteError::Systemd(_)) => {
+            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
+        }
+        Err(error @ SiteError::File(_)) => {
+            checks.push(Check::new(Code::RuntimeConfigUnknown, error.to_string()));
+        }
         Ok(None) => checks.push(Check::new(
             Code::RuntimeUnsupported,
             "no unit of containerd, CRI-O, k3s, RKE2, k0s or MicroK8s is there",
@@ -231,14 +236,18 @@ fn containerd_files(
         let data = site.main.strip_suffix(site::RANCHER_MAIN).unwrap_or(&site.main);
         let unit = site.unit.as_deref().unwrap_or("the distribution");
         let main = &site.main;
-        let message = if paths::is_seen(data) {
-            format!("{unit} has not written {main} yet: is it started, with containerd of its own?")
-        } else {
-            format!(
+        let message = match &files.config {
+            Err(reason) => format!("{main} cannot be used: {reason}"),
+            // It serves CRI, so it has written one.
+            Ok(_) if paths::is_seen(data) => format!(
+                "{unit} serves CRI, and {main} is not there, so its data-dir must be another one: name it in \
+                 its config.yaml or in ExecStart, not in an environment file"
+            ),
+            Ok(_) => format!(
                 "{unit} keeps its data in {data}, and {main} is not there; {}, so let its data-dir be \
                  below /var",
                 paths::SEEN_ONLY
-            )
+            ),
         };
         checks.push(Check::new(Code::RuntimeConfigUnknown, message));
         return;

@@ -5,9 +5,9 @@
 use kata_api::Code;
 
 use crate::durable;
-use crate::execute::{End, commit, restart, roll_back, undo};
+use crate::execute::{End, commit, restart, roll_back, undo, undone};
 use crate::host::Host;
-use crate::journal::{Phase, State, Transaction};
+use crate::journal::{Because, Phase, State, Transaction};
 use crate::observe::cri;
 use crate::plan::{Change, Content, HostPlan};
 use crate::preflight::{Check, unsatisfied};
@@ -45,6 +45,16 @@ fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
     })
 }
 
+/// Why a change is taken back: what the run found that began with that. If it was nothing that is wrong with
+/// the change, it may be tried again.
+fn why(because: Option<&Because>) -> Check {
+    match because.map(Because::check) {
+        Some(check) if matches!(undone(check.clone()), End::RolledBack(_)) => check,
+        Some(check) => Check::new(Code::ChangeInterrupted, check.message),
+        None => Check::new(Code::ChangeInterrupted, "the change was interrupted"),
+    }
+}
+
 /// Goes on with a change that was interrupted, and says if it was found not to work; then the node is as
 /// before, and the run can go on. `installs` says whether an installation follows.
 ///
@@ -66,13 +76,7 @@ pub(crate) fn recover(
     if phase == Phase::Restarting && is_taken_back(host, &plan) {
         phase = Phase::Undoing;
     }
-    let interrupted = || {
-        let message = match &because {
-            Some(because) => format!("an earlier run could not finish going back, since {because}"),
-            None => "the change was interrupted".to_owned(),
-        };
-        Check::new(Code::ChangeInterrupted, message)
-    };
+    let interrupted = || why(because.as_ref());
     trace.changed = true;
     let end = match phase {
         Phase::Writing | Phase::Undoing if serves(host, &plan) => {
@@ -101,6 +105,7 @@ pub(crate) fn recover(
         // come to its restart is not known to be a bad one.
         (End::Committed(_) | End::Blocked(_), _)
         | (End::RolledBack(_), Phase::Writing | Phase::Undoing) => Ok(None),
+        (End::RolledBack(check), _) if check.code == Code::ChangeInterrupted => Ok(None),
         (End::RolledBack(check), _) => Ok(Some(WentBack { plan, check })),
         (end, _) => Err(Box::new(end)),
     }

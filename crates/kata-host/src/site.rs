@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{Host, HostResult};
+use crate::host::{Host, HostError, HostResult};
 use crate::paths;
 
 /// The kinds of container runtime that we know how to configure.
@@ -57,12 +57,23 @@ const UNITS: [(&str, Distribution); 9] = [
     ("crio.service", Distribution::Crio),
 ];
 
+/// Why the container runtime cannot be found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SiteError {
+    /// systemd cannot be asked.
+    #[error(transparent)]
+    Systemd(HostError),
+    /// A configuration file that says where things are cannot be read.
+    #[error(transparent)]
+    File(HostError),
+}
+
 /// Finds the container runtime. `hint` is the Node's `containerRuntimeVersion`, which decides between
 /// containerd and CRI-O if both run.
 ///
 /// # Errors
-/// If systemd cannot be asked.
-pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>> {
+/// If systemd cannot be asked, or a file that counts cannot be read.
+pub fn find(host: &mut dyn Host, hint: Option<&str>) -> Result<Option<Site>, SiteError> {
     let mut found = Vec::new();
     for (name, distribution) in UNITS {
         let skipped = match (distribution, hint) {
@@ -73,32 +84,37 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> HostResult<Option<Site>>
         if skipped {
             continue;
         }
-        let Some(unit) = host.unit(name)? else { continue };
-        let site = site(host, name, distribution, &unit.command);
+        let Some(unit) = host.unit(name).map_err(SiteError::Systemd)? else { continue };
+        let site = site(host, name, distribution, &unit.command).map_err(SiteError::File);
         if unit.active {
-            return Ok(Some(site));
+            return site.map(Some);
         }
+        // What does not run may have left files that cannot be read.
         found.push(site);
     }
     // None is active. A single one that is there may be down because of its configuration.
     let mut found = found.into_iter();
-    Ok(found.next().filter(|_| found.next().is_none()))
+    found.next().filter(|_| found.next().is_none()).transpose()
 }
 
 /// Where k3s and RKE2 write containerd's configuration, below their data directory.
 pub(crate) const RANCHER_MAIN: &str = "/agent/etc/containerd/config.toml";
 
-fn site(host: &mut dyn Host, unit: &str, distribution: Distribution, command: &[String]) -> Site {
+fn site(
+    host: &mut dyn Host,
+    unit: &str,
+    distribution: Distribution,
+    command: &[String],
+) -> HostResult<Site> {
     let unit = Some(unit.to_owned());
     let config = option(command, &["-c", "--config"]).map(str::to_owned);
     let program = command.first().cloned();
-    match distribution {
+    Ok(match distribution {
         Distribution::Containerd => {
             let main = config.unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
             let socket = match option(command, &["-a", "--address"]) {
                 Some(socket) => Some(socket.to_owned()),
-                // Whether it can be read is looked at elsewhere, where it is the unit that counts.
-                None => host.read(&main).ok().flatten().and_then(|text| grpc_address(&text)),
+                None => host.read(&main)?.and_then(|text| grpc_address(&text)),
             };
             Site {
                 distribution,
@@ -118,7 +134,7 @@ fn site(host: &mut dyn Host, unit: &str, distribution: Distribution, command: &[
             };
             let data = match option(command, &["-d", "--data-dir"]) {
                 Some(data) => Some(data.to_owned()),
-                None => configured_data_dir(host, name),
+                None => configured_data_dir(host, name)?,
             };
             let data = data.unwrap_or_else(|| format!("/var/lib/rancher/{name}"));
             let data = data.trim_end_matches('/');
@@ -164,7 +180,7 @@ fn site(host: &mut dyn Host, unit: &str, distribution: Distribution, command: &[
             drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
             program: None,
         },
-    }
+    })
 }
 
 /// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.
@@ -174,21 +190,20 @@ fn grpc_address(text: &[u8]) -> Option<String> {
     address.starts_with('/').then(|| address.to_owned())
 }
 
-/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts. They
-/// may be left of what does not run any more, so one that cannot be read names none.
-fn configured_data_dir(host: &mut dyn Host, name: &str) -> Option<String> {
+/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts.
+fn configured_data_dir(host: &mut dyn Host, name: &str) -> HostResult<Option<String>> {
     let main = format!("/etc/rancher/{name}/config.yaml");
     let folder = format!("{main}.d");
     let mut files = vec![main];
-    let names = host.list(&folder).ok().flatten().unwrap_or_default();
+    let names = host.list(&folder)?.unwrap_or_default();
     let yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
     files.extend(names.into_iter().filter(yaml).map(|name| format!("{folder}/{name}")));
     let mut found = None;
     for file in files {
-        let text = host.read(&file).ok().flatten().unwrap_or_default();
+        let text = host.read(&file)?.unwrap_or_default();
         found = String::from_utf8_lossy(&text).lines().rev().find_map(data_dir).or(found);
     }
-    found
+    Ok(found)
 }
 
 /// The value of a line `data-dir: VALUE` of a YAML file.

@@ -186,10 +186,14 @@ fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
             has(&report, Outcome::Unsafe, "KATA3034");
             let message = &report.checks[0].message;
             assert!(message.starts_with(&format!("{failed}cannot ask")), "{message}");
-            let since =
-                format!("before that: an earlier run could not finish going back, since {failed}");
-            assert!(message.contains(&since), "{message}");
+            assert!(message.contains(&format!("; before that: {failed}")), "{message}");
         }
+        // Nor is it tried again once the runtime is back, and the reason is the one of before.
+        node.runtime.broken = false;
+        node.revive(false);
+        let report = kata_host::run(&mut node, &install());
+        has(&report, Outcome::RolledBack, "KATA3032");
+        assert!(report.checks[0].message.starts_with(&failed), "{report:?}");
     }
     let mut node = node();
     node.runtime.chokes_on = Some("kata".to_owned());
@@ -222,6 +226,44 @@ fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
     let before = "; before that: containerd.service is active: it is not ready: somewhat ";
     assert!(message.contains(before), "{message}");
     assert!(message.ends_with("somewhat …") && message.len() <= 300, "{message}");
+}
+
+/// All that is not as before is named, and that the runtime serves if it does.
+#[test]
+fn a_way_back_that_the_disk_does_not_take_names_every_file() {
+    const MAIN: &str = "/etc/containerd/config.toml";
+    let mut node = Node::new(Kind::Containerd(1, 7), Some(V1_MAIN));
+    node.stage("a");
+    node.runtime.chokes_on = Some("kata".to_owned());
+    let mut edited = node.clone();
+    // At the second look, after the restart.
+    edited.meanwhile = Some(("ask CRI for version", |node| {
+        node.meanwhile = Some(("ask CRI for version", |node| {
+            node.disk.write(MAIN, b"[half", 0o640).unwrap();
+        }));
+    }));
+    // How often something could not be put back, besides what is somebody else's now, and how often it served.
+    let (mut both, mut served) = (0, 0);
+    for (node, call) in
+        [node, edited].iter().flat_map(|node| (0..300).map(move |call| (node, call)))
+    {
+        let mut node = node.clone();
+        node.arm(call, Fault::Fails(HostErrorKind::NoSpace));
+        let report = kata_host::run(&mut node, &install());
+        if report.outcome != Outcome::Unsafe || !report.message.contains("going back: cannot") {
+            continue;
+        }
+        let message = &report.checks[0].message;
+        let now = message.split("; before that: ").next().unwrap();
+        if node.disk.read(MAIN).unwrap() == b"[half" {
+            assert!(now.contains("config.toml"), "{message}");
+            both += usize::from(now.contains(&format!("{MAIN} was changed by somebody else")));
+        }
+        let serves = matches!(node.runtime.running, Some(Ok(_)));
+        assert_eq!(now.ends_with("the container runtime serves as before"), serves, "{message}");
+        served += usize::from(serves);
+    }
+    assert!(both > 0 && served > 0, "{both} {served}");
 }
 
 #[test]

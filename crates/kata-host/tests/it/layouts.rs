@@ -1,10 +1,9 @@
 //! The distributions that keep containerd's configuration elsewhere.
 
 use kata_api::node_task::{NodeAction, Outcome};
-use kata_host::host::HostErrorKind;
 use kata_host::paths;
 
-use crate::node::{Fault, Node, V2_MAIN, task};
+use crate::node::{Node, V2_MAIN, task};
 
 /// Installs and removes; the handler's configuration must be in this file in between.
 fn comes_and_goes(mut node: Node, drop_in: &str, restarts: u32) {
@@ -108,46 +107,50 @@ fn k3s_with_its_data_where_nobody_looks_is_refused_with_where_it_may_be() {
     assert_eq!(node.disk.all(), before);
 }
 
+/// It serves CRI, so there is one: in an environment file, of which nothing is known, or behind a link.
 #[test]
-fn k3s_that_has_written_nothing_yet_is_not_told_to_move() {
+fn k3s_whose_configuration_is_not_where_it_belongs_is_told_so() {
     let main = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
     let mut node = Node::of("k3s.service", main, V2_MAIN, None);
-    node.disk.unlink(main).unwrap();
+    node.disk.remove_tree("/var/lib/rancher");
     node.stage("a");
-    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
-    assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
-    let message = &report.checks[0].message;
-    assert!(message.starts_with(&format!("k3s.service has not written {main} yet")), "{message}");
+    let refusal = |node: &Node| {
+        let report = kata_host::run(&mut node.clone(), &task(NodeAction::Install, "a"));
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+        report.checks[0].message.clone()
+    };
+    let message = refusal(&node);
+    assert!(
+        message.starts_with(&format!("k3s.service serves CRI, and {main} is not")),
+        "{message}"
+    );
+    node.disk.symlink("/data/rancher", "/var/lib/rancher").unwrap();
+    let message = refusal(&node);
+    let link = "/var/lib/rancher is a link to /data/rancher, where nothing is found";
+    assert!(message.starts_with(&format!("{main} cannot be used: {link}")), "{message}");
 }
 
-/// What does not run any more may have left files that cannot be read, and what runs may have its own so.
+/// What does not run any more may have left files that cannot be read. Of what runs, they count.
 #[test]
-fn a_configuration_that_cannot_be_read_hides_no_container_runtime() {
-    let folder = "/var/lib/rancher/k3s/agent/etc/containerd";
-    let text = format!("imports = [\"{folder}/config-v3.toml.d/*.toml\"]\n{V2_MAIN}");
+fn the_files_of_a_unit_count_only_if_it_runs() {
     let main = "/etc/containerd/config.toml";
-    for (node, read) in [
-        (
-            Node::of("k3s.service", &format!("{folder}/config.toml"), &text, None),
-            "read /etc/rancher/k3s/config.yaml",
-        ),
-        (
-            Node::of("k3s.service", &format!("{folder}/config.toml"), &text, None),
-            "list /etc/rancher/k3s/config.yaml.d",
-        ),
-        (Node::of("containerd.service", main, V2_MAIN, None), "read /etc/containerd/config.toml"),
-    ] {
-        let task = task(NodeAction::Preflight, "a");
-        let mut trial = node.clone();
-        trial.revive(false);
-        kata_host::run(&mut trial, &task);
-        let call = trial.log.iter().position(|call| call == read).unwrap();
-        let mut node = node;
-        node.revive(false);
-        node.arm(call, Fault::Fails(HostErrorKind::Other));
+    let mut node = Node::of("containerd.service", main, V2_MAIN, None);
+    node.left_over = Some("k3s.service".to_owned());
+    let task = task(NodeAction::Preflight, "a");
+    for unreadable in ["/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/config.yaml.d"] {
+        let mut node = node.clone();
+        node.unreadable = Some(unreadable.to_owned());
         let report = kata_host::run(&mut node, &task);
-        assert!(node.was_hit());
-        assert_eq!(report.outcome, Outcome::Done, "{read}: {report:?}");
+        assert!(node.log.iter().any(|call| call.ends_with(unreadable)), "{:?}", node.log);
+        assert_eq!(report.outcome, Outcome::Done, "{unreadable}: {report:?}");
+
+        let folder = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+        let mut node = Node::of("k3s.service", folder, V2_MAIN, None);
+        node.unreadable = Some(unreadable.to_owned());
+        let report = kata_host::run(&mut node, &task);
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        assert!(report.message.contains(unreadable), "{report:?}");
     }
 }
 

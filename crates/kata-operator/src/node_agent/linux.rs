@@ -290,15 +290,21 @@ impl Host for Linux {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder).map_err(|source| fail(&source))?;
         }
-        // Everybody may create entries in its folder, also a link to a file that shall be made by us.
-        let file = OpenOptions::new()
+        // Everybody may create entries in its folder: a link to what shall be made by us, or a pipe that nobody
+        // reads, whose opening would not come back.
+        let opened = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&place)
-            .map_err(|source| fail(&source))?;
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&place);
+        if fs::symlink_metadata(&place).is_ok_and(|found| !found.is_file()) {
+            let reason =
+                "it is no regular file: somebody else has put it there; remove it".to_owned();
+            return Err(HostError { action: action(), reason, kind: HostErrorKind::Other });
+        }
+        let file = opened.map_err(|source| fail(&source))?;
         match file.try_lock() {
             Ok(()) => {
                 self.locks.push(file);

@@ -68,7 +68,7 @@ pub fn cause(response: &PluginsResponse) -> Option<String> {
     let first = parts.iter().chain(&whole).find_map(|plugin| failed(plugin));
     if first.is_none() && whole.is_empty() {
         return Some(
-            "it has no CRI plugin loaded; look for disabled_plugins in its configuration"
+            "containerd has no CRI plugin loaded (disabled_plugins in its configuration?)"
                 .to_owned(),
         );
     }

@@ -149,7 +149,7 @@ fn a_payload_is_staged_where_opt_leads_to() {
 
 /// Everybody may create entries where locks are.
 #[test]
-fn a_link_in_the_place_of_the_lock_is_not_followed() {
+fn a_link_or_a_pipe_in_the_place_of_the_lock_is_not_used() {
     let (root, outside) = node("lock");
     let lock = root.join(paths::LOCK.trim_start_matches('/'));
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
@@ -157,9 +157,17 @@ fn a_link_in_the_place_of_the_lock_is_not_followed() {
     let same = root.join(target.strip_prefix("/").unwrap());
     fs::create_dir_all(same.parent().unwrap()).unwrap();
     symlink(&target, &lock).unwrap();
-    let error = Linux::new(&root).unwrap().lock(paths::LOCK).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("cannot lock {}: ", paths::LOCK)), "{error}");
+    let said = format!(
+        "cannot lock {}: it is no regular file: somebody else has put it there; remove it",
+        paths::LOCK
+    );
+    let refusal = || Linux::new(&root).unwrap().lock(paths::LOCK).unwrap_err().to_string();
+    assert_eq!(refusal(), said);
     assert!(!target.exists() && !same.exists());
+    fs::remove_file(&lock).unwrap();
+    // Who opens a pipe that nobody reads waits for a reader.
+    assert!(command("mkfifo").arg(&lock).status().unwrap().success());
+    assert_eq!(refusal(), said);
     fs::remove_file(&lock).unwrap();
     assert!(Linux::new(&root).unwrap().lock(paths::LOCK).unwrap());
 }

@@ -197,7 +197,7 @@ fn containerd_is_quoted_in_one_line_about_the_part_that_failed() {
     assert_eq!(cause(all).as_deref(), Some("invalid plugin config: no such runtime"));
     assert_eq!(cause(vec![whole(Some("of 1.7"))]).as_deref(), Some("of 1.7"));
     assert_eq!(cause(vec![whole(None)]), None);
-    let off = "it has no CRI plugin loaded; look for disabled_plugins in its configuration";
+    let off = "containerd has no CRI plugin loaded (disabled_plugins in its configuration?)";
     assert_eq!(cause(vec![part("runtime", None)]).as_deref(), Some(off));
     let long = cause(vec![whole(Some(&"ä".repeat(300)))]).unwrap();
     assert!(long.len() <= 200 && long.ends_with("ä …"), "{long}");
