@@ -11,6 +11,7 @@ use crate::hosts::most_unavailable;
 use crate::mco::{self, Runs};
 use crate::object::{Kind, ObjectRef};
 use crate::payload;
+use crate::plan::Action;
 use crate::report::Waiting;
 use crate::selection::{self, Mode};
 use crate::snapshot::NodeFacts;
@@ -57,19 +58,25 @@ struct Queue<'a> {
     full: BTreeSet<&'a str>,
     /// Whether there is nothing else to wait for, and nothing in the way.
     alone: bool,
+    /// The nodes that this plan lets go, by name: they are told at once what they wait for then.
+    let_go: BTreeSet<String>,
 }
 
 impl<'a> Queue<'a> {
     fn of(view: &View<'a>, out: &Steps) -> Self {
         let pools = [view.mode.pool(), names::WORKER_POOL];
         let pools = pools.into_iter().filter_map(|name| view.pools.get_key_value(name));
+        let let_go: BTreeSet<String> =
+            out.steps.iter().filter_map(|step| lets_go(&step.action)).cloned().collect();
+        let full = pools.filter(|(_, pool)| is_full(view, pool, &let_go));
         Self {
-            full: pools.filter(|(_, pool)| is_full(view, pool)).map(|(name, _)| *name).collect(),
+            full: full.map(|(name, _)| *name).collect(),
             alone: view.targeted
                 && !view.deleting
                 && [&view.findings, &out.findings].into_iter().all(Vec::is_empty)
                 && view.nodes.iter().all(|node| node.finding.is_none())
                 && out.waiting_on.is_empty(),
+            let_go,
         }
     }
 
@@ -81,7 +88,8 @@ impl<'a> Queue<'a> {
         let waits = node.behind || matches!(node.phase, Phase::Waiting | Phase::WaitingToRemove);
         // One that leaves and is not let go yet is not up to the pool that it goes to, and one on its way to
         // another configuration has had its turn.
-        let is_next = (joins || !node.labelled) && node.facts.step().is_none();
+        let is_let_go = !node.labelled || self.let_go.contains(&node.facts.name);
+        let is_next = (joins || is_let_go) && node.facts.step().is_none();
         if !waits || !is_next || node.finding.is_some() {
             return None;
         }
@@ -97,10 +105,20 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// The node that a step takes out of our pool.
+fn lets_go(action: &Action) -> Option<&String> {
+    match action {
+        Action::LabelNode { node, remove, .. } if remove.contains(names::KATA_ROLE_LABEL) => {
+            Some(&node.name)
+        }
+        _ => None,
+    }
+}
+
 /// Whether as many nodes of a pool are unavailable as may be. To the Machine Config Operator those are the
 /// nodes that it changes, and those that are not Ready or cordoned for another reason.
-fn is_full(view: &View<'_>, pool: &MachineConfigPool) -> bool {
-    let members = members(view, pool);
+fn is_full(view: &View<'_>, pool: &MachineConfigPool, let_go: &BTreeSet<String>) -> bool {
+    let members = members(view, pool, let_go);
     let is_unavailable = |node: &NodeFacts| {
         let moves = node.step().is_some() && !node.is_degraded();
         moves || node.ready.status != Some(true) || node.unschedulable
@@ -111,11 +129,17 @@ fn is_full(view: &View<'_>, pool: &MachineConfigPool) -> bool {
 
 /// The nodes that a pool decides about, by name: a custom pool has precedence over the pool worker, and the
 /// pool master over all others.
-fn members<'a>(view: &View<'a>, pool: &MachineConfigPool) -> Vec<&'a NodeFacts> {
+fn members<'a>(
+    view: &View<'a>,
+    pool: &MachineConfigPool,
+    let_go: &BTreeSet<String>,
+) -> Vec<&'a NodeFacts> {
     let name = mco::pool_name(pool);
+    let is_ours = |node: &NodeFacts| {
+        node.labels.contains_key(names::KATA_ROLE_LABEL) && !let_go.contains(&node.name)
+    };
     let is_elsewhere = |node: &NodeFacts| {
-        let in_ours =
-            name == names::WORKER_POOL && node.labels.contains_key(names::KATA_ROLE_LABEL);
+        let in_ours = name == names::WORKER_POOL && is_ours(node);
         let above = in_ours || !selection::other_pools(node, &view.pools).is_empty();
         name != names::MASTER_POOL && (above || selection::is_control_plane(node))
     };
@@ -208,7 +232,7 @@ fn pool_finding(view: &View<'_>, name: &str, out: &mut Steps) {
 fn hold_ups(view: &View<'_>, out: &mut Steps) {
     let ours: BTreeSet<&str> = view.nodes.iter().map(|node| node.facts.name.as_str()).collect();
     let Some(worker) = view.pools.get(names::WORKER_POOL) else { return };
-    let others = members(view, worker).into_iter();
+    let others = members(view, worker, &BTreeSet::new()).into_iter();
     for node in others.filter(|node| !ours.contains(node.name.as_str())) {
         let object = ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
         if node.is_degraded() {
