@@ -331,7 +331,12 @@ fn next_of_wanted(
         return Next::Nothing;
     }
     let fit = format!("{}.{}", desired.state, host.facts);
-    if status.installed.is_none() && status.fit_for.as_ref() != Some(&fit) {
+    // A change of which nothing is known is gone on with: it looks at the node itself before it does anything.
+    let goes_on = status
+        .job
+        .as_ref()
+        .is_some_and(|job| job.action == NodeAction::Install && memory::is_lost(job));
+    if status.installed.is_none() && !goes_on && status.fit_for.as_ref() != Some(&fit) {
         Next::Check(NodeAction::Preflight)
     } else {
         Next::Change(NodeAction::Install)

@@ -368,6 +368,14 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
         (JobOutcome::TimedOut | JobOutcome::NoReport | JobOutcome::Vanished, _) if changes => {
             status.installed = None;
         }
+        // Whatever is installed, no sandbox can be started: it is no node for new pods until it is found fit.
+        (
+            JobOutcome::Refused,
+            NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect,
+        ) if ended.report.is_some_and(cannot_run) => {
+            status.installed = None;
+            status.fit_for = None;
+        }
         // The handler is gone, and the payload is still in use.
         (JobOutcome::Blocked, NodeAction::Remove)
             if ended.report.is_some_and(|report| report.changed) =>
@@ -388,6 +396,19 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
     let failed = !matches!(outcome, JobOutcome::Done | JobOutcome::Drifted);
     let failures = if failed { failures.saturating_add(1) } else { 0 };
     status.job = Some(HostJob { failures, ..job.clone() });
+}
+
+/// Whether a Job left no word of what it did.
+pub(super) fn is_lost(job: &HostJob) -> bool {
+    let unknown = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
+    job.outcome.is_some_and(|outcome| unknown.contains(&outcome))
+}
+
+/// Whether a node has lost what every sandbox needs of it. Whatever else a Job is refused for keeps the node
+/// from being changed, and not from running sandboxes with what it has.
+fn cannot_run(report: &NodeReport) -> bool {
+    let needs = [Code::KvmUnusable, Code::VsockMissing].map(|code| code.entry().code);
+    report.checks.iter().any(|check| check.fatal && needs.contains(&check.code.as_str()))
 }
 
 /// Whether a node that differs runs sandboxes as before: what differs are files that its container runtime

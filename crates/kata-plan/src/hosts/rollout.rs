@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kata_api::kata_node::JobOutcome;
+use kata_api::kata_node::{HostJob, JobOutcome};
 use kata_api::node_task::NodeAction;
 
-use super::{HostNode, Next};
+use super::{HostNode, Next, memory};
 use crate::view::{NodeView, View};
 
 /// On how many nodes a change may fail before the first on which it succeeds.
@@ -83,6 +83,21 @@ pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
 
 /// Whether a node is unavailable, or is being made so.
 fn is_unavailable(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
+    is_out(node, host) || is_unknown(host)
+}
+
+/// Whether nobody knows what a change has made of a node. The change goes on there before another node is
+/// taken out of service.
+fn is_unknown(host: &HostNode<'_>) -> bool {
+    let changes = |job: &HostJob| matches!(job.action, NodeAction::Install | NodeAction::Remove);
+    let last = host.known.status.job.as_ref();
+    // Without an outcome it is under way, unless it is missing.
+    let misses = |job: &HostJob| job.outcome.is_none() && host.known.unsure;
+    last.is_some_and(|job| changes(job) && (misses(job) || memory::is_lost(job)))
+}
+
+/// Whether a node cannot be changed now, since it is down, or is being changed, or was left broken.
+fn is_out(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
     let known = &host.known;
     let last = known.status.job.as_ref();
     node.facts.ready.status != Some(true)
@@ -109,7 +124,7 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
             let guarded = match action {
                 // What is unavailable anyway may lose Kata meanwhile.
                 NodeAction::Remove => super::is_clear(view, node),
-                _ => !is_unavailable(node, host),
+                _ => !is_out(node, host),
             };
             (free && guarded).then_some((node, action))
         })
@@ -129,9 +144,14 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
     } else {
         usize::MAX
     };
+    // A node of which nobody knows how it is has its room already, if there was any for it.
+    let out =
+        view.nodes.iter().filter(|node| node.host.as_ref().is_some_and(|host| is_out(node, host)));
+    let mut going_on = rollout.limit.saturating_sub(out.count());
     for (node, action) in eligible {
         let name = &node.facts.name;
         let is_install = action == NodeAction::Install;
+        let goes_on = is_install && rollout.unavailable.contains(name);
         // What would hold the node back if there were room is the reason, whether or not there is.
         if is_install && installs == 0 {
             if rollout.stopped_by.is_empty() {
@@ -139,7 +159,13 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
             }
             continue;
         }
-        if !rollout.unavailable.contains(name) {
+        if goes_on {
+            if going_on == 0 {
+                rollout.held.insert(name.clone(), Held::Room);
+                continue;
+            }
+            going_on -= 1;
+        } else if !rollout.unavailable.contains(name) {
             if slots == 0 {
                 rollout.held.insert(name.clone(), Held::Room);
                 continue;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kata_api::kata_node::JobOutcome;
 use kata_api::names::{self, node_job};
 use kata_api::node_task::{NodeAction, NodeTask, Outcome};
 use serde_json::Value;
@@ -195,7 +196,22 @@ impl<'a> Checker<'a> {
                 .iter()
                 .any(|job| job.node == node.name && job.end.is_none() && changes(job.action))
         };
-        let before = ours.iter().filter(|node| down(node) || changing(node)).count();
+        // Nobody knows what became of a change whose Job left no report.
+        let unknown = |node: &NodeFacts| {
+            let kata_nodes = self.snapshot.kata_nodes.known().into_iter().flatten();
+            let mut of_node = kata_nodes.filter(|it| it.spec.node_name == node.name);
+            let last = of_node.find_map(|it| it.status.as_ref()?.host.as_ref()?.job.as_ref());
+            let lost = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
+            last.is_some_and(|last| {
+                let newer = |job: &NodeJob| job.node == node.name && job.number > last.number;
+                changes(last.action)
+                    && last.outcome.is_some_and(|outcome| lost.contains(&outcome))
+                    && !self.all_jobs().iter().any(newer)
+                    && !starting.contains_key(node.name.as_str())
+            })
+        };
+        let before =
+            ours.iter().filter(|node| down(node) || changing(node) || unknown(node)).count();
         let added = ours
             .iter()
             .filter(|node| starting.contains_key(node.name.as_str()) && !down(node))

@@ -378,6 +378,43 @@ fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     assert_ne!(host(&world, "worker-0")["restarts"], restarts);
 }
 
+/// Whatever is installed: a RuntimeClass leads to nodes that can run it.
+#[test]
+fn a_node_that_lost_its_virtualization_loses_the_label_until_it_has_it_again() {
+    for upgrade in [false, true] {
+        let mut world = World::plain(1, 3);
+        world.config(&json!({}));
+        world.settle();
+        world.hosts.insert("worker-0".to_owned(), Fate::Unfit);
+        if upgrade {
+            let payload = json!({"spec": {"payload": {"image": "registry.example/payload:2"}}});
+            world.edit(Kind::KataConfig, "cluster-kataconfig", &payload);
+        } else {
+            world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
+        }
+        until(&mut world, |world| {
+            host(world, "worker-0")["job"]["outcome"] == "Refused"
+                && label(world, "worker-0").as_deref() == Some("false")
+        });
+        for _ in 0..100 {
+            world.pass();
+            assert_eq!(label(&world, "worker-0").as_deref(), Some("false"), "{upgrade}");
+            world.tick();
+        }
+        // While it is looked at again nothing is said of the last time.
+        until(&mut world, |world| host(world, "worker-0")["job"]["outcome"] == "Refused");
+        assert!(finding(&world, "KATA3101").contains("KATA3001"), "{upgrade}");
+        assert_eq!(condition(&world, "Ready").0, "False", "{upgrade}");
+        for other in ["worker-1", "worker-2"] {
+            assert_eq!(label(&world, other).as_deref(), Some("true"), "{upgrade}");
+        }
+        world.hosts.clear();
+        until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+        world.settle();
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    }
+}
+
 #[test]
 fn who_cannot_have_it_is_told_why() {
     let mut world = World::plain(1, 5);

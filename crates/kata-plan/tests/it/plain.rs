@@ -290,9 +290,12 @@ impl World {
         }
         // A node may be short of memory besides, which is a warning and no difference.
         let found = [("KATA3040", "60-kata-operator.toml"), ("KATA3004", "2000 MiB are free")];
-        let checks = found.iter().filter(|_| edited).map(|(code, message)| FailedCheck {
+        let unfit = fate == Some(Fate::Unfit) && outcome == Outcome::Refused;
+        let lacks = [("KATA3001", "/dev/kvm: No such file or directory")];
+        let found = found.iter().filter(|_| edited).chain(lacks.iter().filter(|_| unfit));
+        let checks = found.map(|(code, message)| FailedCheck {
             code: (*code).to_owned(),
-            fatal: false,
+            fatal: unfit,
             message: (*message).to_owned(),
         });
         let checks: Vec<FailedCheck> = checks.collect();

@@ -86,6 +86,46 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
 
+/// Nobody knows what a Job has done that somebody deleted, so its node is not one that serves.
+#[test]
+fn no_other_node_leaves_service_while_a_job_that_is_gone_is_made_again() {
+    for fate in [None, Some(Fate::Silent), Some(Fate::Garbage)] {
+        let mut world = World::plain(1, 4);
+        world.config(&json!({}));
+        world.settle();
+        let payload = json!({"spec": {"payload": {"image": "registry.example/payload:2"}}});
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &payload);
+        // Of the second node, since the first one goes alone in any case.
+        let changed = |world: &World| {
+            let state = |name: &String| host(world, name)["installed"].clone();
+            let states = world.names(Kind::KataNode).iter().map(state).collect::<Vec<_>>();
+            states.iter().filter(|state| **state != states[3]).count()
+        };
+        // The Job is known, so that it is missed.
+        let runs = |world: &World| host(world, &world.changing()[0])["job"]["outcome"].is_null();
+        until(&mut world, |world| {
+            changed(world) == 1 && !world.changing().is_empty() && runs(world)
+        });
+        let node = world.changing().remove(0);
+        match fate {
+            Some(fate) => drop(world.hosts.insert(node.clone(), fate)),
+            None => world.delete(Kind::Job, &world.changing_jobs().remove(0)),
+        }
+        let wanted = if fate.is_some() { "NoReport" } else { "Vanished" };
+        until(&mut world, |world| host(world, &node)["job"]["outcome"] == wanted);
+        world.hosts.clear();
+        for _ in 0..400 {
+            let nodes = world.names(Kind::KataNode);
+            let serve = nodes.iter().filter(|it| label(&world, it).as_deref() == Some("true"));
+            assert!(serve.count() >= 3, "{fate:?}: {node}");
+            world.pass();
+            world.tick();
+        }
+        world.settle();
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    }
+}
+
 #[test]
 fn a_job_is_over_when_its_pod_is() {
     let mut world = World::plain(1, 1);
