@@ -80,7 +80,7 @@ fn remains(left: &NotUndone) -> Vec<String> {
     errors.chain(kept).collect()
 }
 
-/// What went wrong, and which files somebody else has changed meanwhile.
+/// What went wrong, and what is not as it was after going back.
 fn and_kept(check: Check, left: &NotUndone) -> Check {
     let more = remains(left);
     if more.is_empty() { check } else { and(&check, &more.join("; ")) }

@@ -157,8 +157,8 @@ pub struct JobPod {
     pub finished: bool,
     /// Why it cannot be scheduled, if so.
     pub unschedulable: Option<String>,
-    /// Since when it could have begun, as long as no container of it has: since it was scheduled, or, if that
-    /// is not known, since it was created.
+    /// Since when it waits for its next container, as long as none runs and the one that carries the task out
+    /// has not begun: since the last one ended, or since it was scheduled, or, if that is not known, created.
     pub waits_since: Option<Timestamp>,
     /// The container that cannot start, if one cannot.
     pub stuck: Option<StuckContainer>,

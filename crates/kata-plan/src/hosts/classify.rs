@@ -17,8 +17,8 @@ use crate::view::{NodeView, View};
 /// How long a Job may be without a pod, or a pod outlast its Job, before somebody has to look.
 pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long the first container of a Job's pod may take to get its image and to be set up. What comes after
-/// that, such as to stage a big payload, takes its time.
+/// How long each container of a Job's pod may take to get its image and to be set up. What it does then, such
+/// as to stage a big payload, takes its time.
 pub(super) const START_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Settles what is said about a node.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kata_api::KataNode;
 use kata_api::kata_node::JobOutcome;
 use kata_api::names::{self, node_job};
 use kata_api::node_task::{NodeAction, NodeTask, Outcome};
@@ -199,7 +200,12 @@ impl<'a> Checker<'a> {
         // Nobody knows what became of a change whose Job left no report.
         let unknown = |node: &NodeFacts| {
             let kata_nodes = self.snapshot.kata_nodes.known().into_iter().flatten();
-            let mut of_node = kata_nodes.filter(|it| it.spec.node_name == node.name);
+            // What is known of an earlier node of the same name does not count.
+            let is_owned = |it: &KataNode| {
+                it.metadata.owner_references.iter().flatten().any(|owner| owner.uid == node.uid)
+            };
+            let mut of_node =
+                kata_nodes.filter(|it| it.spec.node_name == node.name && is_owned(it));
             let last = of_node.find_map(|it| it.status.as_ref()?.host.as_ref()?.job.as_ref());
             let lost = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
             last.is_some_and(|last| {
@@ -207,15 +213,17 @@ impl<'a> Checker<'a> {
                 changes(last.action)
                     && last.outcome.is_some_and(|outcome| lost.contains(&outcome))
                     && !self.all_jobs().iter().any(newer)
-                    && !starting.contains_key(node.name.as_str())
             })
         };
-        let before =
-            ours.iter().filter(|node| down(node) || changing(node) || unknown(node)).count();
-        let added = ours
-            .iter()
-            .filter(|node| starting.contains_key(node.name.as_str()) && !down(node))
-            .count();
+        let begins = |node: &NodeFacts| starting.contains_key(node.name.as_str());
+        let busy = |node: &NodeFacts| down(node) || changing(node);
+        let count =
+            |holds: &dyn Fn(&NodeFacts) -> bool| ours.iter().filter(|node| holds(node)).count();
+        let before = count(&busy);
+        // Who goes on with such a change leaves no service, and needs room beside who is down all the same.
+        let goes_on = count(&|node| begins(node) && !down(node) && unknown(node));
+        let added = count(&|node| begins(node) && !down(node) && !unknown(node));
+        let left = count(&|node| unknown(node) && !begins(node) && !busy(node));
         let limit = match rollout.and_then(|rollout| rollout.max_unavailable.as_ref()) {
             None => 1,
             Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(1),
@@ -224,9 +232,12 @@ impl<'a> Checker<'a> {
                 ours.len() * percent / 100
             }
         };
-        let holds = added == 0 || before + added <= limit.max(1);
+        let all = before + goes_on + added;
+        let fits = |nodes: usize| nodes <= limit.max(1);
+        let holds = (added == 0 || fits(all + left)) && (goes_on == 0 || fits(all));
         self.expect(Property::Rollout, holds, || {
-            format!("{before} nodes are unavailable, and {starting:?} begin")
+            let unavailable = before + left;
+            format!("{unavailable} nodes are unavailable, and {starting:?} begin")
         });
     }
 

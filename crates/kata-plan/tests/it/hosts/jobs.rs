@@ -126,6 +126,37 @@ fn no_other_node_leaves_service_while_a_job_that_is_gone_is_made_again() {
     }
 }
 
+/// More nodes are out than may be, and each of them has to be gone on with.
+#[test]
+fn nodes_whose_jobs_are_gone_are_gone_on_with_one_after_the_other() {
+    let mut world = World::plain(1, 4);
+    world.config(&json!({"rollout": {"maxUnavailable": 2}}));
+    world.settle();
+    let spec = |world: &mut World, spec: serde_json::Value| {
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": spec}));
+    };
+    spec(&mut world, json!({"payload": {"image": "registry.example/payload:2"}}));
+    until(&mut world, |world| world.changing().len() == 2);
+    let nodes = world.changing();
+    until(&mut world, |world| {
+        nodes.iter().all(|node| host(world, node)["job"]["outcome"].is_null())
+    });
+    for job in world.changing_jobs() {
+        world.delete(Kind::Job, &job);
+    }
+    spec(&mut world, json!({"rollout": {"maxUnavailable": 1}}));
+    until(&mut world, |world| {
+        nodes.iter().all(|node| host(world, node)["job"]["outcome"] == "Vanished")
+    });
+    for _ in 0..400 {
+        assert!(world.changing().len() <= 1, "{:?}", world.changing());
+        world.pass();
+        world.tick();
+    }
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
 #[test]
 fn a_job_is_over_when_its_pod_is() {
     let mut world = World::plain(1, 1);
