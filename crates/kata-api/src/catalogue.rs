@@ -42,6 +42,11 @@ macro_rules! catalogue {
             /// Every code, in order.
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
+            /// The finding with this code, such as `KATA2104`.
+            pub fn parse(code: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|found| found.entry().code == code)
+            }
+
             /// The entry of the catalogue.
             pub fn entry(self) -> &'static Entry {
                 match self {
@@ -297,7 +302,7 @@ catalogue! {
     }
     KATA3023 ShimMissing Error {
         cause: "The payload does not have the shim of a handler.",
-        fix: "Use one of the shims that the message lists, or another payload."
+        fix: "Use one of the shims that the message lists in spec.runtimes, or another image in spec.payload.image."
     }
     KATA3024 SnapshotterMissing Error {
         cause: "The shim needs a snapshotter with block devices, and the container runtime uses none.",
@@ -305,7 +310,11 @@ catalogue! {
     }
     KATA3025 ShimConfigurationInvalid Error {
         cause: "The configuration of a shim in the payload cannot be understood.",
-        fix: "Use a payload whose configuration is valid."
+        fix: "Set spec.payload.image to an image whose configuration is valid."
+    }
+    KATA3026 PayloadUnusable Error {
+        cause: "The image of the payload has no Kata in it, or not in a form that is known.",
+        fix: "Set spec.payload.image to an image that has Kata in /opt/kata or, like those of kata-deploy, in /opt/kata-artifacts."
     }
     KATA3030 SandboxesInTheWay Warning {
         cause: "Sandboxes run on the node whose handler would go or change.",

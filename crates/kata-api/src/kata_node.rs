@@ -299,6 +299,9 @@ pub struct HostJob {
     /// How it ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<JobOutcome>,
+    /// How the one before it ended, while it runs, if that was for the same and failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<JobOutcome>,
     /// When it ended, or since when it is known to run.
     #[schemars(with = "k8s_openapi::apimachinery::pkg::apis::meta::v1::Time")]
     pub at: Timestamp,
@@ -306,9 +309,13 @@ pub struct HostJob {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub failures: i64,
-    /// What it had to say; a sentence.
+    /// What it had to say; a sentence. While a Job runs, what the one before it failed with, if it was for the
+    /// same.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Code of the check that the message is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// How a Job of the node agent ended.

@@ -117,8 +117,8 @@ impl Because {
 
     /// The check. Of a code that this build does not know it is only known that the change was interrupted.
     pub(crate) fn check(&self) -> Check {
-        let code = Code::ALL.iter().find(|code| code.entry().code == self.code);
-        Check::new(code.copied().unwrap_or(Code::ChangeInterrupted), &self.message)
+        let code = Code::parse(&self.code);
+        Check::new(code.unwrap_or(Code::ChangeInterrupted), &self.message)
     }
 }
 

@@ -33,4 +33,4 @@ mod verify;
 pub use header::is_ours;
 pub use host::Host;
 pub use plan::HostPlan;
-pub use run::{plan, run};
+pub use run::{plan, refused, run};

@@ -84,6 +84,9 @@ fn node_agent(command: NodeAgentCommand) -> Exit {
         Ok(exit) => exit,
         Err(error @ AgentError::Task { .. }) => complain(Exit::Usage, &error),
         Err(error @ AgentError::NoPlan { .. }) => complain(Exit::Refused, &error),
+        Err(AgentError::Stage(error)) if error.of_image().is_some() => {
+            complain(Exit::Refused, &error)
+        }
         Err(error) => complain(Exit::Failed, &error),
     }
 }

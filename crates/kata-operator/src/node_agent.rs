@@ -107,10 +107,17 @@ pub fn self_copy(to: &Path) -> Result<(), AgentError> {
 /// Takes the payload out of the image at `image_root` and stages it on the node. Says what it did.
 ///
 /// # Errors
-/// If the image has no payload with the shims that the task names, or the node fails.
+/// If the image has no payload with the shims that the task names, which the termination message tells as a
+/// report, or the node fails.
 pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<String, AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
-    Ok(stage::stage(&mut host, task, image_root)?)
+    let staged = stage::stage(&mut host, task, image_root);
+    if let Err(error) = &staged
+        && let Some(code) = error.of_image()
+    {
+        leave(&kata_host::refused(task, code, &error.to_string()))?;
+    }
+    Ok(staged?)
 }
 
 /// Carries the task out, and writes the report to standard output and to the termination message.
@@ -155,12 +162,19 @@ pub fn device(name: &str) -> Result<(), AgentError> {
 }
 
 fn tell(report: &NodeReport) -> Result<(), AgentError> {
+    let mut line = leave(report)?;
+    line.push(b'\n');
+    let written = std::io::stdout().lock().write_all(&line);
+    written.map_err(|source| AgentError::Report { source })
+}
+
+/// Writes the report to the termination message alone.
+fn leave(report: &NodeReport) -> Result<Vec<u8>, AgentError> {
     let fail = |source| AgentError::Report { source };
-    let mut line = serde_json::to_vec(report).map_err(std::io::Error::other).map_err(fail)?;
+    let line = serde_json::to_vec(report).map_err(std::io::Error::other).map_err(fail)?;
     // The kubelet makes the file; outside a pod there is none, and none is made.
     if Path::new(TERMINATION_LOG).exists() {
         std::fs::write(TERMINATION_LOG, &line).map_err(fail)?;
     }
-    line.push(b'\n');
-    std::io::stdout().lock().write_all(&line).map_err(fail)
+    Ok(line)
 }

@@ -164,7 +164,7 @@ pub(crate) fn view<'a>(
     for node in &mut nodes {
         let Some(mut host) = node.host.take() else { continue };
         host.permitted = rollout.permitted.contains(&node.facts.name);
-        classify::classify(&view, node, &host);
+        classify::classify(&view, &rollout, node, &host);
         node.since = view::since(&view, node);
         node.host = Some(host);
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_api::names::node_job;
-use kata_api::node_task::NodeAction;
+use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
@@ -178,13 +178,23 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .and_then(|ended| ended.message.as_deref())
             .map(str::trim)
             .filter(|message| !message.is_empty())
-            .map(|message| serde_json::from_str(message).map_err(|error| error.to_string())),
+            .map(|message| serde_json::from_str(message).map_err(|error| error.to_string()))
+            .or_else(|| refusal(first.unwrap_or_default()).map(Ok)),
         failures: containers().filter_map(failure).collect(),
     })
 }
 
 fn is_running(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+/// The report of the container that takes the payload out of its image, if it has left one: it has changed
+/// nothing, and can say no more than that.
+fn refusal(containers: &[ContainerStatus]) -> Option<NodeReport> {
+    let stage = containers.iter().find(|status| status.name == node_job::STAGE_CONTAINER)?;
+    let ended = stage.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
+    let report: NodeReport = serde_json::from_str(ended.message.as_deref()?.trim()).ok()?;
+    (report.outcome == Outcome::Refused && !report.changed).then_some(report)
 }
 
 /// When a container ended, which the next one waits for.

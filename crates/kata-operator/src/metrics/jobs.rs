@@ -102,9 +102,11 @@ mod tests {
             state: String::new(),
             facts: String::new(),
             outcome,
+            before: None,
             at: Timestamp::from_second(at).unwrap(),
             failures: 0,
             message: String::new(),
+            code: None,
         };
         NodeReport {
             node: "a".to_owned(),

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kata_api::Code;
 use kata_api::node_task::NodeTask;
 use kata_host::digest;
 use kata_host::host::{Host as _, HostError};
@@ -73,6 +74,20 @@ pub enum StageError {
     /// Another agent is at work.
     #[error("another node agent has worked on the node for 60 s")]
     Busy,
+}
+
+impl StageError {
+    /// What is wrong with the image, or with what is wanted of it, so that it is wrong on every node like this
+    /// one; `None` if it is the node that failed.
+    pub fn of_image(&self) -> Option<Code> {
+        match self {
+            Self::NoShim { .. } => Some(Code::ShimMissing),
+            Self::NoPayload
+            | Self::Components { .. }
+            | Self::Unpack(UnpackError::Refused { .. }) => Some(Code::PayloadUnusable),
+            Self::Host(_) | Self::Image { .. } | Self::Unpack(_) | Self::Busy => None,
+        }
+    }
 }
 
 /// What to unpack.

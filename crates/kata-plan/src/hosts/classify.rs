@@ -7,8 +7,9 @@ use kata_api::kata_node::{JobOutcome, NodeStep, Phase};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, names};
 
+use super::memory::is_of_payload;
 use super::rollout::ATTEMPTS;
-use super::{HostNode, Next};
+use super::{HostNode, Next, Rollout};
 use crate::report::Finding;
 use crate::snapshot::{JobPod, NodeJob};
 use crate::text;
@@ -22,10 +23,15 @@ pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
 pub(super) const START_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Settles what is said about a node.
-pub(super) fn classify(view: &View<'_>, node: &mut NodeView<'_>, host: &HostNode<'_>) {
+pub(super) fn classify(
+    view: &View<'_>,
+    rollout: &Rollout,
+    node: &mut NodeView<'_>,
+    host: &HostNode<'_>,
+) {
     node.verdict = verdict(view, node, host);
     (node.phase, node.step) = if node.wanted { wanted(node, host) } else { leaving(node, host) };
-    node.finding = finding(view, node, host);
+    node.finding = finding(view, rollout, node, host);
 }
 
 /// Whether the node shall carry the label of verified nodes, see [`crate::view`]: a node that is being
@@ -86,7 +92,12 @@ fn leaving(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>
     }
 }
 
-fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<Finding> {
+fn finding(
+    view: &View<'_>,
+    rollout: &Rollout,
+    node: &NodeView<'_>,
+    host: &HostNode<'_>,
+) -> Option<Finding> {
     let name = &node.facts.name;
     let make = |code: Code, message: String| Some(Finding::new(code, node.object(), message));
     let ready = node.facts.ready.status == Some(true);
@@ -124,8 +135,16 @@ fn finding(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         "Uncordon the node.".clone_into(&mut finding.fix);
         return Some(finding);
     }
-    if !busy && let Some((code, message)) = last_failure(host) {
-        let mut finding = Finding::new(code, node.object(), format!("node {name}: {message}"));
+    if let Some((code, message)) = last_failure(host) {
+        let again = again(rollout, host);
+        let message = format!("node {name}: {message}{again}");
+        let mut finding = Finding::new(code, node.object(), message);
+        if host.known.status.job.as_ref().is_some_and(is_of_payload) {
+            finding.fix.push_str(
+                " If the image has become another one since, annotate the KataNode with \
+                 kata-operator.dev/retry and any new value.",
+            );
+        }
         finding.fix = finding.fix.replace("the KataNode", &format!("KataNode {name}"));
         return Some(finding);
     }
@@ -223,13 +242,32 @@ fn trouble(view: &View<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<(Code
     })
 }
 
-/// What the last Job left to say, as long as it holds.
+/// When what failed is tried again, if that is known.
+fn again(rollout: &Rollout, host: &HostNode<'_>) -> String {
+    match host.next {
+        _ if host.known.running.is_some() => "; it is being tried again".to_owned(),
+        // Whoever is held back by the rollout gets no try at that time.
+        Next::Later(until) if !rollout.paused && rollout.stopped_by.is_empty() => {
+            format!("; the next try is at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        }
+        _ => String::new(),
+    }
+}
+
+/// What the last Job that is over left to say, as long as it holds: until another one for the same is over,
+/// too.
 fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
     let status = &host.known.status;
     let last = status.job.as_ref()?;
-    let outcome = last.outcome?;
-    let holds =
-        matches!(host.next, Next::Later(_)) || host.given_up || outcome == JobOutcome::Drifted;
+    let runs = host.known.running.is_some();
+    if runs != last.outcome.is_none() {
+        return None;
+    }
+    let outcome = last.outcome.or(last.before)?;
+    let holds = runs
+        || matches!(host.next, Next::Later(_))
+        || host.given_up
+        || outcome == JobOutcome::Drifted;
     if !holds {
         return None;
     }
@@ -240,7 +278,8 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
         NodeAction::Remove => "the removal",
     };
     let message = if last.message.is_empty() { "no reason is given" } else { &last.message };
-    let job = &last.name;
+    let job = if runs { String::new() } else { format!(" by Job {}", last.name) };
+    let which = if runs { "an earlier Job".to_owned() } else { format!("Job {}", last.name) };
     let again = if last.failures > 1 {
         format!(
             " ({} in a row)",
@@ -251,7 +290,10 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
     };
     Some(match outcome {
         JobOutcome::Done => return None,
-        JobOutcome::Refused => (Code::NodeUnfit, format!("{message}{again}")),
+        JobOutcome::Refused => match last.code.as_deref().and_then(Code::parse) {
+            Some(code) if is_of_payload(last) => (code, found(code, message)),
+            _ => (Code::NodeUnfit, format!("{message}{again}")),
+        },
         JobOutcome::Blocked => (Code::SandboxesOnNode, format!("{what} is held up: {message}")),
         JobOutcome::Drifted => {
             (Code::NodeDrifted, format!("it differs from what was installed: {message}"))
@@ -261,18 +303,27 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
             (Code::NodeBroken, format!("{what} failed, and could not be undone: {message}"))
         }
         JobOutcome::Failed | JobOutcome::NotStarted => {
-            (Code::NodeJobFailed, format!("{what} by Job {job} failed: {message}{again}"))
+            (Code::NodeJobFailed, format!("{what}{job} failed: {message}{again}"))
         }
         JobOutcome::TimedOut => {
-            (Code::NodeJobTimedOut, format!("Job {job} for {what} did not end in time{again}"))
+            (Code::NodeJobTimedOut, format!("{which} for {what} did not end in time{again}"))
         }
         JobOutcome::NoReport => {
-            (Code::NodeJobNoReport, format!("Job {job} for {what}: {message}{again}"))
+            (Code::NodeJobNoReport, format!("{which} for {what}: {message}{again}"))
         }
         JobOutcome::Vanished => {
             (Code::NodeJobVanished, format!("{message}, and its result is not known{again}"))
         }
     })
+}
+
+/// A message without its code and what to do, which the finding of that code has.
+fn found(code: Code, message: &str) -> String {
+    let entry = code.entry();
+    let message =
+        message.strip_prefix(entry.code).unwrap_or(message).trim_start_matches([':', ' ']);
+    let message = message.strip_suffix(entry.fix.trim_end_matches('.')).unwrap_or(message);
+    message.trim_end_matches(['.', ' ']).to_owned()
 }
 
 /// Whether a change of the node failed for the time being. One that was not begun, since the node is unfit or
@@ -283,13 +334,10 @@ pub(super) fn has_failed(host: &HostNode<'_>, state: &str) -> bool {
         || last.is_some_and(|last| {
             let change = matches!(last.action, NodeAction::Install | NodeAction::Remove);
             let same = last.action == NodeAction::Remove || last.state == state;
-            let begun = !matches!(last.outcome, Some(JobOutcome::Refused | JobOutcome::Blocked));
-            change
-                && same
-                && begun
-                && last.outcome.is_some()
-                && last.failures >= ATTEMPTS
-                && last.facts == host.facts
+            // A node that failed does so until a further try succeeds, or ends in another way.
+            let outcome = last.outcome.or(last.before);
+            let begun = !matches!(outcome, None | Some(JobOutcome::Refused | JobOutcome::Blocked));
+            change && same && begun && last.failures >= ATTEMPTS && last.facts == host.facts
         })
 }
 

@@ -193,7 +193,12 @@ fn begin(status: &mut HostStatus, job: &NodeJob, now: Timestamp) {
     let already = status.job.as_ref().filter(|last| last.number == job.number).map(|last| last.at);
     let failures = earlier_failures(status, job.action, &job.state, &job.facts);
     let at = already.or(job.created).unwrap_or(now);
-    status.job = Some(HostJob { failures, ..begun(job, at) });
+    // Until it ends, what the one before it failed with is what there is to say.
+    let failed = status.job.take().filter(|_| failures > 0);
+    let before = failed.as_ref().and_then(|last| last.outcome.or(last.before));
+    let code = failed.as_ref().and_then(|last| last.code.clone());
+    let message = failed.map(|last| last.message).unwrap_or_default();
+    status.job = Some(HostJob { failures, before, message, code, ..begun(job, at) });
 }
 
 fn begun(job: &NodeJob, at: Timestamp) -> HostJob {
@@ -204,9 +209,11 @@ fn begun(job: &NodeJob, at: Timestamp) -> HostJob {
         state: job.state.clone(),
         facts: job.facts.clone(),
         outcome: None,
+        before: None,
         at,
         failures: 0,
         message: String::new(),
+        code: None,
     }
 }
 
@@ -228,16 +235,21 @@ struct Ended<'a> {
 impl<'a> Ended<'a> {
     fn vanished(last: HostJob, message: String, now: Timestamp) -> Self {
         let outcome = Some(JobOutcome::Vanished);
-        Self { job: HostJob { outcome, message, at: now, ..last }, report: None }
+        let job = HostJob { outcome, message, at: now, before: None, code: None, ..last };
+        Self { job, report: None }
     }
 
     fn of(job: &NodeJob, pod: Option<&'a JobPod>, now: Timestamp) -> Self {
         let report = pod.and_then(|pod| pod.report.as_ref());
+        let mut code = None;
         let (outcome, message, report) = match report {
             Some(Ok(report))
                 if report.action == job.action && report.version <= NODE_TASK_VERSION =>
             {
-                (report.outcome.into(), said(report), Some(report))
+                code = report.checks.first().map(|check| check.code.clone());
+                // One from before the agent was started tells of the image, and nothing of the node.
+                let seen = pod.is_some_and(|pod| pod.started);
+                (report.outcome.into(), said(report), Some(report).filter(|_| seen))
             }
             Some(Ok(report)) => {
                 let message = format!(
@@ -260,6 +272,7 @@ impl<'a> Ended<'a> {
             job: HostJob {
                 outcome: Some(outcome),
                 message: text::cut(message.trim().trim_end_matches('.'), MESSAGE),
+                code,
                 ..begun(job, at)
             },
             report,
@@ -334,6 +347,10 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
             status.kata_version.clone_from(&report.kata_version);
         }
     }
+    if outcome == JobOutcome::Refused && job.action == NodeAction::Install && is_of_payload(job) {
+        // It would be refused again.
+        status.bad = Some(bad_key(job));
+    }
     match (outcome, job.action) {
         (JobOutcome::Done, NodeAction::Preflight) => status.fit_for = Some(key(job)),
         (JobOutcome::Done, NodeAction::Install) => {
@@ -402,6 +419,14 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
 pub(super) fn is_lost(job: &HostJob) -> bool {
     let unknown = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
     job.outcome.is_some_and(|outcome| unknown.contains(&outcome))
+}
+
+/// Whether a Job was refused for what is wrong with the payload, or with what is wanted of it, and not with
+/// the node.
+pub(super) fn is_of_payload(job: &HostJob) -> bool {
+    let codes = [Code::ShimMissing, Code::ShimConfigurationInvalid, Code::PayloadUnusable];
+    let code = job.code.as_deref().and_then(Code::parse);
+    job.outcome == Some(JobOutcome::Refused) && code.is_some_and(|code| codes.contains(&code))
 }
 
 /// Whether a node has lost what every sandbox needs of it. Whatever else a Job is refused for keeps the node

@@ -18,6 +18,8 @@ const FAILURES_BEFORE_SUCCESS: usize = 2;
 const FAILURES: usize = 3;
 /// After how many attempts a change has failed on a node, although it is tried again from time to time.
 pub(super) const ATTEMPTS: i64 = 3;
+/// The kubelet's label for the architecture of a node.
+const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// How many Jobs that change nothing run at once.
 pub(crate) const CHECKS: usize = 20;
 
@@ -41,6 +43,10 @@ pub(crate) struct Rollout {
     pub(crate) unavailable: Vec<String>,
     /// The nodes on which the change failed, if so many that it goes no further.
     pub(crate) stopped_by: Vec<String>,
+    /// By architecture, a node on which the payload turned out to be of no use: it would be so on the others.
+    pub(crate) of_no_use: BTreeMap<String, String>,
+    /// The nodes that are not changed for that, and the one that tells it.
+    pub(crate) spared: BTreeMap<String, String>,
     /// `spec.rollout.paused`.
     pub(crate) paused: bool,
     /// The nodes that may get their next Job now.
@@ -68,17 +74,30 @@ pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
         .filter(|(node, host)| node.wanted && host.failed)
         .map(|(node, _)| node.facts.name.clone())
         .collect();
+    let of_no_use = hosts()
+        .filter(|(node, host)| {
+            let last = host.known.status.job.as_ref();
+            node.wanted && host.given_up && last.is_some_and(memory::is_of_payload)
+        })
+        .map(|(node, _)| (architecture(node), node.facts.name.clone()))
+        .collect();
     let tolerated = if succeeded { FAILURES } else { FAILURES_BEFORE_SUCCESS };
     let mut rollout = Rollout {
         limit,
         unavailable,
         stopped_by: if failed.len() >= tolerated { failed } else { Vec::new() },
+        of_no_use,
         paused: spec.is_some_and(|spec| spec.paused),
         ..Rollout::default()
     };
     permit_changes(view, !succeeded, &mut rollout);
     permit_checks(view, &mut rollout);
     rollout
+}
+
+/// The architecture that a node's kubelet tells.
+pub(crate) fn architecture(node: &NodeView<'_>) -> String {
+    node.facts.labels.get(ARCHITECTURE).cloned().unwrap_or_default()
 }
 
 /// Whether a node is unavailable, or is being made so.
@@ -152,6 +171,10 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
         let name = &node.facts.name;
         let is_install = action == NodeAction::Install;
         let goes_on = is_install && rollout.unavailable.contains(name);
+        if is_install && let Some(told) = rollout.of_no_use.get(&architecture(node)) {
+            rollout.spared.insert(name.clone(), told.clone());
+            continue;
+        }
         // What would hold the node back if there were room is the reason, whether or not there is.
         if is_install && installs == 0 {
             if rollout.stopped_by.is_empty() {

@@ -69,13 +69,15 @@ pub(super) fn standing<'a>(
         first => first,
     };
     let nothing_selected = wanted == 0 && !view.deleting;
+    // What was tried so often goes on being tried, and is not expected to succeed by itself.
+    let failed = |finding: &Finding| {
+        let of_failed = |node: &NodeView<'_>| node.host.as_ref().is_some_and(|host| host.failed);
+        view.nodes.iter().any(|node| node.object() == finding.subject && of_failed(node))
+    };
     let stalled_by = worst.filter(|finding| {
-        (pending || nothing_selected || !ready)
-            && !moving
-            && (finding.code != Code::NoNodesSelected || view.nodes.is_empty())
-            && !matches!(
-                finding.code,
-                Code::PodsStillRunning
+        let by_itself = matches!(
+            finding.code,
+            Code::PodsStillRunning
                     | Code::PodsOnLeavingNode
                     | Code::NodeNotReady
                     | Code::NodeStateUnknown
@@ -89,7 +91,11 @@ pub(super) fn standing<'a>(
                     | Code::NodeJobNotStarted
                     | Code::SandboxesOnNode
                     | Code::NodeDrifted
-            )
+        );
+        (pending || nothing_selected || !ready)
+            && !moving
+            && (finding.code != Code::NoNodesSelected || view.nodes.is_empty())
+            && (!by_itself || failed(finding))
     });
     Standing {
         ready,
@@ -168,7 +174,8 @@ fn summary(
             0 => format!("removing: no node has Kata any more{tail}"),
             left => {
                 let all = text::count(view.selected.max(left), "node");
-                format!("removing: {left} of {all} left{tail}")
+                let have = if left == 1 { "still has" } else { "still have" };
+                format!("removing: {left} of {all} {have} Kata{tail}")
             }
         };
     }

@@ -16,7 +16,7 @@ use crate::bodies::node_job;
 use crate::hosts::{CHECKS, Held, HostNode, Hosts, Next, Rollout};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
-use crate::report::Waiting;
+use crate::report::{Finding, Waiting};
 use crate::selection;
 use crate::snapshot::{Need, PodScope};
 use crate::text;
@@ -316,6 +316,36 @@ fn why(queued: Queued, rollout: &Rollout) -> String {
     }
 }
 
+/// Why no further node is changed, if so.
+fn stopped(view: &View<'_>, rollout: &Rollout, out: &mut Steps) {
+    let config = selection::config_ref(view.config);
+    let said = |name: &String| {
+        let node = view.nodes.iter().find(|node| node.facts.name == *name);
+        node.and_then(|node| node.finding.as_ref()).map(|finding| finding.message.clone())
+    };
+    if let Some(first) = rollout.stopped_by.first() {
+        let mut message = format!(
+            "the change failed on {}, so no further node is changed: {}",
+            text::count(rollout.stopped_by.len(), "node"),
+            text::list(&rollout.stopped_by, text::NAMES)
+        );
+        if let Some(said) = said(first) {
+            message.push_str(&format!("; {said}"));
+        }
+        out.find(Code::RolloutStopped, config, message);
+    } else if let Some(told) = rollout.spared.values().next() {
+        let spared: Vec<String> = rollout.spared.keys().cloned().collect();
+        let message = format!(
+            "what node {told} tells of the payload holds for {} as well, so nothing is changed there",
+            text::list(&spared, text::NAMES)
+        );
+        let mut finding = Finding::new(Code::RolloutStopped, config, message);
+        "Correct spec.runtimes or spec.payload.image of the KataConfig."
+            .clone_into(&mut finding.fix);
+        out.findings.push(finding);
+    }
+}
+
 /// What the nodes wait for, and what is wrong with the rollout.
 fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     let rollout = &hosts.rollout;
@@ -339,14 +369,8 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             in_line.push((queued(view, rollout, name), name));
         }
     }
-    if !rollout.stopped_by.is_empty() && !view.deleting {
-        let nodes = rollout.stopped_by.len();
-        let message = format!(
-            "the change failed on {}, so no further node is changed: {}",
-            text::count(nodes, "node"),
-            text::list(&rollout.stopped_by, text::NAMES)
-        );
-        out.find(Code::RolloutStopped, config.clone(), message);
+    if !view.deleting {
+        stopped(view, rollout, out);
     }
     let changes_wait = view
         .nodes

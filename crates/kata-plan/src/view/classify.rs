@@ -344,7 +344,9 @@ pub(crate) fn not_ready(node: &NodeView<'_>, message: String, is_paced: bool) ->
     let mut finding = Finding::new(Code::NodeNotReady, node.object(), message);
     if is_paced {
         let fix = finding.fix.trim_end_matches('.');
-        finding.fix = format!("{fix}; to go on without it, raise spec.rollout.maxUnavailable.");
+        finding.fix = format!(
+            "{fix}; to go on with the others meanwhile, raise spec.rollout.maxUnavailable."
+        );
     }
     finding
 }

@@ -16,6 +16,8 @@ pub(crate) enum Fate {
     Unfit,
     /// An installation finds what no check found before.
     Refused,
+    /// The payload's image lacks what is asked for.
+    NoShim,
     /// A change is undone.
     RollsBack,
     /// A change fails, and so does the way back.
@@ -47,9 +49,10 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Unfit,
         Self::Refused,
+        Self::NoShim,
         Self::RollsBack,
         Self::Breaks,
         Self::Fails,
@@ -245,6 +248,7 @@ impl World {
                     &json!({"status": {"initContainerStatuses": waiting}}),
                 );
             }
+            Some(Fate::NoShim) if stages => self.refuse_stage(key, &pod_key, task),
             Some(Fate::NoMount) => {}
             _ if pod["status"]["containerStatuses"].is_null() => {
                 self.edit(Kind::Pod, &pod_key, &state(json!({"running": {}})));
@@ -253,6 +257,40 @@ impl World {
                 if matches!(task.action, NodeAction::Install | NodeAction::Remove) => {}
             _ => self.finish(key, &pod_key, task, fate, state),
         }
+    }
+
+    /// The container that takes the payload out of its image ends with a report.
+    fn refuse_stage(&mut self, key: &str, pod_key: &str, task: &NodeTask) {
+        let message = "the image has no shim qemuu for x86_64; it has: clh, qemu";
+        let report = NodeReport {
+            version: task.version,
+            action: task.action,
+            outcome: Outcome::Refused,
+            changed: false,
+            restarted: false,
+            runtime: String::new(),
+            handlers: None,
+            payload_digest: None,
+            kata_version: None,
+            checks: vec![FailedCheck {
+                code: "KATA3023".to_owned(),
+                fatal: true,
+                message: message.to_owned(),
+            }],
+            more_checks: 0,
+            sandboxes: Vec::new(),
+            sandbox_count: 0,
+            message: message.to_owned(),
+        };
+        let stage = json!([{"name": "stage", "image": "registry.example/payload:1", "imageID": "",
+            "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 4, "message": json!(report).to_string()}}}]);
+        let status = json!({"phase": "Failed", "initContainerStatuses": stage});
+        self.edit(Kind::Pod, pod_key, &json!({"status": status}));
+        self.end(
+            key,
+            Some(("BackoffLimitExceeded", "Job has reached the specified backoff limit")),
+        );
     }
 
     fn finish(

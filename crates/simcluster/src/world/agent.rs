@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use kata_api::Code;
 use kata_api::node_task::{NodeReport, NodeTask};
 use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
@@ -139,13 +140,15 @@ const SHIMS: [&str; 2] = ["clh", "qemu"];
 /// Takes the payload of an image to the host, as the init container does it.
 ///
 /// # Errors
-/// Why it could not.
+/// Its termination message: why it could not, as a report if the image is at fault.
 pub fn stage(host: &mut Host, task: &NodeTask) -> Result<(), String> {
     let image = task.payload_image.clone().unwrap_or_default();
     let shims: Vec<String> = task.handlers.iter().map(|handler| handler.shim.clone()).collect();
     if let Some(shim) = shims.iter().find(|shim| !SHIMS.contains(&shim.as_str())) {
         let known = SHIMS.join(", ");
-        return Err(format!("the image has no shim {shim} for x86_64; it has: {known}"));
+        let message = format!("the image has no shim {shim} for x86_64; it has: {known}");
+        let report = kata_host::refused(task, Code::ShimMissing, &message);
+        return Err(serde_json::to_string(&report).unwrap_or(message));
     }
     let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
     unpack(&mut agent, &image, shims).map_err(|error| error.to_string())

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use kata_api::node_task::NodeAction;
+use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_host::digest;
 use kata_host::payload::{Entry, Manifest};
 
@@ -29,6 +29,24 @@ fn stage(folder: &Path) -> Output {
         .arg(folder.join("image"))
         .output()
         .unwrap()
+}
+
+/// The report in the termination message of a container that stages, where the kubelet has made a file for it.
+fn report(folder: &Path) -> Option<NodeReport> {
+    let inside =
+        "mount -t tmpfs tmpfs /dev && : > /dev/termination-log && \"$@\"; cat /dev/termination-log";
+    let output = command("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", inside, "sh"])
+        .arg(env!("CARGO_BIN_EXE_kata-operator"))
+        .args(["node-agent", "stage", "--task", &task(NodeAction::Install, "a", &["kata"])])
+        .arg("--host-root")
+        .arg(folder.join("host"))
+        .arg("--image-root")
+        .arg(folder.join("image"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (!output.stdout.is_empty()).then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
 fn archive(folder: &Path) -> Archive {
@@ -60,7 +78,7 @@ fn what_no_payload_may_have_is_refused_and_leaves_nothing() {
         archive.finish();
         let output = stage(&folder);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert_eq!(output.status.code(), Some(4), "{name}: {output:?}");
         assert!(said.contains(reason), "{name}: {said}");
         assert!(!folder.join("host/etc").exists(), "{name}");
         let staged = fs::read_dir(folder.join("host/opt/kata-operator/staging")).unwrap().count();
@@ -94,11 +112,24 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     fs::create_dir_all(folder.join("image")).unwrap();
     let said = String::from_utf8(stage(&folder).stderr).unwrap();
     assert!(said.contains("no payload"), "{said}");
+    let left = report(&folder).unwrap();
+    assert_eq!((left.outcome, left.checks[0].code.as_str()), (Outcome::Refused, "KATA3026"));
     let artifacts = folder.join("image/opt/kata-artifacts");
     fs::create_dir_all(&artifacts).unwrap();
     fs::write(artifacts.join("shim-components.json"), r#"{"clh":{"x86_64":["x"]}}"#).unwrap();
     let said = String::from_utf8(stage(&folder).stderr).unwrap();
     assert!(said.contains("no shim qemu") && said.contains("clh"), "{said}");
+    let left = report(&folder).unwrap();
+    assert_eq!((left.outcome, left.checks[0].code.as_str()), (Outcome::Refused, "KATA3023"));
+    assert!(left.message.contains("no shim qemu for x86_64; it has: clh"), "{left:?}");
+    // What the node or its disk is at fault for is no matter of the image.
+    fs::remove_dir_all(folder.join("host/opt")).unwrap();
+    fs::write(folder.join("host/opt"), "").unwrap();
+    fs::write(artifacts.join("shim-components.json"), r#"{"qemu":{"x86_64":["x"]}}"#).unwrap();
+    Archive::create(&artifacts.join("tarballs/kata-static-x.tar.zst")).finish();
+    let output = stage(&folder);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(report(&folder), None);
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -18,6 +18,7 @@ fn fix(world: &World, code: &str) -> String {
 fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
     for (fate, code) in [
         (Fate::Unfit, "KATA3101"),
+        (Fate::NoShim, "KATA3023"),
         (Fate::Fails, "KATA3102"),
         (Fate::Breaks, "KATA3104"),
         (Fate::NoRoom, "KATA3106"),
@@ -43,7 +44,7 @@ fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
             let handlers = json!([{"name": ""}, {"name": "runc"}, {"name": "kata"}]);
             world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
         }
-        if fate == Fate::Breaks {
+        if matches!(fate, Fate::Breaks | Fate::NoShim) {
             world.edit(
                 Kind::KataNode,
                 "worker-0",

@@ -37,6 +37,103 @@ fn an_installation_that_is_refused_comes_ever_more_rarely_and_stops_nobody_else(
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
+/// It is the payload that lacks something, and what is wanted of it: no other node would fare better.
+#[test]
+fn a_payload_that_is_of_no_use_on_one_node_is_not_tried_on_others_like_it() {
+    let mut world = World::plain(1, 4);
+    for index in 0..4 {
+        let name = format!("worker-{index}");
+        let architecture = if index < 2 { "amd64" } else { "arm64" };
+        let labels = json!({"metadata": {"labels": {"kubernetes.io/arch": architecture}}});
+        world.edit(Kind::Node, &name, &labels);
+        if index < 2 {
+            world.hosts.insert(name, Fate::NoShim);
+        }
+    }
+    world.config(
+        &json!({"runtimes": [{"name": "kata", "shim": "qemuu"}], "rollout": {"maxUnavailable": 4}}),
+    );
+    until(&mut world, |world| {
+        ["worker-2", "worker-3"].iter().all(|node| label(world, node).as_deref() == Some("true"))
+    });
+    for _ in 0..200 {
+        world.pass();
+        world.tick();
+    }
+    let job = host(&world, "worker-0")["job"].clone();
+    assert_eq!((&job["failures"], &job["code"]), (&json!(1), &json!("KATA3023")), "{job:#}");
+    assert_eq!(host(&world, "worker-1")["job"]["action"], "Preflight");
+    let told = finding(&world, "KATA3111");
+    assert!(told.contains("node worker-0 tells of the payload holds for worker-1"), "{told}");
+    assert!(finding(&world, "KATA3023").contains("no shim qemuu for x86_64; it has: clh, qemu"));
+    assert_eq!(condition(&world, "Stalled"), is("True", "ShimMissing"));
+    let phase =
+        |world: &World| world.get(Kind::KataNode, "worker-0").unwrap()["status"]["phase"].clone();
+    assert_eq!(phase(&world), "Failed");
+    world.hosts.clear();
+    let spec = json!({"spec": {"runtimes": [{"name": "kata", "shim": "qemu"}]}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
+/// What is installed is as good as before, and what is known of it stays.
+#[test]
+fn a_node_keeps_what_it_has_when_another_payload_is_of_no_use() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let before = host(&world, "worker-0");
+    world.hosts.insert("worker-0".to_owned(), Fate::NoShim);
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({
+        "metadata": {"generation": 2}, "spec": {"payload": {"image": "registry.example/payload:2"}}}));
+    until(&mut world, |world| host(world, "worker-0")["job"]["code"] == "KATA3023");
+    world.settle();
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(label(&world, node).as_deref(), Some("true"), "{node}");
+    }
+    for key in ["installed", "runtime", "handlers"] {
+        assert_eq!(host(&world, "worker-0")[key], before[key], "{key}");
+    }
+    assert_eq!(condition(&world, "Stalled"), is("True", "ShimMissing"));
+    let back = json!({"spec": {"payload": null}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &back);
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// It goes on being tried, and whoever waits for it learns that it is not expected to succeed by itself.
+#[test]
+fn what_has_failed_often_is_told_until_another_try_succeeds() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Fails);
+    world.config(&json!({}));
+    let after = |world: &World, failures: i64, over: bool| {
+        let node = world.get(Kind::KataNode, "worker-0");
+        let job = node.map(|node| node["status"]["host"]["job"].clone()).unwrap_or_default();
+        job["failures"] == failures && job["outcome"].is_null() != over
+    };
+    until(&mut world, |world| after(world, 1, true));
+    let at = host(&world, "worker-0")["job"]["at"].as_str().unwrap().parse::<jiff::Timestamp>();
+    let next = at.unwrap().checked_add(SignedDuration::from_secs(30)).unwrap();
+    let next = next.strftime("; the next try is at %Y-%m-%dT%H:%M:%SZ").to_string();
+    let told = finding(&world, "KATA3102");
+    assert!(told.ends_with(&next), "{told} {next}");
+    assert_eq!(condition(&world, "Stalled"), is("", ""));
+    until(&mut world, |world| after(world, 1, false));
+    let told = finding(&world, "KATA3102");
+    assert!(told.ends_with("simulated Failed; it is being tried again"), "{told}");
+    until(&mut world, |world| after(world, 3, true));
+    world.pass();
+    assert_eq!(condition(&world, "Stalled"), is("True", "NodeJobFailed"));
+    // A further try changes nothing about that.
+    until(&mut world, |world| after(world, 3, false));
+    world.pass();
+    assert_eq!(condition(&world, "Stalled"), is("True", "NodeJobFailed"));
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+    assert!(host(&world, "worker-0")["job"]["message"].is_null());
+}
+
 #[test]
 fn sandboxes_that_are_in_the_way_of_upgrades_do_not_stop_the_rollout() {
     let mut world = World::plain(1, 5);
