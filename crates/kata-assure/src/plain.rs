@@ -190,9 +190,11 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
     }
     told.iter().find_map(|told| {
         let name = word(told, "/metadata/name");
-        let ready = word(told, "/status/phase") == "Ready"
-            && !word(told, "/status/host/installed").is_empty()
-            && word(told, "/status/host/job/outcome") == "Done";
+        // What another state could not be brought to says nothing about this one.
+        let installed = word(told, "/status/host/installed");
+        let done = word(told, "/status/host/job/outcome") == "Done"
+            || word(told, "/status/host/job/state") != installed;
+        let ready = word(told, "/status/phase") == "Ready" && !installed.is_empty() && done;
         let refused =
             word(told, "/status/phase") != "Ready" && !word(told, "/status/message").is_empty();
         let said = if refuses(sim, name) { refused } else { ready };
@@ -235,7 +237,7 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
     match kind {
         "KataNode" if refuses(sim, name) => entry["status"] = Value::Null,
         "KataNode" => {
-            let passing = ["job", "inspected", "restarts", "fitFor"];
+            let passing = ["job", "inspected", "restarts", "fitFor", "bad"];
             if let Some(host) = entry["status"]["host"].as_object_mut() {
                 host.retain(|key, _| !passing.contains(&key.as_str()));
             }

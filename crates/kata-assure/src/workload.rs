@@ -51,6 +51,8 @@ pub enum Workload {
     PayloadUpgrade,
     /// The same while a sandboxed pod runs.
     PayloadUpgradeWithPod,
+    /// A runtime gets a shim that the payload does not have, and gets its own back when that is told.
+    ShimMistake,
 }
 
 /// The cluster on which a workload begins.
@@ -88,6 +90,8 @@ pub enum Goal {
     Gone,
     /// The KataConfig says that this pod blocks its deletion.
     Blocked(&'static str),
+    /// The KataConfig says that nothing goes on without help, for this reason.
+    Stalled(&'static str),
     /// A node is being changed.
     Begun,
 }
@@ -109,7 +113,7 @@ const LATECOMER: &str = "latecomer";
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Install,
         Self::InstallEligible,
         Self::ScaleOut,
@@ -126,6 +130,7 @@ impl Workload {
         Self::Adoption,
         Self::PayloadUpgrade,
         Self::PayloadUpgradeWithPod,
+        Self::ShimMistake,
     ];
 
     /// The name as in plans.
@@ -147,13 +152,15 @@ impl Workload {
             Self::Adoption => "adoption",
             Self::PayloadUpgrade => "payload-upgrade",
             Self::PayloadUpgradeWithPod => "payload-upgrade-with-pod",
+            Self::ShimMistake => "shim-mistake",
         }
     }
 
     /// Whether it is run on a topology: converged clusters have no selection, the largest cluster is for
     /// a few, and what Jobs do differs from what the Machine Config Operator does.
     pub fn fits(self, topology: Topology) -> bool {
-        let payload = matches!(self, Self::PayloadUpgrade | Self::PayloadUpgradeWithPod);
+        let payload =
+            matches!(self, Self::PayloadUpgrade | Self::PayloadUpgradeWithPod | Self::ShimMistake);
         if topology.is_plain() {
             let mco = matches!(self, Self::InstallEligible | Self::OsUpgrade | Self::Adoption);
             let refused = matches!(
@@ -192,7 +199,8 @@ impl Workload {
             | Self::OsUpgrade
             | Self::Uninstall
             | Self::Recreate
-            | Self::PayloadUpgrade => Base::Installed,
+            | Self::PayloadUpgrade
+            | Self::ShimMistake => Base::Installed,
         }
     }
 
@@ -261,6 +269,15 @@ impl Workload {
             Self::PayloadUpgrade | Self::PayloadUpgradeWithPod => {
                 let patch = json!({"spec": {"payload": {"image": plain::OTHER_PAYLOAD}}});
                 vec![deed(Deed::EditConfig { patch }, Goal::Settled)]
+            }
+            Self::ShimMistake => {
+                let mistake = json!([{"name": names::RUNTIME_CLASS, "shim": "qemuu"}]);
+                let runtimes =
+                    |to: Value| Deed::EditConfig { patch: json!({"spec": {"runtimes": to}}) };
+                vec![
+                    deed(runtimes(mistake), Goal::Stalled("ShimMissing")),
+                    deed(runtimes(Value::Null), Goal::Settled),
+                ]
             }
             Self::Adoption => {
                 vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
@@ -352,6 +369,14 @@ impl Goal {
                         && world::word(condition, "/message").contains(pod)
                 });
                 (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
+            }
+            Self::Stalled(reason) => {
+                let config = world::config(sim).unwrap_or_default();
+                let stalled = world::condition(&config, "Stalled");
+                let named = stalled.is_some_and(|condition| {
+                    condition["status"] == "True" && world::word(condition, "/reason") == reason
+                });
+                (!named).then(|| format!("{reason} is not told: {stalled:?}"))
             }
             Self::Begun if plain::is_plain(sim) => {
                 let jobs = sim.api.list(&JOBS);

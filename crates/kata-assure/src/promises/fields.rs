@@ -119,9 +119,13 @@ fn table(event: &Event, platform: Platform) -> Option<&'static [&'static str]> {
         resource if *resource == KATANODES => {
             &["/metadata", "/spec", "/status", "/apiVersion", "/kind"]
         }
-        resource if *resource == RUNTIMECLASSES => {
-            &["/metadata/labels/app", "/metadata/ownerReferences", "/overhead", "/scheduling"]
-        }
+        resource if *resource == RUNTIMECLASSES => &[
+            "/metadata/labels/app",
+            "/metadata/annotations/kata-operator.dev/shim",
+            "/metadata/ownerReferences",
+            "/overhead",
+            "/scheduling",
+        ],
         resource if *resource == MACHINECONFIGS && name == names::MACHINE_CONFIG => {
             &["/metadata/labels/", "/spec/extensions", "/spec/config"]
         }
