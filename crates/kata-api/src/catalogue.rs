@@ -334,7 +334,7 @@ catalogue! {
     }
     KATA3034 NodeUnsafe Error {
         cause: "A change failed, and going back did not bring the node to where it was.",
-        fix: "Look at the container runtime's unit on the node; the files are as before but for those that the message names, and the next run tries again."
+        fix: "Look at the container runtime's unit on the node; the files are as before but for those that the message names, and it is not tried again by itself."
     }
     KATA3035 JournalUnreadable Error {
         cause: "/var/lib/kata-operator/state.json on the node cannot be understood.",

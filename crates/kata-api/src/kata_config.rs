@@ -175,7 +175,12 @@ pub struct RolloutSpec {
 #[serde(rename_all = "camelCase")]
 pub struct PayloadSpec {
     /// The image with the runtime's files, by preference with a digest.
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(
+            pattern = r"^((\[[0-9a-fA-F:]+\]|[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?)(:[0-9]+)?/)?[a-z0-9]+((\.|_|__|-+|/)[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z0-9_+.-]+:[0-9a-fA-F]{32,})?$"
+        )
+    )]
     pub image: String,
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct HostNode<'a> {
     pub(crate) missing: Vec<String>,
     /// Whether it should have reported them by now.
     pub(crate) overdue: bool,
+    /// Whether everything that was known of it is lost, while it carries the label and offers the handlers.
+    pub(crate) forgotten: bool,
     /// When something is due although nothing is seen to change.
     pub(crate) due: Option<Timestamp>,
 }
@@ -86,11 +88,17 @@ impl HostNode<'_> {
         self.known.running.is_some_and(|(job, _)| job.action == action)
     }
 
+    /// Whether the check of the node brings the payload onto it: while it has another one, which serves until
+    /// the change itself begins, and is not lost to an image that cannot be pulled.
+    pub(crate) fn stages_ahead(&self) -> bool {
+        self.known.status.installed.is_some()
+    }
+
     /// Whether a Job changes the node, or may still do so.
     pub(crate) fn is_changing(&self) -> bool {
         self.runs(NodeAction::Install)
             || self.runs(NodeAction::Remove)
-            || self.known.lingering.is_some()
+            || self.known.lingering.is_some_and(|pod| pod.changes)
     }
 
     /// The number of the next Job.
@@ -138,7 +146,7 @@ pub(crate) fn view<'a>(
         let known =
             memory::recall(snapshot, facts, previous, jobs.get(facts.name.as_str()), view.now);
         let ours = known.status.touched || classify::is_claimed(&facts.labels);
-        let selected = match candidates::select(config, facts, ours) {
+        let selected = match candidates::select(config, facts, ours, known.status.touched) {
             Selected::Yes => true,
             Selected::No => false,
             Selected::Excluded(finding) => {
@@ -258,6 +266,10 @@ fn node_view<'a>(
         permitted: false,
         failed: false,
         overdue,
+        forgotten: wanted
+            && claimed
+            && label == Some(names::RUNTIME_LABEL_VERIFIED)
+            && is_forgotten(desired, facts, &known),
         due: None,
         known,
     };
@@ -287,6 +299,22 @@ fn node_view<'a>(
 
 fn installed_state<'a>(known: &'a Known<'_>) -> Option<&'a String> {
     known.status.installed.as_ref()
+}
+
+/// Whether nothing is known of a node, or no more than what a check found since, and its kubelet reports all
+/// handlers that it shall have.
+fn is_forgotten(desired: &Desired, facts: &NodeFacts, known: &Known<'_>) -> bool {
+    let status = &known.status;
+    let offered: BTreeSet<&str> = desired.handlers().collect();
+    let unharmed = status.job.as_ref().is_none_or(|last| {
+        last.action == NodeAction::Preflight
+            && matches!(last.outcome, None | Some(kata_api::kata_node::JobOutcome::Done))
+    });
+    status.installed.is_none()
+        && !status.touched
+        && unharmed
+        && facts.runtime_handlers.is_some()
+        && desired.missing(facts, &offered).is_empty()
 }
 
 /// Whether a node's kubelet reports and nobody keeps pods off it.
@@ -330,13 +358,13 @@ fn next_of_wanted(
     if !is_open(facts) {
         return Next::Nothing;
     }
-    let fit = format!("{}.{}", desired.state, host.facts);
+    let fit = memory::fit(&desired.state, &host.facts);
     // A change of which nothing is known is gone on with: it looks at the node itself before it does anything.
     let goes_on = status
         .job
         .as_ref()
         .is_some_and(|job| job.action == NodeAction::Install && memory::is_lost(job));
-    if status.installed.is_none() && !goes_on && status.fit_for.as_ref() != Some(&fit) {
+    if !goes_on && status.fit_for.as_ref() != Some(&fit) {
         Next::Check(NodeAction::Preflight)
     } else {
         Next::Change(NodeAction::Install)

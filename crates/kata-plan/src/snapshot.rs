@@ -151,6 +151,8 @@ pub struct JobPod {
     pub job: String,
     /// The node that it is for, whether or not it is bound to it.
     pub node: String,
+    /// Whether it may change the node.
+    pub changes: bool,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// Whether its phase is `Succeeded` or `Failed`.

@@ -137,7 +137,9 @@ pub fn node_job(job: &Job) -> Option<NodeJob> {
 pub fn job_pod(pod: &Pod) -> Option<JobPod> {
     let metadata = &pod.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
-    let node = metadata.annotations.as_ref().and_then(|all| all.get(node_job::NODE)).cloned()?;
+    let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let node = annotation(node_job::NODE).cloned()?;
+    let action = annotation(node_job::ACTION).and_then(|action| NodeAction::parse(action));
     let status = pod.status.as_ref();
     let scheduled = status
         .and_then(|status| status.conditions.as_ref())
@@ -163,6 +165,8 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
         name: metadata.name.clone().unwrap_or_default(),
         job: label(node_job::JOB_NAME_LABEL)?,
         node,
+        // What is not known to change nothing may change something.
+        changes: !matches!(action, Some(NodeAction::Preflight | NodeAction::Inspect)),
         created,
         finished: is_finished(pod),
         unschedulable: refused.map(|it| it.message.clone().unwrap_or_default()),

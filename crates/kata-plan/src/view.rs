@@ -135,6 +135,9 @@ impl NodeView<'_> {
         let state = match (self.phase, self.step) {
             (Phase::Unknown, _) => "in an unknown state",
             (Phase::Failed, _) => "failed",
+            (Phase::Ready, Some(NodeStep::Staging)) if self.verified => {
+                return "ready while its next payload is staged".to_owned();
+            }
             (Phase::Ready, _) if self.verified && self.behind => "ready and to be updated",
             (Phase::Ready, _) if self.verified => "ready",
             (Phase::Ready, _) => "being labelled",

@@ -29,7 +29,7 @@ fn read_only(action: NodeAction) -> impl Iterator<Item = &'static str> {
 
 /// In how many seconds a Job that changes nothing must end, pulling the image included.
 const CHECK_SECONDS: u32 = 600;
-/// In how many seconds a Job that changes the node must end, pulling the payload included.
+/// In how many seconds a Job that changes the node, or stages the payload, must end, pulling it included.
 const CHANGE_SECONDS: u32 = 1_800;
 /// Longest name of a Job whose pods' names fit into a label.
 const NAME: usize = 63;
@@ -51,6 +51,9 @@ pub(crate) struct Wish<'a> {
     pub(crate) agent_image: &'a str,
     /// The image of the payload.
     pub(crate) payload_image: &'a str,
+    /// Whether the payload is taken out of its image first: before an installation, and with the check of a
+    /// node that has another one, so that it serves as long as that takes.
+    pub(crate) stages: bool,
 }
 
 /// The name of a Job. Two Jobs of a node with the same number have the same name, so that the API server
@@ -78,11 +81,7 @@ pub(crate) fn job(wish: &Wish<'_>, options: &Options) -> Value {
         node_job::FACTS: wish.facts,
         node_job::NUMBER: wish.number.to_string(),
     });
-    let first = if action == NodeAction::Install {
-        vec![copy(wish), stage(wish, &task)]
-    } else {
-        Vec::new()
-    };
+    let first = if wish.stages { vec![copy(wish), stage(wish, &task)] } else { Vec::new() };
     json!({
         "apiVersion": Kind::Job.api_version(),
         "kind": Kind::Job.as_str(),
@@ -95,7 +94,7 @@ pub(crate) fn job(wish: &Wish<'_>, options: &Options) -> Value {
         "spec": {
             // Another try is another Job, with its own number and reason.
             "backoffLimit": 0,
-            "activeDeadlineSeconds": if changes { CHANGE_SECONDS } else { CHECK_SECONDS },
+            "activeDeadlineSeconds": if changes || wish.stages { CHANGE_SECONDS } else { CHECK_SECONDS },
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
                 "spec": {
@@ -116,7 +115,7 @@ pub(crate) fn job(wish: &Wish<'_>, options: &Options) -> Value {
                     },
                     "initContainers": first,
                     "containers": [agent(wish, &task, changes)],
-                    "volumes": volumes(action),
+                    "volumes": volumes(action, wish.stages),
                 },
             },
         },
@@ -199,18 +198,17 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
     })
 }
 
-fn volumes(action: NodeAction) -> Value {
+fn volumes(action: NodeAction, stages: bool) -> Value {
     let folders = FOLDERS.into_iter().chain(read_only(action)).map(|path| {
         json!({
             "name": path.trim_start_matches('/'),
             "hostPath": {"path": path, "type": "Directory"},
         })
     });
-    let of_install = [
+    let of_stage = [
         json!({"name": "agent", "emptyDir": {}}),
         // Systems without System V's folders may lack it until somebody takes a lock.
         json!({"name": "run-lock", "hostPath": {"path": "/run/lock", "type": "DirectoryOrCreate"}}),
     ];
-    let of_install = of_install.into_iter().filter(|_| action == NodeAction::Install);
-    of_install.chain(folders).collect()
+    of_stage.into_iter().filter(|_| stages).chain(folders).collect()
 }

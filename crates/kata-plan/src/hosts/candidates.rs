@@ -18,8 +18,9 @@ const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 /// Whether a node is selected. `ours` says whether something of ours may be on it: such a node stays
-/// selected when the selector cannot be evaluated or its eligibility goes.
-pub(super) fn select(config: &KataConfig, node: &NodeFacts, ours: bool) -> Selected {
+/// selected when the selector cannot be evaluated or its eligibility goes. `touched` says whether that is
+/// known from what was done on it, and not from a label alone, which anybody can set.
+pub(super) fn select(config: &KataConfig, node: &NodeFacts, ours: bool, touched: bool) -> Selected {
     if node.deleting {
         return Selected::No;
     }
@@ -43,7 +44,7 @@ pub(super) fn select(config: &KataConfig, node: &NodeFacts, ours: bool) -> Selec
         let system = if is_windows(node) { "Windows" } else { &node.operating_system };
         return refused(Code::UnsupportedNode, format!("it runs {system}"));
     }
-    if is_control_plane(node) && !ours && !selector.is_some_and(names_nodes) {
+    if is_control_plane(node) && !touched && !selector.is_some_and(names_nodes) {
         // Nobody expects it there; that it is the only kind of node is told with `NoNodesSelected`.
         return Selected::No;
     }

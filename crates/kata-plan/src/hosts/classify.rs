@@ -44,6 +44,10 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         && !changes
         && host.known.status.installed.is_some()
         && host.missing.is_empty();
+    if host.forgotten && !changes && !node.facts.unschedulable && !node.facts.deleting {
+        // It is looked at anew in its turn, and serves meanwhile: else all would be without the label at once.
+        return None;
+    }
     if !usable {
         return Some(false);
     }
@@ -71,7 +75,7 @@ fn wanted(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>)
     }
     if installed {
         let phase = if node.verdict == Some(true) { Phase::Ready } else { Phase::NotReady };
-        return (phase, None);
+        return (phase, host.runs(NodeAction::Preflight).then_some(NodeStep::Staging));
     }
     if host.failed {
         return (Phase::Failed, None);
@@ -121,6 +125,9 @@ fn finding(
     let over = host.known.running.is_some_and(|(job, _)| job.end.is_some());
     let concerned = node.phase != Phase::Ready && (over || !host.is_changing());
     if concerned && !ready {
+        if let Some(broken) = left_broken(node, host) {
+            return Some(broken);
+        }
         let reason = match node.facts.ready.reason.as_str() {
             "" => "the kubelet does not report",
             reason => reason,
@@ -159,6 +166,24 @@ fn finding(
         return Some(finding);
     }
     crate::view::pods_on_leaving(view, node)
+}
+
+/// That a node is not Ready since a change of it failed, and could not be undone: what was seen last is its
+/// reason, and no Job can run there that would see more.
+fn left_broken(node: &NodeView<'_>, host: &HostNode<'_>) -> Option<Finding> {
+    let last = host.known.status.job.as_ref();
+    let last = last.filter(|last| last.outcome == Some(JobOutcome::Unsafe))?;
+    let name = &node.facts.name;
+    let message = format!(
+        "node {name} is not Ready since a change of it failed, and could not be undone: {}",
+        last.message
+    );
+    let mut finding = Finding::new(Code::NodeBroken, node.object(), message);
+    finding.fix = format!(
+        "Start the container runtime on the node, so that it becomes Ready; then annotate KataNode {name} with \
+         kata-operator.dev/retry and any new value."
+    );
+    Some(finding)
 }
 
 /// Whether a pod goes with its Job that was given up a moment ago.
@@ -272,6 +297,7 @@ fn last_failure(host: &HostNode<'_>) -> Option<(Code, String)> {
         return None;
     }
     let what = match last.action {
+        NodeAction::Preflight if host.stages_ahead() => "staging the payload",
         NodeAction::Preflight => "the check",
         NodeAction::Install => "the installation",
         NodeAction::Inspect => "the inspection",
@@ -332,7 +358,8 @@ pub(super) fn has_failed(host: &HostNode<'_>, state: &str) -> bool {
     let last = host.known.status.job.as_ref();
     host.given_up
         || last.is_some_and(|last| {
-            let change = matches!(last.action, NodeAction::Install | NodeAction::Remove);
+            let change = matches!(last.action, NodeAction::Install | NodeAction::Remove)
+                || (last.action == NodeAction::Preflight && host.stages_ahead());
             let same = last.action == NodeAction::Remove || last.state == state;
             // A node that failed does so until a further try succeeds, or ends in another way.
             let outcome = last.outcome.or(last.before);

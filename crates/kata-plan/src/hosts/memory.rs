@@ -347,7 +347,7 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
             status.kata_version.clone_from(&report.kata_version);
         }
     }
-    if outcome == JobOutcome::Refused && job.action == NodeAction::Install && is_of_payload(job) {
+    if matches!(job.action, NodeAction::Preflight | NodeAction::Install) && is_of_payload(job) {
         // It would be refused again.
         status.bad = Some(bad_key(job));
     }
@@ -446,7 +446,12 @@ fn serves(report: &NodeReport) -> bool {
 }
 
 fn key(job: &HostJob) -> String {
-    format!("{}.{}", job.state, job.facts)
+    fit(&job.state, &job.facts)
+}
+
+/// The key of a state to which a node with these facts can be brought, as [`HostStatus::fit_for`] has it.
+pub(super) fn fit(state: &str, facts: &str) -> String {
+    format!("{state}.{facts}")
 }
 
 /// The key of a change that was undone; a removal is another change than an installation.

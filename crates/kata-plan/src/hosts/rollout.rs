@@ -30,6 +30,8 @@ pub(crate) enum Held {
     Room,
     /// The change has not succeeded anywhere, and another node is the first to try it.
     Canary,
+    /// As many nodes have, or get, the payload of a change whose turn has not come as may be changed at once.
+    Ahead,
     /// As many nodes are being checked as may be at once.
     Checks,
 }
@@ -91,6 +93,7 @@ pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
         ..Rollout::default()
     };
     permit_changes(view, !succeeded, &mut rollout);
+    permit_staging(view, !succeeded, &mut rollout);
     permit_checks(view, &mut rollout);
     rollout
 }
@@ -170,7 +173,9 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
     for (node, action) in eligible {
         let name = &node.facts.name;
         let is_install = action == NodeAction::Install;
-        let goes_on = is_install && rollout.unavailable.contains(name);
+        // Nobody knows how it is: it may well serve, and does not while it is changed.
+        let goes_on =
+            node.host.as_ref().is_some_and(|host| is_unknown(host) && !is_out(node, host));
         if is_install && let Some(told) = rollout.of_no_use.get(&architecture(node)) {
             rollout.spared.insert(name.clone(), told.clone());
             continue;
@@ -201,6 +206,48 @@ fn permit_changes(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
     }
 }
 
+/// Permits the checks that bring the payload onto nodes with another one: no more than can be changed next,
+/// and where a change would be permitted as far as others are concerned.
+fn permit_staging(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
+    if rollout.paused || !rollout.stopped_by.is_empty() {
+        return;
+    }
+    let hosts = || view.nodes.iter().filter_map(|node| Some((node, node.host.as_ref()?)));
+    let is_ahead = |host: &HostNode<'_>| {
+        host.stages_ahead()
+            && (host.runs(NodeAction::Preflight)
+                || (host.next == Next::Change(NodeAction::Install) && host.known.is_free()))
+    };
+    // Whoever is spared goes nowhere, and is in nobody's way.
+    let ahead = hosts()
+        .filter(|(node, host)| is_ahead(host) && !rollout.spared.contains_key(&node.facts.name))
+        .count();
+    let changing =
+        hosts().any(|(_, host)| host.runs(NodeAction::Install) || host.next == Next::Confirm);
+    let busy = changing || ahead > 0;
+    let mut slots = match (canary, busy) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, _) => rollout.limit.saturating_sub(ahead),
+    };
+    for (node, _) in hosts().filter(|(_, host)| waits_to_stage(host)) {
+        let name = &node.facts.name;
+        if let Some(told) = rollout.of_no_use.get(&architecture(node)) {
+            rollout.spared.insert(name.clone(), told.clone());
+        } else if slots == 0 {
+            let held = if canary { Held::Canary } else { Held::Ahead };
+            rollout.held.insert(name.clone(), held);
+        } else {
+            slots -= 1;
+            rollout.permitted.insert(name.clone());
+        }
+    }
+}
+
+fn waits_to_stage(host: &HostNode<'_>) -> bool {
+    host.stages_ahead() && host.next == Next::Check(NodeAction::Preflight) && host.known.is_free()
+}
+
 fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
     let hosts = || view.nodes.iter().filter_map(|node| Some((node, node.host.as_ref()?)));
     let running = hosts()
@@ -208,6 +255,7 @@ fn permit_checks(view: &View<'_>, rollout: &mut Rollout) {
         .count();
     let mut waiting = hosts()
         .filter(|(_, host)| matches!(host.next, Next::Check(_)) && host.known.is_free())
+        .filter(|(_, host)| !waits_to_stage(host))
         .map(|(node, _)| node.facts.name.clone());
     rollout.permitted.extend(waiting.by_ref().take(CHECKS.saturating_sub(running)));
     rollout.held.extend(waiting.map(|name| (name, Held::Checks)));

@@ -15,7 +15,7 @@ use super::{Checker, Property};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Action;
 use crate::report::Decision;
-use crate::snapshot::{Freshness, NodeFacts, NodeJob, PodScope};
+use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob, PodScope};
 
 /// Whether a Job with this action changes its node.
 fn changes(action: NodeAction) -> bool {
@@ -123,8 +123,9 @@ impl<'a> Checker<'a> {
                     && security["capabilities"]["drop"] == serde_json::json!(["ALL"])
             });
         self.expect(Property::Privileges, plain, || format!("{object} is privileged"));
-        // Sockets, and the place of the program that looks at devices; no configuration is among them.
-        let needed = ["/host/run", "/host/opt"].map(Value::from);
+        // Sockets, locks, the place of payloads and of the program that looks at devices, and what is between
+        // the containers themselves; no configuration is among them.
+        let needed = ["/host/run", "/host/run/lock", "/host/opt", "/agent"].map(Value::from);
         let reads_only = containers.iter().all(|container| {
             let mounts = container["volumeMounts"].as_array().into_iter().flatten();
             mounts
@@ -208,12 +209,21 @@ impl<'a> Checker<'a> {
                 kata_nodes.filter(|it| it.spec.node_name == node.name && is_owned(it));
             let last = of_node.find_map(|it| it.status.as_ref()?.host.as_ref()?.job.as_ref());
             let lost = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
-            last.is_some_and(|last| {
-                let newer = |job: &NodeJob| job.node == node.name && job.number > last.number;
-                changes(last.action)
-                    && last.outcome.is_some_and(|outcome| lost.contains(&outcome))
-                    && !self.all_jobs().iter().any(newer)
-            })
+            let recorded = last.filter(|last| last.outcome.is_some()).map(|last| last.number);
+            let jobs = self.all_jobs().iter().filter(|job| job.node_uid == node.uid);
+            match jobs.max_by_key(|job| job.number) {
+                // What came of it is in no KataNode yet.
+                Some(job) if recorded < Some(job.number) => {
+                    let pods = self.snapshot.jobs.pods.known().into_iter().flatten();
+                    let told = |pod: &JobPod| {
+                        pod.job == job.name && (!pod.started || matches!(pod.report, Some(Ok(_))))
+                    };
+                    changes(job.action) && job.end.is_some() && !pods.into_iter().any(told)
+                }
+                _ => last.is_some_and(|last| {
+                    changes(last.action) && last.outcome.is_none_or(|it| lost.contains(&it))
+                }),
+            }
         };
         let begins = |node: &NodeFacts| starting.contains_key(node.name.as_str());
         let busy = |node: &NodeFacts| down(node) || changing(node);

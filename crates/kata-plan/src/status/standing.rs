@@ -180,5 +180,11 @@ fn summary(
         };
     }
     let ready = view.nodes.iter().filter(|node| node.wanted && is_ready(node)).count();
-    format!("{ready} of {} ready{tail}", text::count(wanted, "node"))
+    let behind = view.nodes.iter().filter(|node| node.wanted && node.behind).count();
+    // Nodes that wait for another version are ready all the same.
+    let current = match behind {
+        0 => String::new(),
+        _ => format!(", {} up to date", wanted.saturating_sub(behind)),
+    };
+    format!("{ready} of {} ready{current}{tail}", text::count(wanted, "node"))
 }

@@ -230,11 +230,16 @@ fn jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
             state: &hosts.desired.state,
             facts: &host.facts,
             number: host.next_number(),
+            stages: action == NodeAction::Install
+                || (action == NodeAction::Preflight && host.stages_ahead()),
             agent_image,
             payload_image: hosts.desired.payload_image(),
         };
         let name = node_job::name(&node.facts.name, &node.facts.uid, wish.number);
         let why = match action {
+            NodeAction::Preflight if host.stages_ahead() => {
+                "to bring the other payload onto the node while it serves with what it has"
+            }
             NodeAction::Preflight => "to see whether the node can run Kata",
             NodeAction::Install if node.behind => "the node has another version or other settings",
             NodeAction::Install => "the node shall have Kata",
@@ -311,6 +316,9 @@ fn why(queued: Queued, rollout: &Rollout) -> String {
             format!("at most {limit} may be unavailable, and {nodes} {are}")
         }
         Queued::Held(Held::Canary) => "the first one goes alone".to_owned(),
+        Queued::Held(Held::Ahead) => {
+            format!("at most {} get the payload before their turn", rollout.limit)
+        }
         Queued::Held(Held::Checks) => format!("at most {CHECKS} are checked at once"),
         Queued::Next => "Jobs are being made".to_owned(),
     }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::kata_config::RuntimeSpec;
 use kata_api::{Code, names};
 
 use super::monitor;
@@ -279,6 +280,8 @@ pub(super) fn runtime_classes(view: &View<'_>, out: &mut Steps) {
                     OnFailure::Continue,
                     "nodes can run sandboxed pods",
                 );
+            } else {
+                lacking(view, runtime, object, out);
             }
             continue;
         };
@@ -329,6 +332,24 @@ fn is_served(view: &View<'_>, handler: &str) -> bool {
     let mut open = view.nodes.iter().filter(|node| node.verdict == Some(true)).peekable();
     open.peek().is_some()
         && open.all(|node| node.host.as_ref().is_none_or(|host| host.offers(handler)))
+}
+
+/// Which nodes with the label do not offer a handler yet, if it is theirs that the RuntimeClass waits for.
+fn lacking(view: &View<'_>, runtime: &RuntimeSpec, object: ObjectRef, out: &mut Steps) {
+    let handler = runtime.effective_handler();
+    let lacks = |node: &&NodeView<'_>| {
+        node.verdict == Some(true) && node.host.as_ref().is_some_and(|host| !host.offers(handler))
+    };
+    let names: Vec<String> =
+        view.nodes.iter().filter(lacks).map(|node| node.facts.name.clone()).collect();
+    if !names.is_empty() {
+        let message = format!(
+            "{} to offer the handler {handler}, before which RuntimeClass {} would be for nodes without it",
+            text::list(&names, text::NAMES),
+            runtime.name
+        );
+        out.wait(Waiting::Node, object, message);
+    }
 }
 
 /// Tells of classes that keep the overhead with which they were adopted.

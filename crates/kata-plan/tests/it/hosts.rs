@@ -8,6 +8,7 @@ use crate::journeys::{condition, is};
 use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{VERIFIED, World};
 
+mod ahead;
 mod jobs;
 mod periods;
 mod runtimes;

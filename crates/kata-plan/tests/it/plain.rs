@@ -231,7 +231,8 @@ impl World {
             "name": "node-agent", "image": "registry.example/kata-operator:1", "imageID": "",
             "ready": false, "restartCount": 0, "state": state}]}})
         };
-        let stages = task.action == NodeAction::Install;
+        let first = job["spec"]["template"]["spec"]["initContainers"].as_array();
+        let stages = first.is_some_and(|first| first.iter().any(|it| it["name"] == "stage"));
         match fate {
             Some(Fate::NoRoom) => {
                 let conditions = json!([{"type": "PodScheduled", "status": "False",

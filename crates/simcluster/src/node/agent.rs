@@ -40,10 +40,9 @@ pub fn unpullable<'a>(pod: &'a Value, host: &Host) -> Option<(&'a str, &'a str)>
 }
 
 /// How long the containers of a Job that come first take, if they are such.
-pub fn first(pod: &Value) -> Option<Duration> {
-    pod::init_containers(pod)
-        .any(|container| task(container, "stage").is_some())
-        .then_some(agent::UNPACK)
+pub fn first(pod: &Value, host: &mut Host) -> Option<Duration> {
+    let task = pod::init_containers(pod).find_map(|container| task(container, "stage"))?;
+    Some(agent::staging(host, &task))
 }
 
 /// Does what the containers do that come first.

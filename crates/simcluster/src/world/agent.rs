@@ -13,7 +13,7 @@ use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
     HostErrorKind, HostResult, Sandbox, Stat, Unit, UnitState,
 };
-use kata_host::payload::{Stage, TREE, seal_stage};
+use kata_host::payload::{Stage, TREE, is_present, seal_stage};
 use kata_host::{digest, paths};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,10 @@ use super::{Host, NodeFault, Runtime, containerd};
 const RESTART: Duration = Duration::from_millis(450);
 /// How long the reading of a merged configuration takes.
 const DUMP: Duration = Duration::from_millis(120);
+/// How long it takes to see that a payload is there already.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long it takes to unpack a payload.
-pub const UNPACK: Duration = Duration::from_secs(12);
+const UNPACK: Duration = Duration::from_secs(12);
 /// At which call a killed agent dies.
 const DIES_AT: usize = 90;
 
@@ -150,8 +152,24 @@ pub fn stage(host: &mut Host, task: &NodeTask) -> Result<(), String> {
         let report = kata_host::refused(task, Code::ShimMissing, &message);
         return Err(serde_json::to_string(&report).unwrap_or(message));
     }
+    if is_staged(host, task) {
+        return Ok(());
+    }
     let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
     unpack(&mut agent, &image, shims).map_err(|error| error.to_string())
+}
+
+/// How long it takes to stage the payload of a task on a host.
+pub fn staging(host: &mut Host, task: &NodeTask) -> Duration {
+    if is_staged(host, task) { LOOK } else { UNPACK }
+}
+
+/// Whether the host has the payload of a task already.
+fn is_staged(host: &mut Host, task: &NodeTask) -> bool {
+    let image = task.payload_image.clone().unwrap_or_default();
+    let shims: Vec<String> = task.handlers.iter().map(|handler| handler.shim.clone()).collect();
+    let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
+    is_present(&mut agent, &image, &image, &shims, task.verify).unwrap_or(false)
 }
 
 fn unpack(agent: &mut Agent<'_>, image: &str, shims: Vec<String>) -> HostResult<()> {

@@ -127,6 +127,35 @@ fn no_other_node_leaves_service_while_a_job_that_is_gone_is_made_again() {
     }
 }
 
+/// It may well serve, and would be the second one that does not.
+#[test]
+fn a_node_of_which_nobody_knows_does_not_lose_kata_while_another_is_down() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.settle();
+    let image = json!({"spec": {"payload": {"image": "registry.example/payload:2"}}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &image);
+    until(&mut world, |world| {
+        world.changing() == ["worker-0"] && host(world, "worker-0")["job"]["outcome"].is_null()
+    });
+    for job in world.changing_jobs() {
+        world.delete(Kind::Job, &job);
+    }
+    world.set_ready("worker-1", false);
+    world.label("worker-0", "kata", Some("no"));
+    until(&mut world, |world| host(world, "worker-0")["job"]["outcome"] == "Vanished");
+    for _ in 0..200 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    world.set_ready("worker-1", true);
+    until(&mut world, |world| world.get(Kind::KataNode, "worker-0").is_none());
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
 /// More nodes are out than may be, and each of them has to be gone on with.
 #[test]
 fn nodes_whose_jobs_are_gone_are_gone_on_with_one_after_the_other() {

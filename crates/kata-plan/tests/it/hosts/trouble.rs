@@ -1,12 +1,13 @@
 //! What is wrong with single nodes, and must not become the trouble of all.
 
 use jiff::SignedDuration;
+use kata_api::node_task::NodeAction;
 use kata_plan::{Kind, decide};
 use serde_json::json;
 
 use super::{finding, host, label, until};
 use crate::journeys::{condition, is};
-use crate::plain::Fate;
+use crate::plain::{Fate, task_of};
 use crate::world::World;
 
 #[test]
@@ -386,4 +387,102 @@ fn a_pod_whose_next_container_does_not_come_is_told_from_when_the_last_one_ended
     assert_eq!(not_started(&world), None);
     minutes(&mut world, 2);
     assert!(not_started(&world).is_some());
+}
+
+/// What was seen last is the reason, whatever the kubelet does after it.
+#[test]
+fn a_node_that_a_change_left_broken_stays_so_when_its_kubelet_stops() {
+    let mut world = World::plain(1, 2);
+    world.hosts.insert("worker-0".to_owned(), Fate::Breaks);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        world.get(Kind::KataNode, "worker-0").is_some()
+            && host(world, "worker-0")["job"]["outcome"] == "Unsafe"
+    });
+    world.set_ready("worker-0", false);
+    let retry = json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1"}}});
+    for round in 0..40 {
+        world.pass();
+        assert_eq!(condition(&world, "Degraded"), is("True", "NodeBroken"));
+        assert_eq!(condition(&world, "Stalled"), is("True", "NodeBroken"));
+        world.tick();
+        if round == 20 {
+            // No Job can run there, so it has to be told what to do first.
+            world.edit(Kind::KataNode, "worker-0", &retry);
+        }
+    }
+    let told = finding(&world, "KATA3104");
+    assert!(told.contains("worker-0 is not Ready since a change of it failed"), "{told}");
+    world.hosts.clear();
+    world.set_ready("worker-0", true);
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
+/// A backup without status, or somebody who cleans up: the nodes serve as they did.
+#[test]
+fn nodes_of_which_everything_is_forgotten_keep_the_label_until_it_is_their_turn() {
+    let mut world = World::plain(1, 4);
+    world.config(&json!({}));
+    world.settle();
+    for kind in [Kind::Job, Kind::KataNode] {
+        for name in world.names(kind) {
+            world.delete(kind, &name);
+        }
+    }
+    let marked = |world: &World| {
+        let nodes = (0..4).map(|index| format!("worker-{index}"));
+        nodes.filter(|node| label(world, node).as_deref() == Some("true")).count()
+    };
+    let mut fewest = 4;
+    for _ in 0..400 {
+        world.pass();
+        fewest = fewest.min(marked(&world));
+        world.tick();
+    }
+    assert_eq!((fewest, marked(&world)), (3, 4));
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// A label that anybody can set is no record of what was done on a node.
+#[test]
+fn a_claim_that_somebody_sets_brings_kata_to_no_node_of_the_control_plane() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    world.label("master-0", super::CLAIM, Some("true"));
+    for _ in 0..60 {
+        world.pass();
+        let jobs = world.names(Kind::Job);
+        let tasks = jobs.iter().map(|name| task_of(world.get(Kind::Job, name).unwrap()));
+        // That nothing of ours is there has to be seen to before the claim goes.
+        let mut of_master = tasks.filter(|task| task.node == "master-0");
+        assert!(of_master.all(|task| task.action == NodeAction::Remove));
+        assert_ne!(label(&world, "master-0").as_deref(), Some("true"));
+        world.tick();
+    }
+    world.settle();
+    assert_eq!(world.node("master-0").labels.get(super::CLAIM), None);
+    assert_eq!(world.get(Kind::KataNode, "master-0"), None);
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// Pods of a class go wherever the label is, so that all of these nodes have to offer its handler.
+#[test]
+fn a_class_that_waits_for_nodes_says_for_which() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let both = json!({"spec": {"runtimes": [{"name": "kata"}, {"name": "fast", "shim": "clh"}]}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &both);
+    let mut told = false;
+    for _ in 0..200 {
+        let waiting = world.pass().report.waiting_on;
+        told |= waiting.iter().any(|it| {
+            it.message
+                .starts_with("worker-1 to offer the handler fast, before which RuntimeClass fast")
+        });
+        world.tick();
+    }
+    assert!(told);
+    assert!(world.get(Kind::RuntimeClass, "fast").is_some());
 }

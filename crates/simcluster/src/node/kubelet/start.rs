@@ -104,7 +104,8 @@ impl Kubelets {
                     tell(cx, pod, false, "Pulled", &message, &node);
                 }
                 // Containers that come first are meant to end; those that we cannot judge do.
-                agent::first(pod).unwrap_or_default()
+                let host = cx.world.hosts.get_mut(&node);
+                host.and_then(|host| agent::first(pod, host)).unwrap_or_default()
                     + pod::init_containers(pod).fold(START, |sum, container| {
                         match course(container) {
                             Course::Ends { after, .. } => sum.saturating_add(after).min(AGES),
