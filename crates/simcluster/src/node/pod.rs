@@ -123,15 +123,33 @@ pub fn started(pod: &Value, place: Placement<'_>, now: Timestamp) -> Value {
         .collect();
     status["containerStatuses"] = statuses;
     if init_containers(pod).next().is_some() {
-        status["initContainerStatuses"] = init_containers(pod)
-            .map(|container| {
-                let mut done = running(pod, container, &Value::Null, now);
-                done["state"] = terminated(&done, 0, now);
-                done
-            })
-            .collect();
+        status["initContainerStatuses"] =
+            init_containers(pod).map(|container| ended_first(pod, container, 0, now)).collect();
     }
     status
+}
+
+/// A container that came first and ended with `code`.
+fn ended_first(pod: &Value, container: &Value, code: i32, now: Timestamp) -> Value {
+    let mut status = running(pod, container, &Value::Null, now);
+    status["state"] = terminated(&status, code, now);
+    status["started"] = json!(false);
+    status["ready"] = json!(code == 0);
+    status
+}
+
+/// Those that come before this one have done their work, one after the other.
+fn done_before(pod: &Value, status: &mut Value, container: &str, now: Timestamp) {
+    let entries = status["initContainerStatuses"].as_array_mut().into_iter().flatten();
+    for (spec, entry) in init_containers(pod).zip(entries) {
+        if spec["name"] == container {
+            return;
+        }
+        // A second try finds them done.
+        if entry["state"]["terminated"].is_null() {
+            *entry = ended_first(pod, spec, 0, now);
+        }
+    }
 }
 
 fn previous<'a>(statuses: &'a Value, name: &Value) -> &'a Value {
@@ -191,8 +209,9 @@ pub fn leave_message(status: &mut Value, container: &str, message: &str) {
 }
 
 /// The image of a container that comes first cannot be pulled.
-pub fn unpullable(pod: &Value, container: &str, message: &str) -> Value {
+pub fn unpullable(pod: &Value, container: &str, message: &str, now: Timestamp) -> Value {
     let mut status = pod["status"].clone();
+    done_before(pod, &mut status, container, now);
     for entry in status["initContainerStatuses"].as_array_mut().into_iter().flatten() {
         if entry["name"] == container {
             entry["state"] = json!({"waiting": {"reason": "ImagePullBackOff", "message": message}});
@@ -204,11 +223,12 @@ pub fn unpullable(pod: &Value, container: &str, message: &str) -> Value {
 /// A container that comes first failed, and the pod with it.
 pub fn failed_first(pod: &Value, container: &str, message: &str, now: Timestamp) -> Value {
     let mut status = pod["status"].clone();
-    for entry in status["initContainerStatuses"].as_array_mut().into_iter().flatten() {
-        if entry["name"] == container {
-            let mut state = terminated(entry, 1, now);
-            state["terminated"]["message"] = json!(message);
-            entry["state"] = state;
+    done_before(pod, &mut status, container, now);
+    let entries = status["initContainerStatuses"].as_array_mut().into_iter().flatten();
+    for (spec, entry) in init_containers(pod).zip(entries) {
+        if spec["name"] == container {
+            *entry = ended_first(pod, spec, 1, now);
+            entry["state"]["terminated"]["message"] = json!(message);
         }
     }
     finish(&mut status, true, now);
@@ -323,4 +343,52 @@ pub fn limit_milli(pod: &Value, resource: &str) -> u64 {
         .filter_map(quantity::milli)
         .filter_map(|milli| u64::try_from(milli).ok())
         .fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(status: &Value) -> Vec<String> {
+        let entries = status["initContainerStatuses"].as_array().into_iter().flatten();
+        entries
+            .map(|entry| {
+                let (name, states) = entry["state"].as_object().unwrap().iter().next().unwrap();
+                format!("{name} {}", states["reason"].as_str().unwrap_or_default())
+            })
+            .collect()
+    }
+
+    /// What kubectl shows of a pod is the first container that is not done: one that waits for its turn behind
+    /// one that was never said to be done would hide what went wrong.
+    #[test]
+    fn those_before_the_first_container_that_fails_are_done() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut pod = json!({
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {
+                "restartPolicy": "Never",
+                "initContainers": [
+                    {"name": "a", "image": "i"}, {"name": "b", "image": "j"}, {"name": "c", "image": "k"},
+                ],
+                "containers": [{"name": "main", "image": "l"}],
+            },
+            "status": {},
+        });
+        pod["status"] = accepted(&pod, "10.0.0.1", now);
+        let waits = "waiting PodInitializing";
+        assert_eq!(states(&pod["status"]), [waits, waits, waits]);
+        let held = unpullable(&pod, "b", "no such image", now);
+        assert_eq!(states(&held), ["terminated Completed", "waiting ImagePullBackOff", waits]);
+        pod["status"] = held;
+        let failed = failed_first(&pod, "b", "no such shim", now);
+        assert_eq!(states(&failed), ["terminated Completed", "terminated Error", waits]);
+        let failure = &failed["initContainerStatuses"][1]["state"]["terminated"];
+        assert_eq!(
+            (&failure["exitCode"], &failure["message"]),
+            (&json!(1), &json!("no such shim"))
+        );
+        assert_eq!(failed["phase"], "Failed");
+        assert_eq!(failed["containerStatuses"][0]["state"]["waiting"]["reason"], "PodInitializing");
+    }
 }

@@ -74,7 +74,7 @@ impl Kubelets {
                     run.failures += 1;
                     let message = format!("Back-off pulling image \"{image}\": not found");
                     tell(cx, pod, true, "Failed", &message, &node);
-                    let status = pod::unpullable(pod, container, &message);
+                    let status = pod::unpullable(pod, container, &message, cx.now);
                     write_status(cx, pod, status);
                     cx.after(key_of("pod", key), wait);
                     return;
