@@ -1,6 +1,7 @@
 //! What was typed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -60,6 +61,10 @@ pub(crate) struct UpArguments {
     /// How many times faster than real time controllers, nodes and reboots are
     #[arg(long, default_value_t = 60.0, value_name = "X", value_parser = positive)]
     pub(crate) speed: f64,
+    /// How often the operator has nodes inspected that run Kata, such as 10m; --speed does not shorten
+    /// that, as it is the operator's time [default: 6h]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_operator")]
+    pub(crate) inspect_every: Option<Duration>,
     /// Port on 127.0.0.1; 0 chooses a free one
     #[arg(long, default_value_t = 6443, value_name = "N")]
     pub(crate) port: u16,
@@ -156,5 +161,29 @@ fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
         _ => Err("give a number above 0".to_owned()),
+    }
+}
+
+/// A duration such as 90s, 10m or 6h.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration: write 90s, 10m or 6h");
+    let units = [('s', 1), ('m', 60), ('h', 3_600)];
+    let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, *seconds)));
+    let (number, seconds) = unit.ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_wrong| wrong())?;
+    let total = number.checked_mul(seconds).filter(|total| *total > 0);
+    total.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        assert_eq!(duration("10m").unwrap().as_secs(), 600);
+        for wrong in ["", "m", "0s", "10", "1d", "-1s", "99999999999999999999h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The operator gets a `kube::Client` and nothing else of the simulator.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
@@ -153,20 +154,29 @@ pub(crate) fn install(
 /// How long the token of an operator in this process is valid: longer than the process lives.
 const TOKEN_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
-/// Starts the operator beside the cluster; aborting the task is a crash of the operator.
-pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
-    operator_with(cluster, None)
+/// What the operator in this process is told besides.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// The image of kata-monitor; none runs without.
+    pub(crate) monitor_image: Option<String>,
+    /// How often nodes are inspected; as the operator does by itself without.
+    pub(crate) inspect_every: Option<Duration>,
 }
 
-/// Starts an operator that runs kata-monitor from this image, or none.
-pub(crate) fn operator_with(cluster: &Cluster, monitor_image: Option<String>) -> JoinHandle<()> {
-    spawn(client(cluster), cluster.now(), monitor_image)
+/// Starts the operator beside the cluster; aborting the task is a crash of the operator.
+pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
+    operator_with(cluster, Told::default())
+}
+
+/// Starts an operator that is told this.
+pub(crate) fn operator_with(cluster: &Cluster, told: Told) -> JoinHandle<()> {
+    spawn(client(cluster), cluster.now(), told)
 }
 
 /// The same beside a cluster that wants tokens.
 pub(crate) fn operator_with_token(
     cluster: &Cluster,
-    monitor_image: Option<String>,
+    told: Told,
     token: &str,
 ) -> Result<JoinHandle<()>, Failure> {
     let bearer = HeaderValue::try_from(format!("Bearer {token}"))?;
@@ -174,12 +184,15 @@ pub(crate) fn operator_with_token(
         request.headers_mut().insert(AUTHORIZATION, bearer.clone());
         request
     });
-    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), monitor_image))
+    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), told))
 }
 
-fn spawn(client: kube::Client, now: Timestamp, monitor_image: Option<String>) -> JoinHandle<()> {
+fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
     let mut settings = kata_operator::Settings::simulated(now);
-    settings.options.monitor_image = monitor_image;
+    settings.options.monitor_image = told.monitor_image;
+    if let Some(every) = told.inspect_every {
+        settings.options.inspect_every = every;
+    }
     settings.options.agent_image =
         Some(kata_operator::arguments::ManifestsArguments::default().image);
     tokio::spawn(async move {

@@ -14,7 +14,7 @@ use simcluster::world::Platform;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::UpArguments;
-use crate::compose::{self, Shape};
+use crate::compose::{self, Shape, Told};
 use crate::data_directory::DataDirectory;
 use crate::{Failure, Outcome};
 
@@ -39,13 +39,16 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
             arguments.port
         )
     })?;
+    let told = Told {
+        monitor_image: arguments.monitor_image.clone(),
+        inspect_every: arguments.inspect_every,
+    };
     let operator = match (arguments.no_operator, arguments.rbac) {
         (true, _) => None,
-        (false, false) => Some(compose::operator_with(&cluster, arguments.monitor_image.clone())),
+        (false, false) => Some(compose::operator_with(&cluster, told)),
         (false, true) => {
-            let image = arguments.monitor_image.clone();
-            let token = compose::install(&cluster, &layout, image.clone())?;
-            Some(compose::operator_with_token(&cluster, image, &token)?)
+            let token = compose::install(&cluster, &layout, told.monitor_image.clone())?;
+            Some(compose::operator_with_token(&cluster, told, &token)?)
         }
     };
     write_kubeconfig(&arguments.kubeconfig, address)

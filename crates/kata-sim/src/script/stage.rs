@@ -23,7 +23,7 @@ use super::RunError;
 use super::invariants::Invariants;
 use super::parse::{Command, Target, Verb};
 use super::show;
-use crate::compose;
+use crate::compose::{self, Told};
 use crate::story::span;
 
 /// How often the stage looks while time passes, in cluster time.
@@ -199,7 +199,10 @@ impl<W: Write> Stage<W> {
             }
             Verb::Restart { monitor_image } => {
                 self.operator.abort();
-                self.operator = compose::operator_with(&self.cluster, monitor_image);
+                self.operator = compose::operator_with(
+                    &self.cluster,
+                    Told { monitor_image, ..Told::default() },
+                );
                 Ok(())
             }
             verb => {
