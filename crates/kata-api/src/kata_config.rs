@@ -161,7 +161,8 @@ pub struct OverheadSpec {
 #[serde(rename_all = "camelCase")]
 pub struct RolloutSpec {
     /// How many of the selected nodes may be unavailable at once: a number of at least 1, or a percentage from 1% to
-    /// 100%, rounded down but never to 0. Absent leaves the pool's own setting alone.
+    /// 100%, rounded down but never to 0. Absent means 1; where the Machine Config Operator changes the nodes, it
+    /// means what spec.maxUnavailable of their MachineConfigPool says, which is 1 unless somebody set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
