@@ -1,6 +1,7 @@
 //! From findings of the operator, as KataNodes and conditions carry them, to problems with a fix.
 //!
-//! Nothing is judged here: codes and messages are the operator's, fixes the catalogue's.
+//! Nothing is judged here: codes and messages are the operator's, and so are fixes where it tells them; the
+//! others are the catalogue's.
 
 use kata_api::{Code, KataConfig, KataNode, Severity, conditions, names};
 
@@ -50,6 +51,11 @@ impl Problem {
         Self { fix: fix.into(), ..self }
     }
 
+    /// Whether the fix is the catalogue's, which names no object.
+    pub(crate) fn has_common_fix(&self) -> bool {
+        code(&self.id).is_some_and(|code| is_common(code, &self.fix))
+    }
+
     fn rank(&self) -> (u8, &str, &str) {
         let severity = match self.severity {
             "error" => 0,
@@ -71,26 +77,42 @@ pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem>
     let mut problems: Vec<Problem> = nodes.iter().filter_map(of_node).collect();
     let subject =
         format!("kataconfig/{}", config.metadata.name.as_deref().unwrap_or("(without name)"));
-    // What a node says is said once.
-    let told: Vec<(String, String)> =
-        problems.iter().map(|problem| (problem.id.clone(), problem.message.clone())).collect();
-    for (code, message) in of_conditions(config) {
-        let known = told.iter().any(|(id, text)| *id == code.entry().code && *text == message);
-        if !known && !problems.iter().any(|other| same(other, code, &message)) {
-            let problem = Problem::new(code, &subject, message);
-            problems.push(match retry(code, None, nodes) {
-                Some(fix) => problem.with_fix(fix),
-                None => problem,
-            });
+    for Quoted { code, message, fix } in of_conditions(config) {
+        let fix = fix.filter(|fix| !is_common(code, fix)).map(|fix| format!("{fix}."));
+        // What a node says is said once, and so is what several conditions say.
+        if let Some(other) = problems.iter_mut().find(|other| same(other, code, &message)) {
+            if let (Some(fix), true) = (fix, other.has_common_fix()) {
+                other.fix = fix;
+            }
+            continue;
         }
+        let problem = Problem::new(code, &subject, message);
+        problems.push(match retry(code, None, nodes).or(fix) {
+            Some(fix) => problem.with_fix(fix),
+            None => problem,
+        });
     }
     sort(&mut problems);
     problems
 }
 
+/// Whether a fix is the catalogue's; conditions have it without its full stop.
+fn is_common(code: Code, fix: &str) -> bool {
+    fix.trim_end_matches('.') == code.entry().fix.trim_end_matches('.')
+}
+
 fn same(problem: &Problem, code: Code, message: &str) -> bool {
     problem.id == code.entry().code
         && (problem.message.starts_with(message) || message.starts_with(&problem.message))
+}
+
+/// What failed on the node of a problem, if the problem's sentence quotes a check of the node agent.
+pub(crate) fn within(problem: &Problem) -> Option<Problem> {
+    let node = problem.subject.strip_prefix("node/")?;
+    let (_, quoted) = problem.message.split_once(": KATA")?;
+    let (number, text) = quoted.split_once(": ")?;
+    let code = code(&format!("KATA{number}"))?;
+    Some(Problem::new(code, &problem.subject, format!("node {node}: {text}")))
 }
 
 /// What the operator says is wrong with a node.
@@ -144,8 +166,17 @@ pub(crate) fn retry(code: Code, node: Option<&str>, nodes: &[KataNode]) -> Optio
     }
 }
 
+/// A finding as a condition quotes it.
+#[derive(Debug, PartialEq)]
+struct Quoted {
+    code: Code,
+    message: String,
+    /// What to do, where the condition has room for it.
+    fix: Option<String>,
+}
+
 /// The findings that the conditions quote, as `KATAnnnn: message`.
-fn of_conditions(config: &KataConfig) -> Vec<(Code, String)> {
+fn of_conditions(config: &KataConfig) -> Vec<Quoted> {
     let all = config.status.iter().flat_map(|status| &status.conditions);
     let mut found = Vec::new();
     for condition in all {
@@ -162,7 +193,7 @@ fn of_conditions(config: &KataConfig) -> Vec<(Code, String)> {
             && condition.status == "Unknown"
             && condition.reason == unread.entry().reason
         {
-            found.push((unread, condition.message.clone()));
+            found.push(Quoted { code: unread, message: condition.message.clone(), fix: None });
         } else if speaks {
             let with_fix = matches!(
                 condition.type_.as_str(),
@@ -174,16 +205,19 @@ fn of_conditions(config: &KataConfig) -> Vec<(Code, String)> {
     found
 }
 
-/// The findings in a message. With `with_fix` the message ends with a fix in parentheses.
-fn quoted(message: &str, with_fix: bool) -> Vec<(Code, String)> {
-    let mut starts: Vec<(usize, Code)> = message
+/// The findings in a message. With `with_fix` the message ends with a fix in parentheses. A code within a
+/// finding's own sentence, such as that of the check that failed on a node, is no further finding: those follow
+/// a comma or a semicolon.
+fn quoted(message: &str, with_fix: bool) -> Vec<Quoted> {
+    let starts: Vec<(usize, Code)> = message
         .match_indices("KATA")
         .filter_map(|(at, _)| {
+            let before = message.get(..at)?;
+            let begins = before.is_empty() || before.ends_with("; ") || before.ends_with(", ");
             let id = message.get(at..at + 8)?;
-            (message.get(at + 8..at + 10) == Some(": ")).then(|| Some((at, code(id)?)))?
+            (begins && message.get(at + 8..at + 10) == Some(": ")).then(|| Some((at, code(id)?)))?
         })
         .collect();
-    starts.dedup();
     let ends: Vec<usize> =
         starts.iter().skip(1).map(|(at, _)| *at).chain([message.len()]).collect();
     starts
@@ -191,18 +225,39 @@ fn quoted(message: &str, with_fix: bool) -> Vec<(Code, String)> {
         .zip(ends)
         .filter_map(|((at, code), end)| {
             let text = message.get(at + 10..end)?.trim_end().trim_end_matches([',', ';']);
-            let text = match text.rsplit_once(" (") {
-                Some((text, fix)) if with_fix && fix.ends_with(')') => text,
-                _ => text,
+            let (text, fix) = match with_fix.then(|| parenthesis(text)).flatten() {
+                Some((text, fix)) => (text, Some(fix.to_owned())),
+                None => (text, None),
             };
-            Some((code, text.to_owned()))
+            Some(Quoted { code, message: text.to_owned(), fix })
         })
         .collect()
+}
+
+/// What comes before the parenthesis that a text ends with, and what is in it, which may have others within.
+fn parenthesis(text: &str) -> Option<(&str, &str)> {
+    let inner = text.strip_suffix(')')?;
+    let mut depth = 1_usize;
+    for (at, c) in inner.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some((inner.get(..at)?.strip_suffix(' ')?, inner.get(at + 1..)?));
+        }
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn found(code: Code, message: &str, fix: Option<&str>) -> Quoted {
+        Quoted { code, message: message.to_owned(), fix: fix.map(str::to_owned) }
+    }
 
     #[test]
     fn findings_are_read_out_of_the_messages_that_quote_them() {
@@ -210,16 +265,22 @@ mod tests {
         assert_eq!(
             quoted(message, false),
             [
-                (Code::DrainBlocked, "node a drains".to_owned()),
-                (Code::PoolPaused, "the pool is paused".to_owned())
+                found(Code::DrainBlocked, "node a drains", None),
+                found(Code::PoolPaused, "the pool is paused", None),
             ]
         );
         let message =
-            "KATA4001: 1 sandboxed pod still runs: a/b (ReplicaSet c) (Delete these pods)";
-        assert_eq!(
-            quoted(message, true),
-            [(Code::PodsStillRunning, "1 sandboxed pod still runs: a/b (ReplicaSet c)".to_owned())]
-        );
+            "KATA4001: 1 sandboxed pod still runs: a/b (ReplicaSet c) (Delete (all of) these pods)";
+        let text = "1 sandboxed pod still runs: a/b (ReplicaSet c)";
+        let fix = Some("Delete (all of) these pods");
+        assert_eq!(quoted(message, true), [found(Code::PodsStillRunning, text, fix)]);
         assert!(quoted("KATA9999: no such code, KATA", false).is_empty());
+    }
+
+    #[test]
+    fn a_code_within_the_sentence_of_a_finding_is_no_finding() {
+        let text = "node a: KATA3101: the container runtime does not start";
+        let message = format!("0 of 1 node ready; KATA3103: {text}");
+        assert_eq!(quoted(&message, false), [found(Code::NodeRolledBack, text, None)]);
     }
 }

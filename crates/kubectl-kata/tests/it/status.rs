@@ -411,3 +411,32 @@ async fn a_job_that_is_refused_is_what_nodes_wait_for() {
     let done = done.says(&["held up by KATA1017 WriteFailed"]);
     assert!(!done.out.contains("waits for its turn"), "{}", done.out);
 }
+
+/// A check that failed on a node is told once, and with its node where it is told by its own code.
+#[tokio::test(start_paused = true)]
+async fn a_code_within_a_nodes_message_is_not_another_problem() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "no-kvm");
+    let unfit = |lab: &Lab| {
+        let node = lab.get(&kata_nodes(), "", "worker-0").unwrap_or_default();
+        node["status"]["code"] == "KATA3101"
+    };
+    lab.until("the finding", unfit).await;
+    let report = lab.kata_command("status -o json").await.expect(1).json();
+    let problems = report["problems"].as_array().unwrap();
+    let about: Vec<&Value> = problems
+        .iter()
+        .filter(|it| it["message"].as_str().unwrap().contains("/dev/kvm"))
+        .map(|it| &it["id"])
+        .collect();
+    assert_eq!(about, ["KATA3101"], "{report:#}");
+    let report = lab.kata_command("doctor -o json").await.expect(1).json();
+    let found = checks(&report, "KATA3001");
+    assert_eq!(found.len(), 1, "{report:#}");
+    assert_eq!(
+        (&found[0]["result"], &found[0]["subjects"]),
+        (&json!("error"), &json!(["node/worker-0"]))
+    );
+    assert!(found[0]["message"].as_str().unwrap().starts_with("node worker-0: "), "{found:?}");
+}

@@ -32,10 +32,13 @@ pub(super) async fn categories(
 ) -> Result<Vec<Category>, Failure> {
     let name = given.as_ref().and_then(|given| given.metadata.name.clone());
     // What the status says is not about a KataConfig that is only asked about.
-    let said = match (&given, kata.active()) {
+    let mut said = match (&given, kata.active()) {
         (None, Some(active)) => problem::of_status(active, kata.nodes.items()),
         _ => Vec::new(),
     };
+    // Here each check is told by its own code.
+    let within: Vec<Problem> = said.iter().filter_map(problem::within).collect();
+    said.extend(within);
     let configs = match (given, kata.active()) {
         (Some(given), _) => Some(with(given, kata, now)),
         (None, None) if pre => {
