@@ -4,6 +4,7 @@
 //! read the API server and ask [`kata_plan`] where there is something to decide; they keep nothing.
 //! [`run`] is everything but the process, so that tests run the same commands.
 
+mod advice;
 mod api;
 pub mod arguments;
 mod changes;
@@ -16,6 +17,7 @@ mod exit;
 mod failure;
 mod human;
 mod journal;
+mod owners;
 mod pod;
 mod printer;
 mod problem;

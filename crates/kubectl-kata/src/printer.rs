@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::settings::Output;
-use crate::style::Style;
+use crate::style::{Style, cut};
 use crate::table::Table;
 
 /// Where output goes.
@@ -74,8 +74,10 @@ impl<'a> Printer<'a> {
             return Ok(());
         }
         self.clear()?;
+        let width = self.style.width.unwrap_or(usize::MAX);
         for line in lines {
-            writeln!(self.err, "{line}")?;
+            // A line that the terminal breaks would be two of those that are written anew.
+            writeln!(self.err, "{}", cut(line, width))?;
         }
         self.drawn = lines.len();
         self.err.flush()

@@ -6,6 +6,7 @@ use kata_api::{KataConfig, KataNode, conditions, names};
 
 use super::{expect_output, judged, marked, problem_lines};
 use crate::Context;
+use crate::advice::{self, Known};
 use crate::api::{Api, Scope};
 use crate::arguments::StatusArguments;
 use crate::changes::Changes;
@@ -46,7 +47,7 @@ pub(crate) async fn run(
     if arguments.wait {
         let wanted = super::wait::Wanted::Ready;
         let timeout = arguments.timeout.unwrap_or_default();
-        let exit = super::wait::until(&wanted, timeout, context).await?;
+        let exit = Box::pin(super::wait::until(&wanted, timeout, context)).await?;
         if exit != Exit::Fine {
             return Ok(exit);
         }
@@ -56,7 +57,7 @@ pub(crate) async fn run(
     } else {
         None
     };
-    let report = read(context).await?;
+    let report = Box::pin(read(context)).await?;
     let mut exit = print(&report, arguments, context)?;
     if let Some(mut changes) = changes {
         let interrupted = context.interrupted();
@@ -68,7 +69,7 @@ pub(crate) async fn run(
                 () = &mut interrupted => return Ok(exit),
                 () = changes.next() => {}
             }
-            let report = read(context).await?;
+            let report = Box::pin(read(context)).await?;
             let says = serde_json::to_string(&report).unwrap_or_default();
             if says != said {
                 if context.settings.is_text() {
@@ -120,6 +121,8 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         ));
     }
     let mut report = report(&kata, now);
+    let known = &mut Known::default();
+    Box::pin(advice::sharpen(api, kata.active(), now, &mut report.problems, known)).await?;
     report.operator = match operator.as_known().and_then(Option::as_ref) {
         Some(deployment) => deployment.facts(),
         None => OperatorFacts { namespace: api.home().to_owned(), ..OperatorFacts::default() },

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::status::{self, summary};
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
+use crate::advice::{self, Known};
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
 use crate::document::{ConfigFacts, NodeProgress, Problem, StatusReport};
@@ -21,7 +22,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::resource::{KATA_CONFIGS, KATA_NODES};
 use crate::settings::Output;
-use crate::style::Tone;
+use crate::style::{Style, Tone, columns};
 
 /// How long the operator is given to look again at what it had given up when the wait began: it may just have
 /// been mended, with an object that the status does not tell of.
@@ -32,6 +33,8 @@ const TICK: Duration = Duration::from_secs(1);
 const NODES: usize = 8;
 /// Columns of the bar.
 const BAR: usize = 32;
+/// Columns of the bar where there is no room for more.
+const SHORT_BAR: usize = 8;
 
 /// What says that nobody does what is waited for.
 const SILENCE: [Code; 2] = [Code::OperatorNotRunning, Code::OperatorSilent];
@@ -138,9 +141,10 @@ pub(crate) async fn until(
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     let mut said = String::new();
+    let mut known = Known::default();
     let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
-        let report = match observe(&wanted, context).await {
+        let report = match observe(&wanted, &mut known, context).await {
             Ok(report) => Some(report),
             // An API server that restarts while its nodes do is no reason to give up.
             Err(Failure::Unreachable { .. } | Failure::Silent { .. }) if !said.is_empty() => None,
@@ -178,7 +182,7 @@ pub(crate) async fn until(
                 }
                 if let (true, Some(report)) = (live, &report) {
                     let now = context.settings.now();
-                    let lines = bars(report, &wanted, begin, now, context.printer.style().unicode);
+                    let lines = bars(report, &wanted, begin, now, &context.printer.style());
                     context.printer.draw(&lines)?;
                 }
             }
@@ -217,7 +221,11 @@ async fn expired(end: Option<Instant>) {
     }
 }
 
-async fn observe(wanted: &Wanted, context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
+async fn observe(
+    wanted: &Wanted,
+    known: &mut Known,
+    context: &Context<'_, '_>,
+) -> Result<StatusReport, Failure> {
     let kata = crate::cluster::Kata::read(&context.api).await?;
     let of_node = matches!(wanted, Wanted::Node(_));
     for (kind, forbidden) in [
@@ -232,6 +240,8 @@ async fn observe(wanted: &Wanted, context: &Context<'_, '_>) -> Result<StatusRep
     }
     let now = context.settings.now();
     let mut report = status::report(&kata, now);
+    let problems = &mut report.problems;
+    Box::pin(advice::sharpen(&context.api, kata.active(), now, problems, known)).await?;
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
     status::explain_silence(&context.api, &kata, now, &mut report).await?;
     report.gaps = context.api.gaps();
@@ -248,7 +258,7 @@ fn tell(
 ) -> Result<(), Failure> {
     let now = context.settings.now();
     if context.printer.is_live() {
-        let lines = bars(report, wanted, begin, now, context.printer.style().unicode);
+        let lines = bars(report, wanted, begin, now, &context.printer.style());
         context.printer.draw(&lines)?;
         "shown".clone_into(said);
         return Ok(());
@@ -295,7 +305,11 @@ fn standing(wanted: &Wanted, report: &StatusReport) -> String {
         (Wanted::Node(name), _) => of_node(name, report),
         (Wanted::Deleted(_), Some(config)) => {
             let left = human::count(report.nodes.len(), "node");
-            Some(format!("KataConfig {} is being deleted, and {left} still have Kata", config.name))
+            let have = if report.nodes.len() == 1 { "has" } else { "have" };
+            Some(format!(
+                "KataConfig {} is being deleted, and {left} still {have} Kata",
+                config.name
+            ))
         }
         _ => None,
     });
@@ -333,8 +347,14 @@ fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
 /// The text with what is wrong and not in it.
 fn with_problems<'a>(mut text: String, problems: impl Iterator<Item = &'a Problem>) -> String {
     for problem in problems {
-        if problem.severity != "info" && !text.contains(&problem.message) {
+        if problem.severity == "info" {
+            continue;
+        }
+        if !text.contains(&problem.message) {
             text.push_str(&format!("; {} {} (fix: {})", problem.id, problem.message, problem.fix));
+        } else if !problem.has_common_fix() {
+            // What to do with the objects that are concerned is nowhere in the catalogue.
+            text.push_str(&format!("; fix for {}: {}", problem.id, problem.fix));
         }
     }
     text
@@ -346,12 +366,12 @@ fn bars(
     wanted: &Wanted,
     begin: Timestamp,
     now: Timestamp,
-    unicode: bool,
+    style: &Style,
 ) -> Vec<String> {
     let elapsed = human::span(now.duration_since(begin));
-    let silence = report.problems.iter().filter(|problem| is_silence(problem));
-    let silence = silence.map(|problem| format!(" {} {}", problem.id, problem.message));
+    let told = |problem: &Problem| format!(" {} {}", problem.id, problem.message);
     if let Some(text) = idle(wanted, report) {
+        let silence = report.problems.iter().filter(|problem| is_silence(problem)).map(told);
         let text = format!(" {}   {elapsed} elapsed", marked(&text, report.head.simulated));
         return std::iter::once(text).chain(silence).collect();
     }
@@ -360,23 +380,30 @@ fn bars(
     };
     let all = usize::try_from(config.node_count).unwrap_or(0);
     let ready = usize::try_from(config.ready_node_count).unwrap_or(0);
-    let filled = (BAR * ready).checked_div(all).unwrap_or(0).min(BAR);
-    let (full, empty) = if unicode { ("━", "╌") } else { ("#", ".") };
     let word = config.ready.as_ref().map_or("starting", |ready| ready.reason.as_str());
     let left = report.nodes.iter().filter_map(|node| node.eta_seconds).max();
     let left = left.map_or_else(
         || "time left unknown".to_owned(),
         |seconds| format!("{} left", human::about(SignedDuration::from_secs(seconds))),
     );
-    let mut lines = vec![format!(
-        " {word:<14}{}{}  {ready}/{all} nodes   {elapsed} elapsed   {left}",
-        full.repeat(filled),
-        empty.repeat(BAR - filled)
-    )];
+    let nodes = marked(&format!("{ready}/{all} nodes"), report.head.simulated);
+    let (head, rest) = (format!(" {word:<13} "), format!("  {nodes}   {elapsed} elapsed   {left}"));
+    // The bar is what a narrow terminal can do without.
+    let room = style.width.unwrap_or(usize::MAX).saturating_sub(columns(&head) + columns(&rest));
+    let length = room.clamp(SHORT_BAR, BAR);
+    let filled = (length * ready).checked_div(all).unwrap_or(0).min(length);
+    let (full, empty) = if style.unicode { ("━", "╌") } else { ("#", ".") };
+    let bar = format!("{}{}", full.repeat(filled), empty.repeat(length - filled));
+    let mut lines = vec![format!("{head}{bar}{rest}")];
+    // What is wrong with a node is told with it.
+    let general = report
+        .problems
+        .iter()
+        .filter(|problem| problem.severity != "info" && !problem.subject.starts_with("node/"));
+    lines.extend(general.map(told));
     let busy = report.nodes.iter().filter(|node| {
         node.code.is_some() || !node.step.is_empty() || node.phase == Phase::Failed.as_str()
     });
-    lines.extend(silence);
     for node in busy.take(NODES) {
         let since = node.since.map(|since| human::age(now, since)).unwrap_or_default();
         let what = if node.step.is_empty() { &node.phase } else { &node.step };

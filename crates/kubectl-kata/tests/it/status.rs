@@ -412,6 +412,80 @@ async fn a_job_that_is_refused_is_what_nodes_wait_for() {
     assert!(!done.out.contains("waits for its turn"), "{}", done.out);
 }
 
+/// The fixes of the problems with this code, which are not what the catalogue says of it.
+#[track_caller]
+fn own_fixes(report: &Value, code: kata_api::Code) -> Vec<String> {
+    let problems = report["problems"].as_array().unwrap().iter();
+    let fixes = problems.filter(|it| it["id"] == code.entry().code).map(|it| &it["fix"]);
+    let fixes: Vec<String> = fixes.map(|fix| fix.as_str().unwrap().to_owned()).collect();
+    assert!(!fixes.is_empty() && fixes.iter().all(|fix| fix != code.entry().fix), "{report:#}");
+    fixes
+}
+
+/// The operator's own advice on an object is more than what the catalogue can say of all of them.
+#[tokio::test(start_paused = true)]
+async fn the_fix_is_the_operators_own_where_it_has_one() {
+    // What is wrong with a pool is told by the KataConfig's conditions alone.
+    let mut lab = Lab::new();
+    lab.label("worker-0", "kata", Some("true"));
+    lab.create(json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "cluster-kataconfig"},
+        "spec": {
+            "kataConfigPoolSelector": {"matchLabels": {"kata": "true"}},
+            "rollout": {"paused": true},
+        },
+    }));
+    lab.until("the pool", |lab| lab.condition("Ready") == "False").await;
+    lab.pass(120).await;
+    let code = kata_api::Code::PoolPaused;
+    let report = lab.kata_command("status -o json").await.expect(1).json();
+    let fix = "Set spec.rollout.paused of the KataConfig to false.";
+    assert_eq!(own_fixes(&report, code), [fix]);
+    let done = lab.kata_command("wait --timeout 1h").await.expect(1);
+    done.says(&[&format!("fix for {}: {fix}", code.entry().code)]);
+    // Who may not see what the decision takes gets the catalogue's, and is told of no gap for that.
+    lab.only_rules(&json!([
+        {"apiGroups": ["kataconfiguration.openshift.io"], "resources": ["*"], "verbs": ["list"]},
+        {"apiGroups": ["kata-operator.dev"], "resources": ["*"], "verbs": ["list"]},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    ]));
+    let done = lab.kata_command("status").await.expect(1).says(&[code.entry().code]);
+    assert!(!done.err.contains("not everything could be seen"), "{}", done.err);
+
+    // What is wrong with a node is told by its KataNode.
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.fault("worker-0", "not-ready");
+    lab.pass(60).await;
+    lab.kata(&["worker-0"]);
+    let code = kata_api::Code::NodeNotReady;
+    lab.until("the finding", |lab| {
+        let node = lab.get(&kata_nodes(), "", "worker-0").unwrap_or_default();
+        node["status"]["code"] == code.entry().code
+    })
+    .await;
+    let report = lab.kata_command("status -o json").await.expect(1).json();
+    let own = own_fixes(&report, code).join(" ");
+    assert!(own.ends_with("to go on without it, raise spec.rollout.maxUnavailable."), "{own}");
+}
+
+/// Who waits in front of a terminal sees what keeps all nodes waiting, too.
+#[tokio::test(start_paused = true)]
+async fn a_wait_on_a_terminal_shows_what_no_node_tells() {
+    let lab = Lab::new();
+    lab.kata(&[]);
+    lab.until("the finding", |lab| lab.condition("Ready") == "False").await;
+    lab.pass(5).await;
+    let code = kata_api::Code::NoNodesSelected.entry().code;
+    // Nothing goes on without help, as it says after it has waited for that a moment.
+    let done = lab.run_at("wait --timeout 1h", &Place::terminal(80)).await.expect(1);
+    assert!(done.err.contains(code), "{}", done.err);
+    let drawn = done.err.replace("\x1b[2A\x1b[0J", "");
+    assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
+}
+
 /// A check that failed on a node is told once, and with its node where it is told by its own code.
 #[tokio::test(start_paused = true)]
 async fn a_code_within_a_nodes_message_is_not_another_problem() {

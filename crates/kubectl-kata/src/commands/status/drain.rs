@@ -9,13 +9,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kata_api::kata_node::NodeStep;
 use kata_api::{Code, KataNode};
 use kata_plan::{DrainBlocker, validate};
-use serde_json::Value;
 
 use crate::api::{Api, Scope};
 use crate::document::Problem;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{BUDGETS, PODS, REPLICA_SETS};
+use crate::owners::Controller;
+use crate::resource::{BUDGETS, PODS};
 
 /// How many nodes are looked at.
 const NODES: usize = 10;
@@ -147,14 +147,6 @@ async fn owner(
     else {
         return Ok(None);
     };
-    if reference.kind != "ReplicaSet" {
-        return Ok(Some(format!("{}/{}", reference.kind.to_lowercase(), reference.name)));
-    }
-    let set = api.get::<Value>(REPLICA_SETS, Some(namespace), &reference.name).await?;
-    let set = set.known().flatten().unwrap_or_default();
-    let deployment = set["metadata"]["ownerReferences"][0]["name"].as_str();
-    Ok(Some(deployment.map_or_else(
-        || format!("replicaset/{}", reference.name),
-        |name| format!("deployment/{name}"),
-    )))
+    let controller = Controller::of(api, namespace, &reference.kind, &reference.name).await?;
+    Ok(Some(controller.argument()))
 }
