@@ -127,6 +127,7 @@ pub(crate) struct Api {
     timeout: Duration,
     gaps: Mutex<Vec<Gap>>,
     home: OnceLock<String>,
+    simulated: OnceLock<bool>,
 }
 
 /// What a page of a list says of itself.
@@ -151,12 +152,28 @@ struct PageMetadata {
 
 impl Api {
     pub(crate) fn new(client: kube::Client, timeout: Duration) -> Self {
-        Self { client, timeout, gaps: Mutex::default(), home: OnceLock::new() }
+        Self {
+            client,
+            timeout,
+            gaps: Mutex::default(),
+            home: OnceLock::new(),
+            simulated: OnceLock::new(),
+        }
     }
 
     /// One for watches, which note nothing: they only say when to read again.
     pub(crate) fn for_watches(&self) -> Self {
         Self::new(self.client.clone(), self.timeout)
+    }
+
+    /// Whether the cluster is simulated, if its version was read.
+    pub(crate) fn known_simulated(&self) -> Option<bool> {
+        self.simulated.get().copied()
+    }
+
+    /// Notes whether the cluster is simulated. No cluster becomes another one meanwhile.
+    pub(crate) fn note_simulated(&self, simulated: bool) {
+        self.simulated.get_or_init(|| simulated);
     }
 
     /// The namespace of the operator, once it was looked for, see [`crate::cluster::home`].

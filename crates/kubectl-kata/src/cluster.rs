@@ -47,9 +47,12 @@ pub(crate) async fn version(api: &Api) -> Result<ServerVersion, Failure> {
 async fn version_and_time(api: &Api) -> Result<(ServerVersion, Option<Timestamp>), Failure> {
     let what = "read the cluster's version";
     match api.dated(what, "/version").await {
-        Ok((text, time)) => serde_json::from_str(&text)
-            .map(|version| (version, time))
-            .map_err(|source| Failure::Answer { what: what.to_owned(), source }),
+        Ok((text, time)) => {
+            let version: ServerVersion = serde_json::from_str(&text)
+                .map_err(|source| Failure::Answer { what: what.to_owned(), source })?;
+            api.note_simulated(version.is_simulated());
+            Ok((version, time))
+        }
         // Some API servers show it to nobody; then it is not known, and nothing depends on it.
         Err(crate::api::Trouble::Status(_)) => Ok((ServerVersion::default(), None)),
         Err(trouble) => Err(trouble.failure(what)),

@@ -27,6 +27,8 @@ mod snapshot;
 mod style;
 mod table;
 
+use std::sync::Arc;
+
 pub use connect::connect;
 pub use exit::Exit;
 pub use failure::Failure;
@@ -43,7 +45,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What a command works with.
 pub(crate) struct Context<'a, 'p> {
-    pub(crate) api: Api,
+    pub(crate) api: Arc<Api>,
     pub(crate) settings: &'a Settings,
     pub(crate) printer: &'a mut Printer<'p>,
     interrupt: watch::Receiver<bool>,
@@ -59,6 +61,11 @@ impl Context<'_, '_> {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Text of which nothing was measured if the cluster is known to be simulated, with the word for that.
+    pub(crate) fn marked(&self, text: &str) -> String {
+        commands::marked(text, self.api.known_simulated() == Some(true))
     }
 
     /// The namespace to work in.
@@ -87,11 +94,13 @@ pub async fn run<F>(
 where
     F: AsyncFnOnce(&Connection) -> Result<kube::Client, Failure>,
 {
+    let mut asked = None;
     let result = match commands::offline(command, settings, printer) {
         Some(result) => result,
         None => match connect(&settings.connection).await {
             Ok(client) => {
-                let api = Api::new(client, settings.request_timeout);
+                let api = Arc::new(Api::new(client, settings.request_timeout));
+                asked = Some(Arc::clone(&api));
                 let context = Context { api, settings, printer, interrupt };
                 Box::pin(commands::online(command, context)).await
             }
@@ -109,8 +118,28 @@ where
             exit
         }
     };
+    // Nothing that a simulated cluster made may be taken for real, whatever command wrote it and however it
+    // ended. Candidates of a command line are for the shell, which shows them beside the real ones of others.
+    if let Some(api) = asked
+        && !matches!(command, Command::Complete(_))
+        && printer.is_unmarked()
+        && is_simulated(&api, exit).await
+    {
+        // There is nobody left to tell if standard error is closed.
+        drop(printer.say("(simulated)"));
+    }
     match printer.flush() {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Exit::Findings,
         Ok(()) | Err(_) => exit,
+    }
+}
+
+/// Whether the cluster says that it is simulated. Whoever interrupts a command wants no further request, and an
+/// API server that cannot be reached answers none.
+async fn is_simulated(api: &Api, exit: Exit) -> bool {
+    match api.known_simulated() {
+        Some(known) => known,
+        None if matches!(exit, Exit::Interrupted | Exit::Unreachable) => false,
+        None => cluster::version(api).await.is_ok_and(|version| version.is_simulated()),
     }
 }

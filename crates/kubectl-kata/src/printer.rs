@@ -18,6 +18,28 @@ pub struct Printer<'a> {
     live: bool,
     /// How many lines of standard error are to be written anew.
     drawn: usize,
+    /// What was written to standard output and to standard error that stays.
+    told: [Told; 2],
+}
+
+/// Whether what was written to a stream says that the cluster is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Unmarked,
+    Marked,
+}
+
+impl Told {
+    fn note(&mut self, text: &str) {
+        // The forms of text, of JSON and of YAML.
+        let marks = ["(simulated)", "\"simulated\": true", "simulated: true"];
+        if marks.iter().any(|mark| text.contains(mark)) {
+            *self = Self::Marked;
+        } else if *self == Self::Nothing {
+            *self = Self::Unmarked;
+        }
+    }
 }
 
 impl std::fmt::Debug for Printer<'_> {
@@ -29,7 +51,7 @@ impl std::fmt::Debug for Printer<'_> {
 impl<'a> Printer<'a> {
     /// A printer to these streams. `live` says whether `err` is a terminal.
     pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write, style: Style, live: bool) -> Self {
-        Self { out, err, style, live, drawn: 0 }
+        Self { out, err, style, live, drawn: 0, told: [Told::Nothing; 2] }
     }
 
     /// What the terminal can show.
@@ -45,12 +67,14 @@ impl<'a> Printer<'a> {
     /// A line of data.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.clear()?;
+        self.told[0].note(text);
         writeln!(self.out, "{text}")
     }
 
     /// Text as it is.
     pub(crate) fn raw(&mut self, text: &str) -> io::Result<()> {
         self.clear()?;
+        self.told[0].note(text);
         self.out.write_all(text.as_bytes())
     }
 
@@ -59,7 +83,14 @@ impl<'a> Printer<'a> {
         // On a terminal data and talk are one text, and come in the order in which they were written.
         self.out.flush()?;
         self.clear()?;
+        self.told[1].note(text);
         writeln!(self.err, "{text}")
+    }
+
+    /// Whether something was written without a word on a simulation: to standard error, or, as that is where
+    /// the word can go without harm to what programs read, to standard output alone.
+    pub(crate) fn is_unmarked(&self) -> bool {
+        matches!(self.told, [_, Told::Unmarked] | [Told::Unmarked, Told::Nothing])
     }
 
     /// A table.

@@ -31,6 +31,10 @@ pub(crate) async fn run(
             "logs {target}: a name is missing: give operator, pod/NAME or node/NAME"
         )));
     }
+    // What is followed has no end at which this could be said.
+    if cluster::version(&context.api).await?.is_simulated() {
+        context.printer.say("(simulated)")?;
+    }
     match arguments.target.split_once('/') {
         _ if arguments.target == "operator" => operator(arguments, context).await,
         Some(("pod" | "pods" | "po", name)) if journal => sandbox(arguments, name, context).await,

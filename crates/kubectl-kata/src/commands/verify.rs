@@ -63,7 +63,8 @@ pub(crate) async fn run(
         None => match nodes(arguments, &kata, interrupted, context).await? {
             Some(verdicts) => verdicts,
             None => {
-                context.printer.say("interrupted; the probes are deleted")?;
+                let text = context.marked("interrupted; the probes are deleted");
+                context.printer.say(&text)?;
                 return Ok(Exit::Interrupted);
             }
         },

@@ -16,6 +16,7 @@ mod lab;
 mod lease;
 mod lists;
 mod schemas;
+mod simulated;
 mod status;
 mod verify;
 mod view_only;

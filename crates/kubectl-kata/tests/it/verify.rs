@@ -94,7 +94,7 @@ async fn an_interrupted_verification_leaves_nothing() {
             panic!("it does not end")
         }
     };
-    assert_eq!(done.expect(130).err, "interrupted; the probes are deleted\n");
+    assert_eq!(done.expect(130).err, "interrupted; the probes are deleted (simulated)\n");
     lab.until("the end of the probes", |lab| probes(lab) == 0).await;
 }
 
