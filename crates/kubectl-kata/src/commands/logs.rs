@@ -4,18 +4,18 @@
 use futures::AsyncBufReadExt as _;
 use futures::TryStreamExt as _;
 use http::Request;
-use kata_api::names;
+use kata_api::{KataNode, names};
 use serde_json::Value;
 
 use crate::Context;
-use crate::api::{Read, Scope, refused};
+use crate::api::{Api, Read, Scope, refused};
 use crate::arguments::LogsArguments;
 use crate::cluster;
 use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::journal;
-use crate::resource::{EVENTS, NODES, PODS, encode};
+use crate::resource::{EVENTS, KATA_NODES, NODES, PODS, encode};
 
 /// The namespace of the Machine Config Operator.
 const MCO: &str = "openshift-machine-config-operator";
@@ -94,6 +94,7 @@ async fn node(
     let fields = format!("spec.nodeName={name}");
     let mut hidden = Vec::new();
     let home = cluster::home(&context.api).await?.to_owned();
+    let last = last_job(name, &context.api).await?;
     for namespace in [home.as_str(), MCO] {
         let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
         let pods = context.api.list::<Value>(PODS, scope).await?;
@@ -104,12 +105,15 @@ async fn node(
             .items()
             .iter()
             .filter(|pod| {
-                let owners = pod["metadata"]["ownerReferences"].as_array();
-                let job = owners.into_iter().flatten().any(|owner| owner["kind"] == "Job");
-                job || pod["metadata"]["labels"]["k8s-app"] == "machine-config-daemon"
+                job_of(pod).is_some()
+                    || pod["metadata"]["labels"]["k8s-app"] == "machine-config-daemon"
             })
             .collect();
-        found.sort_by_key(|pod| pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
+        // Times are in whole seconds, within which one Job can follow another.
+        let is_last = |pod: &Value| last.is_some() && job_of(pod) == last.as_deref();
+        found.sort_by_key(|pod| {
+            (is_last(pod), pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned))
+        });
         if let Some(pod) = found.last().and_then(|pod| pod["metadata"]["name"].as_str()) {
             let pod = pod.to_owned();
             context.printer.say(&format!("pod {namespace}/{pod}:"))?;
@@ -131,6 +135,22 @@ async fn node(
         "there is no pod on node {name} that changes it: neither a Job of the node agent in {home} nor a \
          machine-config-daemon in {MCO}"
     )))
+}
+
+/// The Job that a pod is of.
+fn job_of(pod: &Value) -> Option<&str> {
+    let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.find(|owner| owner["kind"] == "Job")?["name"].as_str()
+}
+
+/// The last Job on the node as the operator tells it. The command can do without, so that nothing is noted of who
+/// may not see it.
+async fn last_job(node: &str, api: &Api) -> Result<Option<String>, Failure> {
+    let fields = format!("spec.nodeName={node}");
+    let scope = Scope { fields: Some(&fields), ..Scope::default() };
+    let nodes = api.for_watches().list::<KataNode>(KATA_NODES, scope).await?;
+    let mut hosts = nodes.items().iter().filter_map(|node| node.status.as_ref()?.host.as_ref());
+    Ok(hosts.find_map(|host| host.job.as_ref()).map(|job| job.name.clone()))
 }
 
 /// The log of a pod, or why it has none: what a container waits for is in the pod's status, and what holds up

@@ -540,3 +540,29 @@ async fn uninstall_names_the_kataconfig_that_comes_next() {
     })
     .await;
 }
+
+/// Of several Jobs on a node the last one is that which the operator names, whatever their times.
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_node_is_that_of_the_job_that_its_status_names() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let node = lab.get(&kata_nodes(), "", "worker-0").unwrap();
+    let job = node["status"]["host"]["job"]["name"].as_str().unwrap().to_owned();
+    // Times are in whole seconds; by its name another one would come later in every order.
+    for (pod, owner) in [("a-named", job.as_str()), ("zz-other", "zz-other")] {
+        lab.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": pod, "namespace": kata_api::names::NAMESPACE,
+                "ownerReferences": [{
+                    "apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": true,
+                }],
+            },
+            "spec": {"nodeName": "worker-0", "containers": [{"name": "a", "image": "i"}]},
+        }));
+    }
+    let done = lab.kata_command("logs node/worker-0").await;
+    assert!(!done.err.contains("zz-other"), "{}", done.err);
+    assert!(done.err.contains(&format!("pod {}/", kata_api::names::NAMESPACE)), "{}", done.err);
+}
