@@ -19,6 +19,9 @@ mod version;
 mod wait;
 pub(crate) mod why;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kata_plan::Platform;
+
 use crate::api::Read;
 use crate::arguments::Command;
 use crate::document::{Head, Problem};
@@ -106,6 +109,22 @@ pub(crate) async fn existing_pod(
 /// The head of a document, with what says that nothing was measured.
 pub(crate) fn marked(text: &str, simulated: bool) -> String {
     if simulated { format!("{text} (simulated)") } else { text.to_owned() }
+}
+
+/// How many of so many nodes are changed at once, as the end of a sentence; `value` is what a KataConfig says of
+/// it, where it says it of this change.
+pub(crate) fn pace(platform: Platform, value: Option<&IntOrString>, nodes: usize) -> String {
+    match (value, platform) {
+        _ if nodes < 2 => String::new(),
+        (None, Platform::OpenShift) => {
+            ", one at a time unless maxUnavailable of their MachineConfigPool says otherwise"
+                .to_owned()
+        }
+        _ => match kata_plan::most_unavailable(value, nodes) {
+            1 => ", one at a time".to_owned(),
+            most => format!(", at most {most} at a time"),
+        },
+    }
 }
 
 /// Problems for people: what, then how to go on.

@@ -389,8 +389,12 @@ pub(crate) struct UninstallPlan {
     pub(crate) success: bool,
     /// The KataConfig.
     pub(crate) config: Option<String>,
+    /// Whether it is being deleted already.
+    pub(crate) deleting: bool,
     /// Sandboxed pods that stand in the way, or with `--evict-pods` would be evicted.
     pub(crate) pods: Vec<PodRow>,
+    /// What makes such pods again when they are deleted or evicted, as `Deployment namespace/name`.
+    pub(crate) controllers: Vec<String>,
     /// Nodes that would lose Kata.
     pub(crate) nodes: Vec<String>,
     /// Objects that would be deleted, as `Kind/name`.

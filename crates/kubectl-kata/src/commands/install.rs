@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kata_api::names;
+use kata_api::{KataConfig, names};
 use kata_plan::{NodeFacts, Platform};
 use serde_json::{Value, json};
 
-use super::{expect_output, wait};
+use super::{expect_output, pace, wait};
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
@@ -207,10 +207,13 @@ async fn tell_nodes(
     created: &Value,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
-    let config = serde_json::from_value(created.clone())
+    let created: KataConfig = serde_json::from_value(created.clone())
         .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
+    let rollout = created.spec.rollout.as_ref();
+    let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
+    let value = value.as_ref();
     let now = context.settings.now();
-    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![config]))).await?;
+    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![created]))).await?;
     let report = kata_plan::decide(&snapshot).report;
     if !report.knows_nodes() {
         return Ok(());
@@ -242,10 +245,12 @@ async fn tell_nodes(
                 .join(" ")
         ),
         (number, _) => format!(
-            "{} will be changed, one at a time unless spec.rollout says otherwise: {}",
+            "{} will be changed{}: {}",
             human::count(number, "node"),
+            pace(snapshot.options.platform, value, number),
             human::list(&chosen, 5)
         ),
     };
+    let text = context.marked(&text);
     Ok(context.printer.say(&text)?)
 }

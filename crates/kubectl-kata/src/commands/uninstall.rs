@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{Code, KataConfig, names};
-use kata_plan::{Observed, PodScope, Snapshot};
+use kata_plan::{Observed, Platform, PodScope, Snapshot};
 use serde_json::json;
 
-use super::{expect_output, marked, problem_lines, status, wait};
+use super::{expect_output, marked, pace, problem_lines, status, wait};
 use crate::api::{Scope, Trouble};
 use crate::arguments::UninstallArguments;
 use crate::cluster::Kata;
@@ -19,6 +19,7 @@ use crate::document::{Head, PodRow, Problem, Successor, UninstallPlan};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
+use crate::owners::{self, Controller};
 use crate::resource::{BUDGETS, KATA_CONFIGS, PODS};
 use crate::settings::Output;
 use crate::table::{Table, column};
@@ -41,22 +42,32 @@ pub(crate) async fn run(
         return Ok(Exit::Fine);
     };
     let name = config.metadata.name.clone().unwrap_or_default();
-    let plan = plan(&kata, config, arguments.evict_pods, context).await?;
+    let (plan, words) = plan(&kata, config, arguments.evict_pods, context).await?;
     if arguments.dry_run {
         if !context.printer.document(context.settings.output, &plan)? {
-            print(&plan, arguments, context)?;
+            print(&plan, &words, arguments, context)?;
         }
         return Ok(exit(&plan));
     }
     if !plan.success {
-        print(&plan, arguments, context)?;
+        print(&plan, &words, arguments, context)?;
         return Ok(exit(&plan));
     }
-    if !confirmed(&plan, arguments, context)? {
+    if !confirmed(&plan, &words, arguments, context)? {
         return Ok(Exit::Refused);
     }
-    if !plan.pods.is_empty() && !evict(&plan.pods, context).await? {
-        return Ok(Exit::Refused);
+    if !plan.pods.is_empty() {
+        for line in &words.returning {
+            context.printer.say(line)?;
+        }
+        if !evict(&plan, context).await? {
+            return Ok(Exit::Refused);
+        }
+    }
+    if plan.deleting {
+        let text = format!("KataConfig {name} is being deleted already");
+        context.printer.line(&marked(&text, plan.head.simulated))?;
+        return follow(name, &plan, arguments, context).await;
     }
     let what = format!("delete KataConfig {name}");
     let path = KATA_CONFIGS.object(None, &name);
@@ -72,6 +83,16 @@ pub(crate) async fn run(
         Err(trouble) => return Err(trouble.failure(&what)),
     }
     context.printer.line(&format!("kataconfig.kataconfiguration.openshift.io/{name} deleted"))?;
+    follow(name, &plan, arguments, context).await
+}
+
+/// What comes after the deletion, and the wait for it.
+async fn follow(
+    name: String,
+    plan: &UninstallPlan,
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
     if let Some(successor) = &plan.successor {
         context.printer.say(&sequel(successor))?;
     }
@@ -93,13 +114,21 @@ fn exit(plan: &UninstallPlan) -> Exit {
     }
 }
 
+/// What people are told besides.
+struct Words {
+    /// That evicted pods come again, and how to end that; nothing if none does.
+    returning: Vec<String>,
+    /// How many nodes at once.
+    pace: String,
+}
+
 /// What would happen; with `evict` sandboxed pods are not in the way.
 async fn plan(
     kata: &Kata,
     config: &KataConfig,
     evict: bool,
     context: &Context<'_, '_>,
-) -> Result<UninstallPlan, Failure> {
+) -> Result<(UninstallPlan, Words), Failure> {
     let now = context.settings.now();
     let mut deleted = config.clone();
     deleted.metadata.deletion_timestamp.get_or_insert(Time(now));
@@ -137,17 +166,46 @@ async fn plan(
         ));
     }
     let objects = objects(&snapshot, config);
-    Ok(UninstallPlan {
+    let owned = kata_plan::running_pods(&snapshot).into_iter();
+    let owned = owned.filter_map(|pod| Some((pod.namespace.as_str(), pod.owner.as_deref()?)));
+    let controllers = owners::controllers(&context.api, owned).await?;
+    let others = pods.iter().any(|pod| pod.owner.is_none());
+    let fix = owners::fix(&controllers, others);
+    for problem in &mut problems {
+        if let (Some(fix), true) = (&fix, problem.id == Code::PodsStillRunning.entry().code) {
+            problem.fix.clone_from(fix);
+        }
+    }
+    let returning = owners::fix(&controllers, false).map_or_else(Vec::new, |fix| {
+        vec![
+            format!(
+                "evicted pods come again from {}, and Kata stays while they are there",
+                owners::list(&controllers)
+            ),
+            format!("    fix: {fix}"),
+        ]
+    });
+    let rollout = match snapshot.options.platform {
+        Platform::Kubernetes => config.spec.rollout.as_ref(),
+        // The nodes go back to the pool from which they came, of which the KataConfig says nothing.
+        Platform::OpenShift => None,
+    };
+    let value = rollout.and_then(|rollout| rollout.max_unavailable.as_ref());
+    let pace = pace(snapshot.options.platform, value, report.nodes.len());
+    let plan = UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
         success: problems.is_empty() && (evict || pods.is_empty()),
         config: config.metadata.name.clone(),
+        deleting: config.metadata.deletion_timestamp.is_some(),
         pods,
+        controllers: controllers.iter().map(Controller::named).collect(),
         nodes: report.nodes.iter().map(|node| node.node.clone()).collect(),
         objects,
         successor: successor(kata, &mut snapshot),
         problems,
         gaps: context.api.gaps(),
-    })
+    };
+    Ok((plan, Words { returning, pace }))
 }
 
 /// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
@@ -226,6 +284,7 @@ fn objects(snapshot: &Snapshot, config: &KataConfig) -> Vec<String> {
 
 fn print(
     plan: &UninstallPlan,
+    words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
@@ -264,14 +323,20 @@ fn print(
         if plan.pods.len() > 20 {
             context.printer.line(&format!("  and {} more", plan.pods.len() - 20))?;
         }
+        if arguments.evict_pods {
+            for line in &words.returning {
+                context.printer.line(line)?;
+            }
+        }
     }
     let nodes = if plan.nodes.is_empty() {
         "change no node".to_owned()
     } else {
         format!(
-            "take Kata off {} ({}), one at a time",
+            "take Kata off {} ({}){}",
             human::count(plan.nodes.len(), "node"),
-            human::list(&plan.nodes, 5)
+            human::list(&plan.nodes, 5),
+            words.pace
         )
     };
     let objects = if plan.objects.is_empty() {
@@ -284,6 +349,9 @@ fn print(
     context.printer.line(&marked(&text, plan.head.simulated))?;
     if let Some(successor) = &plan.successor {
         context.printer.line(&sequel(successor))?;
+    }
+    if plan.deleting {
+        return Ok(context.printer.line(&going(plan))?);
     }
     let next = match (plan.success, arguments.dry_run) {
         (true, true) if arguments.evict_pods => {
@@ -301,24 +369,46 @@ fn print(
     Ok(context.printer.line(next)?)
 }
 
+/// How it stands with a KataConfig that is being deleted already.
+fn going(plan: &UninstallPlan) -> String {
+    let name = plan.config.as_deref().unwrap_or_default();
+    let waits = if plan.pods.is_empty() {
+        "nothing is in the way".to_owned()
+    } else {
+        let are = if plan.pods.len() == 1 { "is" } else { "are" };
+        let count = human::count(plan.pods.len(), "sandboxed pod");
+        format!(
+            "waits until {count} {are} gone; `kubectl kata uninstall --evict-pods` evicts what may be evicted"
+        )
+    };
+    format!(
+        "KataConfig {name} is being deleted already, and {waits}. Next: kubectl kata wait --for deleted"
+    )
+}
+
 /// Asks on a terminal; elsewhere `--yes` is the answer.
 fn confirmed(
     plan: &UninstallPlan,
+    words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<bool, Failure> {
-    if arguments.yes {
+    // What is being deleted already needs no word, unless pods are to go for it.
+    if arguments.yes || (plan.deleting && plan.pods.is_empty()) {
         return Ok(true);
     }
     if !context.printer.is_live() || !std::io::stdin().is_terminal() {
-        context.printer.say(&format!(
-            "refused: this takes Kata off {}; say --yes, or see --dry-run",
-            human::count(plan.nodes.len(), "node")
-        ))?;
+        let what = if plan.deleting {
+            format!("this evicts {}", human::count(plan.pods.len(), "sandboxed pod"))
+        } else {
+            format!("this takes Kata off {}", human::count(plan.nodes.len(), "node"))
+        };
+        context.printer.say(&format!("refused: {what}; say --yes, or see --dry-run"))?;
         return Ok(false);
     }
-    print(plan, arguments, context)?;
-    context.printer.say("Delete the KataConfig? Type yes:")?;
+    print(plan, words, arguments, context)?;
+    let question = if plan.deleting { "Evict the pods?" } else { "Delete the KataConfig?" };
+    context.printer.say(&format!("{question} Type yes:"))?;
     context.printer.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
@@ -326,9 +416,9 @@ fn confirmed(
 }
 
 /// Evicts the pods; false if a budget does not allow it.
-async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, Failure> {
+async fn evict(plan: &UninstallPlan, context: &mut Context<'_, '_>) -> Result<bool, Failure> {
     let mut held = Vec::new();
-    for pod in pods {
+    for pod in &plan.pods {
         let what = format!("evict pod {}/{}", pod.namespace, pod.name);
         let path = format!("{}/eviction", PODS.object(Some(&pod.namespace), &pod.name));
         let body = json!({
@@ -366,9 +456,17 @@ async fn evict(pods: &[PodRow], context: &mut Context<'_, '_>) -> Result<bool, F
         context.printer.say(&held.sentence)?;
         context.printer.say(&format!("    fix: {}", fix(&held)))?;
     }
-    context.printer.say(
-        "the KataConfig was not deleted. Next: mend that, then kubectl kata uninstall --evict-pods",
-    )?;
+    let next = "Next: mend that, then kubectl kata uninstall --evict-pods";
+    context.printer.say(&if plan.deleting {
+        let name = plan.config.as_deref().unwrap_or_default();
+        let left = if held.len() == 1 { "this pod is" } else { "these pods are" };
+        format!(
+            "KataConfig {name} is being deleted already, and waits until {left} gone. {next} again; \
+             kubectl kata wait --for deleted tells when Kata is gone"
+        )
+    } else {
+        format!("the KataConfig was not deleted. {next}")
+    })?;
     Ok(false)
 }
 

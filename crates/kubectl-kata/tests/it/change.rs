@@ -541,6 +541,113 @@ async fn uninstall_names_the_kataconfig_that_comes_next() {
     .await;
 }
 
+/// Pods of a controller come again, so that it is named: before the eviction, while somebody waits, and to who
+/// tries again.
+#[tokio::test(start_paused = true)]
+async fn uninstall_names_what_makes_evicted_pods_again() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("shop");
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "runtimeClassName": "kata",
+                    "containers": [{"name": "a", "image": "i", "command": ["sleep", "99999999"]}],
+                },
+            },
+        },
+    }));
+    lab.pass(60).await;
+    let comes =
+        "evicted pods come again from Deployment shop/web, and Kata stays while they are there";
+    let scale = "`kubectl scale -n shop deployment/web --replicas=0`";
+    let done = lab.kata_command("uninstall --dry-run").await.expect(4);
+    done.says(&[
+        "KATA4001",
+        "fix: Scale down or delete what makes these pods (Deployment shop/web)",
+        scale,
+    ]);
+    lab.kata_command("uninstall --evict-pods --dry-run").await.expect(0).says(&[comes, scale]);
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(4).json();
+    assert_eq!(plan["controllers"], json!(["Deployment shop/web"]));
+    assert_eq!(plan["deleting"], false);
+
+    let done =
+        lab.kata_command("uninstall --evict-pods --yes --wait --timeout 5m").await.expect(124);
+    assert!(done.err.contains(comes), "{}", done.err);
+    let (_, waited) = done.err.split_once(" evicted from shop").unwrap();
+    assert!(waited.contains("Deployment shop/web") && waited.contains(scale), "{waited}");
+    let (_, end) = waited.split_once("error: timed out").unwrap();
+    assert!(end.contains("and 1 node still has Kata"), "{end}");
+    let flat = end.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(scale), "{end}");
+
+    // It is being deleted, and nobody is told that it is not.
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(4).json();
+    assert_eq!(plan["deleting"], true);
+    let going = "KataConfig cluster-kataconfig is being deleted already, and waits until";
+    lab.kata_command("uninstall").await.expect(4).says(&[
+        going,
+        "2 sandboxed pods are gone",
+        "Next: kubectl kata wait --for deleted",
+        scale,
+    ]);
+    lab.create(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+    }));
+    lab.pass(30).await;
+    let done = lab.kata_command("uninstall --evict-pods --yes").await.expect(4);
+    assert!(!done.err.contains("was not deleted"), "{}", done.err);
+    done.says(&[going, "kubectl kata wait --for deleted tells when Kata is gone"]);
+
+    // What it says to do helps.
+    lab.merge(&simcluster::resource::DEPLOYMENTS, "shop", "web", &json!({"spec": {"replicas": 0}}));
+    lab.pass(60).await;
+    let done = lab.kata_command("uninstall --wait --timeout 1h").await.expect(0);
+    done.says(&["is being deleted already", "Deleted: no KataConfig is left"]);
+}
+
+/// How many nodes at once is what the KataConfig allows.
+#[tokio::test(start_paused = true)]
+async fn install_says_how_many_nodes_are_changed_at_once() {
+    use simcluster::world::Platform;
+    let dry = "install --dry-run=server";
+    for (platform, flag, says) in [
+        (Platform::Kubernetes, "", "3 nodes will be changed, one at a time: worker-0"),
+        (
+            Platform::Kubernetes,
+            "--max-unavailable 2",
+            "3 nodes will be changed, at most 2 at a time: ",
+        ),
+        (
+            Platform::OpenShift,
+            "--max-unavailable 100%",
+            "3 nodes will be changed, at most 3 at a time: ",
+        ),
+        (
+            Platform::OpenShift,
+            "--max-unavailable 34%",
+            "3 nodes will be changed, one at a time: worker-0",
+        ),
+        (
+            Platform::OpenShift,
+            "",
+            "one at a time unless maxUnavailable of their MachineConfigPool says otherwise: ",
+        ),
+    ] {
+        let lab = Lab::on(platform);
+        lab.kata_command(&format!("{dry} {flag}")).await.expect(0).says(&[says]);
+    }
+}
+
 /// Of several Jobs on a node the last one is that which the operator names, whatever their times.
 #[tokio::test(start_paused = true)]
 async fn the_log_of_a_node_is_that_of_the_job_that_its_status_names() {
