@@ -15,47 +15,62 @@ use crate::{owners, snapshot};
 
 /// The fixes that are known already, by code, object and message: who waits sees the same problem many times.
 #[derive(Debug, Default)]
-pub(crate) struct Known(BTreeMap<(String, String, String), String>);
+pub(crate) struct Known(BTreeMap<Key, String>);
 
-fn key(problem: &Problem) -> (String, String, String) {
+/// Code, object and message of a problem.
+type Key = (String, String, String);
+
+fn key(problem: &Problem) -> Key {
     (problem.id.clone(), problem.subject.clone(), problem.message.clone())
 }
 
-/// Gives the problems that the operator tells of the fixes that it has for them.
+/// Gives the problems that the operator tells of the fixes that it has for them. What cannot be read leaves them
+/// as they are: it is told by the reads without which there is no result.
 pub(crate) async fn sharpen(
     api: &Api,
     config: Option<&KataConfig>,
     now: Timestamp,
     problems: &mut [Problem],
     known: &mut Known,
-) -> Result<(), Failure> {
-    let Some(config) = config else { return Ok(()) };
+) {
+    let Some(config) = config else { return };
     let open = |problem: &&mut Problem| problem.has_common_fix() && is_decided(problem);
     let unknown = problems.iter_mut().filter(open).any(|it| !known.0.contains_key(&key(it)));
-    if unknown {
-        let quiet = api.for_watches();
-        if let Some(home) = api.known_home() {
-            quiet.settle(home);
-        }
-        let snapshot = Box::pin(snapshot::read(&quiet, now, Some(vec![config.clone()]))).await?;
-        let findings = kata_plan::decide(&snapshot).report.findings;
-        let pods = kata_plan::running_pods(&snapshot);
-        for problem in problems.iter_mut().filter(open) {
-            let fix = if problem.id == Code::PodsStillRunning.entry().code {
-                of_pods(&quiet, &pods, &problem.subject).await?
-            } else {
-                None
-            };
-            let fix = fix.or_else(|| of_finding(problem, &findings));
-            known.0.insert(key(problem), fix.unwrap_or_else(|| problem.fix.clone()));
-        }
+    if unknown && let Ok(fixes) = find(api, config, now, problems).await {
+        known.0.extend(fixes);
     }
     for problem in problems.iter_mut().filter(open) {
         if let Some(fix) = known.0.get(&key(problem)) {
             problem.fix.clone_from(fix);
         }
     }
-    Ok(())
+}
+
+/// The fixes of problems that have the catalogue's.
+async fn find(
+    api: &Api,
+    config: &KataConfig,
+    now: Timestamp,
+    problems: &[Problem],
+) -> Result<Vec<(Key, String)>, Failure> {
+    let quiet = api.for_watches();
+    if let Some(home) = api.known_home() {
+        quiet.settle(home);
+    }
+    let snapshot = Box::pin(snapshot::read(&quiet, now, Some(vec![config.clone()]))).await?;
+    let findings = kata_plan::decide(&snapshot).report.findings;
+    let pods = kata_plan::running_pods(&snapshot);
+    let mut fixes = Vec::new();
+    for problem in problems.iter().filter(|it| it.has_common_fix() && is_decided(it)) {
+        let fix = if problem.id == Code::PodsStillRunning.entry().code {
+            of_pods(&quiet, &pods, &problem.subject).await?
+        } else {
+            None
+        };
+        let fix = fix.or_else(|| of_finding(problem, &findings));
+        fixes.push((key(problem), fix.unwrap_or_else(|| problem.fix.clone())));
+    }
+    Ok(fixes)
 }
 
 /// Whether the decision can find it: what only the operator or only this program notices it does not.

@@ -122,7 +122,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
     }
     let mut report = report(&kata, now);
     let known = &mut Known::default();
-    Box::pin(advice::sharpen(api, kata.active(), now, &mut report.problems, known)).await?;
+    Box::pin(advice::sharpen(api, kata.active(), now, &mut report.problems, known)).await;
     report.operator = match operator.as_known().and_then(Option::as_ref) {
         Some(deployment) => deployment.facts(),
         None => OperatorFacts { namespace: api.home().to_owned(), ..OperatorFacts::default() },

@@ -241,7 +241,7 @@ async fn observe(
     let now = context.settings.now();
     let mut report = status::report(&kata, now);
     let problems = &mut report.problems;
-    Box::pin(advice::sharpen(&context.api, kata.active(), now, problems, known)).await?;
+    Box::pin(advice::sharpen(&context.api, kata.active(), now, problems, known)).await;
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
     status::explain_silence(&context.api, &kata, now, &mut report).await?;
     report.gaps = context.api.gaps();

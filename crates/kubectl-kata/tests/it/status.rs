@@ -1,6 +1,7 @@
 //! `status` and `wait` in the course of a roll-out.
 
 use serde_json::{Value, json};
+use simcluster::api::fault::{Fault, When};
 
 use crate::lab::{Lab, Place, kata_configs, kata_nodes};
 
@@ -468,6 +469,16 @@ async fn the_fix_is_the_operators_own_where_it_has_one() {
     .await;
     let report = lab.kata_command("status -o json").await.expect(1).json();
     let own = own_fixes(&report, code).join(" ");
+    // Advice that is not to be had keeps nobody from the status.
+    lab.trouble(
+        "list",
+        "nodes",
+        Fault::Status { code: 500, retry_after: None, message: None, when: When::Before },
+    );
+    lab.kata_command("status")
+        .await
+        .expect(1)
+        .says(&[code.entry().code, code.entry().fix.trim_end_matches('.')]);
     assert!(own.ends_with("to go on without it, raise spec.rollout.maxUnavailable."), "{own}");
 }
 
