@@ -479,7 +479,10 @@ async fn the_fix_is_the_operators_own_where_it_has_one() {
         .await
         .expect(1)
         .says(&[code.entry().code, code.entry().fix.trim_end_matches('.')]);
-    assert!(own.ends_with("to go on without it, raise spec.rollout.maxUnavailable."), "{own}");
+    assert!(
+        own.ends_with("to go on with the others meanwhile, raise spec.rollout.maxUnavailable."),
+        "{own}"
+    );
 }
 
 /// Who waits in front of a terminal sees what keeps all nodes waiting, too.
