@@ -235,7 +235,15 @@ pub fn is_passing(object: &Value) -> bool {
 pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
     let some_refuse = sim.world.hosts.keys().any(|name| refuses(sim, name));
     match kind {
-        "KataNode" if refuses(sim, name) => entry["status"] = Value::Null,
+        // It may just be asked again, and its status says so.
+        "KataNode" if refuses(sim, name) => {
+            entry["status"] = Value::Null;
+            for ours in entry["our fields"].as_array_mut().into_iter().flatten() {
+                if let Some(fields) = ours["fields"].as_object_mut() {
+                    fields.remove("f:status");
+                }
+            }
+        }
         "KataNode" => {
             let passing = ["job", "inspected", "restarts", "fitFor", "bad"];
             if let Some(host) = entry["status"]["host"].as_object_mut() {

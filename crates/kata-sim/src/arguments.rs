@@ -106,11 +106,41 @@ impl Where {
     }
 }
 
+/// The faults, for people.
+const FAULTS: &str = "\
+Faults (simulated):
+  no-kvm                  there is no /dev/kvm
+  sandbox-fails[=REASON]  virtual machines do not start
+  handler-missing         the container runtime ignores its drop-ins
+  not-ready               the kubelet reports that the node is not ready
+  reboot-hang             the host does not come back from its next reboot
+  slow-boot[=FACTOR]      reboots take so many times as long
+
+With --platform kubernetes:
+  runtime-fails           the container runtime does not come up with Kata, once it is restarted;
+                          `none` starts it
+  disk-full               there is no space left
+  pull-fails              the payload's image cannot be pulled
+  agent-killed            the next node agent is killed in the middle of its work
+  payload-damaged         a file of the payload has other bytes
+
+With --platform openshift:
+  drain-blocked           pods cannot be evicted
+  unreconcilable[=REASON] the daemon refuses the change before it drains
+  install-fails[=REASON]  the change of the operating system fails after the drain
+  reboot-held             the host stays at the point before its reboot
+  boot-fails[=REASON]     after the reboot the host is not as it should be
+  uncordon-fails          the node is not uncordoned at the end
+  drift[=REASON]          a file is not as the configuration says
+
+docs/findings.md says which finding each brings about.";
+
 #[derive(Args, Debug)]
+#[command(after_help = FAULTS)]
 pub(crate) struct FaultArguments {
     /// The node
     pub(crate) node: String,
-    /// The fault, such as no-kvm, drain-blocked, reboot-hang, handler-missing, slow-boot=10x; or none
+    /// The fault, one of those below; or none
     pub(crate) fault: String,
     #[command(flatten)]
     pub(crate) cluster: Where,
@@ -178,6 +208,17 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_has_every_fault() {
+        use simcluster::world::FAULT_NAMES;
+
+        for name in FAULT_NAMES.split(", ") {
+            let name = name.split('=').next().unwrap();
+            let told = |line: &str| line.trim_start().split([' ', '[']).next() == Some(name);
+            assert!(FAULTS.lines().any(told), "{name}");
+        }
+    }
 
     #[test]
     fn durations_are_read() {

@@ -252,8 +252,12 @@ fn change_faults(
     let host =
         simulation.world.hosts.get_mut(name).ok_or_else(|| ApiError::not_found(&NODES, name))?;
     let missing = host.faults.contains(&NodeFault::HandlerMissing);
+    let failing = host.faults.contains(&NodeFault::RuntimeFails);
     change(host);
-    if host.faults.contains(&NodeFault::HandlerMissing) != missing && host.is_up() {
+    // Whoever mends a container runtime that did not come up starts it, too.
+    let mended = failing && !host.faults.contains(&NodeFault::RuntimeFails);
+    let differs = host.faults.contains(&NodeFault::HandlerMissing) != missing;
+    if (differs || mended) && host.is_up() {
         host.restart_runtime();
     }
     let hangs = host.power == Power::Rebooting { until: Timestamp::MAX };

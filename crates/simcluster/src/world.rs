@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use fault::NodeFault;
+pub use fault::{FAULT_NAMES, NodeFault};
 pub use host::{Container, Host, HostSpec, Power, Process};
 pub use sandbox::{Sandbox, VirtualMachine};
 

@@ -13,7 +13,8 @@ const TURN: &str = "waits for its turn";
 /// How the operator begins when the API server refuses a Job on a node.
 const REFUSED_JOB: &str = "cannot write Job ";
 /// What keeps every node waiting, whose turn does not come before that is over.
-const STOPS_ALL: [Code; 3] = [Code::RolloutPaused, Code::PoolPaused, Code::PodsStillRunning];
+const STOPS_ALL: [Code; 4] =
+    [Code::RolloutPaused, Code::PoolPaused, Code::PodsStillRunning, Code::RolloutStopped];
 /// What makes a node unavailable until somebody helps it, so that it may keep others waiting.
 const TAKES_A_TURN: [Code; 5] = [
     Code::NodeBroken,
@@ -48,12 +49,23 @@ pub(crate) fn name_what_stops_all(
                 .flat_map(|code| told(code).map(move |it| (code, it.subject.as_str())))
                 .filter_map(|(code, subject)| Some((code, subject.strip_prefix("node/")?)))
                 .collect();
-            let (code, _) = *unavailable.first()?;
-            let names: Vec<&str> = unavailable.iter().map(|(_, name)| *name).collect();
+            unavailable.first()?;
+            let of_code = |code: Code| {
+                let names = unavailable.iter().filter(|(it, _)| *it == code);
+                let names: Vec<&str> = names.map(|(_, name)| *name).collect();
+                let told = format!(
+                    "{} {} ({})",
+                    code.entry().code,
+                    code.entry().reason,
+                    human::list(&names, NAMES)
+                );
+                (!names.is_empty()).then_some(told)
+            };
+            let held: Vec<String> = TAKES_A_TURN.into_iter().filter_map(of_code).collect();
             let rollout = config.and_then(|config| config.spec.rollout.as_ref());
             let value = rollout.and_then(|rollout| rollout.max_unavailable.as_ref());
-            (names.len() >= kata_plan::most_unavailable(value, nodes.len()))
-                .then(|| format!("{} ({})", text(code), human::list(&names, NAMES)))
+            (unavailable.len() >= kata_plan::most_unavailable(value, nodes.len()))
+                .then(|| format!("held up by {}", held.join(", ")))
         });
     let Some(stop) = stop else { return };
     for node in nodes.iter_mut().filter(|node| node.message == TURN) {
