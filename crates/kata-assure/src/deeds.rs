@@ -6,9 +6,10 @@ use kata_api::names;
 use serde_json::{Value, json};
 use simcluster::api::ApiError;
 use simcluster::api::server::{DeleteOptions, Writer};
-use simcluster::resource::{JOBS, KATACONFIGS, LEASES, PODS};
+use simcluster::resource::{JOBS, KATACONFIGS, LEASES, NODES, PODS};
 use simcluster::world::NodeFault;
 use simcluster::{Cluster, Resource, Simulation, topology};
+use tokio::time::Instant;
 
 use crate::ledger::{Actor, Ledger};
 use crate::plan::{Deed, Target};
@@ -25,6 +26,11 @@ pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     // What is due now happens before, and in the cluster's own name.
     cluster.with(|_, _| ());
     let result = ledger.acting(Actor::Episode, || cluster.with(|sim, _| change(sim, deed)));
+    if let Deed::Edit { object, .. } = deed
+        && object.plural == NODES.plural
+    {
+        ledger.open().edited.insert(object.name.clone(), Instant::now());
+    }
     let told = result.map_or_else(|error| format!(": {}", error.message), |()| String::new());
     let what = serde_json::to_string(deed).unwrap_or_default();
     ledger.open().tell(&format!("deed {what}{told}"));

@@ -13,6 +13,8 @@ use simcluster::world::Host;
 use simcluster::{Cluster, Simulation};
 use tokio::time::Instant;
 
+use kata_operator::settings::RESYNC;
+
 use crate::base::{self, Bases};
 use crate::deeds;
 use crate::ledger::{Actor, Call, Ledger};
@@ -242,6 +244,10 @@ impl<'a> Stage<'a> {
         let calls = self.ledger.open().calls.clone();
         let rests = !self.plan.topology.asks_again();
         if self.watch.idle && rests && self.ledger.open().broken.is_empty() {
+            // Who was told that something is gone finds at the next look that it is not.
+            if self.plan.strikes.iter().any(Strike::denies) {
+                self.pass(RESYNC + HOLD).await;
+            }
             self.stay_idle().await;
         }
         drop(operators);

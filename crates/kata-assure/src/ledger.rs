@@ -73,6 +73,8 @@ pub struct Page {
     pub trace: Option<Vec<String>>,
     /// When the last fault struck or deed was done.
     pub disturbed: Option<Instant>,
+    /// The nodes that somebody else edited, and when last.
+    pub edited: BTreeMap<String, Instant>,
 }
 
 impl Page {
@@ -110,6 +112,7 @@ impl Ledger {
             writes: BTreeMap::new(),
             trace: traced.then(Vec::new),
             disturbed: None,
+            edited: BTreeMap::new(),
         })))
     }
 

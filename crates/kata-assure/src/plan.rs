@@ -70,6 +70,11 @@ fn is_once(times: &u64) -> bool {
 }
 
 impl Strike {
+    /// Whether it says that an object is not there, which may be.
+    pub fn denies(&self) -> bool {
+        matches!(self.fault, Fault::Status { code: 404, .. })
+    }
+
     /// A fault at one call.
     pub fn at_call(call: u64, fault: Fault) -> Self {
         Self {
