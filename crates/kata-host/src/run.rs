@@ -193,7 +193,6 @@ fn lock(host: &mut dyn Host, report: &mut Report) -> bool {
     }
 }
 
-/// Cause, what was found, and what to do.
 /// The report of a task that is refused before [`run`] is called, for what is wrong with what was asked for.
 pub fn refused(task: &NodeTask, code: Code, message: &str) -> NodeReport {
     let mut report = Report::new(task);
@@ -201,6 +200,7 @@ pub fn refused(task: &NodeTask, code: Code, message: &str) -> NodeReport {
     report.finish()
 }
 
+/// Cause, what was found, and what to do.
 fn sentence(check: &Check) -> String {
     let entry = check.code.entry();
     let cause = entry.cause.trim_end_matches('.');

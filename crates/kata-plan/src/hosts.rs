@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::NodeStep;
+use kata_api::kata_node::{JobOutcome, NodeStep};
 use kata_api::node_task::NodeAction;
 use kata_api::{KataConfig, KataNode, names};
 
@@ -273,7 +273,7 @@ fn node_view<'a>(
         due: None,
         known,
     };
-    host.failed = classify::has_failed(&host, &desired.state);
+    host.failed = classify::has_failed(&host, &desired.state, wanted);
     host.next = if wanted {
         next_of_wanted(view, desired, facts, &host)
     } else {
@@ -306,9 +306,10 @@ fn installed_state<'a>(known: &'a Known<'_>) -> Option<&'a String> {
 fn is_forgotten(desired: &Desired, facts: &NodeFacts, known: &Known<'_>) -> bool {
     let status = &known.status;
     let offered: BTreeSet<&str> = desired.handlers().collect();
+    // A check that did not come to its end says nothing; one that refused, or found the node to differ, does.
     let unharmed = status.job.as_ref().is_none_or(|last| {
-        last.action == NodeAction::Preflight
-            && matches!(last.outcome, None | Some(kata_api::kata_node::JobOutcome::Done))
+        matches!(last.action, NodeAction::Preflight | NodeAction::Inspect)
+            && !matches!(last.outcome, Some(JobOutcome::Refused | JobOutcome::Drifted))
     });
     status.installed.is_none()
         && !status.touched

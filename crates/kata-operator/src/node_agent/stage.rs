@@ -136,6 +136,17 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
         digest: String::new(),
     };
     let payload = seal_stage(host, &folder, stage)?;
+    // A tree has no list of its shims to look at before it is unpacked.
+    let shims = payload.manifest.shims();
+    let lacks = |shim: &&String| !shims.contains(shim);
+    if let Source::Tree(_) = source
+        && let Some(shim) = payload.stage.shims.iter().find(lacks)
+    {
+        let known = shims.join(", ");
+        let error = StageError::NoShim { shim: shim.clone(), architecture, known };
+        remove(&host.at(&payload.folder)?)?;
+        return Err(error);
+    }
     Ok(format!(
         "staged {name}: {} files, {} MiB, {}",
         payload.manifest.entries.len(),

@@ -46,7 +46,7 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         && host.missing.is_empty();
     if host.forgotten && !changes && !node.facts.unschedulable && !node.facts.deleting {
         // It is looked at anew in its turn, and serves meanwhile: else all would be without the label at once.
-        return None;
+        return crate::view::label_of_ready(view, node.facts).filter(|ready| !ready);
     }
     if !usable {
         return Some(false);
@@ -148,8 +148,8 @@ fn finding(
         let mut finding = Finding::new(code, node.object(), message);
         if host.known.status.job.as_ref().is_some_and(is_of_payload) {
             finding.fix.push_str(
-                " If the image has become another one since, annotate the KataNode with \
-                 kata-operator.dev/retry and any new value.",
+                " An image that was replaced since needs another tag, or its digest: nodes keep what they \
+                 have pulled.",
             );
         }
         finding.fix = finding.fix.replace("the KataNode", &format!("KataNode {name}"));
@@ -354,12 +354,17 @@ fn found(code: Code, message: &str) -> String {
 
 /// Whether a change of the node failed for the time being. One that was not begun, since the node is unfit or
 /// sandboxes are in the way, says nothing about other nodes.
-pub(super) fn has_failed(host: &HostNode<'_>, state: &str) -> bool {
+/// What a node failed with that is leaving by now is no matter any more.
+pub(super) fn has_failed(host: &HostNode<'_>, state: &str, wanted: bool) -> bool {
     let last = host.known.status.job.as_ref();
     host.given_up
         || last.is_some_and(|last| {
-            let change = matches!(last.action, NodeAction::Install | NodeAction::Remove)
-                || (last.action == NodeAction::Preflight && host.stages_ahead());
+            let change = match last.action {
+                NodeAction::Remove => true,
+                NodeAction::Install => wanted,
+                NodeAction::Preflight => wanted && host.stages_ahead(),
+                NodeAction::Inspect => false,
+            };
             let same = last.action == NodeAction::Remove || last.state == state;
             // A node that failed does so until a further try succeeds, or ends in another way.
             let outcome = last.outcome.or(last.before);

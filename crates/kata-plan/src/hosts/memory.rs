@@ -194,7 +194,9 @@ fn begin(status: &mut HostStatus, job: &NodeJob, now: Timestamp) {
     let failures = earlier_failures(status, job.action, &job.state, &job.facts);
     let at = already.or(job.created).unwrap_or(now);
     // Until it ends, what the one before it failed with is what there is to say.
-    let failed = status.job.take().filter(|_| failures > 0);
+    // One that began after it was given up is not an earlier one.
+    let earlier = |last: &HostJob| last.number != job.number || last.outcome.is_none();
+    let failed = status.job.take().filter(|last| failures > 0 && earlier(last));
     let before = failed.as_ref().and_then(|last| last.outcome.or(last.before));
     let code = failed.as_ref().and_then(|last| last.code.clone());
     let message = failed.map(|last| last.message).unwrap_or_default();
@@ -358,7 +360,11 @@ fn record(status: &mut HostStatus, ended: &Ended<'_>) {
             status.inspected = Some(job.at);
             status.bad = None;
         }
-        (JobOutcome::Done, NodeAction::Inspect) => status.inspected = Some(job.at),
+        (JobOutcome::Done, NodeAction::Inspect) => {
+            status.inspected = Some(job.at);
+            // Nothing is known any more of why another state could not be reached.
+            status.bad = None;
+        }
         (JobOutcome::Done, NodeAction::Remove) => {
             *status = HostStatus {
                 restarts: status.restarts,

@@ -218,9 +218,12 @@ fn permit_staging(view: &View<'_>, canary: bool, rollout: &mut Rollout) {
             && (host.runs(NodeAction::Preflight)
                 || (host.next == Next::Change(NodeAction::Install) && host.known.is_free()))
     };
-    // Whoever is spared goes nowhere, and is in nobody's way.
+    // Whoever is spared, is down or leaves goes nowhere, and is in nobody's way.
     let ahead = hosts()
-        .filter(|(node, host)| is_ahead(host) && !rollout.spared.contains_key(&node.facts.name))
+        .filter(|(node, host)| {
+            let goes = node.wanted && !is_out(node, host);
+            goes && is_ahead(host) && !rollout.spared.contains_key(&node.facts.name)
+        })
         .count();
     let changing =
         hosts().any(|(_, host)| host.runs(NodeAction::Install) || host.next == Next::Confirm);

@@ -367,6 +367,11 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
         {
             let message = format!("Job {} on {} to be gone", job.name, node.facts.name);
             out.wait(Waiting::Deletion, job_ref(view, &job.name, Some(&job.uid)), message);
+        } else if let Some((job, _)) =
+            host.known.running.filter(|_| !node.wanted && !node.in_flight())
+        {
+            let message = format!("Job {} on {} to end", job.name, node.facts.name);
+            out.wait(Waiting::Node, job_ref(view, &job.name, Some(&job.uid)), message);
         } else if node.in_flight() || host.next == Next::Confirm {
             out.wait(Waiting::Node, node.object(), node.brief());
         } else if let Next::Later(until) = host.next {
@@ -380,10 +385,12 @@ fn wait(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
     if !view.deleting {
         stopped(view, rollout, out);
     }
-    let changes_wait = view
-        .nodes
-        .iter()
-        .any(|node| node.host.as_ref().is_some_and(|host| matches!(host.next, Next::Change(_))));
+    let changes_wait =
+        view.nodes.iter().filter_map(|node| node.host.as_ref()).any(|host| match host.next {
+            Next::Change(_) => true,
+            Next::Check(NodeAction::Preflight) => host.stages_ahead(),
+            _ => false,
+        });
     if rollout.paused && changes_wait {
         let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
         out.find(Code::RolloutPaused, config.clone(), message);

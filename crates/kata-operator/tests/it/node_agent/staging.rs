@@ -122,6 +122,16 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     let left = report(&folder).unwrap();
     assert_eq!((left.outcome, left.checks[0].code.as_str()), (Outcome::Refused, "KATA3023"));
     assert!(left.message.contains("no shim qemu for x86_64; it has: clh"), "{left:?}");
+    // A tree has to be unpacked before that is seen, and goes again.
+    fs::remove_dir_all(&artifacts).unwrap();
+    let tree = folder.join("image/opt/kata/share/defaults/kata-containers");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("configuration-clh.toml"), "").unwrap();
+    let left = report(&folder).unwrap();
+    assert_eq!((left.outcome, left.checks[0].code.as_str()), (Outcome::Refused, "KATA3023"));
+    assert_eq!(fs::read_dir(folder.join("host/opt/kata-operator/staging")).unwrap().count(), 0);
+    fs::remove_dir_all(folder.join("image/opt/kata")).unwrap();
+    fs::create_dir_all(&artifacts).unwrap();
     // What the node or its disk is at fault for is no matter of the image.
     fs::remove_dir_all(folder.join("host/opt")).unwrap();
     fs::write(folder.join("host/opt"), "").unwrap();

@@ -159,3 +159,26 @@ fn a_node_that_is_spared_holds_up_nobody() {
     assert!(finding(&world, "KATA3111").contains("holds for worker-1 as well"));
     assert_eq!(host(&world, "worker-1")["job"]["number"], 2, "nothing was tried there");
 }
+
+/// Whoever wants to choose the time of an upgrade pauses first.
+#[test]
+fn an_upgrade_that_is_paused_says_so() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({"rollout": {"paused": true}}));
+    let go = json!({"spec": {"rollout": {"paused": false}}});
+    let stop = json!({"spec": {"rollout": {"paused": true}}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &go);
+    world.settle();
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &stop);
+    upgrade(&mut world);
+    for _ in 0..20 {
+        world.pass();
+        assert_eq!(staging(&world), Vec::<String>::new());
+        world.tick();
+    }
+    assert!(finding(&world, "KATA3112").contains("spec.rollout.paused is true"));
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &go);
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(host(&world, "worker-1")["job"]["number"], 4);
+}

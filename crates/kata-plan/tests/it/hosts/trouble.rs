@@ -421,12 +421,29 @@ fn a_node_that_a_change_left_broken_stays_so_when_its_kubelet_stops() {
 /// A backup without status, or somebody who cleans up: the nodes serve as they did.
 #[test]
 fn nodes_of_which_everything_is_forgotten_keep_the_label_until_it_is_their_turn() {
+    for (inspected, kinds) in
+        [(false, &[Kind::Job, Kind::KataNode][..]), (true, &[Kind::KataNode][..])]
+    {
+        forget(inspected, kinds);
+    }
+}
+
+fn forget(inspected: bool, kinds: &[Kind]) {
     let mut world = World::plain(1, 4);
     world.config(&json!({}));
     world.settle();
-    for kind in [Kind::Job, Kind::KataNode] {
-        for name in world.names(kind) {
-            world.delete(kind, &name);
+    if inspected {
+        world.now = world.now.checked_add(SignedDuration::from_hours(13)).unwrap();
+        let done = |world: &World, index: usize| {
+            let job = host(world, &format!("worker-{index}"))["job"].clone();
+            job["action"] == "Inspect" && job["outcome"] == "Done"
+        };
+        until(&mut world, |world| (0..4).all(|index| done(world, index)));
+        world.settle();
+    }
+    for kind in kinds {
+        for name in world.names(*kind) {
+            world.delete(*kind, &name);
         }
     }
     let marked = |world: &World| {
@@ -441,6 +458,15 @@ fn nodes_of_which_everything_is_forgotten_keep_the_label_until_it_is_their_turn(
     }
     assert_eq!((fewest, marked(&world)), (3, 4));
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    // Whoever is down for good serves nobody, known or not.
+    for kind in [Kind::Job, Kind::KataNode] {
+        for name in world.names(kind) {
+            world.delete(kind, &name);
+        }
+    }
+    world.set_ready("worker-3", false);
+    world.now = world.now.checked_add(SignedDuration::from_hours(1)).unwrap();
+    until(&mut world, |world| label(world, "worker-3").as_deref() == Some("false"));
 }
 
 /// A label that anybody can set is no record of what was done on a node.
