@@ -182,7 +182,7 @@ catalogue! {
     }
     KATA2106 NodeDegraded Error {
         cause: "The machine-config daemon failed to bring the node to its configuration.",
-        fix: "See the reason; the daemon tries again by itself once the cause is gone."
+        fix: "See the reason, and the log of machine-config-daemon on the node, or of machine-config-controller if a drain failed, in openshift-machine-config-operator; both try again by themselves once the cause is gone."
     }
     KATA2107 NodeDegradedAndCordoned Error {
         cause: "The daemon failed after the drain, and the Machine Config Operator gives a cordoned node no new configuration.",

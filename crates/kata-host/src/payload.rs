@@ -121,6 +121,11 @@ impl Manifest {
     }
 }
 
+/// The names of what there is, to be told: `none` if there is nothing.
+pub fn has(shims: &[String]) -> String {
+    if shims.is_empty() { "none".to_owned() } else { shims.join(", ") }
+}
+
 /// A shim in a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shim {

@@ -11,6 +11,7 @@ use crate::crio;
 use crate::host::Device;
 use crate::observe::{Cri, Observed};
 use crate::paths;
+use crate::payload::has;
 use crate::plan::Content;
 use crate::release::ReleaseError;
 use crate::site::{self, Distribution, Site, SiteError};
@@ -372,7 +373,7 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             format!(
                 "the payload of {} has no shim {shim}; it has: {}",
                 task.payload_image.as_deref().unwrap_or("the node"),
-                found.payload.manifest.shims().join(", ")
+                has(&found.payload.manifest.shims())
             ),
         )),
         Some(Err(ReleaseError::Configuration(shim, reason))) => checks.push(Check::new(

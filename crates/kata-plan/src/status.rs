@@ -22,7 +22,7 @@ mod condition;
 mod standing;
 
 use condition::{Wanted, conditions, degraded, deletion_blocked, fix, in_progress, ready, sort};
-use standing::{standing, worst};
+use standing::{has_failed, standing, worst};
 
 /// How many nodes a message names.
 const NAMES: usize = 5;
@@ -67,7 +67,7 @@ pub(crate) fn active(
         )),
         None => {}
     }
-    wanted.push(degraded(report));
+    wanted.push(degraded(report, |finding| has_failed(view, finding)));
     if view.deleting {
         wanted.push(deletion_blocked(report));
     }
@@ -93,7 +93,7 @@ pub(crate) fn unreadable(
     let value = if finding.code == Code::ReadFailed { "Unknown" } else { "False" };
     let wanted = vec![
         Wanted::new(conditions::READY, value, finding.code.entry().reason, finding.message.clone()),
-        degraded(report),
+        degraded(report, |_| false),
     ];
     let kept: Vec<Condition> = status
         .conditions

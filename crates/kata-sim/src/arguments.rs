@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use simcluster::api::frontend::MAX_SPEED;
 
 /// Try kata-operator on a simulated cluster. No virtual machine runs, and nothing is downloaded.
 #[derive(Parser, Debug)]
@@ -133,7 +134,7 @@ With --platform openshift:
   uncordon-fails          the node is not uncordoned at the end
   drift[=REASON]          a file is not as the configuration says
 
-docs/findings.md says which finding each brings about.";
+docs/findings.md says of every finding which fault, if any, brings it about.";
 
 #[derive(Args, Debug)]
 #[command(after_help = FAULTS)]
@@ -189,8 +190,8 @@ pub(crate) struct BenchArguments {
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("give a number above 0".to_owned()),
+        Ok(value) if value > 0.0 && value <= MAX_SPEED => Ok(value),
+        _ => Err(format!("give a number above 0 and at most {MAX_SPEED}")),
     }
 }
 

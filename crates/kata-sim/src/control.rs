@@ -3,6 +3,7 @@
 //! It speaks to whatever serves at the kubeconfig's address, and says so clearly if that is no simulator.
 
 use std::path::Path;
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -26,6 +27,8 @@ enum ControlError {
         #[source]
         source: Box<kube::Error>,
     },
+    #[error("the cluster of {path} does not answer within {} s: it may be busy, or hang", ANSWER.as_secs())]
+    Silent { path: String },
     #[error("{0}")]
     Refused(String),
     #[error("the server of {0} is not a simulated cluster; nothing was changed")]
@@ -74,7 +77,22 @@ fn say(text: &str) -> Result<Outcome, Failure> {
     Ok(Outcome::Fine)
 }
 
+/// How long a cluster may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
 async fn call(
+    cluster: &Where,
+    method: &str,
+    control: &str,
+    body: &Value,
+) -> Result<Value, ControlError> {
+    let answer = tokio::time::timeout(ANSWER, ask(cluster, method, control, body)).await;
+    answer.unwrap_or_else(|_late| {
+        Err(ControlError::Silent { path: cluster.kubeconfig().display().to_string() })
+    })
+}
+
+async fn ask(
     cluster: &Where,
     method: &str,
     control: &str,

@@ -183,7 +183,7 @@ pub struct StatusArguments {
 /// Arguments of `wait`.
 #[derive(Args, Debug)]
 pub struct WaitArguments {
-    /// What to wait for: ready, deleted, node/NAME=Ready or node/NAME=Verified
+    /// What to wait for: ready, deleted, deleted/KATACONFIG, node/NAME=Ready or node/NAME=Verified
     #[arg(long = "for", value_name = "WHAT", default_value = "ready")]
     pub what: String,
     /// How long to wait; 0 means for ever

@@ -106,6 +106,12 @@ fn same(problem: &Problem, code: Code, message: &str) -> bool {
         && (problem.message.starts_with(message) || message.starts_with(&problem.message))
 }
 
+/// Whether a problem of something else is that of this node: its sentence begins with the node.
+pub(crate) fn names_node(problem: &Problem, node: &str) -> bool {
+    let rest = problem.message.strip_prefix("node ").and_then(|rest| rest.strip_prefix(node));
+    rest.is_some_and(|rest| rest.starts_with([' ', ':']))
+}
+
 /// What failed on the node of a problem, if the problem's sentence quotes a check of the node agent.
 pub(crate) fn within(problem: &Problem) -> Option<Problem> {
     let node = problem.subject.strip_prefix("node/")?;

@@ -35,6 +35,16 @@ pub enum Platform {
     Kubernetes,
 }
 
+impl Platform {
+    /// As options and messages have it.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::OpenShift => "openshift",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
 /// A container runtime that hosts can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Runtime {

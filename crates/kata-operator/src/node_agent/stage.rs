@@ -15,7 +15,7 @@ use kata_api::node_task::NodeTask;
 use kata_host::digest;
 use kata_host::host::{Host as _, HostError};
 use kata_host::paths;
-use kata_host::payload::{Stage, TREE, is_present, seal_stage};
+use kata_host::payload::{Stage, TREE, has, is_present, seal_stage};
 
 use super::linux::Linux;
 
@@ -59,14 +59,14 @@ pub enum StageError {
         reason: String,
     },
     /// The image has the shim not, or not for this architecture.
-    #[error("the image has no shim {shim} for {architecture}; it has: {known}")]
+    #[error("the image has no shim {shim} for {architecture}; it has: {}", has(known))]
     NoShim {
         /// The shim.
         shim: String,
         /// The node's architecture.
         architecture: String,
         /// The shims that it has.
-        known: String,
+        known: Vec<String>,
     },
     /// Something cannot be unpacked.
     #[error(transparent)]
@@ -142,8 +142,7 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
     if let Source::Tree(_) = source
         && let Some(shim) = payload.stage.shims.iter().find(lacks)
     {
-        let known = shims.join(", ");
-        let error = StageError::NoShim { shim: shim.clone(), architecture, known };
+        let error = StageError::NoShim { shim: shim.clone(), architecture, known: shims };
         remove(&host.at(&payload.folder)?)?;
         return Err(error);
     }
@@ -231,7 +230,7 @@ pub fn components(
             .ok_or_else(|| StageError::NoShim {
                 shim: shim.clone(),
                 architecture: architecture.to_owned(),
-                known: all.keys().cloned().collect::<Vec<_>>().join(", "),
+                known: all.keys().cloned().collect(),
             })?;
         for name in names {
             let name = name.as_str().ok_or_else(|| odd("a component is no string"))?;

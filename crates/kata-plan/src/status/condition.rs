@@ -37,22 +37,54 @@ impl Wanted {
     }
 }
 
+/// Whether all is ready, and, after what keeps it from that, whatever else is to be warned of.
 pub(super) fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
+    let (mut wanted, first) = readiness(view, standing, report);
+    for other in warnings(view, report).filter(|other| Some(*other) != first) {
+        let other = format!("; {}: {}", other.code, other.message);
+        if wanted.message.len() + other.len() <= MESSAGE {
+            wanted.message.push_str(&other);
+        }
+    }
+    wanted
+}
+
+/// What nothing else tells: errors are in `Degraded`, and what is wrong with a node is in its KataNode. That
+/// nothing is selected is plain if it is not the worst.
+fn warnings<'a>(view: &'a View<'_>, report: &'a Report) -> impl Iterator<Item = &'a Finding> {
+    report.findings.iter().filter(|finding| {
+        finding.code.entry().severity == Severity::Warning
+            && finding.code != Code::NoNodesSelected
+            && !finding.subject.kind.is_beside()
+            && !view.nodes.iter().any(|node| node.object() == finding.subject)
+    })
+}
+
+/// The condition with the worst that there is, and what that is.
+fn readiness<'a>(
+    view: &View<'_>,
+    standing: &Standing<'a>,
+    report: &'a Report,
+) -> (Wanted, Option<&'a Finding>) {
     let summary = &standing.summary;
     if standing.ready {
         // Whoever leaves may be held up all the same, and whoever is left out may be missed.
-        let message = match standing.worst.or_else(|| worst(report)) {
+        let worst = standing.worst.or_else(|| worst(report));
+        let message = match worst {
             Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
             None => summary.clone(),
         };
-        return Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, message);
+        let wanted = Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, message);
+        return (wanted, worst);
     }
+    let first = standing.worst;
     let worst = standing.worst.map(|finding| {
         (finding.code.entry().reason, format!("{summary}; {}: {}", finding.code, finding.message))
     });
     if view.deleting {
         let message = worst.map_or_else(|| summary.clone(), |(_, message)| message);
-        return Wanted::new(conditions::READY, "False", in_progress::UNINSTALLING, message);
+        let wanted = Wanted::new(conditions::READY, "False", in_progress::UNINSTALLING, message);
+        return (wanted, first);
     }
     let all_ready = view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let (reason, message) = match worst {
@@ -72,7 +104,7 @@ pub(super) fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -
             }
         }
     };
-    Wanted::new(conditions::READY, "False", reason, message)
+    (Wanted::new(conditions::READY, "False", reason, message), first)
 }
 
 pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wanted {
@@ -127,12 +159,13 @@ pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_
     }
 }
 
-pub(super) fn degraded(report: &Report) -> Wanted {
+/// What has failed: every error, and what nodes failed with that goes on being tried.
+pub(super) fn degraded(report: &Report, has_failed: impl Fn(&Finding) -> bool) -> Wanted {
     let errors: Vec<&Finding> = report
         .findings
         .iter()
         .filter(|finding| {
-            finding.code.entry().severity == Severity::Error
+            (finding.code.entry().severity == Severity::Error || has_failed(finding))
                 && !matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed)
         })
         .collect();

@@ -69,11 +69,6 @@ pub(super) fn standing<'a>(
         first => first,
     };
     let nothing_selected = wanted == 0 && !view.deleting;
-    // What was tried so often goes on being tried, and is not expected to succeed by itself.
-    let failed = |finding: &Finding| {
-        let of_failed = |node: &NodeView<'_>| node.host.as_ref().is_some_and(|host| host.failed);
-        view.nodes.iter().any(|node| node.object() == finding.subject && of_failed(node))
-    };
     let stalled_by = worst.filter(|finding| {
         let by_itself = matches!(
             finding.code,
@@ -95,7 +90,7 @@ pub(super) fn standing<'a>(
         (pending || nothing_selected || !ready)
             && !moving
             && (finding.code != Code::NoNodesSelected || view.nodes.is_empty())
-            && (!by_itself || failed(finding))
+            && (!by_itself || has_failed(view, finding))
     });
     Standing {
         ready,
@@ -105,6 +100,13 @@ pub(super) fn standing<'a>(
         worst,
         classes_exist,
     }
+}
+
+/// Whether a finding is of a node that failed so often that nobody expects it to succeed by itself any more,
+/// though it goes on being tried.
+pub(super) fn has_failed(view: &View<'_>, finding: &Finding) -> bool {
+    let of_failed = |node: &NodeView<'_>| node.host.as_ref().is_some_and(|host| host.failed);
+    view.nodes.iter().any(|node| of_failed(node) && node.object() == finding.subject)
 }
 
 /// Whether a finding can keep selected nodes from being ready, or leaving ones from leaving.

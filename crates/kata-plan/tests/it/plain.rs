@@ -86,6 +86,26 @@ fn outcome(fate: Option<Fate>, action: NodeAction) -> Outcome {
     }
 }
 
+/// A report that says no more than how the task ended.
+fn report(task: &NodeTask, outcome: Outcome) -> NodeReport {
+    NodeReport {
+        version: task.version,
+        action: task.action,
+        outcome,
+        changed: false,
+        restarted: false,
+        runtime: String::new(),
+        handlers: None,
+        payload_digest: None,
+        kata_version: None,
+        checks: Vec::new(),
+        more_checks: 0,
+        sandboxes: Vec::new(),
+        sandbox_count: 0,
+        message: String::new(),
+    }
+}
+
 pub(crate) fn task_of(job: &Value) -> NodeTask {
     let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
     let words: Vec<&str> = command.as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -263,25 +283,12 @@ impl World {
     /// The container that takes the payload out of its image ends with a report.
     fn refuse_stage(&mut self, key: &str, pod_key: &str, task: &NodeTask) {
         let message = "the image has no shim qemuu for x86_64; it has: clh, qemu";
+        let check =
+            FailedCheck { code: "KATA3023".to_owned(), fatal: true, message: message.to_owned() };
         let report = NodeReport {
-            version: task.version,
-            action: task.action,
-            outcome: Outcome::Refused,
-            changed: false,
-            restarted: false,
-            runtime: String::new(),
-            handlers: None,
-            payload_digest: None,
-            kata_version: None,
-            checks: vec![FailedCheck {
-                code: "KATA3023".to_owned(),
-                fatal: true,
-                message: message.to_owned(),
-            }],
-            more_checks: 0,
-            sandboxes: Vec::new(),
-            sandbox_count: 0,
+            checks: vec![check],
             message: message.to_owned(),
+            ..report(task, Outcome::Refused)
         };
         let stage = json!([{"name": "stage", "image": "registry.example/payload:1", "imageID": "",
             "ready": false, "restartCount": 0,
@@ -339,17 +346,11 @@ impl World {
         });
         let checks: Vec<FailedCheck> = checks.collect();
         let report = NodeReport {
-            version: task.version,
-            action: task.action,
-            outcome,
             changed: done,
             restarted: done && matches!(task.action, NodeAction::Install | NodeAction::Remove),
             runtime: "containerd 2.1.4".to_owned(),
             handlers: Some(handlers),
-            payload_digest: None,
-            kata_version: None,
             checks,
-            more_checks: 0,
             sandboxes: if outcome == Outcome::Blocked {
                 vec![SandboxInTheWay {
                     namespace: "shop".to_owned(),
@@ -359,8 +360,8 @@ impl World {
             } else {
                 Vec::new()
             },
-            sandbox_count: 0,
             message: if done { String::new() } else { format!("simulated {outcome:?}") },
+            ..report(task, outcome)
         };
         let message = match fate {
             Some(Fate::Garbage) => "not JSON".to_owned(),

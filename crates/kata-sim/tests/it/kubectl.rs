@@ -394,6 +394,10 @@ fn what_cannot_be_done_is_said_and_exits_with_3() {
         ("node add worker-1", "nodes \"worker-1\" already exists"),
         ("node add Bad_Name", "node \"Bad_Name\" is invalid"),
         ("node rm worker-9", "nodes \"worker-9\" not found"),
+        (
+            "fault worker-1 disk-full",
+            "does nothing in this cluster, which is one of `kata-sim up --platform openshift`",
+        ),
     ] {
         let ended = up.control(words);
         assert_eq!(ended.code, Some(3), "{ended:?}");

@@ -93,14 +93,19 @@ async fn follow(
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
-    if let Some(successor) = &plan.successor {
-        context.printer.say(&sequel(successor))?;
-    }
+    // With another one to come, not every KataConfig goes.
+    let deleted = match &plan.successor {
+        Some(successor) => {
+            context.printer.say(&sequel(successor))?;
+            format!("deleted/{name}")
+        }
+        None => "deleted".to_owned(),
+    };
     if arguments.wait {
         let wanted = wait::Wanted::Deleted(Some(name));
         return wait::until(&wanted, arguments.timeout, context).await;
     }
-    context.printer.say("Next: kubectl kata wait --for deleted")?;
+    context.printer.say(&format!("Next: kubectl kata wait --for {deleted}"))?;
     Ok(Exit::Fine)
 }
 

@@ -189,7 +189,7 @@ async fn nodes(
         // Another installation of Kata is not in our status.
         let ours = kata.nodes.as_known().is_some() && arguments.runtime_class.is_none();
         let unfit = ours
-            .then(|| unfit::node(node, status))
+            .then(|| unfit::node(&info, status, kata))
             .flatten()
             .or_else(|| unfit::scheduling(&info, &class, kata));
         let (run, handler) = (&run, handler.as_str());

@@ -67,13 +67,17 @@ pub(crate) async fn run(
 fn parse(text: &str) -> Result<Wanted, Failure> {
     let wrong = || {
         Failure::Usage(format!(
-            "--for {text}: wait for ready, deleted, node/NAME=Ready or node/NAME=Verified"
+            "--for {text}: wait for ready, deleted, deleted/KATACONFIG, node/NAME=Ready or \
+             node/NAME=Verified"
         ))
     };
     match text.to_ascii_lowercase().as_str() {
         "ready" | "condition=ready" => return Ok(Wanted::Ready),
         "deleted" | "delete" => return Ok(Wanted::Deleted(None)),
         _ => {}
+    }
+    if let Some(name) = text.strip_prefix("deleted/").filter(|name| !name.is_empty()) {
+        return Ok(Wanted::Deleted(Some(name.to_owned())));
     }
     let (name, state) =
         text.strip_prefix("node/").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
@@ -322,10 +326,12 @@ fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
     if let Wanted::Node(name) = wanted {
         let (subject, known) = (format!("node/{name}"), idle.is_none());
         // What a node says is told with it; until it says something, what keeps the operator from it.
+        let of_others = |problem: &Problem| problem.message.starts_with("node ");
         let concerns = |problem: &&Problem| {
             problem.subject == subject
                 || is_silence(problem)
-                || (!known && problem.subject.starts_with("kataconfig/"))
+                || crate::problem::names_node(problem, name)
+                || (!known && problem.subject.starts_with("kataconfig/") && !of_others(problem))
         };
         let text = idle.or_else(|| of_node(name, report)).unwrap_or_default();
         let text = with_problems(text, report.problems.iter().filter(concerns));
@@ -474,6 +480,8 @@ mod tests {
     fn what_is_waited_for_can_be_said_as_kubectl_says_it() {
         assert_eq!(parse("condition=Ready").unwrap(), Wanted::Ready);
         assert_eq!(parse("delete").unwrap(), Wanted::Deleted(None));
+        assert_eq!(parse("deleted/a").unwrap(), Wanted::Deleted(Some("a".to_owned())));
+        assert!(parse("deleted/").is_err());
         assert_eq!(parse("node/worker-1=Verified").unwrap(), Wanted::Node("worker-1".to_owned()));
         for wrong in ["node/worker-1", "node/=Ready", "pods", "node/a=Gone"] {
             assert!(parse(wrong).is_err(), "{wrong}");

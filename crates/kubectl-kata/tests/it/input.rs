@@ -20,6 +20,11 @@ async fn what_is_mistyped_is_named() {
             1,
             &["node worker-1 has no Kata: the KataConfig does not select it", "give it the labels"],
         ),
+        (
+            "verify --node control-plane-0",
+            1,
+            &["node control-plane-0 has no Kata: it belongs to the control plane"],
+        ),
         ("verify pod/", 2, &["verify pod/: name the pod, as pod/NAME"]),
         (
             "verify --runtime-class nope --node worker-0",

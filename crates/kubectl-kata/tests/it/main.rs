@@ -9,6 +9,7 @@ mod codes;
 mod conformance;
 mod connection;
 mod doctor;
+mod gather;
 mod giving_up;
 mod golden;
 mod input;

@@ -528,3 +528,35 @@ async fn a_code_within_a_nodes_message_is_not_another_problem() {
     );
     assert!(found[0]["message"].as_str().unwrap().starts_with("node worker-0: "), "{found:?}");
 }
+
+/// A selected node that another pool has is missed by whoever selected it, whatever else is to be said.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_left_out_is_named_beside_other_problems() {
+    let lab = Lab::new();
+    lab.create(json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "infra"},
+        "spec": {
+            "machineConfigSelector": {"matchExpressions": [{
+                "key": "machineconfiguration.openshift.io/role", "operator": "In", "values": ["worker", "infra"],
+            }]},
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/infra": ""}},
+        },
+    }));
+    lab.label("worker-2", "node-role.kubernetes.io/infra", Some(""));
+    lab.kata(&["worker-0", "worker-2"]);
+    lab.ready().await;
+    let peer_pods = json!({"spec": {"enablePeerPods": true}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &peer_pods);
+    lab.pass(10).await;
+    let named = "node worker-2 belongs to the pool infra";
+    lab.kata_command("status").await.expect(0).says(&["KATA1014", "KATA2102", named]);
+    let done = lab.kata_command("verify --node worker-2").await.expect(1);
+    assert!(!done.out.contains("does not select it"), "{}", done.out);
+    done.says(&["KATA2102", named]);
+    let done = lab.kata_command("wait --for node/nobody=Ready --timeout 5s").await.expect(124);
+    let first = done.err.lines().next().unwrap_or_default();
+    assert!(first.contains("nobody") && !first.contains("worker-2"), "{first}");
+    let done = lab.kata_command("wait --for node/worker-2=Ready --timeout 5s").await.expect(124);
+    done.says(&[named]);
+}

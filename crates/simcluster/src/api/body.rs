@@ -48,9 +48,8 @@ pub fn patch(request: &Request) -> Result<(PatchType, Value), ApiError> {
         "application/strategic-merge-patch+json" => PatchType::Strategic,
         "application/apply-patch+yaml" => {
             // Clients mostly send JSON under this name, which is a lot faster to read.
-            let value = serde_json::from_slice(request.body())
-                .or_else(|_error| yaml_text(request.body()))?;
-            return Ok((PatchType::Apply, value));
+            let value = serde_json::from_slice(request.body()).map(canonical);
+            return Ok((PatchType::Apply, value.or_else(|_error| yaml_text(request.body()))?));
         }
         _ => {
             return Err(ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
@@ -102,8 +101,32 @@ fn essence(headers: &HeaderMap) -> &str {
     header_text(headers, "content-type").split(';').next().unwrap_or_default().trim()
 }
 
+/// Numbers as Kubernetes stores them: `1.0` is `1`, and is no change of it.
+fn canonical(mut value: Value) -> Value {
+    fn visit(value: &mut Value) {
+        match value {
+            Value::Number(number) => {
+                // Beyond this not every integer is a float.
+                const EXACT: f64 = 9_007_199_254_740_992.0;
+                let whole = number.as_f64().filter(|float| float.fract() == 0.0);
+                if number.is_f64()
+                    && let Some(whole) = whole.filter(|whole| whole.abs() <= EXACT)
+                    && let Ok(integer) = format!("{whole:.0}").parse::<i64>()
+                {
+                    *value = json!(integer);
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(visit),
+            Value::Object(fields) => fields.values_mut().for_each(visit),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    visit(&mut value);
+    value
+}
+
 fn json_text(body: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(body).map_err(|error| {
+    serde_json::from_slice(body).map(canonical).map_err(|error| {
         ApiError::new(
             400,
             "BadRequest",
@@ -113,7 +136,7 @@ fn json_text(body: &[u8]) -> Result<Value, ApiError> {
 }
 
 fn yaml_text(body: &[u8]) -> Result<Value, ApiError> {
-    serde_saphyr::from_slice(body).map_err(|error| {
+    serde_saphyr::from_slice(body).map(canonical).map_err(|error| {
         ApiError::new(400, "BadRequest", format!("error converting YAML to JSON: {error}"))
     })
 }

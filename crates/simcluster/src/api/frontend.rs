@@ -168,6 +168,10 @@ impl Frontend {
     }
 }
 
+/// How many times faster than real time a cluster's time may pass at most: beyond that nothing but its
+/// controllers has a turn.
+pub const MAX_SPEED: f64 = 100_000.0;
+
 /// Answers a request to `/sim/v1/...`.
 ///
 /// # Errors
@@ -205,12 +209,12 @@ pub fn control(
         }
         ("speed", &Method::POST | &Method::PUT) => {
             let speed =
-                request.body["speed"].as_f64().filter(|speed| *speed > 0.0 && speed.is_finite());
+                request.body["speed"].as_f64().filter(|speed| *speed > 0.0 && *speed <= MAX_SPEED);
             let speed = speed.ok_or_else(|| {
                 ApiError::new(
                     400,
                     "BadRequest",
-                    "speed must be a number above 0, as in {\"speed\": 60}",
+                    format!("speed must be a number above 0 and at most {MAX_SPEED}, as in {{\"speed\": 60}}"),
                 )
             })?;
             sim.set_speed(speed);

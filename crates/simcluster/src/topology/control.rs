@@ -44,7 +44,17 @@ pub(super) fn nodes(
         }
         ([name], &Method::DELETE) => remove_node(simulation, name)?,
         ([name, "faults"], &Method::POST) => {
-            let fault = text(&request.body, "fault")?.parse().map_err(bad)?;
+            let fault: NodeFault = text(&request.body, "fault")?.parse().map_err(bad)?;
+            let platform = simulation.world.hosts.get(*name).map(Host::platform);
+            if let (Some(needed), Some(found)) = (fault.only_on(), platform)
+                && needed != found
+            {
+                let (needed, found) = (needed.option(), found.option());
+                return Err(bad(format!(
+                    "the fault {fault} does nothing in this cluster, which is one of `kata-sim up --platform \
+                     {found}`; it needs --platform {needed}"
+                )));
+            }
             set_fault(simulation, name, fault)?;
         }
         ([name, "faults"], &Method::DELETE) => {

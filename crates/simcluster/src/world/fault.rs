@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Platform;
+
 /// Something that goes wrong on a host.
 ///
 /// A fault lasts until it is removed from [`super::Host::faults`].
@@ -52,6 +54,32 @@ pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, 
                                boot-fails=REASON, uncordon-fails, drift=REASON, \
                                sandbox-fails=REASON, not-ready, runtime-fails, disk-full, \
                                pull-fails, agent-killed, payload-damaged";
+
+impl NodeFault {
+    /// The only platform on which the fault does anything, if there is one.
+    pub fn only_on(&self) -> Option<Platform> {
+        match self {
+            Self::FailDrain
+            | Self::Unreconcilable(_)
+            | Self::InstallFails(_)
+            | Self::HoldReboot
+            | Self::BootFails(_)
+            | Self::FailUncordon
+            | Self::Drift(_) => Some(Platform::OpenShift),
+            Self::RuntimeFails
+            | Self::DiskFull
+            | Self::PullFails
+            | Self::AgentKilled
+            | Self::PayloadDamaged => Some(Platform::Kubernetes),
+            Self::RebootHang
+            | Self::NoKvm
+            | Self::HandlerMissing
+            | Self::SlowBoot(_)
+            | Self::SandboxFails(_)
+            | Self::NotReady => None,
+        }
+    }
+}
 
 impl std::str::FromStr for NodeFault {
     type Err = String;

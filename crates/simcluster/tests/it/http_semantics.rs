@@ -65,6 +65,13 @@ impl Server {
         (code, serde_json::from_str(&text).unwrap())
     }
 
+    fn apply(&mut self, uri: &str, manager: &str, body: &Value) -> (u16, Value) {
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        let uri = format!("{uri}?fieldManager={manager}");
+        let (code, _, text) = self.send("PATCH", &uri, &headers, body.to_string().into());
+        (code, serde_json::from_str(&text).unwrap())
+    }
+
     fn config_map(&mut self, namespace: &str, name: &str) {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"},
@@ -344,4 +351,37 @@ fn what_needs_a_real_pod_says_that_the_pod_is_simulated() {
     }
     let log = server.send("GET", "/api/v1/namespaces/default/pods/p/log", &[], Bytes::new());
     assert_eq!((log.0, log.1.as_str()), (200, "text/plain"));
+}
+
+/// Generators write `0.0` where others write `0`; Kubernetes stores and compares numbers.
+#[test]
+fn a_number_with_an_empty_fraction_is_no_other_number() {
+    let mut server = Server::new();
+    let definition = |minimum: Value| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster",
+                "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"size": {"type": "integer", "minimum": minimum}},
+                }}}],
+            },
+        })
+    };
+    let uri = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(server.post(uri, &definition(json!(0))).0, 201);
+    let uri = format!("{uri}/things.example.com");
+    let (code, applied) = server.apply(&uri, "somebody", &definition(json!(0.0)));
+    assert_eq!(code, 200, "{applied:#}");
+    let minimum =
+        applied.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/size/minimum");
+    assert_eq!(minimum, Some(&json!(0)));
+    let (code, refused) = server.apply(&uri, "somebody", &definition(json!(0.5)));
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")), "{refused:#}");
+    let (code, refused) = server.post("/sim/v1/speed", &json!({"speed": 1e9}));
+    assert_eq!(code, 400);
+    assert!(refused["message"].as_str().unwrap().contains("at most 100000"), "{refused:#}");
 }

@@ -37,7 +37,7 @@ pub(crate) fn packages(release: &str) -> Option<PathBuf> {
 }
 
 /// Says that the tests cannot be run, which is an error if they were asked for.
-fn not_run(why: &str) {
+pub(crate) fn not_run(why: &str) {
     let asked = std::env::var_os("KATA_TEST_CONTAINERD").is_some();
     assert!(!asked, "KATA_TEST_CONTAINERD asks for a real containerd: {why}");
     println!("NOT RUN: {why}");

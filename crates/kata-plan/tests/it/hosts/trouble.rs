@@ -120,16 +120,21 @@ fn what_has_failed_often_is_told_until_another_try_succeeds() {
     let told = finding(&world, "KATA3102");
     assert!(told.ends_with(&next), "{told} {next}");
     assert_eq!(condition(&world, "Stalled"), is("", ""));
+    assert_eq!(condition(&world, "Degraded"), is("False", "AsExpected"));
     until(&mut world, |world| after(world, 1, false));
     let told = finding(&world, "KATA3102");
     assert!(told.ends_with("simulated Failed; it is being tried again"), "{told}");
     until(&mut world, |world| after(world, 3, true));
     world.pass();
-    assert_eq!(condition(&world, "Stalled"), is("True", "NodeJobFailed"));
+    for type_ in ["Stalled", "Degraded"] {
+        assert_eq!(condition(&world, type_), is("True", "NodeJobFailed"));
+    }
     // A further try changes nothing about that.
     until(&mut world, |world| after(world, 3, false));
     world.pass();
-    assert_eq!(condition(&world, "Stalled"), is("True", "NodeJobFailed"));
+    for type_ in ["Stalled", "Degraded"] {
+        assert_eq!(condition(&world, type_), is("True", "NodeJobFailed"));
+    }
     world.hosts.clear();
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
     assert!(host(&world, "worker-0")["job"]["message"].is_null());

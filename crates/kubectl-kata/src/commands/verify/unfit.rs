@@ -12,6 +12,9 @@ use crate::problem;
 
 /// How many names a message shows.
 const NAMES: usize = 5;
+/// Labels of nodes of the control plane.
+const CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// Refuses a RuntimeClass that does not exist.
 pub(super) fn class(class: &str, kata: &Kata) -> Result<(), Failure> {
@@ -32,12 +35,27 @@ pub(super) fn class(class: &str, kata: &Kata) -> Result<(), Failure> {
 }
 
 /// What the operator says of a node that cannot run sandboxed pods.
-pub(super) fn node(name: &str, node: Option<&KataNode>) -> Option<Verdict> {
+pub(super) fn node(info: &NodeInfo, node: Option<&KataNode>, kata: &Kata) -> Option<Verdict> {
+    let name = &info.name;
     let subject = format!("node/{name}");
     let Some(node) = node else {
-        let text = format!("node {name} has no Kata: the KataConfig does not select it");
-        let fix = "give it the labels that the KataConfig selects, and see `kubectl kata nodes`";
-        return Some(refused(Problem::new(Code::ProbeFailed, subject, text).with_fix(fix)));
+        let told = kata.active().map(|active| problem::of_status(active, kata.nodes.items()));
+        let told = told.into_iter().flatten().find(|it| problem::names_node(it, name));
+        return Some(refused(told.unwrap_or_else(|| {
+            let control_plane = CONTROL_PLANE.iter().any(|label| info.labels.contains_key(*label));
+            let (why, fix) = if control_plane {
+                let why = "it belongs to the control plane, and is left as it is";
+                (why, "verify one of those that `kubectl kata nodes` lists")
+            } else {
+                let why = "the KataConfig does not select it";
+                (
+                    why,
+                    "give it the labels that the KataConfig selects, and see `kubectl kata nodes`",
+                )
+            };
+            let text = format!("node {name} has no Kata: {why}");
+            Problem::new(Code::ProbeFailed, subject, text).with_fix(fix)
+        })));
     };
     let status = node.status.clone().unwrap_or_default();
     if status.ready == "True" {
