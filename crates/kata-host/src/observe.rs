@@ -277,6 +277,12 @@ fn payload(
         task.payload_image.as_ref().is_none_or(|image| *image == payload.stage.image)
             && task.handlers.iter().all(|handler| payload.manifest.shim(&handler.shim).is_some())
     };
+    // Shims of an image share most of their files, so that one whose hypervisor was not unpacked may seem to
+    // be there.
+    let unpacked = |payload: &Payload| {
+        serves(payload)
+            && task.handlers.iter().all(|handler| payload.stage.shims.contains(&handler.shim))
+    };
     let current = state.installed.as_ref().map(|installed| &installed.digest);
     let image = |payload: &Payload| {
         task.payload_image.as_ref().is_none_or(|image| *image == payload.stage.image)
@@ -285,9 +291,10 @@ fn payload(
     // A payload of the right image without the right shims is still named, so that this can be said.
     let chosen = staged
         .iter()
-        .find(|payload| serves(payload))
-        .or_else(|| versions.iter().find(|p| serves(p) && Some(&p.stage.digest) == current))
-        .or_else(|| versions.iter().find(|payload| serves(payload)))
+        .find(|payload| unpacked(payload))
+        .or_else(|| versions.iter().find(|p| unpacked(p) && Some(&p.stage.digest) == current))
+        .or_else(|| versions.iter().find(|payload| unpacked(payload)))
+        .or_else(|| staged.iter().chain(&versions).find(|payload| serves(payload)))
         .or_else(|| staged.iter().chain(&versions).find(|payload| image(payload)))
         .cloned();
     let Some(mut chosen) = chosen else { return Ok(None) };

@@ -2,6 +2,8 @@
 //!
 //! Every check that does not pass has a code of the catalogue and a sentence of its own.
 
+use std::collections::BTreeSet;
+
 use kata_api::Code;
 use kata_api::catalogue::Severity;
 use kata_api::node_task::{NodeAction, NodeTask};
@@ -18,6 +20,8 @@ use crate::site::{self, Distribution, Site, SiteError};
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
 const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
+/// The handlers that containerd and CRI-O have without any configuration.
+const BUILT_IN: [&str; 2] = ["runc", "crun"];
 /// What must stay free besides the payload.
 const SPARE_DISK: u64 = 1 << 30;
 
@@ -177,6 +181,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
             format!("{} does not begin with our header", observed.files.drop_in),
         ));
     }
+    taken(task, observed, cri, checks);
     let snapshotter = cri
         .status
         .config
@@ -194,6 +199,26 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
                 Code::SnapshotterMissing,
                 format!("{} is to run on the snapshotter {snapshotter}", handler.shim),
             ));
+        }
+    }
+}
+
+/// Handlers that the container runtime has by itself, such as `runc`, are in no file: whoever configures one of
+/// that name changes what ordinary pods run on.
+fn taken(task: &NodeTask, observed: &Observed, cri: &Cri, checks: &mut Vec<Check>) {
+    let installed = observed.state.installed.iter().flat_map(|found| found.handlers.keys());
+    let mut ours: BTreeSet<String> = installed.cloned().collect();
+    ours.extend(observed.files.own_handlers());
+    ours.extend(observed.released.iter().cloned());
+    ours.retain(|name| !BUILT_IN.contains(&name.as_str()));
+    let offered = live(&cri.status).handlers;
+    let told = observed.files.foreign_handlers();
+    for handler in &task.handlers {
+        let name = &handler.name;
+        let built_in = BUILT_IN.contains(&name.as_str());
+        if (built_in || offered.contains(name)) && !ours.contains(name) && !told.contains(name) {
+            let message = format!("the container runtime offers the handler {name} already");
+            checks.push(Check::new(Code::ForeignHandler, message));
         }
     }
 }

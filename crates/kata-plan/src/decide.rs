@@ -265,6 +265,10 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
             }
         });
     }
+    // What was changed in the spec waits for pods to go.
+    if report.findings.iter().any(|finding| finding.code == Code::HandlerImmutable) {
+        times.push(PODS_AGAIN);
+    }
     if !report.findings.is_empty() {
         times.push(snapshot.options.look_again);
     }

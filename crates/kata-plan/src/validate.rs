@@ -99,6 +99,8 @@ pub fn rendered(config: &mut MachineConfig) {
 
 /// Most bytes of what a container left behind when it failed.
 const FAILURE: usize = 512;
+/// The annotation without which a kubelet may create no pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The facts of a Job of the node agent; `None` if it is none.
 pub fn node_job(job: &Job) -> Option<NodeJob> {
@@ -138,6 +140,11 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
     let metadata = &pod.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key));
+    // A kubelet may create mirror pods of its own in any namespace, with any labels and annotations, and no others:
+    // it must not speak for other nodes.
+    if annotation(MIRROR).is_some() {
+        return None;
+    }
     let node = annotation(node_job::NODE).cloned()?;
     let action = annotation(node_job::ACTION).and_then(|action| NodeAction::parse(action));
     let status = pod.status.as_ref();

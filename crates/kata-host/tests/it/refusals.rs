@@ -185,6 +185,24 @@ fn files_and_handlers_of_others_are_left_alone() {
     refused(crio, "KATA3016", "crio.conf");
 }
 
+/// What ordinary pods run on is in no file, and would be changed for all of them.
+#[test]
+fn a_handler_that_the_container_runtime_has_by_itself_is_not_taken() {
+    for name in ["runc", "crun"] {
+        for mut node in [node(), old_node()] {
+            let before = node.disk.all();
+            let mut wanted = task(NodeAction::Install, "a");
+            wanted.handlers = vec![TaskHandler { name: name.to_owned(), shim: "qemu".to_owned() }];
+            let report = kata_host::run(&mut node, &wanted);
+            assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+            let check = &report.checks[0];
+            assert!(check.code == "KATA3016" && check.message.contains(name), "{check:?}");
+            assert_eq!(node.disk.all(), before);
+            assert_eq!(node.runtime.restarts, 0);
+        }
+    }
+}
+
 #[test]
 fn a_payload_without_the_shim_or_the_payload_itself_is_named() {
     let mut node = node();

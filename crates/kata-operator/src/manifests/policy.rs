@@ -94,6 +94,14 @@ pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
                                    object.metadata.finalizers == oldObject.metadata.finalizers)",
                     "message": "kata-operator may not hold up the deletion of a node",
                 },
+                {
+                    "expression": "has(object.metadata.ownerReferences) == \
+                                   has(oldObject.metadata.ownerReferences) && \
+                                   (!has(object.metadata.ownerReferences) || \
+                                   object.metadata.ownerReferences == \
+                                   oldObject.metadata.ownerReferences)",
+                    "message": "kata-operator may not give a node an owner, with which it would be deleted",
+                },
             ],
         },
     });

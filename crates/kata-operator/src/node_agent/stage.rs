@@ -208,7 +208,10 @@ fn find(image: &Path, shims: &[String], architecture: &str) -> Result<Source, St
     tree.map(Source::Tree).ok_or(StageError::NoPayload)
 }
 
-/// The components of the wanted shims: `{shim: {architecture: [component]}}`.
+/// The components of the wanted shims: `{"shims": {shim: {architecture: [component]}}}`, and those that every
+/// shim needs, of which later releases have a list `requiredComponents: {architecture: [component]}`.
+///
+/// Source: `tools/packaging/kata-deploy/shim-components.json` of Kata Containers 4.
 ///
 /// # Errors
 /// If the text is not of this form, or a shim is not in it.
@@ -220,25 +223,33 @@ pub fn components(
     let odd = |reason: &str| StageError::Components { reason: reason.to_owned() };
     let all: serde_json::Value =
         serde_json::from_str(text).map_err(|error| odd(&error.to_string()))?;
-    let all = all.as_object().ok_or_else(|| odd("it is no object"))?;
-    let mut components = BTreeSet::new();
+    let known = all
+        .get("shims")
+        .and_then(serde_json::Value::as_object)
+        .ok_or_else(|| odd("it has no object shims"))?;
+    let of = |by_architecture: Option<&'_ serde_json::Value>| {
+        by_architecture?.get(architecture)?.as_array().cloned()
+    };
+    let mut names = of(all.get("requiredComponents")).unwrap_or_default();
     for shim in shims {
-        let names = all
-            .get(shim)
-            .and_then(|by_architecture| by_architecture.get(architecture))
-            .and_then(serde_json::Value::as_array)
-            .ok_or_else(|| StageError::NoShim {
-                shim: shim.clone(),
-                architecture: architecture.to_owned(),
-                known: all.keys().cloned().collect(),
-            })?;
-        for name in names {
-            let name = name.as_str().ok_or_else(|| odd("a component is no string"))?;
-            if name.is_empty() || name.contains(['/', '\0']) {
-                return Err(odd("a component has a name that is no file name"));
-            }
-            components.insert(name.to_owned());
+        let more = of(known.get(shim)).ok_or_else(|| StageError::NoShim {
+            shim: shim.clone(),
+            architecture: architecture.to_owned(),
+            known: known
+                .iter()
+                .filter(|(_, by_architecture)| of(Some(by_architecture)).is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
+        })?;
+        names.extend(more);
+    }
+    let mut components = BTreeSet::new();
+    for name in names {
+        let name = name.as_str().ok_or_else(|| odd("a component is no string"))?;
+        if name.is_empty() || name.contains(['/', '\0']) {
+            return Err(odd("a component has a name that is no file name"));
         }
+        components.insert(name.to_owned());
     }
     Ok(components)
 }

@@ -43,7 +43,8 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         && !node.facts.deleting
         && !changes
         && host.known.status.installed.is_some()
-        && host.missing.is_empty();
+        && host.missing.is_empty()
+        && serves_all(view, host);
     if host.forgotten && !changes && !node.facts.unschedulable && !node.facts.deleting {
         // It is looked at anew in its turn, and serves meanwhile: else all would be without the label at once.
         return crate::view::label_of_ready(view, node.facts).filter(|ready| !ready);
@@ -52,6 +53,16 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         return Some(false);
     }
     crate::view::label_of_ready(view, node.facts)
+}
+
+/// Whether a node has the handler of every RuntimeClass of ours: the label takes the pods of all of them to it,
+/// and a class may have come while the node could not be changed.
+fn serves_all(view: &View<'_>, host: &HostNode<'_>) -> bool {
+    let classes = view.snapshot.runtime_classes.known().into_iter().flatten();
+    let mut ours = classes.filter(|class| {
+        crate::bodies::is_our_class(class) && class.metadata.deletion_timestamp.is_none()
+    });
+    ours.all(|class| host.offers(&class.handler))
 }
 
 fn wanted(node: &NodeView<'_>, host: &HostNode<'_>) -> (Phase, Option<NodeStep>) {

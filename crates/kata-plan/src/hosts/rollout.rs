@@ -70,8 +70,11 @@ pub(super) fn rollout(view: &View<'_>, state: &str) -> Rollout {
         .filter(|(node, host)| is_unavailable(node, host))
         .map(|(node, _)| node.facts.name.clone())
         .collect();
-    let succeeded = hosts()
-        .any(|(node, host)| node.wanted && host.known.status.installed.as_deref() == Some(state));
+    // That an installation has worked is not known before the kubelet offers what was installed.
+    let succeeded = hosts().any(|(node, host)| {
+        let installed = host.known.status.installed.as_deref() == Some(state);
+        node.wanted && installed && host.missing.is_empty()
+    });
     let failed: Vec<String> = hosts()
         .filter(|(node, host)| node.wanted && host.failed)
         .map(|(node, _)| node.facts.name.clone())
@@ -126,7 +129,7 @@ fn is_out(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
         || node.facts.unschedulable
         || node.facts.deleting
         || host.is_changing()
-        || (host.next == Next::Confirm && !node.verified)
+        || ((host.next == Next::Confirm || host.overdue) && !node.verified)
         || last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
 }
 

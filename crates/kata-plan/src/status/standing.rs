@@ -35,7 +35,17 @@ pub(super) fn standing<'a>(
     let wanted = view.nodes.iter().filter(|node| node.wanted).count();
     let all_ready = wanted > 0 && view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let existing = existing_classes(view);
-    let classes_exist = view.runtimes.iter().all(|runtime| existing.contains(&runtime.name));
+    // With another handler it takes pods to another runtime than the spec asks for.
+    let differs = |name: &str| {
+        report
+            .findings
+            .iter()
+            .any(|finding| finding.code == Code::HandlerImmutable && finding.subject.name == name)
+    };
+    let classes_exist = view
+        .runtimes
+        .iter()
+        .all(|runtime| existing.contains(&runtime.name) && !differs(&runtime.name));
     // With a selector that cannot be evaluated the spec is not acted on, whatever the nodes are.
     let understood = report.findings.iter().all(|finding| finding.code != Code::InvalidSelector);
     let behind = view.nodes.iter().any(|node| node.behind);

@@ -142,10 +142,13 @@ fn heal(world: &mut World) {
         world.set_ready(&node, true);
         world.cordon(&node, false);
         if let Some(kata_node) = world.get(Kind::KataNode, &node) {
-            // The kubelet reports what the container runtime offers, at last.
-            let offered = kata_node["status"]["host"]["handlers"].as_array().cloned();
-            let offered = offered.into_iter().flatten().chain([json!("")]);
-            let handlers: Vec<_> = offered.map(|name| json!({"name": name})).collect();
+            // The kubelet reports what the container runtime offers, at last, of which nobody may have been told.
+            let told = kata_node["status"]["host"]["handlers"].as_array().cloned();
+            let told = told.into_iter().flatten().map(|name| json!({"name": name}));
+            let status = &world.get(Kind::Node, &node).unwrap()["status"];
+            let mut handlers = status["runtimeHandlers"].as_array().cloned().unwrap_or_default();
+            let new: Vec<_> = told.filter(|handler| !handlers.contains(handler)).collect();
+            handlers.extend(new);
             world.edit(Kind::Node, &node, &json!({"status": {"runtimeHandlers": handlers}}));
             let retry = json!({"metadata": {"annotations": {"kata-operator.dev/retry": "healed"}}});
             world.edit(Kind::KataNode, &node, &retry);

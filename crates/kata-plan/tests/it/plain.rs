@@ -234,7 +234,10 @@ impl World {
                         "creationTimestamp": self.now.to_string(),
                         "labels": {"batch.kubernetes.io/job-name": job["metadata"]["name"]},
                         "annotations": job["metadata"]["annotations"],
-                        "ownerReferences": [{"uid": job["metadata"]["uid"]}],
+                        "ownerReferences": [{
+                            "apiVersion": "batch/v1", "kind": "Job", "controller": true,
+                            "name": job["metadata"]["name"], "uid": job["metadata"]["uid"],
+                        }],
                     },
                     "spec": {"containers": []},
                     "status": {"phase": "Pending"},
@@ -312,12 +315,15 @@ impl World {
         let outcome = outcome(fate, task.action);
         let done = outcome == Outcome::Done;
         let mut handlers: Vec<String> = vec!["runc".to_owned()];
-        // A removal that was undone leaves the handlers that were there.
-        let kept = fate == Some(Fate::RollsBack) && task.action == NodeAction::Remove;
-        if kept {
-            handlers.push("kata".to_owned());
+        // What is not done, or undone, leaves the handlers that were there, and so does a check before a change.
+        let as_before = !done || task.action == NodeAction::Preflight;
+        if as_before {
+            let node = self.get(Kind::Node, &task.node).unwrap();
+            let reported = node["status"]["runtimeHandlers"].as_array().unwrap().clone();
+            let names = reported.iter().filter_map(|handler| handler["name"].as_str());
+            handlers = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
         }
-        if done {
+        if !as_before {
             handlers.extend(task.handlers.iter().map(|handler| handler.name.clone()));
         }
         handlers.sort();

@@ -119,6 +119,10 @@ fn the_operator_may_do_nothing_else_to_a_node() {
         (json!({"metadata": {"labels": {"kubernetes.io/os": null}}}), "may remove no other labels"),
         (json!({"metadata": {"annotations": {"a": "c"}}}), "may not annotate"),
         (json!({"metadata": {"finalizers": ["mine/x"]}}), "may not hold up"),
+        (
+            json!({"metadata": {"ownerReferences": [{"uid": "gone"}]}}),
+            "may not give a node an owner",
+        ),
     ] {
         let said = refused(&node(&json!({})), &node(&change));
         assert!(said.len() == 1 && said[0].contains(message), "{change}: {said:?}");

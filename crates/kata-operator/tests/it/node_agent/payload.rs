@@ -92,8 +92,11 @@ pub(crate) fn image(folder: &Path, version: &str) -> PathBuf {
     unwanted.file("./opt/kata/bin/firecracker", version.as_bytes(), 0o755);
     unwanted.finish();
     let components = serde_json::json!({
-        "qemu": { "x86_64": ["shim-v2-go", "qemu", "kernel"] },
-        "fc": { "x86_64": ["shim-v2-go", "firecracker", "kernel"] },
+        "_comment": ["as upstream's images have it"],
+        "shims": {
+            "qemu": { "x86_64": ["shim-v2-go", "qemu", "kernel"] },
+            "fc": { "x86_64": ["shim-v2-go", "firecracker", "kernel"] },
+        },
     });
     fs::write(artifacts.join("shim-components.json"), components.to_string()).unwrap();
     root

@@ -49,6 +49,16 @@ fn the_good_seeds_say_what_they_should() {
     let seed = |parser: &str, name: &str| {
         seeds(parser).into_iter().find(|(found, _)| found == name).unwrap().1
     };
+    let named = |name: &str, shim: &str| {
+        let text = String::from_utf8(seed("shim_components", name)).unwrap();
+        components(&text, &[shim.to_owned()], "x86_64")
+    };
+    assert_eq!(named("kata-4.1", "qemu").unwrap().len(), 8);
+    let other = named("kata-4.1", "qemu-se").unwrap_err().to_string();
+    assert_eq!(other, "the image has no shim qemu-se for x86_64; it has: qemu, qemu-runtime-rs");
+    assert!(named("with-required", "qemu").unwrap().iter().eq(["qemu", "tools"]));
+    let flat = named("no-shims", "qemu").unwrap_err().to_string();
+    assert!(flat.ends_with("it has no object shims"), "{flat}");
     let status: message::StatusResponse = decode(&seed("cri_message", "status")).unwrap();
     let status = kata_host::host::CriStatus::from(status);
     assert!(status.runtime_ready && status.config.is_some(), "{status:?}");

@@ -64,7 +64,8 @@ fn leaves(folder: &Path, code: Option<&str>, words: &str) {
 fn archive(folder: &Path) -> Archive {
     let artifacts = folder.join("image/opt/kata-artifacts");
     let archive = Archive::create(&artifacts.join("tarballs/kata-static-x.tar.zst"));
-    fs::write(artifacts.join("shim-components.json"), r#"{"qemu":{"x86_64":["x"]}}"#).unwrap();
+    fs::write(artifacts.join("shim-components.json"), r#"{"shims":{"qemu":{"x86_64":["x"]}}}"#)
+        .unwrap();
     archive
 }
 
@@ -127,7 +128,8 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     leaves(&folder, Some("KATA3026"), "no payload");
     let artifacts = folder.join("image/opt/kata-artifacts");
     fs::create_dir_all(&artifacts).unwrap();
-    fs::write(artifacts.join("shim-components.json"), r#"{"clh":{"x86_64":["x"]}}"#).unwrap();
+    fs::write(artifacts.join("shim-components.json"), r#"{"shims":{"clh":{"x86_64":["x"]}}}"#)
+        .unwrap();
     let said = String::from_utf8(stage(&folder).stderr).unwrap();
     assert!(said.contains("no shim qemu") && said.contains("clh"), "{said}");
     leaves(&folder, Some("KATA3023"), "no shim qemu for x86_64; it has: clh");
@@ -148,7 +150,8 @@ fn an_image_without_a_payload_or_the_shim_is_named() {
     // What the node or its disk is at fault for is no matter of the image.
     fs::remove_dir_all(folder.join("host/opt")).unwrap();
     fs::write(folder.join("host/opt"), "").unwrap();
-    fs::write(artifacts.join("shim-components.json"), r#"{"qemu":{"x86_64":["x"]}}"#).unwrap();
+    fs::write(artifacts.join("shim-components.json"), r#"{"shims":{"qemu":{"x86_64":["x"]}}}"#)
+        .unwrap();
     Archive::create(&artifacts.join("tarballs/kata-static-x.tar.zst")).finish();
     let output = stage(&folder);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -183,7 +186,7 @@ fn the_manifest_has_the_digest_of_every_file() {
         }
         archive.finish();
     }
-    let components = r#"{"qemu":{"x86_64":["x","y"]}}"#;
+    let components = r#"{"shims":{"qemu":{"x86_64":["x"]}},"requiredComponents":{"x86_64":["y"]}}"#;
     fs::write(artifacts.join("shim-components.json"), components).unwrap();
     let output = stage(&folder);
     assert!(output.status.success(), "{output:?}");

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{finding, host, label, nothing_left, until};
 use crate::journeys::{condition, is};
-use crate::plain::Fate;
+use crate::plain::{Fate, NAMESPACE};
 use crate::world::World;
 
 fn fix(world: &World, code: &str) -> String {
@@ -293,4 +293,39 @@ fn the_kata_config_stays_until_the_last_job_is_gone() {
     world.delete(Kind::Job, &removal);
     world.settle();
     nothing_left(&world);
+}
+
+/// A kubelet may make mirror pods with any labels, and must not speak for other nodes with them.
+#[test]
+fn a_mirror_pod_says_nothing_of_any_node() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let job = world.names(Kind::Job).remove(0);
+    let job = world.get(Kind::Job, &job).unwrap().clone();
+    let mut annotations = job["metadata"]["annotations"].clone();
+    annotations["kubernetes.io/config.mirror"] = json!("x");
+    annotations["kata-operator.dev/action"] = json!("Install");
+    for node in ["worker-0", "worker-1"] {
+        annotations["kata-operator.dev/node"] = json!(node);
+        world.create(json!({
+            "kind": "Pod",
+            "metadata": {
+                "namespace": NAMESPACE, "name": format!("of-{node}"),
+                "creationTimestamp": world.now.to_string(),
+                "labels": {"batch.kubernetes.io/job-name": "none"},
+                "annotations": annotations,
+            },
+            "spec": {"containers": []},
+            "status": {"phase": "Pending"},
+        }));
+    }
+    for _ in 0..20 {
+        world.pass();
+        world.tick();
+        for node in ["worker-0", "worker-1"] {
+            assert_eq!(label(&world, node).as_deref(), Some("true"), "{node}");
+        }
+    }
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }

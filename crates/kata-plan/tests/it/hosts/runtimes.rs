@@ -3,8 +3,9 @@
 use kata_plan::Kind;
 use serde_json::json;
 
-use super::{finding, host, label};
+use super::{finding, host, label, until};
 use crate::journeys::{condition, is};
+use crate::plain::Fate;
 use crate::world::World;
 
 /// The handlers of the last Job that changed a node, with their shims.
@@ -53,5 +54,65 @@ fn a_runtime_that_is_dropped_keeps_its_shim_while_pods_use_it_and_goes_with_them
         assert_eq!(label(&world, node).as_deref(), Some("true"));
         assert_eq!(host(&world, node)["restarts"], json!(2));
     }
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// A class may come while a node cannot be changed; its label would take pods there for which it has no handler.
+#[test]
+fn a_node_that_missed_a_runtime_serves_only_when_it_has_it() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({"rollout": {"maxUnavailable": 2}}));
+    world.settle();
+    let cordon = |world: &mut World, cordoned: bool| {
+        world.edit(Kind::Node, "worker-2", &json!({"spec": {"unschedulable": cordoned}}));
+    };
+    cordon(&mut world, true);
+    let two = json!([{"name": "kata"}, {"name": "fast", "shim": "clh"}]);
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": {"runtimes": two}}));
+    until(&mut world, |world| world.names(Kind::RuntimeClass) == ["fast", "kata"]);
+    let paused = |world: &mut World, paused: bool| {
+        let spec = json!({"spec": {"rollout": {"paused": paused}}});
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+    };
+    paused(&mut world, true);
+    cordon(&mut world, false);
+    for _ in 0..40 {
+        world.pass();
+        world.tick();
+        assert_ne!(label(&world, "worker-2").as_deref(), Some("true"));
+        assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
+    }
+    paused(&mut world, false);
+    world.settle();
+    assert_eq!(label(&world, "worker-2").as_deref(), Some("true"));
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// What was installed has not worked before the kubelet offers it.
+#[test]
+fn a_runtime_that_a_kubelet_never_offers_goes_to_no_further_node() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    world.settle();
+    for index in 0..3 {
+        world.hosts.insert(format!("worker-{index}"), Fate::Unreported);
+    }
+    let two = json!([{"name": "kata"}, {"name": "fast", "shim": "clh"}]);
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({"spec": {"runtimes": two}}));
+    let names = ["worker-0", "worker-1", "worker-2"];
+    let marked = |world: &World| {
+        names.iter().filter(|name| label(world, name).as_deref() == Some("true")).count()
+    };
+    for _ in 0..400 {
+        world.pass();
+        world.tick();
+        assert!(marked(&world) >= 2);
+    }
+    assert_eq!(world.names(Kind::RuntimeClass), ["kata"]);
+    assert!(finding(&world, "KATA2108").contains("worker-0"));
+    world.hosts.clear();
+    let handlers = json!([{"name": ""}, {"name": "fast"}, {"name": "kata"}, {"name": "runc"}]);
+    world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
+    world.settle();
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
