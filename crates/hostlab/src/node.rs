@@ -142,8 +142,17 @@ impl Node {
         self.stage_with(image, QEMU);
     }
 
+    /// The same with no more than one shim of an image whose shims share most of their files.
+    pub fn stage_only(&mut self, image: &str, shim: &str) {
+        self.stage_shims(image, QEMU, &[shim]);
+    }
+
     /// The same with this configuration of the shim `qemu`.
     pub fn stage_with(&mut self, image: &str, qemu: &str) {
+        self.stage_shims(image, qemu, &["qemu", "clh"]);
+    }
+
+    fn stage_shims(&mut self, image: &str, qemu: &str, shims: &[&str]) {
         let folder = format!("{}/.unpacking", paths::STAGING);
         for path in [paths::ROOT, paths::STAGING, &folder] {
             self.disk.make_dir(path, 0o755).unwrap();
@@ -171,6 +180,9 @@ impl Node {
         };
         file("bin/containerd-shim-kata-v2", &elf, 0o755);
         file("bin/qemu-system-x86_64", image.as_bytes(), 0o755);
+        if !shims.contains(&"clh") {
+            file("share/kata-containers/of-qemu", b"", 0o644);
+        }
         file("share/kata-containers/vmlinux-6.12", image.as_bytes(), 0o644);
         file("share/defaults/kata-containers/configuration-qemu.toml", qemu.as_bytes(), 0o644);
         file(
@@ -184,7 +196,7 @@ impl Node {
         let stage = Stage {
             image: image.to_owned(),
             source: image.to_owned(),
-            shims: vec!["qemu".to_owned(), "clh".to_owned()],
+            shims: shims.iter().map(|shim| (*shim).to_owned()).collect(),
             kata_version: Some("3.24.0".to_owned()),
             digest: String::new(),
         };
