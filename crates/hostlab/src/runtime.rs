@@ -99,6 +99,8 @@ pub struct Runtime {
     pub template: Option<String>,
     /// It reads drop-ins from this folder whatever is imported, key by key, and by itself.
     pub watches: Option<String>,
+    /// At every start it writes what it makes of that folder into this file, which the main file imports.
+    pub renders: Option<String>,
     /// The configuration that the process runs with; `None` while it is down.
     pub running: Option<Result<Table, String>>,
     pub restarts: u32,
@@ -142,6 +144,7 @@ impl Runtime {
             version: None,
             template: None,
             watches: None,
+            renders: None,
             running: None,
             restarts: 0,
             sandboxes: Vec::new(),
@@ -169,7 +172,6 @@ impl Runtime {
     pub fn load(&self, disk: &Disk, main: &str) -> Result<Table, String> {
         let text =
             |path: &str| disk.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let parse = |text: &str| text.parse::<Table>().map_err(|error| error.message().to_owned());
         if self.kind == Kind::Crio {
             let mut merged = parse(&text(main).unwrap_or_default())?;
             let folder = "/etc/crio/crio.conf.d";
@@ -204,9 +206,7 @@ impl Runtime {
             }
         }
         if let Some(folder) = &self.watches {
-            for name in disk.list(folder).unwrap_or_default() {
-                merge(&mut merged, parse(&text(&format!("{folder}/{name}")).unwrap_or_default())?);
-            }
+            merge(&mut merged, watched(disk, folder)?);
         }
         merged.remove("imports");
         Ok(self.with_defaults(merged))
@@ -269,7 +269,18 @@ impl Runtime {
         table
     }
 
+    /// Writes what the watched folder adds to the defaults.
+    fn render(&self, disk: &mut Disk) {
+        let (Some(folder), Some(rendered)) = (&self.watches, &self.renders) else { return };
+        let mut table = self.with_defaults(Table::new());
+        if let Ok(drop_ins) = watched(disk, folder) {
+            merge(&mut table, drop_ins);
+            disk.write(rendered, table.to_string().as_bytes(), 0o644).unwrap();
+        }
+    }
+
     pub fn start(&mut self, disk: &mut Disk) {
+        self.render(disk);
         if let Some(template) = &self.template {
             let text = disk.read(template).unwrap();
             disk.write(&self.main, &text, 0o644).unwrap();
@@ -346,6 +357,20 @@ impl Runtime {
             },
         }
     }
+}
+
+fn parse(text: &str) -> Result<Table, String> {
+    text.parse::<Table>().map_err(|error| error.message().to_owned())
+}
+
+/// All drop-ins of a folder, key by key.
+fn watched(disk: &Disk, folder: &str) -> Result<Table, String> {
+    let mut merged = Table::new();
+    for name in disk.list(folder).unwrap_or_default() {
+        let bytes = disk.read(&format!("{folder}/{name}")).unwrap_or_default();
+        merge(&mut merged, parse(&String::from_utf8_lossy(&bytes))?);
+    }
+    Ok(merged)
 }
 
 fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {

@@ -97,6 +97,9 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> Result<Option<Site>, Sit
     found.next().filter(|_| found.next().is_none()).transpose()
 }
 
+/// Where k0s keeps what it makes anew at every start.
+pub(crate) const K0S_RUN: &str = "/run/k0s/";
+
 /// Where k3s and RKE2 write containerd's configuration, below their data directory.
 pub(crate) const RANCHER_MAIN: &str = "/agent/etc/containerd/config.toml";
 

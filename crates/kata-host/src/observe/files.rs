@@ -9,7 +9,7 @@ use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
 use crate::plan::{Change, Content};
-use crate::site::{Distribution, Site};
+use crate::site::{self, Distribution, Site};
 
 /// The container runtime's configuration files.
 #[derive(Clone, Debug)]
@@ -158,7 +158,11 @@ pub(super) fn files(
     let mut others = BTreeMap::new();
     let mut dangling = Vec::new();
     let mut folders: BTreeSet<String> = imported.iter().cloned().collect();
-    for import in &imports {
+    // What k0s makes of all drop-ins is no file of somebody else: ours are in it.
+    let made = |import: &&String| {
+        site.distribution == Distribution::K0s && import.starts_with(site::K0S_RUN)
+    };
+    for import in imports.iter().filter(|import| !made(import)) {
         match import.strip_suffix("/*.toml") {
             Some(folder) => {
                 folders.insert(folder.to_owned());

@@ -4,6 +4,8 @@ use kata_api::node_task::{NodeAction, Outcome};
 use kata_host::paths;
 
 use crate::node::{Node, V2_MAIN, task};
+use crate::runs::{done, install, remove};
+use crate::runtime::Kind;
 
 /// Installs and removes; the handler's configuration must be in this file in between.
 fn comes_and_goes(mut node: Node, drop_in: &str, restarts: u32) {
@@ -16,6 +18,7 @@ fn comes_and_goes(mut node: Node, drop_in: &str, restarts: u32) {
         assert_eq!(node.runtime.restarts, restarts);
     }
     let again = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(again.outcome, Outcome::Done, "{again:?}");
     assert!(!again.changed && !again.restarted, "{again:?}");
     let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
@@ -179,6 +182,38 @@ fn k0s_is_waited_for_and_never_restarted() {
     node.stage("a");
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.checks[0].code, "KATA3013", "{report:?}");
+}
+
+/// Into the file that k0s makes of all drop-ins come our handlers, too.
+#[test]
+fn what_k0s_makes_of_our_drop_in_is_not_taken_for_a_file_of_somebody_else() {
+    let rendered = "/run/k0s/containerd-cri.toml";
+    let text = format!("# k0s_managed=true\nversion = 2\nimports = [\"{rendered}\"]\n");
+    let mut node = Node::of("k0sworker.service", "/etc/k0s/containerd.toml", &text, None);
+    node.disk.make_dir("/run/k0s", 0o755).unwrap();
+    node.runtime.kind = Kind::Containerd(1, 7);
+    node.runtime.watches = Some("/etc/k0s/containerd.d".to_owned());
+    node.runtime.renders = Some(rendered.to_owned());
+    node.runtime.start(&mut node.disk);
+    comes_and_goes(node.clone(), "/etc/k0s/containerd.d/60-kata-operator.toml", 0);
+
+    node.stage("a");
+    done(&mut node, &install());
+    assert!(node.text(rendered).contains("runtimes.kata]"), "{}", node.text(rendered));
+    let report = done(&mut node, &task(NodeAction::Inspect, "a"));
+    assert!(report.checks.is_empty(), "{report:?}");
+
+    // Without a journal only the files tell which handlers are ours.
+    node.disk.unlink(paths::STATE).unwrap();
+    node.sandbox("one", "kata");
+    let before = node.disk.all();
+    let report = kata_host::run(&mut node, &remove());
+    assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
+    assert_eq!(report.sandboxes[0].pod, "web-one");
+    assert_eq!(node.disk.all(), before);
+    node.runtime.sandboxes.clear();
+    done(&mut node, &remove());
+    assert!(!node.offers("kata") && node.offers("runc"));
 }
 
 #[test]
