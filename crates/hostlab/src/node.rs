@@ -56,6 +56,8 @@ pub struct Node {
     pub unreadable: Option<String>,
     /// A unit that is there and does not run, beside the container runtime's.
     pub left_over: Option<String>,
+    /// A unit that is being started, beside the container runtime's.
+    pub starting: Option<String>,
     dead: bool,
     now: Duration,
 }
@@ -103,6 +105,7 @@ impl Node {
             fault: None,
             unreadable: None,
             left_over: None,
+            starting: None,
             dead: false,
             now: Duration::ZERO,
         };
@@ -451,17 +454,23 @@ impl Host for Node {
             if !node.systemd {
                 return Err(("no such socket".to_owned(), HostErrorKind::Unreachable));
             }
-            if node.left_over.as_deref() == Some(name) {
-                return Ok(Some(Unit { active: false, command: Vec::new() }));
+            let changing = node.starting.as_deref() == Some(name);
+            if changing || node.left_over.as_deref() == Some(name) {
+                return Ok(Some(Unit { active: false, changing, command: Vec::new() }));
             }
             Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),
+                changing: false,
                 command: node.runtime.command.clone(),
             }))
         })
     }
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
         self.call(false, format!("ask for the state of unit {name}"), |node| {
+            if node.starting.as_deref() == Some(name) {
+                let [active, sub, result] = ["activating", "start", "success"].map(str::to_owned);
+                return Ok(Some(UnitState { active, sub, result, exit: None }));
+            }
             let up = node.runtime.running.is_some();
             let word = |up_word: &str, down: &str| if up { up_word } else { down }.to_owned();
             Ok((name == node.runtime.unit).then(|| UnitState {

@@ -99,6 +99,8 @@ pub struct Facts {
 pub struct Unit {
     /// `ActiveState` is `active`.
     pub active: bool,
+    /// `ActiveState` is neither that nor `inactive` nor `failed`, for example `activating`.
+    pub changing: bool,
     /// Words of its first `ExecStart`.
     pub command: Vec<String>,
 }

@@ -86,7 +86,10 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> Result<Option<Site>, Sit
         }
         let Some(unit) = host.unit(name).map_err(SiteError::Systemd)? else { continue };
         let site = site(host, name, distribution, &unit.command).map_err(SiteError::File);
-        if unit.active {
+        // A plain one beside a distribution that is being started is another runtime. Whether the
+        // distribution's serves already is what CRI tells.
+        let plain = matches!(distribution, Distribution::Containerd | Distribution::Crio);
+        if unit.active || (unit.changing && !plain) {
             return site.map(Some);
         }
         // What does not run may have left files that cannot be read.

@@ -157,6 +157,33 @@ fn the_files_of_a_unit_count_only_if_it_runs() {
     }
 }
 
+/// It does not serve yet, and a plain containerd beside it knows nothing of its sandboxes.
+#[test]
+fn a_distribution_that_is_being_started_is_waited_for_whatever_runs_beside_it() {
+    for unit in ["k3s.service", "rke2-agent.service", "k0sworker.service"] {
+        let main = "/etc/containerd/config.toml";
+        let mut node = Node::of("containerd.service", main, V2_MAIN, None);
+        node.runtime.socket = Some("/run/containerd/containerd.sock".to_owned());
+        node.stage("a");
+        done(&mut node, &install());
+        node.starting = Some(unit.to_owned());
+        let before = node.disk.all();
+        for task in [remove(), install()] {
+            let report = kata_host::run(&mut node, &task);
+            assert_eq!(report.outcome, Outcome::Refused, "{unit}: {report:?}");
+            assert_eq!(report.checks[0].code, "KATA3009", "{unit}: {report:?}");
+            let message = &report.checks[0].message;
+            // k0s is not restarted by us, so its unit is not told of.
+            let told =
+                message.starts_with(&format!("{unit} is activating (start): cannot ask CRI"));
+            assert!(told || unit.starts_with("k0s"), "{message}");
+            assert_eq!(node.disk.all(), before, "{unit}");
+        }
+        node.starting = None;
+        done(&mut node, &remove());
+    }
+}
+
 #[test]
 fn containerd_is_asked_where_its_configuration_or_its_command_says() {
     let main = "/etc/containerd/config.toml";

@@ -266,10 +266,12 @@ fn look(connection: &mut Connection, name: &str) -> Result<Option<Unit>, Fault> 
     if property(connection, &path, UNIT, "LoadState")? != "loaded" {
         return Ok(None);
     }
-    let active = property(connection, &path, UNIT, "ActiveState")? == "active";
+    let state = property(connection, &path, UNIT, "ActiveState")?;
+    let active = state == "active";
+    let changing = !active && !["inactive", "failed"].contains(&state.as_str());
     let reply = get(connection, &path, SERVICE, "ExecStart")?;
     let command = Reader::new(&reply.body).first_command().unwrap_or_default();
-    Ok(Some(Unit { active, command }))
+    Ok(Some(Unit { active, changing, command }))
 }
 
 fn has_job(connection: &mut Connection, path: &str) -> Result<bool, Fault> {
