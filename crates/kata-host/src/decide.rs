@@ -19,7 +19,7 @@ use crate::site::{Distribution, Site};
 
 mod remove;
 
-use remove::remove;
+use remove::{remove, without_import};
 
 /// What was decided.
 #[derive(Clone, Debug, Default)]
@@ -259,6 +259,9 @@ fn wanted_files(
         };
         match edited {
             Ok(after) => {
+                // Of the file that was used before, nobody would take ours out later.
+                let moved = main.as_ref().filter(|main| main.path != *path);
+                changes.extend(moved.and_then(|main| without_import(files, main)));
                 changes.push(Change {
                     path: path.clone(),
                     before: files.editable.clone(),

@@ -6,7 +6,8 @@ use kata_api::Code;
 
 use super::{Decision, baseline, kept, ready};
 use crate::containerd;
-use crate::observe::{Cri, Observed, handlers, takes};
+use crate::journal::MainFile;
+use crate::observe::{Cri, Files, Observed, handlers, takes};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
 use crate::preflight::{Check, unsatisfied};
@@ -61,27 +62,8 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         });
     }
     changes.extend(files.without_stale());
-    // Another tool may rely on the import by now: taking it out would take out what that tool configures.
-    let shared = |import: &str| files.others.keys().any(|path| takes(import, path));
-    if let Some(main) = installed.and_then(|installed| installed.main.as_ref())
-        && !shared(&main.import)
-    {
-        let now = &files.editable;
-        let after = if *now == main.after || *now == main.before {
-            main.before.clone()
-        } else if let Content::File { text, mode } = now {
-            match containerd::remove_import(text, &main.import) {
-                Ok(text) => Content::File { text, mode: *mode },
-                // It is broken, and not by us; the import of a folder without files does no harm.
-                Err(_) => now.clone(),
-            }
-        } else {
-            now.clone()
-        };
-        if *now != after {
-            changes.push(Change { path: main.path.clone(), before: now.clone(), after });
-        }
-    }
+    let main = installed.and_then(|installed| installed.main.as_ref());
+    changes.extend(main.and_then(|main| without_import(files, main)));
     let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
     for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
         changes.push(Change { path, before: Content::Directory, after: Content::Absent });
@@ -101,6 +83,26 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         next: None,
     };
     Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
+}
+
+/// The change that takes our import out of the file to which we added it, if it is there.
+pub(super) fn without_import(files: &Files, main: &MainFile) -> Option<Change> {
+    // Another tool may rely on the import by now: taking it out would take out what that tool configures.
+    if files.others.keys().any(|path| takes(&main.import, path)) {
+        return None;
+    }
+    let now = &files.edited;
+    let after = match now {
+        _ if *now == main.after => main.before.clone(),
+        _ if *now == main.before => return None,
+        Content::File { text, mode } => {
+            // If it is broken, then not by us; the import of a folder without files does no harm.
+            let text = containerd::remove_import(text, &main.import).ok()?;
+            Content::File { text, mode: *mode }
+        }
+        Content::Absent | Content::Directory | Content::Link { .. } => return None,
+    };
+    (*now != after).then(|| Change { path: main.path.clone(), before: now.clone(), after })
 }
 
 /// What nobody needs, not even on the way back. It goes first, since the disk may be full. No sandbox of ours

@@ -20,6 +20,8 @@ pub(crate) struct Files {
     pub(crate) main_text: Option<String>,
     /// The file that would be edited, if it is another one than the main file.
     pub(crate) editable: Content,
+    /// What is where the journal says that we added an import. That may be another place by now.
+    pub(crate) edited: Content,
     /// What the main file says, or why it cannot be understood.
     pub(crate) config: Result<MainConfig, String>,
     /// The folder that the main file imports, if it imports one.
@@ -44,6 +46,7 @@ impl Files {
             main: Content::Absent,
             main_text: None,
             editable: Content::Absent,
+            edited: Content::Absent,
             config: Err("there is none".to_owned()),
             imported: None,
             drop_in: String::new(),
@@ -126,6 +129,11 @@ pub(super) fn files(
         Some(path) if *path != site.main => durable::content(host, path)?,
         Some(_) | None => main.clone(),
     };
+    let edited = match state.installed.as_ref().and_then(|installed| installed.main.as_ref()) {
+        Some(edited) if Some(&edited.path) == site.editable.as_ref() => editable.clone(),
+        Some(edited) => durable::content(host, &edited.path)?,
+        None => Content::Absent,
+    };
     let config = match site.distribution {
         Distribution::Crio => containerd::main_config(None, 2),
         _ => match &main_text {
@@ -198,6 +206,7 @@ pub(super) fn files(
         main,
         main_text,
         editable,
+        edited,
         config,
         imported,
         drop_in,

@@ -160,6 +160,60 @@ fn a_file_that_was_edited_while_ours_was_in_it_loses_our_line_and_nothing_else()
     }
 }
 
+/// The container runtime reads another file by then, with the import or without it.
+#[test]
+fn a_file_that_is_not_the_main_one_any_more_loses_our_line_and_no_other_file_takes_its_place() {
+    let moved = "/etc/containerd/moved.toml";
+    for (kind, main) in [
+        (Kind::Containerd(2, 1), Some(V2_MAIN)),
+        (Kind::Containerd(2, 1), None),
+        (Kind::Containerd(1, 7), Some(V1_MAIN)),
+    ] {
+        let clean = Node::new(kind, main);
+        for (imports, installs, gone) in [
+            (true, false, false),
+            (true, true, false),
+            (true, false, true),
+            (false, false, false),
+            (false, true, false),
+            (false, true, true),
+        ] {
+            let mut node = clean.clone();
+            node.stage("a");
+            done(&mut node, &install());
+            let mut text = node.text(MAIN);
+            if !imports {
+                let lines = text.split_inclusive('\n');
+                text = lines.filter(|line| !line.starts_with("imports")).collect();
+            }
+            text.push_str("# theirs\n");
+            node.disk.write(moved, text.as_bytes(), 0o600).unwrap();
+            if gone {
+                node.disk.unlink(MAIN).unwrap();
+            }
+            node.runtime.command = ["/usr/bin/containerd", "-c", moved].map(str::to_owned).to_vec();
+            node.runtime.main = moved.to_owned();
+            node.runtime.start(&mut node.disk);
+            let place = format!("{kind:?} {main:?} {imports} {installs} {gone}");
+            if installs {
+                done(&mut node, &install());
+                assert!(node.offers("kata"), "{place}");
+            }
+            done(&mut node, &remove());
+            assert_eq!(node.text(moved), text, "{place}");
+            let mut wanted = clean.disk.all();
+            if gone {
+                wanted.remove(MAIN);
+            }
+            // Their file is in it.
+            wanted.insert("/etc/containerd".to_owned(), "directory 755".to_owned());
+            let mut found = node.disk.all();
+            found.remove(moved);
+            same(&found, &wanted, &place);
+        }
+    }
+}
+
 #[test]
 fn a_removal_is_not_given_up_because_an_earlier_installation_had_to_be_undone() {
     for (name, clean) in nodes() {
