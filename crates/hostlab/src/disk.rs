@@ -30,6 +30,8 @@ struct File {
     reserved: u64,
     durable: Vec<u8>,
     mode: u32,
+    /// User and group; root's unless somebody says otherwise.
+    owner: (u32, u32),
     modified: i64,
 }
 
@@ -151,6 +153,21 @@ impl Disk {
         self.files[index].modified = self.clock;
         self.live.insert(path, Node::File(index));
         Ok(())
+    }
+
+    /// User and group of a file, if it is one.
+    pub fn owner(&self, path: &str) -> Option<(u32, u32)> {
+        match self.live.get(&self.resolve(path, false))? {
+            Node::File(index) => Some(self.files[*index].owner),
+            Node::Directory(_) | Node::Link(_) => None,
+        }
+    }
+
+    /// Gives a file to a user and a group.
+    pub fn give(&mut self, path: &str, owner: (u32, u32)) {
+        if let Some(Node::File(index)) = self.live.get(&self.resolve(path, false)) {
+            self.files[*index].owner = owner;
+        }
     }
 
     /// Makes a file that takes so many bytes.
@@ -322,7 +339,11 @@ impl Disk {
                     Node::File(index) => {
                         let file = &self.files[*index];
                         let content = String::from_utf8_lossy(&file.content);
-                        format!("file {:o} {content}", file.mode)
+                        let owner = match file.owner {
+                            (0, 0) => String::new(),
+                            (user, group) => format!("of {user}:{group} "),
+                        };
+                        format!("file {:o} {owner}{content}", file.mode)
                     }
                 };
                 (path.clone(), text)

@@ -386,6 +386,14 @@ impl Host for Node {
             node.disk.reserve(path, bytes).map_err(other)
         })
     }
+    fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()> {
+        self.call(true, format!("give {path} the owner of {of}"), |node| {
+            if let Some(owner) = node.disk.owner(of) {
+                node.disk.give(path, owner);
+            }
+            Ok(())
+        })
+    }
     fn sync_file(&mut self, path: &str) -> HostResult<()> {
         self.call(true, format!("sync {path}"), |node| {
             node.disk.sync_file(path);

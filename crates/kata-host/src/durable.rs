@@ -10,9 +10,24 @@ use crate::plan::{Change, Content, HostPlan, Step};
 
 /// Writes a file: the old content or the new one is there, whatever happens.
 pub(crate) fn write(host: &mut dyn Host, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
+    replace(host, path, content, mode, None)
+}
+
+/// The same; a file that takes the place of another one `keeps` that one's owner.
+fn replace(
+    host: &mut dyn Host,
+    path: &str,
+    content: &[u8],
+    mode: u32,
+    keeps: Option<&str>,
+) -> HostResult<()> {
     let temporary = paths::temporary(path);
     let written = host
         .write(&temporary, content, mode)
+        .and_then(|()| match keeps {
+            Some(old) => host.take_owner(&temporary, old),
+            None => Ok(()),
+        })
         .and_then(|()| host.sync_file(&temporary))
         .and_then(|()| host.rename(&temporary, path));
     if let Err(error) = written {
@@ -81,7 +96,11 @@ pub(crate) fn content(host: &mut dyn Host, path: &str) -> HostResult<Content> {
 /// Brings a path to a content, durably. Repeating it does no harm.
 pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostResult<()> {
     match content {
-        Content::File { text, mode } => write(host, path, text.as_bytes(), *mode),
+        Content::File { text, mode } => {
+            // What is ours belongs to us, whoever has it now. Who may read a file of others is their business.
+            let theirs = !path.starts_with(paths::ROOT);
+            replace(host, path, text.as_bytes(), *mode, theirs.then_some(path))
+        }
         Content::Link { target } => link(host, path, target),
         Content::Directory => make_dirs(host, path),
         Content::Absent => {

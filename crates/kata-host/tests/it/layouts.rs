@@ -246,11 +246,27 @@ fn what_k0s_makes_of_our_drop_in_is_not_taken_for_a_file_of_somebody_else() {
 #[test]
 fn microk8s_gets_the_import_in_its_template() {
     let folder = "/var/snap/microk8s/current/args";
-    let node = Node::of(
+    let template = format!("{folder}/containerd-template.toml");
+    let mut node = Node::of(
         "snap.microk8s.daemon-containerd.service",
         &format!("{folder}/containerd.toml"),
         V2_MAIN,
-        Some(&format!("{folder}/containerd-template.toml")),
+        Some(&template),
     );
+    // Whoever is in its group may read it without being root.
+    let group = (0, 998);
+    node.disk.give(&template, group);
+    let mut installed = node.clone();
+    installed.stage("a");
+    done(&mut installed, &install());
+    assert_ne!(installed.text(&template), V2_MAIN);
+    assert_eq!(installed.disk.owner(&template), Some(group));
+    let mut undone = node.clone();
+    undone.stage("a");
+    undone.runtime.chokes_on = Some("kata".to_owned());
+    let report = kata_host::run(&mut undone, &install());
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+    assert_eq!(undone.text(&template), V2_MAIN);
+    assert_eq!(undone.disk.owner(&template), Some(group));
     comes_and_goes(node, &format!("{folder}/containerd.d/60-kata-operator.toml"), 1);
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown, symlink,
 };
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -228,6 +228,21 @@ impl Host for Linux {
             Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
         };
         reserve().map_err(|source| error(format!("reserve room in {path}"), &source))
+    }
+
+    fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()> {
+        let action = || format!("give {path} the owner of {of}");
+        let place = self.entry(of).map_err(|source| error(action(), &source))?;
+        let Some(wanted) = maybe(fs::symlink_metadata(place), action)? else { return Ok(()) };
+        let give = || -> io::Result<()> {
+            let file = File::open(self.place(path)?)?;
+            let found = file.metadata()?;
+            if (found.uid(), found.gid()) == (wanted.uid(), wanted.gid()) {
+                return Ok(());
+            }
+            fchown(&file, Some(wanted.uid()), Some(wanted.gid()))
+        };
+        give().map_err(|source| error(action(), &source))
     }
 
     fn sync_file(&mut self, path: &str) -> HostResult<()> {

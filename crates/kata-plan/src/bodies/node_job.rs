@@ -186,7 +186,7 @@ fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
         .chain(read_only(wish.task.action).map(|path| folder(&path, false)))
         .collect();
     let capabilities: &[&str] =
-        if changes { &["DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
+        if changes { &["CHOWN", "DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
     json!({
         "name": node_job::AGENT_CONTAINER,
         "image": wish.agent_image,

@@ -15,7 +15,7 @@ use kata_operator::node_agent::cri::Client;
 pub(crate) const SOCKET: &str = "run/containerd/containerd.sock";
 
 /// What the Job of a node adds to no capabilities at all for what changes the node, see docs/privileges.md.
-const CHANGES: &str = "-all,+dac_override,+fowner";
+const CHANGES: &str = "-all,+chown,+dac_override,+fowner";
 /// The same for what only looks.
 const LOOKS: &str = "-all,+dac_override";
 

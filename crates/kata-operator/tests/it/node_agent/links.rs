@@ -1,7 +1,7 @@
 //! Links of the node lead where they do on the node, whatever this container has at those paths.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use kata_api::node_task::NodeAction;
@@ -170,6 +170,29 @@ fn a_link_or_a_pipe_in_the_place_of_the_lock_is_not_used() {
     assert_eq!(refusal(), said);
     fs::remove_file(&lock).unwrap();
     assert!(Linux::new(&root).unwrap().lock(paths::LOCK).unwrap());
+}
+
+/// Only root may give a file away, so that a test without its rights can see no more than that none is needed
+/// where nothing changes.
+#[test]
+fn a_file_takes_the_owner_and_the_group_of_another_one() {
+    let (root, _) = node("owner");
+    let mut host = Linux::new(&root).unwrap();
+    for name in ["/old", "/new"] {
+        host.write(name, b"", 0o640).unwrap();
+    }
+    let owner = |name: &str| {
+        let found = fs::metadata(root.join(name)).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o7777)
+    };
+    let ours = owner("new");
+    host.take_owner("/new", "/old").unwrap();
+    host.take_owner("/new", "/missing").unwrap();
+    assert_eq!(owner("new"), ours);
+    if chown(root.join("old"), Some(1), Some(998)).is_ok() {
+        host.take_owner("/new", "/old").unwrap();
+        assert_eq!(owner("new"), (1, 998, 0o640));
+    }
 }
 
 /// What the system says has a number in Rust's words, which says nothing to anybody.

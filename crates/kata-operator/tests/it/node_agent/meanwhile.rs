@@ -13,6 +13,7 @@ use super::lab::{Node, assert_same, assert_went_back, child, report, task};
 use super::payload;
 
 /// Bits of capabilities(7).
+const CHOWN: u64 = 1;
 const DAC_OVERRIDE: u64 = 1 << 1;
 const FOWNER: u64 = 1 << 3;
 
@@ -65,7 +66,7 @@ fn an_agent_waits_for_another_one_and_works_when_that_is_done() {
         let status = format!("/proc/{}/status", child(agent.id()));
         let status = fs::read_to_string(status).unwrap();
         for set in ["CapPrm", "CapEff", "CapBnd"] {
-            let line = format!("{set}:\t{:016x}\n", DAC_OVERRIDE | FOWNER);
+            let line = format!("{set}:\t{:016x}\n", CHOWN | DAC_OVERRIDE | FOWNER);
             assert!(status.contains(&line), "{name}: {line} {status}");
         }
         // Who only looks needs no lock.
