@@ -74,7 +74,7 @@ catalogue! {
     }
     KATA1005 InvalidSelector Error {
         cause: "spec.kataConfigPoolSelector cannot be evaluated.",
-        fix: "Use operators In, NotIn, Exists or DoesNotExist, with values for the first two only."
+        fix: "Use operators In, NotIn, Exists or DoesNotExist, with values for the first two only, and keys and values that labels can have."
     }
     KATA1006 PoolPaused Warning {
         cause: "The MachineConfigPool is paused, so its nodes do not change.",
@@ -118,7 +118,7 @@ catalogue! {
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
-        fix: "Grant the permission that the message names (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` puts them back), or remove what refuses the object; the operator tries again by itself."
+        fix: "Mend what the message names: a permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` puts them back), a namespace that is gone, a value of the KataConfig that is refused, or whoever else refuses the object; the operator tries again by itself."
     }
     KATA1018 PlatformUnsupported Error {
         cause: "The cluster is OpenShift, and its API server does not serve machineconfiguration.openshift.io, so that nobody may change the nodes.",
@@ -374,7 +374,7 @@ catalogue! {
     }
     KATA3102 NodeJobFailed Warning {
         cause: "A Job on the node could not carry out its task; the node is as before, or the next Job goes on.",
-        fix: "Look at the log of the Job that the message names; it is tried again by itself."
+        fix: "Look at its log with `kubectl kata logs node/NAME`; it is tried again by itself."
     }
     KATA3103 NodeRolledBack Error {
         cause: "The change of the node failed and was undone, so it is not tried again as it is.",
@@ -402,7 +402,7 @@ catalogue! {
     }
     KATA3109 NodeJobNoReport Warning {
         cause: "A Job on the node ended without a report that can be read, so what it did is not known.",
-        fix: "Look at the log of the Job that the message names; the next Job looks at the node itself."
+        fix: "Look at its log with `kubectl kata logs node/NAME`; the next Job looks at the node itself."
     }
     KATA3110 SandboxesOnNode Warning {
         cause: "The node's container runtime has sandboxes that the change would harm.",

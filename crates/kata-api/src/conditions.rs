@@ -82,7 +82,7 @@ pub const TYPES: [(&str, &str); 6] = [
     (DEGRADED, "Something has failed, though it may not stop the rest. The message lists it."),
     (
         DELETION_BLOCKED,
-        "The KataConfig is being deleted, and pods that use it must go first. Absent unless it is being deleted.",
+        "The KataConfig is being deleted, and something has to be done first: pods that use it must go, or what the message names must be mended. Absent unless it is being deleted.",
     ),
 ];
 

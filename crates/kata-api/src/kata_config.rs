@@ -87,8 +87,9 @@ pub struct KataConfigSpec {
     /// Select only nodes that Node Feature Discovery labels feature.node.kubernetes.io/runtime.kata=true.
     #[serde(default)]
     pub check_node_eligibility: bool,
-    /// CRI-O's log level on nodes with Kata: fatal, panic, error, warn, info, debug or trace. A change reboots these
-    /// nodes one by one; the default needs no change.
+    /// The log level on nodes with Kata: fatal, panic, error, warn, info, debug or trace. On OpenShift it is CRI-O's,
+    /// and a change reboots these nodes one by one; elsewhere it is that of Kata's own parts, for pods that start
+    /// later, and nothing is restarted. The default needs no change.
     #[serde(default = "default_log_level")]
     #[schemars(schema_with = "crate::schema::log_level")]
     pub log_level: String,

@@ -198,7 +198,8 @@ pub struct KataNodeStatus {
     /// What happens on the node, as n/6 (n/4 without the Machine Config Operator) and a name; empty if nothing does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// When the phase and step began.
+    /// When the phase and step began. A step of a change is written once it has lasted half a minute, so that it may
+    /// have begun up to so much earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,

@@ -45,8 +45,46 @@ pub fn text(selector: &LabelSelector) -> String {
     labels.chain(expressions).collect::<Vec<_>>().join(",")
 }
 
-/// Whether a selector can be evaluated.
+/// What Kubernetes takes for a part of a label: at most 63 letters, digits, `-`, `_` and `.`, with a letter or
+/// digit at both ends.
+fn is_part(text: &str) -> bool {
+    let within = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    text.len() <= 63
+        && text.bytes().all(within)
+        && ends.into_iter().flatten().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Whether a node can have a label of this key.
+fn is_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(a, b)| (Some(a), b));
+    let is_domain = |prefix: &str| {
+        prefix.len() <= 253
+            && prefix.split('.').all(|label| {
+                let within =
+                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+                !label.is_empty()
+                    && label.bytes().all(within)
+                    && !label.starts_with('-')
+                    && !label.ends_with('-')
+            })
+    };
+    !name.is_empty() && is_part(name) && prefix.is_none_or(is_domain)
+}
+
+/// Whether a selector can be evaluated: by its operators, and because nodes can have the labels at all.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
+    let labels = selector.match_labels.iter().flatten();
+    let listed = selector.match_expressions.iter().flatten();
+    let keys = labels.clone().map(|(key, _)| key).chain(listed.clone().map(|it| &it.key));
+    let values =
+        labels.map(|(_, value)| value).chain(listed.flat_map(|it| it.values.iter().flatten()));
+    if let Some(key) = keys.into_iter().find(|key| !is_key(key)) {
+        return Err(format!("no node can have a label {key:?}"));
+    }
+    if let Some(value) = values.into_iter().find(|value| !is_part(value)) {
+        return Err(format!("no node can have a label with the value {value:?}"));
+    }
     for requirement in selector.match_expressions.iter().flatten() {
         let count = requirement.values.as_ref().map_or(0, Vec::len);
         let key = &requirement.key;

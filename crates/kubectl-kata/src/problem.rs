@@ -96,6 +96,21 @@ pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem>
     problems
 }
 
+/// What keeps the operator's work from going on, if it says that it does not go on by itself.
+pub(crate) fn stalls(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem> {
+    let all = config.status.iter().flat_map(|status| &status.conditions);
+    let stuck = [conditions::STALLED, conditions::DELETION_BLOCKED];
+    let is_stuck = all
+        .into_iter()
+        .any(|condition| stuck.contains(&condition.type_.as_str()) && condition.status == "True");
+    // What stood in the way before the latest change may not do so any more.
+    let observed = config.status.as_ref().and_then(|status| status.observed_generation);
+    if !is_stuck || observed != config.metadata.generation {
+        return Vec::new();
+    }
+    of_status(config, nodes).into_iter().filter(|problem| problem.severity != "info").collect()
+}
+
 /// Whether a fix is the catalogue's; conditions have it without its full stop.
 fn is_common(code: Code, fix: &str) -> bool {
     fix.trim_end_matches('.') == code.entry().fix.trim_end_matches('.')
@@ -127,10 +142,12 @@ pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
     let code = code(status.code.as_deref()?)?;
     let problem =
         Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone());
-    Some(match retry(code, Some(&node.spec.node_name), std::slice::from_ref(node)) {
-        Some(fix) => problem.with_fix(fix),
-        None => problem,
-    })
+    let fix = retry(code, Some(&node.spec.node_name), std::slice::from_ref(node));
+    // The catalogue knows no names.
+    let fix = fix.unwrap_or_else(|| {
+        problem.fix.replace("node/NAME", &format!("node/{}", node.spec.node_name))
+    });
+    Some(problem.with_fix(fix))
 }
 
 /// The fix with the command that has it tried again, of what the operator does not try again by itself: for the

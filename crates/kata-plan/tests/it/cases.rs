@@ -64,6 +64,13 @@ cases! {
         then:
         - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {kataConfigPoolSelector: {matchExpressions: [{key: a, operator: Foo}]}}}}
         "
+    selector_with_labels_that_cannot_be: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {kataConfigPoolSelector: {matchLabels: {a b: c}}}}}
+        "
     nothing_selected: "{spec: {kataConfigPoolSelector: {matchLabels: {kata: 'true'}}}}"
     excluded_nodes_are_named: "
         workers: 4

@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::owners::{self, Controller};
+use crate::problem;
 use crate::resource::{BUDGETS, KATA_CONFIGS, PODS};
 use crate::settings::Output;
 use crate::table::{Table, column};
@@ -157,6 +158,12 @@ async fn plan(
                 .with_fix(finding.fix.clone())
         })
         .collect();
+    if config.metadata.deletion_timestamp.is_some() {
+        // The pods are looked at above.
+        let pods = Code::PodsStillRunning.entry().code;
+        let stalls = problem::stalls(config, kata.nodes.items()).into_iter();
+        problems.extend(stalls.filter(|problem| problem.id != pods));
+    }
     let mut told = BTreeSet::new();
     problems.retain(|problem| told.insert(problem.message.clone()));
     let pods = rows(&snapshot);
@@ -377,8 +384,10 @@ fn print(
 /// How it stands with a KataConfig that is being deleted already.
 fn going(plan: &UninstallPlan) -> String {
     let name = plan.config.as_deref().unwrap_or_default();
-    let waits = if plan.pods.is_empty() {
+    let waits = if plan.pods.is_empty() && plan.problems.is_empty() {
         "nothing is in the way".to_owned()
+    } else if plan.pods.is_empty() {
+        "does not go on before what is told above is mended".to_owned()
     } else {
         let are = if plan.pods.len() == 1 { "is" } else { "are" };
         let count = human::count(plan.pods.len(), "sandboxed pod");

@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::pod::Pod;
+use crate::problem;
 use crate::resource::{
     DAEMON_SETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODS, REPLICA_SETS, Resource, STATEFUL_SETS,
 };
@@ -196,7 +197,9 @@ async fn schedule(
         report.nodes = nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items());
     }
     let progress = super::status::progress::nodes(kata.active(), kata.nodes.items(), now);
-    let (cause, outlook) = nodes::conclusion(report, &progress, said.as_deref());
+    let stalls = kata.active().map(|active| problem::stalls(active, kata.nodes.items()));
+    let (cause, outlook) =
+        nodes::conclusion(report, &progress, stalls.unwrap_or_default(), said.as_deref());
     report.causes.extend(cause);
     report.outlook = outlook;
     report.causes.extend(super::status::blocked_drains(api, kata.nodes.items()).await?);

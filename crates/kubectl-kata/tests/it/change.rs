@@ -397,3 +397,23 @@ async fn install_says_how_many_nodes_are_changed_at_once() {
         lab.kata_command(&format!("{dry} {flag}")).await.expect(0).says(&[says]);
     }
 }
+
+/// What holds up a deletion besides pods is what `status` tells.
+#[tokio::test(start_paused = true)]
+async fn uninstall_says_what_a_deletion_under_way_waits_for() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let paused = |paused: bool| json!({"spec": {"rollout": {"paused": paused}}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &paused(true));
+    lab.pass(5).await;
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    lab.until("stalled", |lab| lab.condition("Stalled") == "True").await;
+    let done = lab.kata_command("uninstall --dry-run").await.expect(4);
+    assert!(!done.out.contains("nothing is in the way"), "{}", done.out);
+    done.says(&["KATA3112", "does not go on before what is told above is mended"]);
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(4).json();
+    assert_eq!(plan["problems"][0]["id"], "KATA3112", "{plan:#}");
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &paused(false));
+    lab.until("gone", |lab| lab.get(&kata_configs(), "", "cluster-kataconfig").is_none()).await;
+}

@@ -177,3 +177,28 @@ async fn a_blocked_drain_is_named_by_every_verb_on_one_screen() {
         }
     }
 }
+
+/// A pod that waits for a rollout that does not go on waits for whoever holds it up.
+#[tokio::test(start_paused = true)]
+async fn what_holds_the_rollout_up_is_why_a_pod_waits_for_it() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let paused = json!({"spec": {"rollout": {"paused": true}}});
+    lab.merge(&crate::lab::kata_configs(), "", "cluster-kataconfig", &paused);
+    lab.label("worker-1", "kata", Some("true"));
+    lab.until("stalled", |lab| lab.condition("Stalled") == "True").await;
+    lab.namespace("test-kata");
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "test-kata"},
+        "spec": {
+            "runtimeClassName": "kata", "nodeSelector": {"kubernetes.io/hostname": "worker-1"},
+            "containers": [{"name": "a", "image": "i"}],
+        },
+    }));
+    lab.pass(10).await;
+    let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
+    assert!(!done.out.contains("KATA5206"), "{}", done.out);
+    done.says(&["KATA3112", "before worker-1 is given Kata, which does not go on without help"]);
+}

@@ -167,10 +167,11 @@ fn affinity(spec: &Value, labels: &BTreeMap<String, String>) -> bool {
     })
 }
 
-/// The cause, and what will happen.
+/// The cause, and what will happen; `stalled` is what keeps the rollout from going on, if it does not.
 pub(super) fn conclusion(
     report: &WhyReport,
     progress: &[NodeProgress],
+    stalled: Vec<Problem>,
     said: Option<&str>,
 ) -> (Vec<Problem>, String) {
     let subject = report.target.as_str();
@@ -192,6 +193,14 @@ pub(super) fn conclusion(
         );
     }
     let coming: Vec<&NodeVerdict> = report.nodes.iter().filter(|node| node.rollout).collect();
+    if !coming.is_empty() && !stalled.is_empty() {
+        let names: Vec<&str> = coming.iter().map(|node| node.name.as_str()).collect();
+        let outlook = format!(
+            "will not be scheduled before {} is given Kata, which does not go on without help",
+            human::list(&names, 3)
+        );
+        return (stalled, outlook);
+    }
     if !coming.is_empty() {
         let eta = progress
             .iter()
