@@ -120,7 +120,7 @@ Faults (simulated):
 With --platform kubernetes:
   runtime-fails           the container runtime does not come up with Kata, once it is restarted;
                           `none` starts it
-  disk-full               there is no space left
+  disk-full               nothing can be written any more, whatever is deleted
   pull-fails              the payload's image cannot be pulled
   agent-killed            the next node agent is killed in the middle of its work
   payload-damaged         a file of the payload has other bytes

@@ -37,7 +37,7 @@ pub enum NodeFault {
     NotReady,
     /// Without the Machine Config Operator: the container runtime does not serve while Kata is configured.
     RuntimeFails,
-    /// Without the Machine Config Operator: there is no space left on the host.
+    /// Without the Machine Config Operator: nothing can be written any more, whatever is deleted.
     DiskFull,
     /// Without the Machine Config Operator: the payload's image cannot be pulled.
     PullFails,
