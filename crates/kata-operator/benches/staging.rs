@@ -51,6 +51,7 @@ fn main() {
     let tree = tree(&folder);
     let (mut plain, mut durable, mut staging) = (Vec::new(), Vec::new(), Vec::new());
     let (mut hashing, mut direct) = (Vec::new(), Vec::new());
+    let (mut cold_plain, mut cold_staging) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let copy = folder.join(format!("copy-{round}"));
         let start = Instant::now();
@@ -63,6 +64,17 @@ fn main() {
         run(stage(&folder).arg("--host-root").arg(folder.join("host")));
         staging.push(start.elapsed());
         fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
+        forget(&tree);
+        let copy = folder.join(format!("cold-{round}"));
+        let start = Instant::now();
+        run(Command::new("cp").arg("-a").args([&tree, &copy]));
+        cold_plain.push(start.elapsed());
+        fs::remove_dir_all(copy).unwrap();
+        forget(&tree);
+        let start = Instant::now();
+        run(stage(&folder).arg("--host-root").arg(folder.join("host")));
+        cold_staging.push(start.elapsed());
+        fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
         hashing.push(hash(&tree));
         direct.push(to_disk(&tree, &folder.join("direct")));
     }
@@ -72,6 +84,8 @@ fn main() {
         ("cp -a", plain),
         ("SHA-256, one thread", hashing),
         ("the disk alone", direct),
+        ("staging from the disk", cold_staging),
+        ("cp -a from the disk", cold_plain),
     ]
     .map(|(name, times)| (name, rate(times)));
     let processors = std::thread::available_parallelism().unwrap().get();
@@ -82,8 +96,12 @@ fn main() {
         100.0 * bound
     );
     println!("the disk alone: {:3.0} % of cp -a", 100.0 * rates[4].1 / rates[2].1);
+    println!(
+        "staging from the disk: {:3.0} % of cp -a from the disk",
+        100.0 * rates[5].1 / rates[6].1
+    );
     for (name, rate) in &rates {
-        println!("{name:20} {rate:6.0} MiB/s, {:3.0} % of staging", 100.0 * rate / rates[0].1);
+        println!("{name:22} {rate:6.0} MiB/s, {:3.0} % of staging", 100.0 * rate / rates[0].1);
     }
     fs::remove_dir_all(folder).unwrap();
     if let Some(mut node) = Node::start("2", "bench") {
@@ -186,6 +204,15 @@ fn tree(folder: &Path) -> PathBuf {
         fs::write(tree.join(name), "").unwrap();
     }
     tree
+}
+
+/// Takes the large files of a tree out of the system's memory, so that who copies them reads the disk.
+fn forget(tree: &Path) {
+    for index in 0..FILES {
+        let file = fs::File::open(tree.join(format!("share/file-{index}"))).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
 }
 
 /// How long it takes to read and hash the large files of a tree.
