@@ -14,13 +14,14 @@ use super::status::{self, summary};
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::advice::{self, Known};
+use crate::api::Read;
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
 use crate::document::{ConfigFacts, NodeProgress, Problem, StatusReport};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{KATA_CONFIGS, KATA_NODES};
+use crate::resource::{KATA_CONFIGS, KATA_NODES, NODES};
 use crate::settings::Output;
 use crate::style::{Style, Tone, columns};
 
@@ -30,7 +31,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// How often the display moves on a terminal.
 const TICK: Duration = Duration::from_secs(1);
 /// How many nodes are shown under the bar.
-const NODES: usize = 8;
+const SHOWN: usize = 8;
 /// Columns of the bar.
 const BAR: usize = 32;
 /// Columns of the bar where there is no room for more.
@@ -98,6 +99,12 @@ enum Stand {
     Under,
 }
 
+/// What was read, and whether the node that is waited for is no node of the cluster.
+struct Seen {
+    report: StatusReport,
+    no_node: bool,
+}
+
 fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
     match wanted {
         Wanted::Ready if report.success => Stand::Done,
@@ -148,19 +155,20 @@ pub(crate) async fn until(
     let mut known = Known::default();
     let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
-        let report = match observe(&wanted, &mut known, context).await {
-            Ok(report) => Some(report),
+        let seen = match observe(&wanted, &mut known, context).await {
+            Ok(seen) => Some(seen),
             // An API server that restarts while its nodes do is no reason to give up.
             Err(Failure::Unreachable { .. } | Failure::Silent { .. }) if !said.is_empty() => None,
             Err(failure) => return Err(failure),
         };
         let mut unsettled = false;
-        if let Some(report) = &report {
+        if let Some(seen) = &seen {
+            let report = &seen.report;
             // Who names none means the active one, and not those that become active after it.
             if let (Wanted::Deleted(None), Some(config)) = (&wanted, &report.config) {
                 wanted = Wanted::Deleted(Some(config.name.clone()));
             }
-            tell(report, &wanted, begin, &mut said, context)?;
+            tell(seen, &wanted, begin, &mut said, context)?;
             match stand(&wanted, report) {
                 Stand::Done => return finish(report, &wanted, begin, Exit::Fine, context),
                 Stand::Stuck if Instant::now() < settled => unsettled = true,
@@ -184,9 +192,9 @@ pub(crate) async fn until(
                     () = expired(end) => break Wake::Expired,
                     () = tokio::time::sleep_until(tick), if live => {}
                 }
-                if let (true, Some(report)) = (live, &report) {
+                if let (true, Some(seen)) = (live, &seen) {
                     let now = context.settings.now();
-                    let lines = bars(report, &wanted, begin, now, &context.printer.style());
+                    let lines = bars(seen, &wanted, begin, now, &context.printer.style());
                     context.printer.draw(&lines)?;
                 }
             }
@@ -194,16 +202,16 @@ pub(crate) async fn until(
         match wake {
             Wake::Interrupted => return Ok(Exit::Interrupted),
             Wake::Expired => {
-                let text = match &report {
+                let text = match &seen {
                     None => "the API server does not answer".to_owned(),
-                    Some(report) => standing(&wanted, report),
+                    Some(seen) => standing(&wanted, seen),
                 };
                 let span = human::span(context.settings.now().duration_since(begin));
                 context.printer.say(&format!("error: timed out after {span}: {text}"))?;
-                if let Some(report) = &report {
-                    for line in problem_lines(&report.problems, &context.printer.style()) {
-                        context.printer.say(&line)?;
-                    }
+                let problems: Vec<Problem> =
+                    seen.iter().flat_map(|seen| concerning(&wanted, seen)).cloned().collect();
+                for line in problem_lines(&problems, &context.printer.style()) {
+                    context.printer.say(&line)?;
                 }
                 return Ok(Exit::TimedOut);
             }
@@ -229,7 +237,7 @@ async fn observe(
     wanted: &Wanted,
     known: &mut Known,
     context: &Context<'_, '_>,
-) -> Result<StatusReport, Failure> {
+) -> Result<Seen, Failure> {
     let kata = crate::cluster::Kata::read(&context.api).await?;
     let of_node = matches!(wanted, Wanted::Node(_));
     for (kind, forbidden) in [
@@ -248,13 +256,20 @@ async fn observe(
     Box::pin(advice::sharpen(&context.api, kata.active(), now, problems, known)).await;
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
     status::explain_silence(&context.api, &kata, now, &mut report).await?;
+    let no_node = match wanted {
+        Wanted::Node(name) if !report.nodes.iter().any(|node| node.name == *name) => {
+            let node = context.api.glance::<serde::de::IgnoredAny>(NODES, None, name).await?;
+            matches!(node, Read::Known(None))
+        }
+        _ => false,
+    };
     report.gaps = context.api.gaps();
-    Ok(report)
+    Ok(Seen { report, no_node })
 }
 
 /// Says what has changed.
 fn tell(
-    report: &StatusReport,
+    seen: &Seen,
     wanted: &Wanted,
     begin: Timestamp,
     said: &mut String,
@@ -262,12 +277,12 @@ fn tell(
 ) -> Result<(), Failure> {
     let now = context.settings.now();
     if context.printer.is_live() {
-        let lines = bars(report, wanted, begin, now, &context.printer.style());
+        let lines = bars(seen, wanted, begin, now, &context.printer.style());
         context.printer.draw(&lines)?;
         "shown".clone_into(said);
         return Ok(());
     }
-    let says = sentence(wanted, report);
+    let says = sentence(wanted, seen);
     if says != *said {
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ");
         let text = context.printer.style().plain(&says);
@@ -278,8 +293,9 @@ fn tell(
 }
 
 /// Why what is waited for is not under way at all.
-fn idle(wanted: &Wanted, report: &StatusReport) -> Option<String> {
+fn idle(wanted: &Wanted, Seen { report, no_node }: &Seen) -> Option<String> {
     match (wanted, &report.config) {
+        (Wanted::Node(name), _) if *no_node => Some(format!("there is no node {name}")),
         (Wanted::Node(name), _) if report.nodes.iter().any(|node| node.name == *name) => None,
         // Which nodes it selects is not known before the operator has looked.
         (Wanted::Node(name), Some(config))
@@ -304,8 +320,9 @@ fn of_node(name: &str, report: &StatusReport) -> Option<String> {
 }
 
 /// How what is waited for stands when the time is over.
-fn standing(wanted: &Wanted, report: &StatusReport) -> String {
-    let text = idle(wanted, report).or_else(|| match (wanted, &report.config) {
+fn standing(wanted: &Wanted, seen: &Seen) -> String {
+    let report = &seen.report;
+    let text = idle(wanted, seen).or_else(|| match (wanted, &report.config) {
         (Wanted::Node(name), _) => of_node(name, report),
         (Wanted::Deleted(_), Some(config)) => {
             let left = human::count(report.nodes.len(), "node");
@@ -320,22 +337,29 @@ fn standing(wanted: &Wanted, report: &StatusReport) -> String {
     text.map_or_else(|| summary(report), |text| marked(&text, report.head.simulated))
 }
 
-/// What there is to say, in one line.
-fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
-    let idle = idle(wanted, report);
-    if let Wanted::Node(name) = wanted {
-        let (subject, known) = (format!("node/{name}"), idle.is_none());
-        // What a node says is told with it; until it says something, what keeps the operator from it.
-        let of_others = |problem: &Problem| problem.message.starts_with("node ");
-        let concerns = |problem: &&Problem| {
+/// What is wrong and concerns what is waited for.
+fn concerning<'a>(wanted: &Wanted, seen: &'a Seen) -> Vec<&'a Problem> {
+    let problems = seen.report.problems.iter();
+    let Wanted::Node(name) = wanted else { return problems.collect() };
+    let (subject, known) = (format!("node/{name}"), idle(wanted, seen).is_none());
+    // What a node says is told with it; until it says something, what keeps the operator from it.
+    let of_others = |problem: &Problem| problem.message.starts_with("node ");
+    problems
+        .filter(|problem| {
             problem.subject == subject
                 || is_silence(problem)
                 || crate::problem::names_node(problem, name)
                 || (!known && problem.subject.starts_with("kataconfig/") && !of_others(problem))
-        };
+        })
+        .collect()
+}
+
+/// What there is to say, in one line.
+fn sentence(wanted: &Wanted, seen: &Seen) -> String {
+    let (idle, report) = (idle(wanted, seen), &seen.report);
+    if let Wanted::Node(name) = wanted {
         let text = idle.or_else(|| of_node(name, report)).unwrap_or_default();
-        let text = with_problems(text, report.problems.iter().filter(concerns));
-        return marked(&text, report.head.simulated);
+        return marked(&with_problems(text, &concerning(wanted, seen)), report.head.simulated);
     }
     if let Some(text) = idle {
         return marked(&text, report.head.simulated);
@@ -346,12 +370,12 @@ fn sentence(wanted: &Wanted, report: &StatusReport) -> String {
         .as_ref()
         .map_or("the operator has not said anything yet", |ready| ready.message.as_str());
     let reason = config.ready.as_ref().map_or("Unknown", |ready| ready.reason.as_str());
-    let text = with_problems(format!("{reason}: {message}"), report.problems.iter());
+    let text = with_problems(format!("{reason}: {message}"), &concerning(wanted, seen));
     marked(&text, report.head.simulated)
 }
 
 /// The text with what is wrong and not in it.
-fn with_problems<'a>(mut text: String, problems: impl Iterator<Item = &'a Problem>) -> String {
+fn with_problems(mut text: String, problems: &[&Problem]) -> String {
     for problem in problems {
         if problem.severity == "info" {
             continue;
@@ -368,15 +392,16 @@ fn with_problems<'a>(mut text: String, problems: impl Iterator<Item = &'a Proble
 
 /// The display on a terminal.
 fn bars(
-    report: &StatusReport,
+    seen: &Seen,
     wanted: &Wanted,
     begin: Timestamp,
     now: Timestamp,
     style: &Style,
 ) -> Vec<String> {
+    let report = &seen.report;
     let elapsed = human::span(now.duration_since(begin));
     let told = |problem: &Problem| format!(" {} {}", problem.id, problem.message);
-    if let Some(text) = idle(wanted, report) {
+    if let Some(text) = idle(wanted, seen) {
         let silence = report.problems.iter().filter(|problem| is_silence(problem)).map(told);
         let text = format!(" {}   {elapsed} elapsed", marked(&text, report.head.simulated));
         return std::iter::once(text).chain(silence).collect();
@@ -410,7 +435,7 @@ fn bars(
     let busy = report.nodes.iter().filter(|node| {
         node.code.is_some() || !node.step.is_empty() || node.phase == Phase::Failed.as_str()
     });
-    for node in busy.take(NODES) {
+    for node in busy.take(SHOWN) {
         let since = node.since.map(|since| human::age(now, since)).unwrap_or_default();
         let what = if node.step.is_empty() { &node.phase } else { &node.step };
         lines.push(format!(" {:<14}{what:<16}{since:<8}{}", node.name, node.message));

@@ -1,7 +1,7 @@
 //! From the files, the flags and the environment to which API server to talk to, and as whom. Files are read
 //! here; nothing is sent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,10 +20,12 @@ const NAMES: usize = 5;
 
 /// The API server, and who the user is, with the user's name in the kubeconfig.
 pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failure> {
+    let server = connection.server.as_deref().map(|server| url(server, "--server")).transpose()?;
     let (mut config, user) = match read(&connection.source)? {
-        Some(kubeconfig) => chosen(&kubeconfig, connection)?,
-        None => match &connection.server {
-            Some(server) => (Config::new(url(server, "--server")?), String::new()),
+        Some(kubeconfig) => chosen(&kubeconfig, connection, server)
+            .map_err(|failure| of_files(failure, &connection.source))?,
+        None => match server {
+            Some(server) => (Config::new(server), String::new()),
             None => {
                 (service_account().map_err(|e| dangling(e, &connection.source))?, String::new())
             }
@@ -63,19 +65,29 @@ fn dangling(failure: Failure, source: &KubeconfigSource) -> Failure {
     }
 }
 
+/// Names the files in which something is missing or wrong.
+fn of_files(failure: Failure, source: &KubeconfigSource) -> Failure {
+    match (failure, std::env::join_paths(files(source))) {
+        (Failure::Context(cause), Ok(paths)) => {
+            Failure::Kubeconfig { path: PathBuf::from(paths), cause }
+        }
+        (failure, _) => failure,
+    }
+}
+
+/// The files that are read. As with kubectl, only that of the flag must exist.
+fn files(source: &KubeconfigSource) -> Vec<&PathBuf> {
+    match source {
+        KubeconfigSource::Flag(path) => vec![path],
+        KubeconfigSource::Environment(paths) => paths.iter().filter(|path| path.exists()).collect(),
+        KubeconfigSource::Home(path) => path.iter().filter(|path| path.exists()).collect(),
+    }
+}
+
 /// All files as one; `None` if there are none.
 fn read(source: &KubeconfigSource) -> Result<Option<Kubeconfig>, Failure> {
     let mut merged: Option<Kubeconfig> = None;
-    let (files, must_exist) = match source {
-        KubeconfigSource::Flag(path) => (std::slice::from_ref(path), true),
-        KubeconfigSource::Environment(paths) => (paths.as_slice(), false),
-        KubeconfigSource::Home(path) => (path.as_slice(), false),
-    };
-    for path in files {
-        // As with kubectl, the files of KUBECONFIG need not all exist.
-        if !must_exist && !path.exists() {
-            continue;
-        }
+    for path in files(source) {
         let failed = |error: KubeconfigError| Failure::Kubeconfig {
             path: path.clone(),
             cause: self::cause(&error),
@@ -90,7 +102,11 @@ fn read(source: &KubeconfigSource) -> Result<Option<Kubeconfig>, Failure> {
 }
 
 /// What the context, or a flag, chooses.
-fn chosen(kubeconfig: &Kubeconfig, connection: &Connection) -> Result<(Config, String), Failure> {
+fn chosen(
+    kubeconfig: &Kubeconfig,
+    connection: &Connection,
+    flag: Option<http::Uri>,
+) -> Result<(Config, String), Failure> {
     let wanted = connection
         .context
         .as_ref()
@@ -150,7 +166,7 @@ fn chosen(kubeconfig: &Kubeconfig, connection: &Connection) -> Result<(Config, S
             Some(told.map_err(|error: KubeconfigError| Failure::Context(cause(&error)))?);
     }
     let namespace = context.and_then(|context| context.namespace);
-    let mut config = server(&cluster.0, &cluster.1, connection)?;
+    let mut config = server(&cluster.0, &cluster.1, connection, flag)?;
     config.auth_info = auth;
     if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
         config.default_namespace = namespace;
@@ -159,9 +175,14 @@ fn chosen(kubeconfig: &Kubeconfig, connection: &Connection) -> Result<(Config, S
 }
 
 /// The API server of a cluster of the kubeconfig.
-fn server(cluster: &Cluster, name: &str, connection: &Connection) -> Result<Config, Failure> {
-    let address = match (&connection.server, &cluster.server) {
-        (Some(server), _) => url(server, "--server")?,
+fn server(
+    cluster: &Cluster,
+    name: &str,
+    connection: &Connection,
+    flag: Option<http::Uri>,
+) -> Result<Config, Failure> {
+    let address = match (flag, &cluster.server) {
+        (Some(server), _) => server,
         (None, Some(server)) if !server.is_empty() => {
             url(server, &format!("the server of cluster {name}"))?
         }

@@ -240,7 +240,8 @@ async fn the_servers_certificate_is_checked() {
         ("certificate-authority: nowhere.crt", "cannot be read from"),
     ];
     for (cluster, text) in cases {
-        front.with(cluster, "", "version").await.expect(3, &["cannot use the kubeconfig", text]);
+        let named = ["cannot use kubeconfig ", "/kubeconfig: ", text];
+        front.with(cluster, "", "version").await.expect(3, &named);
     }
     let plain = front.kubeconfig_of(&format!("http://{}", front.address), "", "");
     let line = format!("version --kubeconfig {}", plain.display());
@@ -461,11 +462,13 @@ async fn kubeconfigs_are_checked() {
         ("version --context other", "it has no context other; it has main"),
         ("version --cluster other", "it has no cluster other; it has prod"),
         ("version --user other", "it has no user other; it has alice"),
-        ("version --server ftp://here", "--server is \"ftp://here\", which is no URL"),
     ];
     for (line, text) in cases {
-        front.with(&trust, "", line).await.expect(3, &["cannot use the kubeconfig: ", text]);
+        let named = ["cannot use kubeconfig ", "config: ", text];
+        front.with(&trust, "", line).await.expect(3, &named);
     }
+    let said = front.with(&trust, "", "version --server ftp://here").await;
+    said.expect(3, &["--server is \"ftp://here\", which is no URL"]);
     front
         .run("version --kubeconfig nowhere", &[])
         .await
@@ -482,7 +485,8 @@ async fn kubeconfigs_are_checked() {
             .expect(3, &["kubeconfig bad: it is no kubeconfig, as ", place]);
     }
     front.file("none", "apiVersion: v1\nkind: Config\n");
-    front.run("version --kubeconfig none", &[]).await.expect(3, &["it has no context at all"]);
+    let empty = ["kubeconfig none: it has no context at all"];
+    front.run("version --kubeconfig none", &[]).await.expect(3, &empty);
     front.run("version", &[]).await.expect(3, &["no kubeconfig found and not running in a pod"]);
     for (files, named) in [("nowhere", "nowhere"), ("nowhere:not-here", "nowhere, not-here")] {
         let text =

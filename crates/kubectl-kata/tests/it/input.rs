@@ -61,8 +61,11 @@ async fn what_is_mistyped_is_named() {
     let done = lab.kata_command("wait --for node/nobody=Ready --timeout 5s").await.expect(124);
     // At the beginning, and not only when the time is over.
     let first = done.err.lines().next().unwrap_or_default();
-    assert!(first.contains("Z no KataConfig selects a node nobody (simulated)"), "{first}");
-    done.says(&["timed out after 5s: no KataConfig selects a node nobody"]);
+    assert!(first.contains("Z there is no node nobody (simulated)"), "{first}");
+    done.says(&["timed out after 5s: there is no node nobody"]);
+    let line = "wait --for node/control-plane-0=Ready --timeout 5s";
+    let done = lab.kata_command(line).await.expect(124);
+    done.says(&["timed out after 5s: no KataConfig selects a node control-plane-0"]);
     let done = lab.kata_command("wait --for deleted --timeout 5s").await.expect(124);
     done.says(&[
         "Z KataConfig cluster-kataconfig is not being deleted: `kubectl kata uninstall`",
