@@ -382,7 +382,7 @@ catalogue! {
     }
     KATA3104 NodeBroken Error {
         cause: "The change of the node failed, and so did the way back.",
-        fix: "Look at the container runtime on the node; then annotate the KataNode with kata-operator.dev/retry and any new value."
+        fix: "Look at the container runtime on the node; then annotate the KataNode with kata-operator.dev/retry and any new value: the next Job finishes the way back, and after another annotation the change is tried again."
     }
     KATA3105 NodeJobVanished Warning {
         cause: "Somebody deleted a Job of the operator before its result was read.",
