@@ -266,7 +266,8 @@ fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Op
         });
     }
     // What was changed in the spec waits for pods to go.
-    if report.findings.iter().any(|finding| finding.code == Code::HandlerImmutable) {
+    let waits = |code| matches!(code, Code::HandlerImmutable | Code::RuntimeClassInUse);
+    if report.findings.iter().any(|finding| waits(finding.code)) {
         times.push(PODS_AGAIN);
     }
     if !report.findings.is_empty() {

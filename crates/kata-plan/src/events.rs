@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::conditions::{self, in_progress, reasons};
 use kata_api::kata_node::Phase;
+use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfigStatus, KataNode, Severity, event_reasons};
 
 use crate::object::{Kind, ObjectRef};
@@ -280,6 +281,12 @@ fn of_node<'a>(
     }
 }
 
+/// Whether a Job took Kata off a node: from one that was never changed there was nothing to take.
+fn was_cleared(kata_node: &KataNode) -> bool {
+    let host = kata_node.status.as_ref().and_then(|status| status.host.as_ref());
+    host.and_then(|host| host.job.as_ref()).is_some_and(|job| job.action == NodeAction::Remove)
+}
+
 /// Nodes that have nothing to do with Kata any more, told once: while their KataNode is still there.
 fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
     let snapshot = view.snapshot;
@@ -312,6 +319,9 @@ fn removed(view: &View<'_>, config: &ObjectRef, events: &mut Vec<EventToSend>) {
         let name = kata_node.spec.node_name.as_str();
         let before = kata_node.metadata.uid.clone().unwrap_or_default();
         if let Some(facts) = nodes.get(name) {
+            if view.hosts.is_some() && !was_cleared(kata_node) {
+                continue;
+            }
             let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
             clear.entry((Well::Removed, None)).or_default().push((node, before));
         } else {

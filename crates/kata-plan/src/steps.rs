@@ -177,7 +177,11 @@ fn no_nodes(view: &View<'_>, out: &mut Steps) {
     };
     let message = format!("no node {}{exception}", text::all(&asked));
     let mut finding = Finding::new(Code::NoNodesSelected, config, message);
-    if selector.is_none() {
+    if spec.check_node_eligibility {
+        "Install Node Feature Discovery, which gives that label to nodes that can run Kata, or set \
+         spec.checkNodeEligibility to false; if nodes have it, have one of them match the rest, too."
+            .clone_into(&mut finding.fix);
+    } else if selector.is_none() {
         let fix = if by_jobs {
             "Add a node that counts, or name nodes of the control plane in spec.kataConfigPoolSelector, by their \
              role, their host name or a label of your own."

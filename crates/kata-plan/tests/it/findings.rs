@@ -45,6 +45,9 @@ fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
     assert_eq!(object, "kata-old");
     assert!(message.contains("kata-old"), "{message}");
     assert!(world.get(Kind::RuntimeClass, "kata-old").is_some());
+    // Nobody watches pods.
+    let again = decide(&world.observe()).look_again.unwrap();
+    assert!(again <= std::time::Duration::from_secs(5), "{again:?}");
 }
 
 #[test]
@@ -133,6 +136,10 @@ fn which_nodes_count_is_told_in_terms_of_the_spec() {
         let mut world = if jobs { World::plain(1, 0) } else { World::new(1, 0) };
         world.config(&spec);
         assert_eq!(finding(&world, Code::NoNodesSelected).1, said, "{spec}");
+        let found = decide(&world.observe()).report.findings;
+        let eligible = spec.get("checkNodeEligibility").is_some();
+        let named = found.iter().any(|found| found.fix.contains("Node Feature Discovery"));
+        assert_eq!(named, eligible, "{spec}");
     }
 }
 

@@ -518,3 +518,22 @@ fn the_first_pass_and_the_job_of_an_installation() {
     job.as_object_mut().unwrap().remove("status");
     insta::assert_snapshot!("hosts_install_job", serde_saphyr::to_string(&job).unwrap());
 }
+
+/// A node whose turn had not come has nothing to be clear of.
+#[test]
+fn only_of_nodes_that_were_changed_it_is_told_that_they_are_clear() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.pass();
+    until(&mut world, |world| host(world, "worker-0")["touched"] == true);
+    assert!(host(&world, "worker-1")["touched"].is_null());
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    let mut told = Vec::new();
+    for _ in 0..100 {
+        let events = world.pass().report.events.into_iter();
+        told.extend(events.filter(|it| it.reason == "KataRemoved").map(|it| it.note));
+        world.tick();
+    }
+    nothing_left(&world);
+    assert_eq!(told, ["node worker-0 is clear of Kata"]);
+}
