@@ -103,6 +103,35 @@ fn restart_under_reexec(node: &Node, handlers: &[&str], fails: bool) -> NodeRepo
     report(&agent.wait_with_output().unwrap())
 }
 
+/// A distribution that is just being started brings a container runtime of its own: the plain one beside it is
+/// not the one that the kubelet will use.
+#[test]
+fn a_distribution_that_is_being_started_is_not_passed_over_for_a_plain_containerd() {
+    let Some(node) = Node::start("2", "starting") else { return };
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    let units = node.root.join("run/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(
+        units.join("k3s.service"),
+        "[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nExecStart=/bin/sleep infinity\n",
+    )
+    .unwrap();
+    node.systemctl(&["daemon-reload"]);
+    node.systemctl(&["start", "--no-block", "k3s.service"]);
+    let state = || node.systemctl(&["show", "--property", "ActiveState", "k3s.service"]);
+    node.until("the unit is being started", || state() == "ActiveState=activating");
+    let (before, incarnation) = (node.files(), node.incarnation());
+    let report = node.run(NodeAction::Install, "a", &["kata"]);
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert!(report.message.contains("/run/k3s/containerd/containerd.sock"), "{report:?}");
+    assert_same(&node.files(), &before);
+    assert_eq!(node.incarnation(), incarnation);
+    node.systemctl(&["stop", "k3s.service"]);
+    assert_eq!(node.run(NodeAction::Install, "a", &["kata"]).outcome, Outcome::Done);
+}
+
 /// Between the two halves of its restart a unit may wait for others, and is inactive meanwhile.
 #[test]
 fn a_unit_that_waits_for_its_start_while_systemd_executes_itself_anew_is_waited_for() {
