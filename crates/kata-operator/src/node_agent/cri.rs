@@ -1,4 +1,4 @@
-//! CRI over the container runtime's socket: the three calls that are needed, and no more of gRPC than they
+//! CRI over the container runtime's socket: the four calls that are needed, and no more of gRPC than they
 //! need.
 
 use std::future::poll_fn;
@@ -25,8 +25,12 @@ const LIMIT: Duration = Duration::from_secs(5);
 const CAUSE_LIMIT: Duration = Duration::from_secs(2);
 /// The longest answer: ten thousand sandboxes with labels and annotations.
 const LONGEST: usize = 64 << 20;
+/// `NOT_FOUND` of gRPC.
+const NOT_FOUND: &str = "5";
 /// `UNIMPLEMENTED` of gRPC.
 const UNIMPLEMENTED: &str = "12";
+/// What CRI-O calls itself.
+const CRI_O: &str = "cri-o";
 
 /// Asks a container runtime.
 #[derive(Debug)]
@@ -39,11 +43,12 @@ pub struct Client {
 pub struct Fault {
     kind: HostErrorKind,
     reason: String,
+    not_found: bool,
 }
 
 impl Fault {
     fn new(kind: HostErrorKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into() }
+        Self { kind, reason: reason.into(), not_found: false }
     }
 
     /// The error of asking at a socket.
@@ -86,15 +91,43 @@ impl Client {
         Ok(response.into())
     }
 
-    /// `ListPodSandbox`.
+    /// `ListPodSandbox`. CRI-O tells no handlers there, and is asked for that of each READY sandbox; what ended
+    /// meanwhile is not READY.
     ///
     /// # Errors
-    /// As for [`Client::version`].
+    /// As for [`Client::version`], or if CRI-O does not tell the handler of a sandbox: it may be ours.
     pub fn sandboxes(&self, socket: &Path) -> Result<Vec<Sandbox>, Fault> {
         let request = message::ListPodSandboxRequest {};
         let response: message::ListPodSandboxResponse =
             self.call(socket, "ListPodSandbox", &request)?;
-        Ok(response.items.into_iter().map(Sandbox::from).collect())
+        let mut sandboxes: Vec<Sandbox> = response.items.into_iter().map(Sandbox::from).collect();
+        let untold = |sandbox: &&mut Sandbox| sandbox.ready && sandbox.handler.is_empty();
+        let mut untold = sandboxes.iter_mut().filter(untold).peekable();
+        if untold.peek().is_some() && self.version(socket)?.name == CRI_O {
+            for sandbox in untold {
+                match self.crio_handler(socket, &sandbox.id)? {
+                    Some(handler) => sandbox.handler = handler,
+                    None => sandbox.ready = false,
+                }
+            }
+        }
+        Ok(sandboxes)
+    }
+
+    /// `PodSandboxStatus` with `verbose`, of CRI-O: the sandbox's handler; `None` if it is gone.
+    fn crio_handler(&self, socket: &Path, id: &str) -> Result<Option<String>, Fault> {
+        let request =
+            message::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        let answer: Result<message::PodSandboxStatusResponse, _> =
+            self.call(socket, "PodSandboxStatus", &request);
+        match answer {
+            Ok(status) => status.crio_handler().map(Some).map_err(|reason| {
+                let reason = format!("CRI-O does not tell the handler of sandbox {id}: {reason}");
+                Fault::new(HostErrorKind::Other, reason)
+            }),
+            Err(fault) if fault.not_found => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// One call of `runtime.v1.RuntimeService`.
@@ -247,7 +280,8 @@ fn grpc_status(headers: &HeaderMap, may_lack: bool) -> Result<(), Fault> {
             } else {
                 HostErrorKind::Failed
             };
-            Err(Fault::new(kind, format!("gRPC status {code}: {reason}")))
+            let fault = Fault::new(kind, format!("gRPC status {code}: {reason}"));
+            Err(Fault { not_found: code == NOT_FOUND, ..fault })
         }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Numbers are those of k8s.io/cri-api `pkg/apis/runtime/v1/api.proto`; unknown fields are skipped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kata_host::host::{CriStatus, Sandbox};
 use prost::Message;
+use serde::Deserialize;
 
 /// `VersionRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -105,9 +106,59 @@ pub struct PodSandbox {
     /// 0 is READY, 1 is NOTREADY.
     #[prost(int32, tag = "3")]
     pub state: i32,
-    /// Its handler.
+    /// Its handler; empty if it is the default one, or if this is CRI-O.
     #[prost(string, tag = "7")]
     pub runtime_handler: String,
+}
+
+/// `PodSandboxStatusRequest`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PodSandboxStatusRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    /// Whether [`PodSandboxStatusResponse::info`] is wanted.
+    #[prost(bool, tag = "2")]
+    pub verbose: bool,
+}
+
+/// `PodSandboxStatusResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct PodSandboxStatusResponse {
+    /// Free text by name.
+    #[prost(map = "string, string", tag = "2")]
+    pub info: HashMap<String, String>,
+}
+
+/// What CRI-O has below `info` in [`PodSandboxStatusResponse::info`], of what is needed.
+#[derive(Deserialize)]
+struct SandboxInfo {
+    #[serde(rename = "runtimeSpec")]
+    runtime_spec: RuntimeSpec,
+}
+
+#[derive(Deserialize)]
+struct RuntimeSpec {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl PodSandboxStatusResponse {
+    /// The handler that CRI-O notes in the annotations of a sandbox's specification; empty is the default one.
+    ///
+    /// CRI-O's `server/sandbox_status.go` and `pkg/annotations/internal.go` of 1.30 and 1.34.
+    ///
+    /// # Errors
+    /// What is not as it shall be.
+    pub fn crio_handler(&self) -> Result<String, &'static str> {
+        let info = self.info.get("info").ok_or("it has no verbose information")?;
+        let info: SandboxInfo = serde_json::from_str(info)
+            .map_err(|_malformed| "its verbose information is not what CRI-O gives")?;
+        let mut annotations = info.runtime_spec.annotations;
+        annotations
+            .remove("io.kubernetes.cri-o.RuntimeHandler")
+            .ok_or("its specification has no annotation for it")
+    }
 }
 
 /// `PodSandboxMetadata`.

@@ -5,17 +5,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_operator::node_agent::cri::message::{
-    ListPodSandboxResponse, RuntimeHandler, StatusResponse, VersionResponse,
+    ListPodSandboxResponse, PodSandbox, PodSandboxMetadata, RuntimeHandler, StatusResponse,
+    VersionResponse,
 };
 use prost::Message as _;
 
 use super::lab::{Node, assert_same, assert_went_back};
-use super::mock::{Answer, ready, serve_at};
+use super::mock::{Answer, crio_status, ready, serve_at};
 use super::payload;
 
 const SOCKET: &str = "run/crio/crio.sock";
@@ -40,6 +42,8 @@ enum Mood {
 struct Crio {
     root: PathBuf,
     mood: Mutex<Mood>,
+    /// Whether a sandbox with the handler kata runs.
+    runs: AtomicBool,
 }
 
 impl Crio {
@@ -92,7 +96,18 @@ impl Crio {
                 }
                 .encode_to_vec()
             }
-            Some("ListPodSandbox") => ListPodSandboxResponse::default().encode_to_vec(),
+            Some("ListPodSandbox") => {
+                let metadata =
+                    PodSandboxMetadata { name: "vm".to_owned(), namespace: "shop".to_owned() };
+                let sandbox = PodSandbox {
+                    id: "1f".to_owned(),
+                    metadata: Some(metadata),
+                    ..PodSandbox::default()
+                };
+                let items = self.runs.load(Ordering::Relaxed).then_some(sandbox);
+                ListPodSandboxResponse { items: items.into_iter().collect() }.encode_to_vec()
+            }
+            Some("PodSandboxStatus") => crio_status("kata"),
             _ => return Answer::Status("12"),
         })
     }
@@ -116,9 +131,13 @@ fn start() -> Option<(Node, Arc<Crio>)> {
         fs::write(root.join("etc/crio/crio.conf"), "[crio.runtime]\nlog_level = \"info\"\n")
             .unwrap();
         fs::create_dir_all(root.join("run/crio")).unwrap();
-        let server = Arc::new(Crio { root: root.to_owned(), mood: Mutex::new(Mood::Well) });
+        let server = Arc::new(Crio {
+            root: root.to_owned(),
+            mood: Mutex::new(Mood::Well),
+            runs: AtomicBool::new(false),
+        });
         let serving = Arc::clone(&server);
-        serve_at(&root.join(SOCKET), move |method| serving.answer(method));
+        serve_at(&root.join(SOCKET), move |method, _| serving.answer(method));
         crio = Some(server);
     };
     let node = Node::start_with("2", "crio", SOCKET, prepare)?;
@@ -186,6 +205,16 @@ fn cri_o_is_changed_rolled_back_and_left_alone() {
     assert!(matches!(*crio.mood.lock().unwrap(), Mood::Slow(0)), "it was slow");
     assert_eq!(crio.handlers(), ["kata".to_owned(), "kata-two".to_owned()].into());
     assert!(fs::read_to_string(node.root.join(DROP_IN)).unwrap().contains("kata-two"));
+
+    // Nothing is pulled from under a sandbox, although CRI-O's list does not tell that it is one of ours.
+    crio.runs.store(true, Ordering::Relaxed);
+    let good = (node.files(), process());
+    let report = node.run(NodeAction::Remove, "", &[]);
+    assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
+    let named = &report.sandboxes[0];
+    assert_eq!((named.pod.as_str(), named.handler.as_str()), ("vm", "kata"));
+    assert_eq!((node.files(), process()), good);
+    crio.runs.store(false, Ordering::Relaxed);
 
     let report = node.run(NodeAction::Remove, "", &[]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");

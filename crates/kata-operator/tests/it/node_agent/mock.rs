@@ -40,13 +40,16 @@ fn serve(name: &str, answer: Answer) -> PathBuf {
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
     } else {
-        serve_at(&socket, move |_| answer.clone());
+        serve_at(&socket, move |_, _| answer.clone());
     }
     socket
 }
 
-/// The same at a socket, with an answer that depends on the path of the method.
-pub(crate) fn serve_at(socket: &Path, answer: impl Fn(&str) -> Answer + Send + Sync + 'static) {
+/// The same at a socket, with an answer that depends on the path of the method and the message.
+pub(crate) fn serve_at(
+    socket: &Path,
+    answer: impl Fn(&str, &[u8]) -> Answer + Send + Sync + 'static,
+) {
     let answer = std::sync::Arc::new(answer);
     let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -59,7 +62,20 @@ pub(crate) fn serve_at(socket: &Path, answer: impl Fn(&str) -> Answer + Send + S
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     while let Some(Ok((request, mut respond))) = connection.accept().await {
-                        let (body, status) = match answer(request.uri().path()) {
+                        let (head, mut content) = request.into_parts();
+                        // The connection brings it only while it is driven.
+                        let mut asked = Vec::new();
+                        loop {
+                            tokio::select! {
+                                chunk = content.data() => match chunk {
+                                    Some(chunk) => asked.extend_from_slice(&chunk.unwrap()),
+                                    None => break,
+                                },
+                                _ = std::future::poll_fn(|cx| connection.poll_closed(cx)) => break,
+                            }
+                        }
+                        let message = asked.get(5..).unwrap_or_default();
+                        let (body, status) = match answer(head.uri.path(), message) {
                             Answer::Message(message) => {
                                 let length = u32::try_from(message.len()).unwrap();
                                 let prefix = [&[0][..], &length.to_be_bytes()].concat();
@@ -91,6 +107,20 @@ pub(crate) fn serve_at(socket: &Path, answer: impl Fn(&str) -> Answer + Send + S
 
 fn status_of(socket: &Path) -> Result<CriStatus, HostErrorKind> {
     Client::new().unwrap().status(socket).map_err(|fault| fault.at("/cri.sock").kind)
+}
+
+/// What CRI-O tells of a sandbox, of what is needed.
+pub(crate) fn crio_status(handler: &str) -> Vec<u8> {
+    let info = serde_json::json!({
+        "image": "registry.example/pause",
+        "pid": 42,
+        "runtimeSpec": {
+            "ociVersion": "1.2.1",
+            "annotations": {"io.kubernetes.cri-o.RuntimeHandler": handler},
+        },
+    });
+    let info = [("info".to_owned(), info.to_string())].into();
+    message::PodSandboxStatusResponse { info }.encode_to_vec()
 }
 
 pub(crate) fn ready(ready: bool) -> Option<RuntimeStatus> {
@@ -141,6 +171,52 @@ fn ten_thousand_sandboxes_arrive_whole() {
     assert_eq!((sandboxes[7].namespace.as_str(), sandboxes[7].pod.as_str()), ("shop", "web"));
 }
 
+/// CRI-O's list has no handlers: whoever believed it would take Kata from under every sandbox.
+#[test]
+fn the_handlers_of_cri_os_sandboxes_are_asked_for() {
+    let sandboxes = |told: &'static [(&'static str, i32)], handler: &'static str| {
+        let socket = serve(handler, Answer::Closes);
+        std::fs::remove_file(&socket).unwrap();
+        serve_at(&socket, move |method, asked| {
+            Answer::Message(match method.rsplit('/').next() {
+                Some("Version") => {
+                    let runtime_name = "cri-o".to_owned();
+                    VersionResponse { runtime_name, ..VersionResponse::default() }.encode_to_vec()
+                }
+                Some("ListPodSandbox") => {
+                    let items = told.iter().map(|(id, state)| PodSandbox {
+                        id: (*id).to_owned(),
+                        state: *state,
+                        ..PodSandbox::default()
+                    });
+                    message::ListPodSandboxResponse { items: items.collect() }.encode_to_vec()
+                }
+                Some("PodSandboxStatus") => {
+                    let request = message::PodSandboxStatusRequest::decode(asked).unwrap();
+                    match request.pod_sandbox_id.as_str() {
+                        "gone" => return Answer::Status("5"),
+                        "plain" => crio_status(""),
+                        "odd" => message::PodSandboxStatusResponse::default().encode_to_vec(),
+                        _ => crio_status(handler),
+                    }
+                }
+                _ => return Answer::Status("12"),
+            })
+        });
+        Client::new().unwrap().sandboxes(&socket)
+    };
+    let found = sandboxes(&[("vm", 0), ("plain", 0), ("gone", 0), ("odd", 1)], "kata").unwrap();
+    let found: Vec<_> =
+        found.iter().map(|it| (it.id.as_str(), it.handler.as_str(), it.ready)).collect();
+    let wanted =
+        [("vm", "kata", true), ("plain", "", true), ("gone", "", false), ("odd", "", false)];
+    assert_eq!(found, wanted);
+    // One that may be ours is not taken for somebody else's.
+    let fault = sandboxes(&[("vm", 0), ("odd", 0)], "kata-two").unwrap_err().at("/crio.sock");
+    let text = "CRI-O does not tell the handler of sandbox odd: it has no verbose information";
+    assert_eq!(fault.reason, text);
+}
+
 #[test]
 fn a_runtime_that_is_not_ready_says_why() {
     let response = StatusResponse { status: ready(false), ..StatusResponse::default() };
@@ -158,7 +234,7 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     // Who serves no CRI may not answer the question for the cause, either.
     let socket = serve("silent", Answer::Never);
     std::fs::remove_file(&socket).unwrap();
-    serve_at(&socket, |method| {
+    serve_at(&socket, |method, _| {
         if method.ends_with("/Plugins") { Answer::Never } else { Answer::Status("12") }
     });
     let start = Instant::now();
@@ -210,6 +286,8 @@ proptest! {
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = decode::<StatusResponse>(&bytes);
         let _ = decode::<message::ListPodSandboxResponse>(&bytes);
+        let _ = decode::<message::PodSandboxStatusResponse>(&bytes)
+            .map(|response| response.crio_handler());
         let _ = decode::<plugins::PluginsResponse>(&bytes).map(|response| plugins::cause(&response));
         let framed = [&[0, 0, 0, 0, u8::try_from(bytes.len().min(255)).unwrap()][..], &bytes].concat();
         let _ = decode::<StatusResponse>(&framed);
