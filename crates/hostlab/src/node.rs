@@ -172,6 +172,8 @@ impl Node {
             "/share",
             "/share/kata-qemu",
             "/share/kata-qemu/qemu",
+            "/share/kata-qemu-snp-experimental",
+            "/share/kata-qemu-snp-experimental/qemu",
             "/share/defaults",
             "/share/defaults/kata-containers",
             "/share/kata-containers",

@@ -117,7 +117,7 @@ pub struct Runtime {
     pub kills: Option<String>,
     /// A fault: it says by itself, in these words, that it is not ready.
     pub unready: Option<String>,
-    /// The snapshotter that it says it uses.
+    /// The snapshotter that it says it uses, before 2.0.
     pub snapshotter: Option<String>,
 }
 
@@ -218,7 +218,8 @@ impl Runtime {
             let mut drop_in = drop_in;
             if let Some(Value::Table(plugins)) = drop_in.get_mut("plugins") {
                 // A drop-in of another schema is silently not there.
-                let keep = if version == Some(3) { IDS[0] } else { IDS[1] };
+                let newer = version.is_some_and(|version| version >= 3);
+                let keep = if newer { IDS[0] } else { IDS[1] };
                 plugins.retain(|name, _| !IDS.contains(&name) || name == keep || name == IDS[0]);
             }
             merge(merged, drop_in);
@@ -335,8 +336,10 @@ impl Runtime {
                 );
             }
         }
-        let containerd =
-            serde_json::json!({ "runtimes": runtimes, "snapshotter": self.snapshotter });
+        // Since 2.0 it is a setting of another plugin.
+        let snapshotter =
+            self.snapshotter.as_ref().filter(|_| matches!(self.kind, Kind::Containerd(1, _)));
+        let containerd = serde_json::json!({ "runtimes": runtimes, "snapshotter": snapshotter });
         let config = serde_json::json!({ "containerd": containerd }).to_string();
         match self.kind {
             Kind::Containerd(major, _) => CriStatus {

@@ -262,7 +262,7 @@ catalogue! {
     }
     KATA3013 ImportMissing Error {
         cause: "The distribution renders the container runtime's configuration from a template that imports no folder of drop-ins.",
-        fix: "Add the line that the message gives to the template, and restart the distribution's unit."
+        fix: "Do with the template what the message says, and restart the distribution's unit. A template without the line that takes over the distribution's own has to have all of its settings."
     }
     KATA3014 ForeignSection Error {
         cause: "On containerd 1.x another drop-in replaces the CRI section, so that either it or ours would be lost.",
@@ -315,6 +315,10 @@ catalogue! {
     KATA3026 PayloadUnusable Error {
         cause: "The image of the payload has no Kata in it, or not in a form that is known.",
         fix: "Set spec.payload.image to an image that has Kata in /opt/kata or, like those of kata-deploy, in /opt/kata-artifacts."
+    }
+    KATA3027 GuestPullMissing Warning {
+        cause: "The shim's virtual machines pull their images themselves, and the container runtime is not set up for that by this operator.",
+        fix: "Set the node up for it, with the snapshotter nydus in containerd or guest pull in CRI-O, or use a shim that is not for confidential containers."
     }
     KATA3030 SandboxesInTheWay Warning {
         cause: "Sandboxes run on the node whose handler would go or change.",

@@ -27,6 +27,8 @@ pub enum Schema {
     V2,
     /// `version = 3`, since containerd 2.0.
     V3,
+    /// `version = 4`, since containerd 2.3: where it listens is the setting of a plugin.
+    V4,
 }
 
 impl Schema {
@@ -35,7 +37,16 @@ impl Schema {
         match self {
             Self::V1 => "cri",
             Self::V2 => "io.containerd.grpc.v1.cri",
-            Self::V3 => "io.containerd.cri.v1.runtime",
+            Self::V3 | Self::V4 => "io.containerd.cri.v1.runtime",
+        }
+    }
+
+    fn version(self) -> i64 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+            Self::V3 => 3,
+            Self::V4 => 4,
         }
     }
 }
@@ -70,15 +81,19 @@ pub fn main_config(text: Option<&str>, major: u32) -> Result<MainConfig, String>
     };
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let schema = match table.get("version").map(Value::as_integer) {
-        // A file with nothing but comments is as good as none.
-        None if table.is_empty() => default,
+        // A file with nothing but comments is as good as none. containerd 2 takes one without a version for an
+        // old one and carries it over, but loses the section of its plugin `cri`.
+        None if table.is_empty() || (major >= 2 && !table.contains_key("plugins")) => default,
         None | Some(Some(1)) => Schema::V1,
         Some(Some(2)) => Schema::V2,
         Some(Some(3)) => Schema::V3,
-        Some(_) => return Err("its version is none of 1, 2 and 3".to_owned()),
+        Some(Some(4)) => Schema::V4,
+        Some(_) => return Err("its version is none of 1, 2, 3 and 4".to_owned()),
     };
     if schema == Schema::V1 && major >= 2 {
-        return Err("it has no version, and containerd 2 does not read such a file".to_owned());
+        return Err("it is of version 1, of which containerd 2 does not read all plugins: replace it by what \
+                    `containerd config migrate` prints"
+            .to_owned());
     }
     let imports = match table.get("imports") {
         None => Vec::new(),
@@ -114,6 +129,7 @@ pub fn drop_in_handlers(text: &str) -> Result<(BTreeSet<String>, bool), String> 
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let mut handlers = BTreeSet::new();
     let mut found = false;
+    // Of the newest two it is the same.
     for schema in [Schema::V1, Schema::V2, Schema::V3] {
         if let Some(section) = section(&table, schema) {
             found = true;
@@ -121,6 +137,15 @@ pub fn drop_in_handlers(text: &str) -> Result<(BTreeSet<String>, bool), String> 
         }
     }
     Ok((handlers, found))
+}
+
+/// The snapshotter that a file names for all images: of containerd 2, or of the schema before.
+pub fn snapshotter(text: &str) -> Option<String> {
+    let table: Table = text.parse().ok()?;
+    let plugins = table.get("plugins")?;
+    let images = || plugins.get("io.containerd.cri.v1.images")?.get("snapshotter");
+    let before = || plugins.get(Schema::V2.plugin())?.get("containerd")?.get("snapshotter");
+    images().or_else(before)?.as_str().map(str::to_owned)
 }
 
 /// The folder of the first import that takes every `*.toml` of a folder.
@@ -147,11 +172,7 @@ pub fn imported_folder(main: &str, imports: &[String]) -> Option<String> {
 /// If the file is no TOML, or its imports are no list.
 pub fn add_import(text: Option<&str>, schema: Schema, import: &str) -> Result<String, String> {
     let Some(text) = text else {
-        let version = match schema {
-            Schema::V1 => 1,
-            Schema::V2 => 2,
-            Schema::V3 => 3,
-        };
+        let version = schema.version();
         return Ok(format!("version = {version}\nimports = [{}]\n", Value::from(import)));
     };
     let mut document: DocumentMut =
@@ -177,11 +198,6 @@ pub fn with_imports(
     schema: Schema,
     imports: &[String],
 ) -> Result<String, String> {
-    let version = match schema {
-        Schema::V1 => 1,
-        Schema::V2 => 2,
-        Schema::V3 => 3,
-    };
     let mut document: DocumentMut = match text {
         None => DocumentMut::new(),
         Some(text) => {
@@ -189,7 +205,7 @@ pub fn with_imports(
         }
     };
     if document.is_empty() {
-        document.insert("version", toml_edit::value(version));
+        document.insert("version", toml_edit::value(schema.version()));
     }
     document.remove("imports");
     if !imports.is_empty() {

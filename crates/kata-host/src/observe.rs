@@ -192,7 +192,8 @@ pub(crate) fn observe(
     let mut wrong_architecture = Vec::new();
     if let Some(intact) = payload.as_ref().and_then(Found::intact) {
         let configurations = configurations(host, task, &intact)?;
-        let wanted = release(task, &intact, &configurations);
+        let distribution = site.as_ref().ok().and_then(Option::as_ref).map(|it| it.distribution);
+        let wanted = release(task, &intact, &configurations, distribution);
         if let Ok(wanted) = &wanted {
             release_damaged = damaged_release(host, wanted)?;
         }

@@ -94,6 +94,11 @@ impl Manifest {
         let defaults = "share/defaults/kata-containers";
         let places =
             [("runtime-rs/bin", format!("{defaults}/runtime-rs")), ("bin", defaults.to_owned())];
+        let mut places = Vec::from(places);
+        // Of the two that may have it, kata-deploy takes the Go shim for this one.
+        if shim == "remote" {
+            places.reverse();
+        }
         places.into_iter().find_map(|(folder, configurations)| {
             let binary = format!("{folder}/containerd-shim-kata-v2");
             let configuration = format!("{configurations}/configuration-{shim}.toml");

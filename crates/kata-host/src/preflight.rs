@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use kata_api::Code;
 use kata_api::catalogue::Severity;
 use kata_api::node_task::{NodeAction, NodeTask};
+use kata_api::{Code, names};
 
 use crate::containerd::{self, Schema, live};
 use crate::crio;
@@ -117,11 +117,19 @@ fn machine(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
     let hypervisor = task.handlers.is_empty()
         || task.handlers.iter().any(|handler| !handler.shim.starts_with("remote"));
     if hypervisor {
+        // The others talk to their agent through a socket of their hypervisor.
+        let vsock = task.handlers.is_empty()
+            || task.handlers.iter().any(|handler| {
+                ["qemu", "stratovirt"].iter().any(|name| handler.shim.starts_with(name))
+            });
         for (device, code) in [
             (Device::Kvm, Code::KvmUnusable),
             (Device::VhostVsock, Code::VsockMissing),
             (Device::VhostNet, Code::VhostNetMissing),
         ] {
+            if device == Device::VhostVsock && !vsock {
+                continue;
+            }
             if let Some(Err(reason)) = observed.devices.get(&device) {
                 checks.push(Check::new(code, reason.clone()));
             }
@@ -182,17 +190,17 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
         ));
     }
     taken(task, observed, cri, checks);
-    let snapshotter = cri
-        .status
-        .config
-        .as_deref()
-        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
-        .and_then(|config| {
-            config.get("containerd")?.get("snapshotter")?.as_str().map(str::to_owned)
-        });
+    let snapshotter = snapshotter(observed, cri);
     for handler in &task.handlers {
-        if handler.shim.starts_with("fc")
-            && let Some(snapshotter) = &snapshotter
+        if is_confidential(&handler.shim) {
+            let message = format!(
+                "{} takes its images in the guest, which nobody sets up here",
+                handler.shim
+            );
+            checks.push(Check::new(Code::GuestPullMissing, message));
+        }
+        if site.distribution != Distribution::Crio
+            && handler.shim.starts_with("fc")
             && !["devmapper", "blockfile"].contains(&snapshotter.as_str())
         {
             checks.push(Check::new(
@@ -201,6 +209,35 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
             ));
         }
     }
+}
+
+/// Whether sandboxes of a shim get their images in the guest: kata-deploy gives these the snapshotter nydus in
+/// containerd, or `guest_pull` in CRI-O (`shims.*.containerd.snapshotter` and `shims.*.crio.guestPull` of its
+/// chart 4.1).
+fn is_confidential(shim: &str) -> bool {
+    ["coco-dev", "se", "snp", "tdx"].iter().any(|part| {
+        shim.strip_prefix("qemu-").is_some_and(|rest| {
+            let rest = rest.strip_prefix("nvidia-gpu-").unwrap_or(rest);
+            rest.strip_prefix(part).is_some_and(|end| end.is_empty() || end.starts_with('-'))
+        })
+    })
+}
+
+/// The snapshotter of containerd for all that name none. Since 2.0 CRI does not tell it, but the files do; where
+/// they do not, it is overlayfs.
+fn snapshotter(observed: &Observed, cri: &Cri) -> String {
+    let told = cri
+        .status
+        .config
+        .as_deref()
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+        .and_then(|config| {
+            config.get("containerd")?.get("snapshotter")?.as_str().map(str::to_owned)
+        });
+    let files = &observed.files;
+    let texts = files.main_text.iter().chain(files.others.values());
+    told.or_else(|| texts.filter_map(|text| containerd::snapshotter(text)).next_back())
+        .unwrap_or_else(|| "overlayfs".to_owned())
 }
 
 /// Handlers that the container runtime has by itself, such as `runc`, are in no file: whoever configures one of
@@ -294,7 +331,20 @@ fn containerd_files(
             format!("{} imports {path}, which does not exist", site.main),
         ));
     }
-    config.handlers.iter().for_each(|name| foreign_handler(task, name, &site.main, checks));
+    for name in &config.handlers {
+        // A stub of Kata that was of use with its first version.
+        let stub = site.distribution == Distribution::Microk8s && name == names::RUNTIME_CLASS;
+        if stub && task.handlers.iter().any(|handler| handler.name == *name) {
+            let message = format!(
+                "{} configures the handler {name}, as MicroK8s does by itself: set spec.runtimes to \
+                 [{{name: {name}, handler: kata-qemu}}]",
+                site.main
+            );
+            checks.push(Check::new(Code::ForeignHandler, message));
+            continue;
+        }
+        foreign_handler(task, name, &site.main, checks);
+    }
     for (path, text) in &files.others {
         match containerd::drop_in_handlers(text) {
             Err(reason) => checks.push(Check::new(
@@ -315,23 +365,24 @@ fn containerd_files(
     match site.distribution {
         Distribution::K3s | Distribution::Rke2 if files.imported.is_none() => {
             let (template, folder) = match config.schema {
-                Schema::V3 => ("config-v3.toml.tmpl", "config-v3.toml.d"),
+                Schema::V3 | Schema::V4 => ("config-v3.toml.tmpl", "config-v3.toml.d"),
                 Schema::V1 | Schema::V2 => ("config.toml.tmpl", "config.toml.d"),
             };
             let etc = paths::parent(&site.main);
             checks.push(Check::new(
                 Code::ImportMissing,
                 format!(
-                    "add `imports = [\"{etc}/{folder}/*.toml\"]` at the top of {etc}/{template}"
+                    "begin {etc}/{template} with `imports = [\"{etc}/{folder}/*.toml\"]`; if there is no such \
+                     file, make one of that line and `{{{{ template \"base\" . }}}}`"
                 ),
             ));
         }
         Distribution::K0s => {
             let managed = files
                 .main_text
-                .iter()
-                .flat_map(|text| text.lines())
-                .any(|line| line.trim() == "# k0s_managed=true");
+                .as_ref()
+                .and_then(|text| text.lines().next())
+                .is_some_and(|line| line == "# k0s_managed=true");
             if !managed {
                 checks.push(Check::new(
                     Code::ImportMissing,

@@ -13,11 +13,15 @@ use crate::digest::hex;
 use crate::paths;
 use crate::payload::{Payload, TREE};
 use crate::plan::{Content, Handler};
+use crate::site::Distribution;
 
 /// Where upstream's files are, as its configurations say.
 const UPSTREAM: &str = "/opt/kata/";
 /// Counted up when the same inputs give other files.
-const RENDERING: u32 = 1;
+const RENDERING: u32 = 2;
+/// The kubelet's folder where it is not `/var/lib/kubelet`: k0s, and `args/kubelet` of MicroK8s.
+const K0S_KUBELET: &str = "/var/lib/k0s/kubelet";
+const MICROK8S_KUBELET: &str = "/var/snap/microk8s/common/var/lib/kubelet";
 
 /// A release: its name, its files, and what the container runtime must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +55,21 @@ pub(crate) fn release(
     task: &NodeTask,
     payload: &Payload,
     configurations: &BTreeMap<String, String>,
+    distribution: Option<Distribution>,
 ) -> Result<Release, ReleaseError> {
+    let kubelet = match distribution {
+        Some(Distribution::K0s) => Some(K0S_KUBELET),
+        Some(Distribution::Microk8s) => Some(MICROK8S_KUBELET),
+        _ => None,
+    };
     let version = format!("{}/{}/{TREE}/", paths::VERSIONS, payload.id());
     let level = task.log_level.as_deref().unwrap_or_default();
-    let identity = format!("{RENDERING} {} {level} {:?}", payload.stage.digest, task.handlers);
+    let identity = format!(
+        "{RENDERING} {} {level} {} {:?}",
+        payload.stage.digest,
+        kubelet.unwrap_or_default(),
+        task.handlers
+    );
     let name: String = hex(identity.as_bytes()).chars().take(12).collect();
     let folder = format!("{}/{name}", paths::RELEASES);
     let mut content = BTreeMap::from([(
@@ -67,15 +82,20 @@ pub(crate) fn release(
         else {
             return Err(ReleaseError::Shim(shim.clone()));
         };
-        let qemu = qemu_needs_wrapper(payload);
         // Not through `current`: a running sandbox keeps to its own version.
         let wrapper = format!("{folder}/etc/{name}/qemu");
-        let rendered =
-            configuration(text, &version, task.log_level.as_deref(), qemu.then_some(&wrapper))
-                .map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
-        if let Some(original) = rendered.wrapped {
-            let text =
-                format!("#!/bin/sh\nexec {original} -L {version}share/kata-qemu/qemu \"$@\"\n");
+        let firmware = |program: &str| firmware(payload, program);
+        let wanted = Wanted {
+            version: &version,
+            log_level: task.log_level.as_deref(),
+            kubelet,
+            wrapper: &wrapper,
+            firmware: &firmware,
+        };
+        let rendered = configuration(text, &wanted)
+            .map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
+        if let Some((original, firmware)) = rendered.wrapped {
+            let text = format!("#!/bin/sh\nexec {original} -L {version}{firmware} \"$@\"\n");
             content.insert(format!("etc/{name}/qemu"), Content::File { text, mode: 0o755 });
         }
         content.insert(
@@ -94,28 +114,42 @@ pub(crate) fn release(
     Ok(Release { name, content, handlers })
 }
 
-/// QEMU outside `/opt/kata` has to be told where its firmware is.
-fn qemu_needs_wrapper(payload: &Payload) -> bool {
-    payload.manifest.entries.contains_key("share/kata-qemu/qemu")
+/// Where the firmware of a QEMU is in the payload; outside `/opt/kata` it has to be told. Each of upstream's
+/// builds has its own: that of `qemu-system-x86_64-snp-experimental` is in `share/kata-qemu-snp-experimental`.
+fn firmware(payload: &Payload, program: &str) -> Option<String> {
+    let build = paths::name(program).strip_prefix("qemu-system-")?;
+    let suffix = build.find('-').and_then(|at| build.get(at..)).unwrap_or_default();
+    [suffix, ""]
+        .into_iter()
+        .map(|suffix| format!("share/kata-qemu{suffix}/qemu"))
+        .find(|folder| payload.manifest.entries.contains_key(folder))
+}
+
+/// What a configuration shall have.
+struct Wanted<'a> {
+    /// The folder of the payload.
+    version: &'a str,
+    log_level: Option<&'a str>,
+    /// The kubelet's folder, if it is not where it is elsewhere.
+    kubelet: Option<&'a str>,
+    /// What is started instead of QEMU.
+    wrapper: &'a String,
+    /// Where the firmware of a QEMU is, if it has to be told.
+    firmware: &'a dyn Fn(&str) -> Option<String>,
 }
 
 struct Rendered {
     text: String,
-    /// The program that the wrapper starts, if there is one.
-    wrapped: Option<String>,
+    /// The program that the wrapper starts and the folder of its firmware, if there is a wrapper.
+    wrapped: Option<(String, String)>,
 }
 
-fn configuration(
-    text: &str,
-    version: &str,
-    log_level: Option<&str>,
-    wrapper: Option<&String>,
-) -> Result<Rendered, String> {
+fn configuration(text: &str, wanted: &Wanted<'_>) -> Result<Rendered, String> {
     let mut document: DocumentMut = text
-        .replace(UPSTREAM, version)
+        .replace(UPSTREAM, wanted.version)
         .parse()
         .map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
-    let debug = log_level.map(|level| matches!(level, "debug" | "trace"));
+    let debug = wanted.log_level.map(|level| matches!(level, "debug" | "trace"));
     let mut wrapped = None;
     if let Some(hypervisors) =
         document.get_mut("hypervisor").and_then(|item| item.as_table_like_mut())
@@ -126,16 +160,27 @@ fn configuration(
                 section.insert("enable_debug", value(debug));
             }
             let path = section.get("path").and_then(|item| item.as_str()).map(str::to_owned);
-            if let (Some(wrapper), "qemu", Some(path)) = (wrapper, name.get(), path) {
+            let path = path.filter(|_| name.get() == "qemu");
+            if let Some(path) = path
+                && let Some(firmware) = (wanted.firmware)(&path)
+            {
+                let wrapper = wanted.wrapper;
                 section.insert("path", value(wrapper));
                 if let Some(valid) =
                     section.get_mut("valid_hypervisor_paths").and_then(|item| item.as_array_mut())
                 {
                     valid.push(wrapper);
                 }
-                wrapped = Some(path);
+                wrapped = Some((path, firmware));
             }
         }
+    }
+    // Configurations of older versions do not have it, and would not use it.
+    let runtime = document.get_mut("runtime").and_then(|item| item.as_table_like_mut());
+    if let (Some(kubelet), Some(runtime)) = (wanted.kubelet, runtime)
+        && runtime.contains_key("kubelet_root_dir")
+    {
+        runtime.insert("kubelet_root_dir", value(kubelet));
     }
     if let Some(debug) = debug {
         for path in [&["runtime"][..], &["agent", "kata"]] {

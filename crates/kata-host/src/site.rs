@@ -192,7 +192,9 @@ fn site(
 /// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.
 fn grpc_address(text: &[u8]) -> Option<String> {
     let table: toml::Table = std::str::from_utf8(text).ok()?.parse().ok()?;
-    let address = table.get("grpc")?.get("address")?.as_str()?;
+    // Since its schema 4, the setting of a plugin.
+    let plugin = || table.get("plugins")?.get("io.containerd.server.v1.grpc");
+    let address = table.get("grpc").or_else(plugin)?.get("address")?.as_str()?;
     address.starts_with('/').then(|| address.to_owned())
 }
 

@@ -50,7 +50,17 @@ fn k3s_without_an_import_is_refused_with_the_line_to_add() {
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3013");
-    assert!(report.checks[0].message.contains("config-v3.toml.d/*.toml\"]` at the top of"));
+    // A template of one line would leave nothing of the distribution's own settings.
+    let message = &report.checks[0].message;
+    let folder = "/var/lib/rancher/k3s/agent/etc/containerd";
+    assert!(
+        message.contains(&format!("imports = [\"{folder}/config-v3.toml.d/*.toml\"]`")),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("make one of that line and `{{ template \"base\" . }}`"),
+        "{message}"
+    );
     assert_eq!(node.disk.all(), before);
 }
 
@@ -196,6 +206,28 @@ fn containerd_is_asked_where_its_configuration_or_its_command_says() {
     node.runtime.command = command.map(str::to_owned).to_vec();
     node.runtime.socket = Some("/run/other.sock".to_owned());
     comes_and_goes(node, drop_in, 1);
+    // Since 2.3 it is the setting of a plugin.
+    let text = "version = 4\n[plugins.\"io.containerd.server.v1.grpc\"]\n\
+                address = \"/run/mine/containerd.sock\"\n";
+    let mut node = Node::of("containerd.service", main, text, None);
+    node.runtime.kind = Kind::Containerd(2, 3);
+    node.runtime.socket = Some("/run/mine/containerd.sock".to_owned());
+    comes_and_goes(node, drop_in, 1);
+}
+
+/// Such a file has less than containerd's own defaults, and nothing that a migration would lose.
+#[test]
+fn a_file_without_a_version_is_read_by_containerd_2_if_it_has_no_plugins() {
+    let main = "/etc/containerd/config.toml";
+    let drop_in = "/etc/containerd/conf.d/60-kata-operator.toml";
+    let text = "# of a package\ndisabled_plugins = []\n";
+    comes_and_goes(Node::of("containerd.service", main, text, None), drop_in, 1);
+    for text in ["version = 1\n", "[plugins.cri]\nsandbox_image = \"pause\"\n"] {
+        let mut node = Node::of("containerd.service", main, text, None);
+        let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
+        assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+        assert!(report.checks[0].message.contains("containerd config migrate"), "{report:?}");
+    }
 }
 
 #[test]
@@ -208,6 +240,11 @@ fn k0s_is_waited_for_and_never_restarted() {
     let mut node = Node::of("k0sworker.service", "/etc/k0s/containerd.toml", V2_MAIN, None);
     node.stage("a");
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.checks[0].code, "KATA3013", "{report:?}");
+    // k0s looks at the first line only.
+    let text = format!("# of ours\n# k0s_managed=true\n{V2_MAIN}");
+    let mut node = Node::of("k0sworker.service", "/etc/k0s/containerd.toml", &text, None);
+    let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
     assert_eq!(report.checks[0].code, "KATA3013", "{report:?}");
 }
 

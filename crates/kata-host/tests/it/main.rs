@@ -15,4 +15,5 @@ mod layouts;
 mod refusals;
 mod room;
 mod runs;
+mod upstream;
 mod verified;

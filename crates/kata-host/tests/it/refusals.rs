@@ -165,7 +165,7 @@ fn a_configuration_that_is_broken_already_is_not_touched() {
     refused(with_file(dangling, "/etc/containerd/config.toml", &text), "KATA3011", "gone.toml");
     let mut newer = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
     newer.stage("a");
-    let newer = with_file(newer, "/etc/containerd/config.toml", "version = 4\n");
+    let newer = with_file(newer, "/etc/containerd/config.toml", "version = 5\n");
     refused(newer, "KATA3012", "version");
 }
 
@@ -253,13 +253,29 @@ fn preflight_and_inspect_write_nothing() {
     assert_eq!(node.writes, 0, "{:?}", node.log);
 }
 
+/// containerd 1.x tells its snapshotter; of 2.x the files tell it.
 #[test]
 fn a_shim_that_needs_block_devices_is_refused_on_another_snapshotter() {
-    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
     let mut firecracker = task(NodeAction::Preflight, "a");
     firecracker.handlers[0].shim = "fc".to_owned();
-    let report = kata_host::run(&mut node, &firecracker);
-    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
-    assert_eq!(report.checks[0].code, "KATA3024", "{report:?}");
-    assert!(report.message.contains("overlayfs"), "{report:?}");
+    let devmapper = V2_MAIN.replace("overlayfs", "devmapper");
+    let devmapper_1 = V1_MAIN.replace(
+        "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]",
+        "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"devmapper\"\n$0",
+    );
+    let devmapper_1 = devmapper_1
+        .replace("$0", "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]");
+    for (kind, main, fits) in [
+        (Kind::Containerd(2, 1), Some(V2_MAIN), false),
+        (Kind::Containerd(2, 1), None, false),
+        (Kind::Containerd(2, 1), Some(devmapper.as_str()), true),
+        (Kind::Containerd(2, 1), Some(devmapper_1.as_str()), true),
+        (Kind::Containerd(1, 7), Some(V1_MAIN), false),
+    ] {
+        let mut node = Node::new(kind, main);
+        let report = kata_host::run(&mut node, &firecracker);
+        let refused = report.checks.iter().any(|check| check.code == "KATA3024" && check.fatal);
+        assert_eq!(refused, !fits, "{kind:?} {main:?}: {report:?}");
+        assert!(fits || report.message.contains("overlayfs"), "{report:?}");
+    }
 }

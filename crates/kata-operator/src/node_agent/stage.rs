@@ -132,7 +132,7 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
         image: name.clone(),
         source: fingerprint,
         shims,
-        kata_version: version(&root, image),
+        kata_version: version(&root, image).or_else(|| tag(&name)),
         digest: String::new(),
     };
     let payload = seal_stage(host, &folder, stage)?;
@@ -296,7 +296,37 @@ fn version(tree: &Path, image: &Path) -> Option<String> {
     })
 }
 
+/// The tag of an image, if it is a version: kata-deploy's images of 3.32 and later tell it nowhere else.
+fn tag(image: &str) -> Option<String> {
+    let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
+    let (_, tag) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'))?;
+    let numbers: Vec<&str> = tag.split(['-', '+']).next()?.split('.').collect();
+    let number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (numbers.len() == 3 && numbers.iter().all(number)).then(|| tag.to_owned())
+}
+
 /// Opens a file of the image.
 fn open(path: &Path) -> io::Result<File> {
     File::open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_a_version_tells_it() {
+        for (image, version) in [
+            ("quay.io/kata-containers/kata-deploy:4.1.0", Some("4.1.0")),
+            ("localhost:5000/kata:3.32.0-rc0@sha256:00", Some("3.32.0-rc0")),
+            ("localhost:5000/kata", None),
+            ("quay.io/kata-containers/kata-deploy:latest", None),
+            ("quay.io/kata@sha256:00", None),
+            ("kata:4.1", None),
+            ("kata:4..0", None),
+            ("", None),
+        ] {
+            assert_eq!(tag(image).as_deref(), version, "{image}");
+        }
+    }
 }
