@@ -177,7 +177,7 @@ catalogue! {
         fix: "Scale the pods' owner up, lower the budget's minAvailable, or delete the pods."
     }
     KATA2105 NodeCordoned Warning {
-        cause: "The node is cordoned by somebody else, so the Machine Config Operator passes it over.",
+        cause: "The node is cordoned by somebody else, so it is not changed.",
         fix: "Uncordon the node."
     }
     KATA2106 NodeDegraded Error {
@@ -378,7 +378,7 @@ catalogue! {
     }
     KATA3102 NodeJobFailed Warning {
         cause: "A Job on the node could not carry out its task; the node is as before, or the next Job goes on.",
-        fix: "Look at its log with `kubectl kata logs node/NAME`; it is tried again by itself."
+        fix: "Look at its log with `kubectl kata logs node/NAME`; it is tried again by itself, or at once if the KataNode is annotated with kata-operator.dev/retry and any new value."
     }
     KATA3103 NodeRolledBack Error {
         cause: "The change of the node failed and was undone, so it is not tried again as it is.",
@@ -430,7 +430,7 @@ catalogue! {
     }
     KATA3115 NodeJobWithoutPod Warning {
         cause: "A Job has no pod: an admission rule or a quota refuses it.",
-        fix: "Look at the Events of the Job; the operator's namespace needs pod-security.kubernetes.io/enforce=privileged."
+        fix: "Look at the Events of the Job; the operator's namespace needs pod-security.kubernetes.io/enforce=privileged, and where system priority classes are limited, as on GKE, a ResourceQuota that allows system-node-critical and system-cluster-critical there."
     }
     KATA3116 AgentImageUnknown Error {
         cause: "The operator does not know its own image, which has the node agent.",
@@ -494,7 +494,7 @@ catalogue! {
     }
     KATA5103 ProbeFailed Error {
         cause: "A probe pod did not come to run, or did not answer.",
-        fix: "See the message, and `kubectl kata nodes`."
+        fix: "See the message, and the journal of the container runtime on the node: that a node is verified says what is installed there, and not that virtual machines start."
     }
     KATA5104 PodNotRunning Warning {
         cause: "The pod does not run, so there is nothing to verify.",

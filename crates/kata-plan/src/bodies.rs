@@ -247,7 +247,7 @@ pub(crate) fn container_runtime_config(
 }
 
 /// Whether a RuntimeClass is ours, or the OpenShift operator's.
-pub(crate) fn is_our_class(class: &RuntimeClass) -> bool {
+pub fn is_our_class(class: &RuntimeClass) -> bool {
     is_managed(&class.metadata)
         || class.metadata.owner_references.iter().flatten().any(|owner| {
             owner.kind == Kind::KataConfig.as_str()

@@ -24,6 +24,7 @@ mod desired;
 mod memory;
 mod rollout;
 
+pub(crate) use classify::keeps_label;
 pub(crate) use desired::Desired;
 use memory::JobsOfNode;
 pub(crate) use memory::Known;

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::KataNodeStatus;
-use kata_api::kata_node::{HostStatus, Phase};
+use kata_api::kata_node::{HostStatus, JobOutcome, Phase};
 use serde_json::json;
 
+use crate::hosts::HostNode;
 use crate::mco::Runs;
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure, Step};
@@ -122,7 +123,12 @@ pub(crate) fn step_is_untold(node: &NodeView<'_>) -> bool {
 fn status(view: &View<'_>, node: &NodeView<'_>) -> KataNodeStatus {
     let facts = node.facts;
     let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let known_to_host = node.host.as_ref().map(|host| &host.known.status.handlers);
+    // One that was left broken does not offer what it told before.
+    let broken = |host: &&HostNode<'_>| {
+        host.known.status.job.as_ref().and_then(|job| job.outcome) == Some(JobOutcome::Unsafe)
+    };
+    let host = node.host.as_ref().filter(|host| !broken(host));
+    let known_to_host = host.map(|host| &host.known.status.handlers);
     let reported: Vec<&String> = match (&facts.runtime_handlers, known_to_host) {
         (Some(reported), _) => reported.iter().collect(),
         // An older kubelet reports none; the container runtime itself told the Job.

@@ -26,6 +26,7 @@ mod text;
 pub mod validate;
 mod view;
 
+pub use bodies::is_our_class;
 pub use decide::{Next, conclude, decide, needs, next, running_pods};
 pub use hosts::most_unavailable;
 pub use object::{Kind, ObjectRef};

@@ -172,11 +172,16 @@ fn stage(wish: &Wish<'_>, task: &str) -> Value {
 /// Carries the task out.
 fn agent(wish: &Wish<'_>, task: &str, changes: bool) -> Value {
     let folder = |path: &&str, writes: bool| {
-        json!({
+        let mut mount = json!({
             "name": path.trim_start_matches('/'),
             "mountPath": format!("{HOST_ROOT}{path}"),
             "readOnly": !writes,
-        })
+        });
+        if !writes {
+            // Else what is mounted below it, such as other pods' volumes, could be written to.
+            mount["recursiveReadOnly"] = json!("IfPossible");
+        }
+        mount
     };
     let mounts: Vec<Value> = FOLDERS
         .iter()

@@ -15,6 +15,9 @@ use crate::snapshot::{JobPod, NodeJob};
 use crate::text;
 use crate::view::{NodeView, View};
 
+/// What the version of the containerd of k3s and RKE2 has in it, as `containerd://2.1.4-k3s2`.
+const OF_K3S: &str = "-k3s";
+
 /// How long a Job may be without a pod, or a pod outlast its Job, before somebody has to look.
 pub(super) const POD_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
@@ -38,6 +41,7 @@ pub(super) fn classify(
 /// changed, or about to be, does not.
 fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<bool> {
     let changes = host.is_changing() || (host.permitted && matches!(host.next, Next::Change(_)));
+    let changes = changes && !keeps_label(node, host);
     let usable = node.wanted
         && !node.facts.unschedulable
         && !node.facts.deleting
@@ -53,6 +57,16 @@ fn verdict(view: &View<'_>, node: &NodeView<'_>, host: &HostNode<'_>) -> Option<
         return Some(false);
     }
     crate::view::label_of_ready(view, node.facts)
+}
+
+/// Whether a node keeps the label while it is changed. In k3s and RKE2 the container runtime is restarted with the
+/// kubelet, which then looks at every pod as at a new one: those that select the label would be failed, although
+/// they run. What offers the handlers that the pods have goes on offering them.
+pub(crate) fn keeps_label(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
+    let removes = host.runs(NodeAction::Remove) || host.next == Next::Change(NodeAction::Remove);
+    node.facts.container_runtime_version.contains(OF_K3S)
+        && host.known.status.installed.is_some()
+        && !removes
 }
 
 /// Whether a node has the handler of every RuntimeClass of ours: the label takes the pods of all of them to it,

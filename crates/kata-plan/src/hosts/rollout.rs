@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::{HostJob, JobOutcome};
 use kata_api::node_task::NodeAction;
 
+use super::classify::keeps_label;
 use super::{HostNode, Next, memory};
 use crate::view::{NodeView, View};
 
@@ -129,7 +130,8 @@ fn is_out(node: &NodeView<'_>, host: &HostNode<'_>) -> bool {
         || node.facts.unschedulable
         || node.facts.deleting
         || host.is_changing()
-        || ((host.next == Next::Confirm || host.overdue) && !node.verified)
+        || ((host.next == Next::Confirm || host.overdue)
+            && (!node.verified || keeps_label(node, host)))
         || last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
 }
 

@@ -85,11 +85,14 @@ impl<'a> Checker<'a> {
         self.expect(Property::Unknown, fresh, || format!("{object} on reads that may be old"));
         let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
         let open = label == Some(names::RUNTIME_LABEL_VERIFIED);
+        // There the kubelet goes with its container runtime, and would fail the pods that select the label.
+        let stays =
+            action == NodeAction::Install && facts.container_runtime_version.contains("-k3s");
         if changes(action) {
             let claimed = facts.labels.contains_key(names::CLAIM_LABEL);
             self.expect(
                 Property::Window,
-                !open && (claimed || action == NodeAction::Remove),
+                (!open || stays) && (claimed || action == NodeAction::Remove),
                 || format!("{object} changes a node that new pods can come to"),
             );
         }

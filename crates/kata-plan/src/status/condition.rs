@@ -88,6 +88,14 @@ fn readiness<'a>(
     }
     let all_ready = view.nodes.iter().all(|node| !node.wanted || is_ready(node));
     let (reason, message) = match worst {
+        // It keeps no selected node from being ready: something else does.
+        Some((_, message))
+            if !all_ready && first.is_some_and(|it| it.code == Code::PodsOnLeavingNode) =>
+        {
+            let reason =
+                if standing.pending { reasons::ROLLING_OUT } else { reasons::NODES_NOT_READY };
+            (reason, message)
+        }
         Some(worst) => worst,
         None if all_ready && !standing.classes_exist && !view.nodes.is_empty() => {
             (reasons::RUNTIME_CLASS_MISSING, format!("{summary}; {} yet", missing_classes(view)))

@@ -13,7 +13,7 @@ use super::install::{finalizer, runtime_classes};
 use super::remove::{no_pods, remove_classes};
 use super::{Steps, delete, kata_nodes, no_nodes, our_classes, remove_finalizers, taints};
 use crate::bodies::node_job;
-use crate::hosts::{CHECKS, Held, HostNode, Hosts, Next, Rollout};
+use crate::hosts::{CHECKS, Held, HostNode, Hosts, Next, Rollout, keeps_label};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::report::{Finding, Waiting};
@@ -208,7 +208,10 @@ fn jobs(view: &View<'_>, hosts: &Hosts, out: &mut Steps) {
         }
         let action = match host.next {
             Next::Check(action) => action,
-            Next::Change(NodeAction::Install) if !node.labelled || node.verified => continue,
+            Next::Change(NodeAction::Install) if !node.labelled => continue,
+            Next::Change(NodeAction::Install) if node.verified && !keeps_label(node, host) => {
+                continue;
+            }
             Next::Change(action) => action,
             Next::Nothing | Next::Later(_) | Next::Confirm => continue,
         };

@@ -537,3 +537,40 @@ fn only_of_nodes_that_were_changed_it_is_told_that_they_are_clear() {
     nothing_left(&world);
     assert_eq!(told, ["node worker-0 is clear of Kata"]);
 }
+
+/// There the kubelet is restarted with the container runtime, and fails the pods whose node selector does not fit
+/// any more: that of a RuntimeClass is in each of its pods.
+#[test]
+fn a_node_of_k3s_keeps_the_label_while_it_is_changed() {
+    for (version, keeps) in [("containerd://2.1.4-k3s2", true), ("containerd://2.1.4", false)] {
+        let mut world = World::plain(1, 3);
+        let info = json!({"status": {"nodeInfo": {"containerRuntimeVersion": version}}});
+        for node in ["worker-0", "worker-1", "worker-2"] {
+            world.edit(Kind::Node, node, &info);
+        }
+        world.config(&json!({}));
+        world.settle();
+        let runtimes = json!([{"name": "kata"}, {"name": "kata-clh"}]);
+        let spec = json!({"metadata": {"generation": 2}, "spec": {"runtimes": runtimes}});
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+        let (mut lost, mut most) = (0, 0);
+        let nodes = ["worker-0", "worker-1", "worker-2"];
+        for _ in 0..200 {
+            world.pass();
+            lost += nodes.iter().filter(|it| label(&world, it).as_deref() != Some("true")).count();
+            let installs = world.names(Kind::Job).into_iter().filter(|name| {
+                let job = world.get(Kind::Job, name).unwrap();
+                job["status"]["conditions"].is_null() && task_of(job).action == NodeAction::Install
+            });
+            most = most.max(installs.count());
+            world.tick();
+        }
+        assert_eq!(lost == 0, keeps, "{version}: {lost}");
+        assert_eq!(most, 1, "{version}: one node at a time");
+        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+        assert!(world.get(Kind::RuntimeClass, "kata-clh").is_some());
+        world.delete(Kind::KataConfig, "cluster-kataconfig");
+        world.settle();
+        nothing_left(&world);
+    }
+}
