@@ -61,11 +61,13 @@ pub(super) fn deployment(
 }
 
 fn tolerations() -> Value {
-    let tolerated = ["control-plane", "master"].map(|role| {
+    let roles = ["control-plane", "master"].map(|role| {
         let key = format!("node-role.kubernetes.io/{role}");
         json!({"key": key, "operator": "Exists", "effect": "NoSchedule"})
     });
-    json!(tolerated)
+    // Nobody but the operator takes it off the nodes, which may be all that there are.
+    let startup = json!({"key": names::STARTUP_TAINT, "operator": "Exists"});
+    json!(roles.into_iter().chain([startup]).collect::<Vec<_>>())
 }
 
 fn affinity() -> Value {

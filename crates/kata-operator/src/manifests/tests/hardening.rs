@@ -177,7 +177,13 @@ const CONTROLS: &[Control] = &[
     }),
     ("OCP-tolerations", "no toleration of cordons, nor of everything", |it| {
         it.pod["tolerations"].as_array().unwrap().iter().all(|toleration| {
-            toleration["key"].as_str().is_some_and(|key| key.starts_with("node-role."))
+            let own = |key: &str| key.starts_with("node-role.") || key == names::STARTUP_TAINT;
+            toleration["key"].as_str().is_some_and(own)
+        })
+    }),
+    ("own-taint", "runs where all nodes still have the startup taint, which nobody else takes off", |it| {
+        it.pod["tolerations"].as_array().unwrap().iter().any(|toleration| {
+            toleration["key"] == names::STARTUP_TAINT && toleration["effect"].is_null()
         })
     }),
     ("OCP-scc", "the least security context constraint is asked for", |it| {
@@ -242,7 +248,7 @@ fn the_page_counts_right() {
 /// A table that holds for everything would be worth nothing: each of these breaks the control it names.
 #[test]
 fn the_controls_can_be_broken() {
-    let breaks: [(&str, Damage); 9] = [
+    let breaks: [(&str, Damage); 10] = [
         ("CIS-5.1.2", |it| it.bound.push(["", "", "secrets", "get", ""].map(str::to_owned))),
         ("CIS-5.1.4", |it| it.bound.push(["", "", "pods", "create", ""].map(str::to_owned))),
         ("CIS-5.1.8", |it| it.bound.push(["", "", "users", "impersonate", ""].map(str::to_owned))),
@@ -258,7 +264,14 @@ fn the_controls_can_be_broken() {
         ("CIS-5.2.5 PSS", |it| it.pod["hostNetwork"] = json!(true)),
         ("CIS-5.2.12 PSS", |it| it.pod["volumes"] = json!([{"name": "v"}])),
         ("OCP-resources", |it| it.container["resources"]["limits"] = json!({"cpu": "1"})),
-        ("OCP-tolerations", |it| it.pod["tolerations"] = json!([{"operator": "Exists"}])),
+        ("OCP-tolerations", |it| {
+            let tolerations = it.pod["tolerations"].as_array_mut().unwrap();
+            tolerations.push(json!({"operator": "Exists"}));
+        }),
+        ("own-taint", |it| {
+            let tolerations = it.pod["tolerations"].as_array_mut().unwrap();
+            tolerations.retain(|it| it["key"] != names::STARTUP_TAINT);
+        }),
     ];
     for (ids, damage) in breaks {
         let mut installed = Installed::by(&arguments(Platform::Openshift));
