@@ -176,12 +176,17 @@ impl Kata {
                     .and_then(|class| class.overhead.as_ref())
                     .and_then(|overhead| overhead.pod_fixed.as_ref());
                 let (cpu, memory) = runtime.effective_overhead();
-                let of = |key: &str, default: String| {
-                    fixed.and_then(|fixed| fixed.get(key)).map_or(default, |found| found.0.clone())
+                // What a class that is there does not have, it does not add.
+                let of = |key: &str, default: String| match class {
+                    None => default,
+                    Some(_) => fixed
+                        .and_then(|fixed| fixed.get(key))
+                        .map_or_else(|| "0".to_owned(), |found| found.0.clone()),
                 };
                 ClassFacts {
                     name: runtime.name.clone(),
                     exists: class.is_some() || told.contains(&&runtime.name),
+                    foreign: class.is_some_and(|class| !kata_plan::is_our_class(class)),
                     handler: class.map_or_else(
                         || runtime.effective_handler().to_owned(),
                         |class| class.handler.clone(),

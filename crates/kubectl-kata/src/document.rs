@@ -100,6 +100,8 @@ pub(crate) struct ClassFacts {
     pub(crate) name: String,
     /// Whether it exists.
     pub(crate) exists: bool,
+    /// Whether somebody else made it, so that it is left as it is.
+    pub(crate) foreign: bool,
     /// The handler of the container runtime.
     pub(crate) handler: String,
     /// CPU that a sandbox takes on top of its containers.

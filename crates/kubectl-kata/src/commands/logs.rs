@@ -16,6 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::journal;
 use crate::resource::{EVENTS, KATA_NODES, NODES, PODS, encode};
+use crate::settings::Output;
 
 /// The namespace of the Machine Config Operator.
 const MCO: &str = "openshift-machine-config-operator";
@@ -24,6 +25,7 @@ pub(crate) async fn run(
     arguments: &LogsArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    super::expect_output(context.settings, &[Output::Table], "logs")?;
     let journal = arguments.shim || arguments.vmm || arguments.guest;
     let target = &arguments.target;
     if target.rsplit('/').next().is_none_or(str::is_empty) {

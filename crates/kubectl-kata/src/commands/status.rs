@@ -325,12 +325,14 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         None => entry("Ready", "Unknown: the operator has not said anything yet".to_owned()),
     }
     for class in &report.runtime_classes {
-        let selector = if report.node_selector.is_empty() {
-            "every worker".to_owned()
-        } else {
-            format!("nodes {}", report.node_selector)
+        let selector = match report.node_selector.as_str() {
+            // Whoever made it knows which nodes it selects.
+            _ if class.foreign => String::new(),
+            "" => ", every worker".to_owned(),
+            labels => format!(", nodes {labels}"),
         };
         let exists = match (class.exists, config.deleting) {
+            (true, _) if class.foreign => " (not ours, left as it is)",
             (true, _) => "",
             (false, true) => " (is gone)",
             (false, false) => " (does not exist yet)",
@@ -338,7 +340,7 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         entry(
             "Runtime",
             format!(
-                "RuntimeClass {}{exists} -> handler {}, overhead {}/{}, {selector}",
+                "RuntimeClass {}{exists} -> handler {}, overhead {}/{}{selector}",
                 class.name, class.handler, class.overhead_cpu, class.overhead_memory
             ),
         );

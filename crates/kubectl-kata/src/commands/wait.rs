@@ -332,6 +332,15 @@ fn standing(wanted: &Wanted, seen: &Seen) -> String {
                 config.name
             ))
         }
+        (Wanted::Ready, Some(config)) if !status::is_current(config) => {
+            let observed = config.observed_generation;
+            Some(format!(
+                "the operator has not taken up generation {} of KataConfig {} (seen: {})",
+                config.generation,
+                config.name,
+                observed.map_or_else(|| "none".to_owned(), |seen| seen.to_string())
+            ))
+        }
         _ => None,
     });
     text.map_or_else(|| summary(report), |text| marked(&text, report.head.simulated))
@@ -486,7 +495,7 @@ fn finish(
             format!("KataConfig {} is being deleted", config.name)
         }
         (_, Some(stalled), _) => {
-            format!("Stalled {}: nothing goes on without help", stalled.reason)
+            format!("Stalled {}: it takes help to go on", stalled.reason)
         }
         (_, None, _) => "a node has failed".to_owned(),
     };

@@ -97,6 +97,15 @@ async fn of_pod(name: &str, context: &Context<'_, '_>) -> Result<WhyReport, Fail
     explain(&pod, &kata, context).await
 }
 
+/// That the node of a running pod is not Ready: nobody knows then whether the pod still runs.
+fn not_ready(pod: &Pod, kata: &Kata) -> Option<Problem> {
+    let name = pod.node()?;
+    let code = Code::NodeNotReady.entry().code;
+    let node = kata.nodes.items().iter().find(|node| node.spec.node_name == name)?;
+    let status = node.status.as_ref().filter(|status| status.code.as_deref() == Some(code))?;
+    Some(Problem::new(Code::NodeNotReady, format!("node/{name}"), status.message.clone()))
+}
+
 /// Why this pod is as it is.
 async fn explain(
     pod: &Value,
@@ -149,6 +158,9 @@ async fn explain(
     match slim.status.phase.as_str() {
         "Running" | "Succeeded" if slim.metadata.deletion_timestamp.is_none() => {
             report.causes.extend(sandbox::containers(pod, &subject));
+            if slim.status.phase == "Running" {
+                report.causes.extend(not_ready(&slim, kata));
+            }
             report.success = report.causes.is_empty();
             if report.success {
                 report.outlook = format!(

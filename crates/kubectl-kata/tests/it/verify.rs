@@ -64,7 +64,7 @@ async fn a_node_that_cannot_start_virtual_machines_fails() {
     // What is kept, and what a lost connection leaves behind, ends and vanishes by itself.
     lab.cluster.with(|sim, _| {
         for job in sim.api.list(&JOBS) {
-            assert_eq!(job["spec"]["activeDeadlineSeconds"], 40);
+            assert_eq!(job["spec"]["activeDeadlineSeconds"], 310);
             assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 60);
         }
     });

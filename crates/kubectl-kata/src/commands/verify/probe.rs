@@ -25,8 +25,9 @@ const RUN: &str = "kata-operator.dev/verify";
 const NODE: &str = "kata-operator.dev/verify-node";
 /// How often the probes are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a probe lives longer than we wait for it, in seconds.
-const GRACE: u64 = 30;
+/// How long a probe lives longer than we wait for it, in seconds of the cluster, whose clock may be faster than
+/// ours. It is deleted when we are done: this is for when we cannot.
+const GRACE: u64 = 300;
 /// After how many seconds a Job that has ended vanishes by itself.
 const VANISH: u64 = 60;
 /// What keeps a sandbox from being made until somebody acts.
