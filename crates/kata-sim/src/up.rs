@@ -192,7 +192,12 @@ fn announce(arguments: &UpArguments, layout: &Layout, address: &str, seconds: f6
             "Operator    none, nor CRDs; run: kata-operator manifests --platform {platform} | kubectl apply -f -"
         );
     } else if arguments.no_operator {
-        println!("Operator    none; run: kata-operator run --kubeconfig {file}");
+        // There, its Jobs need to know which image has the node agent.
+        let image = match layout.platform {
+            Platform::OpenShift => "",
+            Platform::Kubernetes => " --node-agent-image simulated",
+        };
+        println!("Operator    none; run: kata-operator run --kubeconfig {file}{image}");
     } else {
         println!("Operator    running in this process, KataConfig CRD served");
     }

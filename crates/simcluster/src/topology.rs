@@ -186,9 +186,14 @@ pub fn add_node(simulation: &mut Simulation, name: &str, role: Role) -> Result<(
             format!("node \"{name}\" is invalid: use at most 63 of a-z, 0-9, '-' and '.'"),
         ));
     }
-    let known = simulation.world.hosts.contains_key(name);
-    if known || simulation.api.get(&NODES, "", name).is_some() {
+    if simulation.api.get(&NODES, "", name).is_some() {
         return Err(ApiError::already_exists(&NODES, name));
+    }
+    if simulation.world.hosts.contains_key(name) {
+        let text = format!(
+            "host \"{name}\" is still there, though its Node was deleted: `kata-sim node rm {name}` takes it away"
+        );
+        return Err(ApiError::new(409, "Conflict", text));
     }
     let layout = Layout { platform: simulation.world.platform, ..Layout::default() };
     let index = next_index(simulation);

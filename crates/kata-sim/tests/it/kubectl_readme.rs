@@ -72,11 +72,11 @@ fn the_two_commands_are_as_promised() {
         blocks[5],
         [
             "kata-operator crd | kubectl apply --server-side -f -",
-            "kata-operator manifests --image REGISTRY/kata-operator:TAG | \
+            "kata-operator manifests --platform kubernetes --image REGISTRY/kata-operator:TAG | \
              kubectl apply --server-side -f -",
             "kubectl apply -f examples/kataconfig.yaml",
         ],
-        "change generated_manifests_can_be_applied_as_the_readme_says too"
+        "change ways::with_manifests too"
     );
 }
 
