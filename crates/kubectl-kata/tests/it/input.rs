@@ -53,6 +53,7 @@ async fn what_is_mistyped_is_named() {
         ("codes KATA9999", 2, &["there is no code KATA9999"]),
         ("wait --for pods", 2, &["node/NAME=Verified"]),
         ("status -o markdown", 2, &["`kubectl kata status` prints table"]),
+        ("logs operator -o json", 2, &["`kubectl kata logs` prints table"]),
     ] {
         lab.kata_command(line).await.expect(code).says(texts);
     }

@@ -263,6 +263,27 @@ async fn waiting_for_a_node_names_an_operator_that_says_nothing() {
         line.contains("Z node worker-0: ") && line.contains("KATA5010 the operator has")
     };
     assert!(done.err.lines().any(told), "{}", done.err);
+
+    // And at once when the time is over, before silence is a finding.
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &json!({"spec": {"logLevel": "trace"}}));
+    let done = lab.kata_command("wait --timeout 2s").await.expect(124);
+    done.says(&["timed out after 2s: the operator has not taken up generation 3 of KataConfig"]);
+}
+
+/// A class that was there before is left as it is: whoever made it knows its overhead and its nodes.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_class_of_somebody_else_is_not_told_as_ours() {
+    let lab = Lab::new();
+    lab.create(json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"},
+        "handler": "runsc", "overhead": {"podFixed": {"memory": "99Mi"}},
+    }));
+    lab.kata(&["worker-0"]);
+    lab.pass(60).await;
+    let line = "RuntimeClass kata (not ours, left as it is) -> handler runsc, overhead 0/99Mi\n";
+    lab.kata_command("status").await.says(&[line, "KATA1009"]);
+    let report = lab.kata_command("status -o json").await.json();
+    assert_eq!(report["runtimeClasses"][0]["foreign"], true, "{report}");
 }
 
 /// Whoever may not see the nodes is told so, and not that there are none.

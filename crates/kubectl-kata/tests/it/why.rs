@@ -108,6 +108,13 @@ async fn refusals_at_admission_are_found_through_the_deployment() {
     }
     let done = lab.kata_command("why deployment/fine -n shop").await.expect(0);
     done.says(&["nothing is wrong", "worker-0"]);
+    // Nobody knows of a pod whose node is silent.
+    lab.fault("worker-0", "not-ready");
+    lab.pass(20).await;
+    let done = lab.kata_command("why deployment/fine -n shop").await.expect(1);
+    done.says(&["KATA2103", "node worker-0 is not Ready"]);
+    lab.clear_faults("worker-0");
+    lab.pass(20).await;
 }
 
 #[tokio::test(start_paused = true)]
