@@ -108,8 +108,11 @@ impl HostNode<'_> {
         recorded.saturating_add(1)
     }
 
-    /// The step of a Job that changes the node.
+    /// The step of a Job that changes the node; nothing is staged for a removal.
     fn job_step(&self) -> NodeStep {
+        if self.runs(NodeAction::Remove) {
+            return NodeStep::Changing;
+        }
         let started = self.known.running.and_then(|(_, pod)| pod).is_some_and(|pod| pod.started);
         if started { NodeStep::Changing } else { NodeStep::Staging }
     }
