@@ -129,7 +129,7 @@ pub fn drop_in_handlers(text: &str) -> Result<(BTreeSet<String>, bool), String> 
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let mut handlers = BTreeSet::new();
     let mut found = false;
-    // Of the newest two it is the same.
+    // Schema 4 has the plugin of schema 3.
     for schema in [Schema::V1, Schema::V2, Schema::V3] {
         if let Some(section) = section(&table, schema) {
             found = true;

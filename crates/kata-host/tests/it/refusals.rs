@@ -259,12 +259,9 @@ fn a_shim_that_needs_block_devices_is_refused_on_another_snapshotter() {
     let mut firecracker = task(NodeAction::Preflight, "a");
     firecracker.handlers[0].shim = "fc".to_owned();
     let devmapper = V2_MAIN.replace("overlayfs", "devmapper");
-    let devmapper_1 = V1_MAIN.replace(
-        "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]",
-        "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"devmapper\"\n$0",
+    let devmapper_1 = format!(
+        "{V1_MAIN}[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"devmapper\"\n"
     );
-    let devmapper_1 = devmapper_1
-        .replace("$0", "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]");
     for (kind, main, fits) in [
         (Kind::Containerd(2, 1), Some(V2_MAIN), false),
         (Kind::Containerd(2, 1), None, false),
