@@ -2,7 +2,7 @@
 #![no_main]
 
 use kata_host::host::CriStatus;
-use kata_operator::node_agent::cri::{decode, message};
+use kata_node_agent::cri::{decode, message};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     drop(decode::<message::StatusResponse>(data).map(CriStatus::from));

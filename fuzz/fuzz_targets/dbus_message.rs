@@ -1,7 +1,7 @@
 //! `cargo fuzz run -s none --features agent dbus_message`: values in messages of systemd.
 #![no_main]
 
-use kata_operator::node_agent::systemd::wire::Reader;
+use kata_node_agent::systemd::wire::Reader;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     drop(Reader::new(data).first_command());

@@ -1,7 +1,7 @@
 //! `cargo fuzz run -s none --features agent shim_components`: kata-deploy's list of components.
 #![no_main]
 
-use kata_operator::node_agent::stage::components;
+use kata_node_agent::stage::components;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let shims = ["qemu".to_owned()];

@@ -4,47 +4,83 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::book;
 use crate::pictures::PICTURES;
 use crate::reference;
 use crate::{command, output, say};
 
-/// Each generated file, the program that prints it, and the words after its name.
-const FILES: [(&str, &str, &[&str]); 5] = [
-    ("deploy/crds.yaml", "kata-operator", &["crd"]),
-    ("deploy/operator.yaml", "kata-operator", &["manifests"]),
-    ("deploy/monitoring/alerts.yaml", "kata-operator", &["alerts"]),
-    ("deploy/monitoring/dashboard.json", "kata-operator", &["dashboards"]),
-    ("docs/cli.md", "kubectl-kata", &["__reference"]),
+/// What a program prints: the program, the words after its name, and each file that is exactly that.
+const FILES: [(&str, &[&str], &[&str]); 5] = [
+    ("kata-operator", &["crd"], &["deploy/crds.yaml", "deploy/helm/kata-operator/files/crds.yaml"]),
+    ("kata-operator", &["manifests"], &[MANIFESTS]),
+    (
+        "kata-operator",
+        &["alerts"],
+        &["deploy/monitoring/alerts.yaml", "deploy/helm/kata-operator/files/alerts.yaml"],
+    ),
+    ("kata-operator", &["dashboards"], &["deploy/monitoring/dashboard.json"]),
+    ("kubectl-kata", &["__reference"], &["docs/cli.md"]),
 ];
-/// Each generated folder and the word after `kata-operator` that writes it.
-const FOLDERS: [(&str, &str); 2] =
-    [("deploy/helm/kata-operator", "helm"), ("deploy/olm", "bundle")];
+/// Every object that `kubectl apply` installs.
+const MANIFESTS: &str = "deploy/operator.yaml";
+/// The folder of the OLM bundle.
+const BUNDLE: &str = "deploy/olm";
+/// The objects of [`MANIFESTS`] that the OLM bundle has too, by kind and name. OLM chooses their namespace.
+const BUNDLED: [(&str, &str); 9] = [
+    ("ClusterRole", "kata-operator-edit"),
+    ("ClusterRole", "kata-operator-view"),
+    ("CustomResourceDefinition", "kataconfigs.kataconfiguration.openshift.io"),
+    ("CustomResourceDefinition", "katanodes.kata-operator.dev"),
+    ("PrometheusRule", "kata-operator"),
+    ("Role", "prometheus-k8s"),
+    ("RoleBinding", "prometheus-k8s"),
+    ("Service", "kata-operator"),
+    ("ServiceMonitor", "kata-operator"),
+];
+/// Files beside the bundle, of objects that OLM does not take: the file and the kinds.
+const SAMPLES: [(&str, &[&str]); 2] = [
+    ("namespace", &["Namespace"]),
+    (
+        "policies",
+        &["NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
+    ),
+];
 /// Each generated folder of pages, the words after `kubectl-kata` that print them all, and the ending of
 /// their names. A line `# NAME` begins a page; whether it is part of it is the last word here.
 const PAGES: [(&str, &[&str], &str, bool); 2] = [
     ("docs/codes", &["codes", "-o", "markdown"], "md", true),
     ("docs/schema", &["__schema"], "json", false),
 ];
-/// Where folders are generated to be compared.
-const SCRATCH: &str = "target/codegen";
 
 /// Writes the files, or with `check` names those that are stale.
 pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     let mut problems = Vec::new();
-    for (file, program, words) in FILES {
-        match generate(root, program, words) {
-            Ok(fresh) => compare(root, file, Some(&fresh), check, &mut problems),
-            Err(error) => problems.push(error),
+    for (program, words, files) in FILES {
+        let fresh = match generate(root, program, words) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                problems.push(error);
+                continue;
+            }
+        };
+        for file in files {
+            compare(root, file, Some(&fresh), check, &mut problems);
+        }
+        if files.contains(&MANIFESTS) {
+            match bundled(&fresh) {
+                Ok(copies) => {
+                    for (file, text) in copies {
+                        compare(root, &file, Some(&text), check, &mut problems);
+                    }
+                }
+                Err(error) => problems.push(error),
+            }
         }
     }
     for picture in &PICTURES {
         compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
-    }
-    for (folder, word) in FOLDERS {
-        if let Err(error) = whole(root, folder, word, check, &mut problems) {
-            problems.push(error);
-        }
     }
     for (folder, words, ending, titled) in PAGES {
         let printed = generate(root, "kubectl-kata", words).and_then(|text| {
@@ -113,36 +149,34 @@ fn generate(root: &Path, program: &str, words: &[&str]) -> Result<String, String
     output(cargo)
 }
 
-/// A folder that the operator's binary writes as a whole: a file that it does not write is stale too.
-fn whole(
-    root: &Path,
-    folder: &str,
-    word: &str,
-    check: bool,
-    problems: &mut Vec<String>,
-) -> Result<(), String> {
-    let scratch = root.join(SCRATCH).join(word);
-    if scratch.exists() {
-        fs::remove_dir_all(&scratch)
-            .map_err(|error| format!("cannot empty {}: {error}", scratch.display()))?;
+/// The files of the OLM bundle, and beside it, that are copies of objects of the manifests.
+fn bundled(manifests: &str) -> Result<Vec<(String, String)>, String> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifests)
+        .map_err(|error| format!("cannot read the manifests: {error}"))?;
+    let render = |object: &Value| {
+        serde_saphyr::to_string(object).map_err(|error| format!("cannot render YAML: {error}"))
+    };
+    let mut copies = Vec::new();
+    for (kind, name) in BUNDLED {
+        let found = objects
+            .iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        let mut object =
+            found.cloned().ok_or_else(|| format!("the manifests have no {kind} {name}"))?;
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+        let file = format!("{BUNDLE}/manifests/{name}.{}.yaml", kind.to_ascii_lowercase());
+        copies.push((file, render(&object)?));
     }
-    generate(root, "kata-operator", &[word, "--to", &scratch.to_string_lossy()])?;
-    let failed = |error| format!("cannot list the files of {folder}: {error}");
-    let fresh = files(&scratch).map_err(failed)?;
-    let committed = files(&root.join(folder)).map_err(failed)?;
-    for name in fresh.union(&committed) {
-        let text = if fresh.contains(name) {
-            let path = scratch.join(name);
-            Some(
-                fs::read_to_string(&path)
-                    .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-            )
-        } else {
-            None
-        };
-        compare(root, &format!("{folder}/{}", name.display()), text.as_deref(), check, problems);
+    for (name, kinds) in SAMPLES {
+        let of_kind = objects
+            .iter()
+            .filter(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
+        let documents: Vec<String> = of_kind.map(render).collect::<Result<_, _>>()?;
+        copies.push((format!("{BUNDLE}/samples/{name}.yaml"), documents.join("---\n")));
     }
-    Ok(())
+    Ok(copies)
 }
 
 /// The files in a folder and those below it, relative to it.

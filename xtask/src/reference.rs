@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows a field, a reason or a code.
 
+use kata_api::situations::{self, Effect, Readiness};
 use kata_api::{Code, Severity, conditions, event_reasons};
 use serde_json::Value;
 
@@ -34,6 +35,7 @@ fn conditions_page() -> String {
     for (name, means) in conditions::TYPES {
         page.push_str(&row(&[&code(name), means]));
     }
+    page.push_str(&situations());
     page.push_str(
         "\n## Reasons\n\n\
          A reason is one of these, or that of a [finding](findings.md), whose code begins the message.\n\n\
@@ -43,6 +45,65 @@ fn conditions_page() -> String {
         page.push_str(&row(&[&code(name), means]));
     }
     page
+}
+
+/// The truth table, and which findings lead to which of its rows.
+fn situations() -> String {
+    let mut text = String::from(
+        "\n## Which hold when\n\n\
+         A KataConfig is in one of these situations: the first whose description holds.\n\
+         `Degraded` is also True in the others while something has failed: a finding of severity error, or a node \
+         that failed again and again or hangs; its alert is `KataConfigDegraded`.\n\
+         `if current` is True if every selected node has Kata as the spec asks and the RuntimeClasses exist; `if \
+         installed`, if it has Kata of whatever version.\n\n\
+         | Situation | When | Ready | Reconciling | Stalled | Degraded | DeletionBlocked | Alert if it lasts |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for row_of_table in &situations::SITUATIONS {
+        let holds = |holds: bool| if holds { "True" } else { "-" };
+        let ready = match row_of_table.ready {
+            Readiness::False => "False",
+            Readiness::Unknown => "Unknown",
+            Readiness::IfCurrent => "if current",
+            Readiness::IfInstalled => "if installed",
+            Readiness::True => "True",
+        };
+        let blocked = match row_of_table.deletion_blocked {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "-",
+        };
+        let alerts: Vec<String> = row_of_table.alerts().map(code).collect();
+        let alerts = if alerts.is_empty() { "-".to_owned() } else { alerts.join(", ") };
+        text.push_str(&row(&[
+            row_of_table.name,
+            row_of_table.when,
+            ready,
+            holds(row_of_table.reconciling),
+            holds(row_of_table.stalled),
+            holds(row_of_table.degraded),
+            blocked,
+            &alerts,
+        ]));
+    }
+    text.push_str(
+        "\nWhat a finding does to the work that is left decides between `paused`, `held` and `waiting`.\n\
+         What is not in this table, is of severity warning or error, and is about anything but kata-monitor or a \
+         KataNode, holds the work up until a person acts.\n\n\
+         | Effect | Findings |\n|---|---|\n",
+    );
+    for (of, means) in [
+        (Effect::Waits, "waits; ends by itself, within its limit"),
+        (Effect::Pauses, "is paused by the administrator"),
+        (Effect::Nothing, "nothing"),
+    ] {
+        let of_operator = |code: &&Code| code.entry().code < "KATA5";
+        let codes = Code::ALL.iter().filter(of_operator);
+        let codes = codes.filter(|code| situations::effect(**code) == of);
+        let links: Vec<String> = codes.map(|code| link(code.entry().code)).collect();
+        text.push_str(&row(&[means, &links.join(", ")]));
+    }
+    text
 }
 
 fn events_page() -> String {

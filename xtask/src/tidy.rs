@@ -11,49 +11,19 @@ use serde_json::Value;
 use crate::assure::catalogue;
 use crate::{book, codegen, command, output};
 
+mod circles;
 mod comparison;
+mod edges;
 mod links;
-
-/// Which crate may depend on which, besides foreign crates; the table of ARCHITECTURE.md.
-/// `None` means anything.
-const EDGES: [(&str, Option<&[&str]>); 11] = [
-    ("kata-api", Some(&[])),
-    ("kata-plan", Some(&["kata-api"])),
-    ("kata-host", Some(&["kata-api"])),
-    ("fakeshim", Some(&[])),
-    ("hostlab", Some(&["kata-api", "kata-host"])),
-    ("kata-operator", Some(&["kata-api", "kata-plan", "kata-host"])),
-    ("kubectl-kata", Some(&["kata-api", "kata-plan"])),
-    ("simcluster", Some(&["kata-api", "kata-host"])),
-    ("kata-sim", Some(&["kata-api", "kata-plan", "kata-host", "kata-operator", "simcluster"])),
-    (
-        "kata-assure",
-        Some(&[
-            "kata-api",
-            "kata-plan",
-            "kata-host",
-            "hostlab",
-            "kata-operator",
-            "simcluster",
-            "kata-sim",
-        ]),
-    ),
-    ("xtask", None),
-];
-
-/// Edges that tests may have besides.
-const TEST_EDGES: [(&str, &str); 4] = [
-    ("kata-host", "hostlab"),
-    ("kata-operator", "simcluster"),
-    ("kubectl-kata", "simcluster"),
-    ("kubectl-kata", "kata-operator"),
-];
+mod purity;
 
 /// Foreign crates that a crate must not depend on, directly or through others: what would let I/O,
-/// threads or a clock into a pure crate.
-const FORBIDDEN: [(&str, &[&str]); 3] = [
+/// threads or a clock into a pure crate, and an API client into a node Job.
+const FORBIDDEN: [(&str, &[&str]); 5] = [
     ("kata-api", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing"]),
     ("kata-host", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing", "rand"]),
+    ("kata-manifests", &["tokio", "kube-client", "kube-runtime", "hyper"]),
+    ("kata-node-agent", &["kube-client", "kube-runtime"]),
     ("kata-plan", &["tokio", "kube-client", "kube-runtime", "hyper", "tracing", "rand"]),
 ];
 
@@ -69,12 +39,14 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     }
     match metadata(root) {
         Ok(metadata) => {
-            problems.extend(edges(&metadata));
+            problems.extend(edges::check(root, &metadata));
             problems.extend(lints(&metadata));
         }
         Err(error) => problems.push(error),
     }
     problems.extend(forbidden(root));
+    problems.extend(purity::check(root));
+    problems.extend(circles::check(root));
     problems.extend(catalogue::check(root));
     problems.extend(comparison::check(root));
     problems.extend(links::check(root));
@@ -133,33 +105,6 @@ fn metadata(root: &Path) -> Result<Value, String> {
 
 fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     metadata["packages"].as_array().into_iter().flatten()
-}
-
-fn edges(metadata: &Value) -> Vec<String> {
-    let members: BTreeSet<&str> =
-        packages(metadata).filter_map(|package| package["name"].as_str()).collect();
-    let mut problems = Vec::new();
-    for package in packages(metadata) {
-        let name = package["name"].as_str().unwrap_or_default();
-        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
-            problems.push(format!(
-                "crate {name} is not in the table of xtask/src/tidy.rs and ARCHITECTURE.md"
-            ));
-            continue;
-        };
-        let Some(allowed) = allowed else { continue };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let target = dependency["name"].as_str().unwrap_or_default();
-            let test =
-                dependency["kind"].as_str() == Some("dev") && TEST_EDGES.contains(&(name, target));
-            if members.contains(target) && !allowed.contains(&target) && !test {
-                problems.push(format!(
-                    "{name} depends on {target}, which ARCHITECTURE.md does not allow"
-                ));
-            }
-        }
-    }
-    problems
 }
 
 fn lints(metadata: &Value) -> Vec<String> {

@@ -21,6 +21,8 @@ enum Node {
     Link(String),
     /// Index into `files`.
     File(usize),
+    /// A named pipe.
+    Pipe,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,8 @@ struct File {
     /// User and group; root's unless somebody says otherwise.
     owner: (u32, u32),
     modified: i64,
+    /// The time of its last change of any kind, which no process can set.
+    changed: i64,
 }
 
 /// What the smallest file takes of the disk.
@@ -87,6 +91,7 @@ impl Disk {
         match self.live.get(&self.resolve(path, true))? {
             Node::File(index) => Some(self.files[*index].content.clone()),
             Node::Directory(_) | Node::Link(_) => None,
+            Node::Pipe => panic!("a read of the pipe {path} never ends"),
         }
     }
 
@@ -98,6 +103,7 @@ impl Disk {
         Some(match self.live.get(&path)? {
             Node::Directory(mode) => plain(FileKind::Directory, *mode),
             Node::Link(target) => plain(FileKind::Link { target: target.clone() }, 0o777),
+            Node::Pipe => plain(FileKind::Other, 0o644),
             Node::File(index) => {
                 let file = &self.files[*index];
                 Stat {
@@ -105,7 +111,7 @@ impl Disk {
                     mode: file.mode,
                     size: (file.content.len() as u64).max(file.reserved),
                     modified: file.modified,
-                    changed: file.modified,
+                    changed: file.changed,
                     inode: *index as u64,
                 }
             }
@@ -151,6 +157,7 @@ impl Disk {
         };
         self.files[index].content = content.to_vec();
         self.files[index].modified = self.clock;
+        self.files[index].changed = self.clock;
         self.live.insert(path, Node::File(index));
         Ok(())
     }
@@ -159,8 +166,16 @@ impl Disk {
     pub fn owner(&self, path: &str) -> Option<(u32, u32)> {
         match self.live.get(&self.resolve(path, false))? {
             Node::File(index) => Some(self.files[*index].owner),
-            Node::Directory(_) | Node::Link(_) => None,
+            Node::Directory(_) | Node::Link(_) | Node::Pipe => None,
         }
+    }
+
+    /// Makes a named pipe.
+    pub fn make_pipe(&mut self, path: &str) -> Result<(), String> {
+        let path = self.resolve(path, false);
+        self.parent_exists(&path)?;
+        self.live.insert(path, Node::Pipe);
+        Ok(())
     }
 
     /// Gives a file to a user and a group.
@@ -182,7 +197,7 @@ impl Disk {
     /// What is taken of the disk, in blocks of 4096 bytes as on most.
     pub fn used(&self) -> u64 {
         let bytes = |node: &Node| match node {
-            Node::Directory(_) | Node::Link(_) => BLOCK,
+            Node::Directory(_) | Node::Link(_) | Node::Pipe => BLOCK,
             Node::File(index) => self.files[*index].used(),
         };
         self.live.values().map(bytes).sum()
@@ -328,6 +343,15 @@ impl Disk {
         self.files[*index].content.iter_mut().for_each(|byte| *byte ^= 1);
     }
 
+    /// The same, as a process does it that restores the modification time afterwards.
+    pub fn change_and_restore_time(&mut self, path: &str) {
+        self.rot(path);
+        self.clock += 1;
+        if let Some(Node::File(index)) = self.live.get(&self.resolve(path, true)) {
+            self.files[*index].changed = self.clock;
+        }
+    }
+
     /// Everything that exists, for tests: path to a description of what is there.
     pub fn all(&self) -> BTreeMap<String, String> {
         self.live
@@ -336,6 +360,7 @@ impl Disk {
                 let text = match node {
                     Node::Directory(mode) => format!("directory {mode:o}"),
                     Node::Link(target) => format!("link {target}"),
+                    Node::Pipe => "pipe".to_owned(),
                     Node::File(index) => {
                         let file = &self.files[*index];
                         let content = String::from_utf8_lossy(&file.content);

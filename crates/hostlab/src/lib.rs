@@ -13,4 +13,5 @@ pub mod disk;
 pub mod node;
 pub mod parsers;
 pub mod runtime;
+pub mod shipped;
 pub mod sweep;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
+use kata_host::containerd::EMPTY_FILE;
 use kata_host::digest;
 use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, Host, HostError, HostErrorKind, HostResult,
@@ -58,6 +59,12 @@ pub struct Node {
     pub left_over: Option<String>,
     /// A unit that is being started, beside the container runtime's.
     pub starting: Option<String>,
+    /// For how long the container runtime does not answer after a restart.
+    pub starts_for: Duration,
+    answers_from: Duration,
+    /// What the container runtime answers first after the next restart, the last one first.
+    pub first_answers: Vec<HostErrorKind>,
+    pending_answers: Vec<HostErrorKind>,
     dead: bool,
     now: Duration,
 }
@@ -106,6 +113,10 @@ impl Node {
             unreadable: None,
             left_over: None,
             starting: None,
+            starts_for: Duration::ZERO,
+            answers_from: Duration::ZERO,
+            first_answers: Vec::new(),
+            pending_answers: Vec::new(),
             dead: false,
             now: Duration::ZERO,
         };
@@ -332,9 +343,14 @@ impl Node {
         socket: &str,
         answer: impl FnOnce(&Runtime, &toml::Table) -> T,
     ) -> HostResult<T> {
+        let answer_kind = self.pending_answers.pop();
         self.call(false, format!("ask CRI for {what}"), |node| match &node.runtime.running {
+            _ if let Some(kind) = answer_kind => Err(("it is starting".to_owned(), kind)),
             _ if node.runtime.socket.as_ref().is_some_and(|place| place != socket) => {
                 Err((format!("{socket}: no such socket"), HostErrorKind::Unreachable))
+            }
+            _ if node.now < node.answers_from => {
+                Err(("connection refused".to_owned(), HostErrorKind::Unreachable))
             }
             None => Err(("connection refused".to_owned(), HostErrorKind::Unreachable)),
             Some(Err(reason)) => {
@@ -493,6 +509,8 @@ impl Host for Node {
     }
     fn restart_unit(&mut self, name: &str) -> HostResult<()> {
         self.call(true, format!("restart {name}"), |node| {
+            node.answers_from = node.now + node.starts_for;
+            node.pending_answers = std::mem::take(&mut node.first_answers);
             node.runtime.start(&mut node.disk);
             match &node.runtime.running {
                 None => Err(("the job failed".to_owned(), HostErrorKind::Failed)),
@@ -505,13 +523,22 @@ impl Host for Node {
             if program != node.runtime.program() {
                 return Err((format!("{program}: no such file"), HostErrorKind::Failed));
             }
+            if let Some(printer) = &node.runtime.printer {
+                return printer
+                    .print(&node.disk, config)
+                    .map_err(|reason| (reason, HostErrorKind::Failed));
+            }
+            let before_2 = matches!(node.runtime.kind, Kind::Containerd(1, _));
+            if before_2 && config != EMPTY_FILE && node.disk.stat(config).is_none() {
+                return Err((format!("open {config}: no such file"), HostErrorKind::Failed));
+            }
             let mut table = node
                 .runtime
                 .load(&node.disk, config)
                 .map_err(|reason| (reason, HostErrorKind::Failed))?;
             // Its files without ours are elsewhere.
             if let Some(twist) = node.runtime.prints
-                && config == node.runtime.main
+                && !config.ends_with("/check.toml")
             {
                 twist.apply(&mut table);
             }

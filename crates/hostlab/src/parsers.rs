@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use kata_host::containerd::{
-    Schema, add_import, compare, drop_in, drop_in_handlers, imported_folder, live, main_config,
-    remove_import, with_imports,
+    Schema, add_import, built_in_runtimes, compare, drop_in, drop_in_handlers, drop_in_schema,
+    imported_folder, live, main_config, remove_import, with_imports,
 };
 use kata_host::host::CriStatus;
 use kata_host::payload::Manifest;
@@ -48,7 +48,11 @@ pub fn containerd_toml(bytes: &[u8]) -> String {
         said += &format!("\n{config:?}");
         if let Ok(config) = config {
             let imported = imported_folder("/etc/containerd/config.toml", &config.imports);
-            said += &format!("\n{imported:?}\n{}", drop_in(&config, (major, 7), &BTreeMap::new()));
+            let built_in = built_in_runtimes(&text).unwrap_or_default();
+            let version = (major, 7);
+            let schema = drop_in_schema(&config, version, [text.as_str()].into_iter());
+            let ours = drop_in(&config, schema, version, &built_in, &BTreeMap::new());
+            said += &format!("\n{imported:?}\n{ours}");
         }
     }
     let import = "/etc/containerd/conf.d/*.toml";

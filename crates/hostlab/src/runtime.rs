@@ -2,6 +2,8 @@
 //! with the traps that were found in the real ones.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use kata_host::host::{CriStatus, CriVersion, Sandbox};
 use toml::{Table, Value};
@@ -75,12 +77,38 @@ impl Twist {
 
 /// The handlers in a configuration, where ours are if they are there.
 fn runtimes(table: &mut Table) -> Option<&mut Table> {
-    let places = IDS.map(|id| ["plugins", id, "containerd", "runtimes"].to_vec());
+    let places = PLUGINS.map(|id| ["plugins", id, "containerd", "runtimes"].to_vec());
     let places = places.into_iter().chain([vec!["crio", "runtime", "runtimes"]]);
     let found: Vec<_> = places.filter(|place| at(table, place).is_some()).collect();
     let with_ours = |place: &&Vec<&str>| at(table, place).is_some_and(|it| it.contains_key(OURS));
     let place = found.iter().find(with_ours).or_else(|| found.first())?.clone();
     place.into_iter().try_fold(table, |table, name| table.get_mut(name)?.as_table_mut())
+}
+
+/// What prints the merged configuration of a file on a disk.
+type Print = dyn Fn(&Disk, &str) -> Result<String, String> + Send + Sync;
+
+/// A program that prints merged configurations in the place of the model.
+#[derive(Clone)]
+pub struct Printer(Arc<Print>);
+
+impl Printer {
+    pub fn new(
+        print: impl Fn(&Disk, &str) -> Result<String, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(print))
+    }
+
+    /// What it prints.
+    pub fn print(&self, disk: &Disk, config: &str) -> Result<String, String> {
+        (self.0)(disk, config)
+    }
+}
+
+impl fmt::Debug for Printer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Printer")
+    }
 }
 
 /// A container runtime.
@@ -109,6 +137,8 @@ pub struct Runtime {
     pub chokes_on: Option<String>,
     /// A fault: the runtime does not come up any more, whatever is configured.
     pub broken: bool,
+    /// The real program that prints its configuration, if there is one.
+    pub printer: Option<Printer>,
     /// A fault: what it prints of its files is not what is in them.
     pub prints: Option<Twist>,
     /// A fault: what it runs with after a start is not what is in its files.
@@ -121,7 +151,9 @@ pub struct Runtime {
     pub snapshotter: Option<String>,
 }
 
-const IDS: [&str; 3] = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
+/// The plugins that have the runtimes, by schema, the newest first.
+pub(crate) const PLUGINS: [&str; 3] =
+    ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
 
 impl Runtime {
     pub fn new(kind: Kind) -> Self {
@@ -150,6 +182,7 @@ impl Runtime {
             sandboxes: Vec::new(),
             chokes_on: None,
             broken: false,
+            printer: None,
             prints: None,
             takes_in: None,
             kills: None,
@@ -182,8 +215,13 @@ impl Runtime {
             return Ok(merged);
         }
         let mut merged = parse(&text(main).unwrap_or_default())?;
+        let migrates_files = matches!(self.kind, Kind::Containerd(2, 3..));
         let version = merged.get("version").and_then(Value::as_integer);
         let imports = merged.get("imports").and_then(Value::as_array).cloned().unwrap_or_default();
+        // Since 2.3 every file by itself, and before all of them together.
+        if migrates_files {
+            migrate(&mut merged);
+        }
         for import in imports.iter().filter_map(Value::as_str) {
             let files = match import.strip_suffix("/*.toml") {
                 None => {
@@ -201,7 +239,10 @@ impl Runtime {
                     .collect(),
             };
             for file in files {
-                let drop_in = parse(&text(&file).unwrap_or_default())?;
+                let mut drop_in = parse(&text(&file).unwrap_or_default())?;
+                if migrates_files {
+                    migrate(&mut drop_in);
+                }
                 self.import(&mut merged, drop_in, version);
             }
         }
@@ -219,8 +260,10 @@ impl Runtime {
             if let Some(Value::Table(plugins)) = drop_in.get_mut("plugins") {
                 // A drop-in of another schema is silently not there.
                 let newer = version.is_some_and(|version| version >= 3);
-                let keep = if newer { IDS[0] } else { IDS[1] };
-                plugins.retain(|name, _| !IDS.contains(&name) || name == keep || name == IDS[0]);
+                let keep = if newer { PLUGINS[0] } else { PLUGINS[1] };
+                plugins.retain(|name, _| {
+                    !PLUGINS.contains(&name) || name == keep || name == PLUGINS[0]
+                });
             }
             merge(merged, drop_in);
             return;
@@ -244,29 +287,41 @@ impl Runtime {
         }
     }
 
-    /// The default runtime is there unless runtimes are configured in 1.x, and always in 2.x.
+    /// The configuration with what the container runtime adds by itself.
+    ///
+    /// The runtime of its own is there unless 1.x has a table of runtimes, and always in 2.x. Of each runtime
+    /// all keys are there that the version knows, and no others.
     fn with_defaults(&self, mut table: Table) -> Table {
-        let Kind::Containerd(major, _) = self.kind else { return table };
-        let id = IDS
-            .iter()
-            .find(|id| table.get("plugins").and_then(|plugins| plugins.get(**id)).is_some())
-            .copied()
-            .unwrap_or(if major >= 2 { IDS[0] } else { IDS[1] });
-        let mut runtimes = Table::new();
-        let given = at(&table, &["plugins", id, "containerd", "runtimes"]).cloned();
-        if major >= 2 || given.as_ref().is_none_or(Table::is_empty) {
-            let text = "runtime_type = \"io.containerd.runc.v2\"\n[options]\n\
-                BinaryName = \"\"\nCriuImagePath = \"\"\nCriuPath = \"\"\nCriuWorkPath = \"\"\n\
-                IoGid = 0\nIoUid = 0\nNoNewKeyring = false\nNoPivotRoot = false\nRoot = \"\"\n\
-                ShimCgroup = \"\"\nSystemdCgroup = false\n";
-            runtimes.insert("runc".to_owned(), Value::Table(text.parse().unwrap()));
+        let Kind::Containerd(major, minor) = self.kind else { return table };
+        let id = if major >= 2 { PLUGINS[0] } else { PLUGINS[1] };
+        if major >= 2 {
+            migrate(&mut table);
+        } else {
+            rename_section(&mut table);
         }
-        merge(&mut runtimes, given.unwrap_or_default());
-        let nested = |name: &str, table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
-        let defaults =
-            nested("plugins", nested(id, nested("containerd", nested("runtimes", runtimes))));
-        merge(&mut table, defaults);
-        table.entry("version").or_insert(Value::from(if major >= 2 { 3 } else { 2 }));
+        let given = at(&table, &["plugins", id, "containerd", "runtimes"]).cloned();
+        let mut runtimes = Table::new();
+        if major >= 2 || given.is_none() {
+            runtimes.insert("runc".to_owned(), Value::Table(built_in_runc(major, minor)));
+        }
+        for (name, runtime) in given.into_iter().flatten() {
+            let mut whole = match runtimes.remove(&name) {
+                Some(Value::Table(built_in)) => built_in,
+                Some(_) | None => empty_runtime(major, minor),
+            };
+            let Value::Table(mut runtime) = runtime else { continue };
+            runtime.retain(|key, _| whole.contains_key(key));
+            merge(&mut whole, runtime);
+            runtimes.insert(name, Value::Table(whole));
+        }
+        if let Some(containerd) = enter(&mut table, &["plugins", id, "containerd"]) {
+            containerd.insert("runtimes".to_owned(), Value::Table(runtimes));
+            containerd.entry("default_runtime_name").or_insert(Value::from("runc"));
+        }
+        // Older schemas are carried over.
+        let version = table.get("version").and_then(Value::as_integer).unwrap_or_default();
+        table
+            .insert("version".to_owned(), Value::from(version.max(if major >= 2 { 3 } else { 2 })));
         table
     }
 
@@ -296,7 +351,8 @@ impl Runtime {
             Ok(_) if self.broken => None,
             Ok(mut table) => {
                 let handlers = handlers(&table);
-                let dead = matches!(self.kind, Kind::Containerd(..)) && !handlers.contains("runc")
+                let default = default_runtime(&table);
+                let dead = default.is_some_and(|name| !handlers.contains(name))
                     || self.chokes_on.as_ref().is_some_and(|name| handlers.contains(name));
                 if let Some(twist) = self.takes_in {
                     twist.apply(&mut table);
@@ -317,7 +373,7 @@ impl Runtime {
     pub fn status(&self, table: &Table) -> CriStatus {
         let names = handlers(table);
         let mut runtimes = serde_json::Map::new();
-        for id in IDS {
+        for id in PLUGINS {
             for (name, runtime) in
                 at(table, &["plugins", id, "containerd", "runtimes"]).into_iter().flatten()
             {
@@ -376,13 +432,109 @@ fn watched(disk: &Disk, folder: &str) -> Result<Table, String> {
     Ok(merged)
 }
 
+/// A runtime of which a file says nothing.
+fn empty_runtime(major: u32, minor: u32) -> Table {
+    let mut text = "runtime_type = \"\"\nruntime_path = \"\"\npod_annotations = []\n\
+        container_annotations = []\nprivileged_without_host_devices = false\n\
+        base_runtime_spec = \"\"\ncni_conf_dir = \"\"\ncni_max_conf_num = 0\n"
+        .to_owned();
+    if major < 2 {
+        text += "runtime_engine = \"\"\nruntime_root = \"\"\n";
+    }
+    if (major, minor) >= (1, 7) {
+        text += "privileged_without_host_devices_all_devices_allowed = false\nsnapshotter = \"\"\n";
+    }
+    text += match (major, minor) {
+        (1, 7) => "sandbox_mode = \"\"\n",
+        (1, _) => "",
+        _ => "sandboxer = \"\"\ncgroup_writable = false\nio_type = \"\"\n",
+    };
+    text += "[options]\n";
+    text.parse().unwrap()
+}
+
+/// The runtime that containerd has by itself.
+fn built_in_runc(major: u32, minor: u32) -> Table {
+    let mut runc = empty_runtime(major, minor);
+    runc.insert("runtime_type".to_owned(), Value::from("io.containerd.runc.v2"));
+    for key in ["sandbox_mode", "sandboxer"] {
+        if let Some(value) = runc.get_mut(key) {
+            *value = Value::from("podsandbox");
+        }
+    }
+    let before_2 = if major < 2 { "CriuPath = \"\"\nNoPivotRoot = false\n" } else { "" };
+    let options = format!(
+        "BinaryName = \"\"\nCriuImagePath = \"\"\nCriuWorkPath = \"\"\nIoGid = 0\nIoUid = 0\n\
+         NoNewKeyring = false\nRoot = \"\"\nShimCgroup = \"\"\nSystemdCgroup = false\n{before_2}"
+    );
+    runc.insert("options".to_owned(), Value::Table(options.parse().unwrap()));
+    runc
+}
+
+/// Before 2.0 a section is that of CRI under the name of its file's schema, and under no other one.
+fn rename_section(table: &mut Table) {
+    let version = table.get("version").and_then(Value::as_integer);
+    let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) else { return };
+    let old = plugins.remove(PLUGINS[2]);
+    if version.unwrap_or(1) < 2 {
+        plugins.remove(PLUGINS[1]);
+        plugins.extend(old.map(|section| (PLUGINS[1].to_owned(), section)));
+    }
+}
+
+/// Brings what schema 2 says of runtimes, and of images beside them, to where containerd 2 has it. A table of
+/// runtimes is there or not as a whole, and without one the settings of images are ignored.
+fn migrate(table: &mut Table) {
+    let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) else { return };
+    let old = plugins.get_mut(PLUGINS[1]).and_then(Value::as_table_mut);
+    let Some(Value::Table(mut containerd)) = old.and_then(|old| old.remove("containerd")) else {
+        return;
+    };
+    let has_runtimes = containerd.contains_key("runtimes");
+    for name in ["snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"] {
+        if let Some(value) = containerd.remove(name)
+            && has_runtimes
+            && let Some(images) = enter(plugins, &["io.containerd.cri.v1.images"])
+        {
+            images.insert(name.to_owned(), value);
+        }
+    }
+    let runtimes = containerd.get_mut("runtimes").and_then(Value::as_table_mut);
+    for (_, runtime) in runtimes.into_iter().flat_map(|all| all.iter_mut()) {
+        if let Some(runtime) = runtime.as_table_mut()
+            && let Some(mode) = runtime.remove("sandbox_mode")
+        {
+            runtime.insert("sandboxer".to_owned(), mode);
+        }
+    }
+    if let Some(new) = enter(plugins, &[PLUGINS[0], "containerd"]) {
+        for (name, value) in containerd {
+            new.entry(name).or_insert(value);
+        }
+    }
+}
+
+/// The runtime for pods that name none, which must be there.
+fn default_runtime(table: &Table) -> Option<&str> {
+    PLUGINS.iter().find_map(|id| {
+        at(table, &["plugins", id, "containerd"])?.get("default_runtime_name")?.as_str()
+    })
+}
+
+/// The table at a path, which is made if it is not there.
+fn enter<'a>(table: &'a mut Table, path: &[&str]) -> Option<&'a mut Table> {
+    path.iter().try_fold(table, |table, name| {
+        table.entry(*name).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
+    })
+}
+
 fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {
     path.iter().try_fold(table, |table, name| table.get(*name)?.as_table())
 }
 
 pub fn handlers(table: &Table) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for id in IDS {
+    for id in PLUGINS {
         names.extend(
             at(table, &["plugins", id, "containerd", "runtimes"])
                 .into_iter()

@@ -1,5 +1,5 @@
-//! The catalogue of findings: a stable code, a title, the cause and the fix of everything that the
-//! operator can have to say, in one place.
+//! The catalogue of findings: the stable code, reason, severity, cause and fix of every problem that the
+//! operator or the plugin reports.
 //!
 //! Conditions, Events, logs, metrics, the plugin and the documentation all render these entries.
 //! A code is never reused for something else.
@@ -7,11 +7,11 @@
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing is wrong; somebody may wonder all the same.
+    /// Nothing is wrong, but the admin may want to know.
     Info,
-    /// Something is not as wanted, and the rest goes on.
+    /// Something is not as desired; everything else continues.
     Warning,
-    /// Something does not work until somebody acts.
+    /// Something does not work until an admin acts.
     Error,
 }
 
@@ -65,8 +65,8 @@ macro_rules! catalogue {
 
 catalogue! {
     KATA1003 NoNodesSelected Warning {
-        cause: "No node counts as one that shall have Kata.",
-        fix: "Label the nodes that shall run sandboxed pods, or change spec.kataConfigPoolSelector."
+        cause: "No node matches the KataConfig.",
+        fix: "Label the nodes on which sandboxed pods should run, or change spec.kataConfigPoolSelector."
     }
     KATA1004 NotActive Error {
         cause: "There is an older KataConfig, and only the oldest is active.",
@@ -89,15 +89,15 @@ catalogue! {
         fix: "Correct or delete that ContainerRuntimeConfig or KubeletConfig."
     }
     KATA1009 ForeignRuntimeClass Error {
-        cause: "A RuntimeClass of this name exists and is not ours.",
-        fix: "Delete or rename that RuntimeClass, or give another name in spec.runtimes."
+        cause: "A RuntimeClass with this name exists and does not belong to kata-operator.",
+        fix: "Delete that RuntimeClass, or use another name in spec.runtimes."
     }
     KATA1010 ForeignObject Error {
-        cause: "An object of this name exists with other content, and is not ours.",
-        fix: "Remove the object, or bring it into the expected form."
+        cause: "An object with this name exists, has other content and does not belong to kata-operator.",
+        fix: "Delete the object, or give it the content that the message names."
     }
     KATA1012 MachineConfigOperatorNotReady Error {
-        cause: "The Machine Config Operator's pool that we need does not exist or cannot be read.",
+        cause: "A MachineConfigPool that kata-operator needs does not exist or cannot be read.",
         fix: "Check the cluster operator machine-config."
     }
     KATA1013 HandlerImmutable Error {
@@ -105,43 +105,47 @@ catalogue! {
         fix: "Delete the pods that use the RuntimeClass, or give the runtime another name."
     }
     KATA1014 PeerPodsUnsupported Warning {
-        cause: "spec.enablePeerPods is true, and this operator does not run peer pods.",
+        cause: "spec.enablePeerPods is true, but kata-operator does not support peer pods.",
         fix: "Set spec.enablePeerPods to false."
     }
     KATA1015 InvalidLogLevel Error {
-        cause: "spec.logLevel is none of CRI-O's log levels.",
+        cause: "spec.logLevel is not a log level of CRI-O.",
         fix: "Use fatal, panic, error, warn, info, debug or trace."
     }
     KATA1016 ReadFailed Error {
-        cause: "The API server did not answer a read that the decision needs.",
-        fix: "Nothing, if it passes; else check the API server and the operator's permissions."
+        cause: "The operator cannot read an object that it needs from the API server.",
+        fix: "If the finding stays, check the API server and the operator's permissions."
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
-        fix: "Mend what the message names: a permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` puts them back), a namespace that is gone, a value of the KataConfig that is refused, or whoever else refuses the object; the operator tries again by itself."
+        fix: "Fix the cause in the message: a missing permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. The operator retries by itself."
     }
     KATA1018 PlatformUnsupported Error {
-        cause: "The cluster is OpenShift, and its API server does not serve machineconfiguration.openshift.io, so that nobody may change the nodes.",
-        fix: "Nothing, if the cluster is being installed; where nobody else ever changes the nodes, run the operator with --platform=kubernetes."
+        cause: "The cluster is OpenShift, but its API server does not serve machineconfiguration.openshift.io, so the operator cannot change nodes.",
+        fix: "If the cluster is still being installed, wait. If no Machine Config Operator will ever manage the nodes, run the operator with --platform=kubernetes."
     }
     KATA1019 SelectorIgnored Warning {
-        cause: "The control plane's nodes are the only workers, so Kata goes to the pool master as a whole.",
+        cause: "The control plane's nodes are the only workers, so Kata is installed on the whole pool master.",
         fix: "Remove spec.kataConfigPoolSelector and spec.checkNodeEligibility, or add workers before the KataConfig."
     }
     KATA1020 WorkersNotCovered Warning {
-        cause: "Kata was installed on the control plane when there were no workers, and does not go to workers added later.",
+        cause: "Kata was installed on the control plane when there were no workers, so workers added later do not get it.",
         fix: "Delete the KataConfig and create it again."
     }
     KATA1021 RuntimeClassInUse Warning {
-        cause: "A RuntimeClass that spec.runtimes does not name any more is still used by pods.",
-        fix: "Delete these pods, or name the RuntimeClass in spec.runtimes again."
+        cause: "Pods still use a RuntimeClass that spec.runtimes no longer names.",
+        fix: "Delete these pods, or add the RuntimeClass to spec.runtimes again."
     }
     KATA1022 WriteUndone Warning {
-        cause: "Somebody else undoes what the operator writes, again and again.",
-        fix: "Find out who changes the object that the message names (`kubectl get --show-managed-fields -o yaml`) and end that; the operator writes it again, ever more rarely."
+        cause: "Another client keeps reverting the operator's changes.",
+        fix: "Find the client that changes the object in the message (`kubectl get --show-managed-fields -o yaml`) and stop it. The operator retries, with increasing pauses."
+    }
+    KATA1023 UnsafeStepSkipped Error {
+        cause: "A step of the operator's plan would break one of its promises, such as never to delete a pool that nodes are on, so the operator skips the step and those that depend on it; this is a bug in the operator.",
+        fix: "Report the bug with the message and the files of `kubectl kata must-gather`; if another client changed the object that the message names, change it back. All other steps go on."
     }
     KATA1030 ImageModeIncomplete Error {
-        cause: "Image mode is on, and the ConfigMap layered-image-deploy-cm does not say which image of the operating system brings Kata.",
+        cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
         fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."
     }
     KATA1031 LogLevelOverridden Warning {
@@ -149,16 +153,16 @@ catalogue! {
         fix: "Remove logLevel from that ContainerRuntimeConfig, or set spec.logLevel of the KataConfig to its value."
     }
     KATA1032 RolloutNotHonoured Warning {
-        cause: "spec.rollout cannot be carried to the pool master, which is the control plane's own.",
+        cause: "spec.rollout does not apply to the pool master, which belongs to the control plane.",
         fix: "Set maxUnavailable or paused of the MachineConfigPool master, and remove spec.rollout."
     }
     KATA1033 AdoptedOverhead Info {
-        cause: "The RuntimeClass had another overhead when it was adopted, and keeps it.",
-        fix: "Nothing; set spec.runtimes[].overhead of the KataConfig to say which overhead it shall have."
+        cause: "The RuntimeClass already had another overhead when the operator adopted it, and keeps that overhead.",
+        fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
     KATA1040 ConstraintsNotServed Info {
-        cause: "The API server does not serve SecurityContextConstraints, so kata-monitor has none of its own.",
-        fix: "Nothing, unless some admission refuses the pods of kata-monitor."
+        cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
+        fix: "If an admission policy refuses the pods of kata-monitor, allow them there."
     }
     KATA2101 NodeInTwoPools Error {
         cause: "The node matches the selectors of two custom MachineConfigPools, so the Machine Config Operator ignores it.",
@@ -170,118 +174,122 @@ catalogue! {
     }
     KATA2103 NodeNotReady Warning {
         cause: "The node is not Ready.",
-        fix: "Find out why the kubelet does not report. If the machine is gone for good, delete the Node."
+        fix: "Check the kubelet and the machine. If the machine no longer exists, delete the Node."
     }
     KATA2104 DrainBlocked Warning {
-        cause: "The node cannot be drained, because a PodDisruptionBudget allows no disruption or a pod does not end.",
-        fix: "Scale the pods' owner up, lower the budget's minAvailable, or delete the pods."
+        cause: "The node cannot be drained, because a PodDisruptionBudget allows no disruption or a pod does not terminate.",
+        fix: "Scale up the pods' owner, lower the budget's minAvailable, or delete the pods."
     }
     KATA2105 NodeCordoned Warning {
-        cause: "The node is cordoned by somebody else, so it is not changed.",
+        cause: "The node is cordoned, and not by the operator, so the operator does not change it.",
         fix: "Uncordon the node."
     }
     KATA2106 NodeDegraded Error {
-        cause: "The machine-config daemon failed to bring the node to its configuration.",
-        fix: "See the reason, and the log of machine-config-daemon on the node, or of machine-config-controller if a drain failed, in openshift-machine-config-operator; both try again by themselves once the cause is gone."
+        cause: "The machine-config-daemon failed to apply the node's configuration.",
+        fix: "Read the log of machine-config-daemon on the node, or of machine-config-controller if a drain failed, in openshift-machine-config-operator. Both retry by themselves once the cause is fixed."
     }
     KATA2107 NodeDegradedAndCordoned Error {
-        cause: "The daemon failed after the drain, and the Machine Config Operator gives a cordoned node no new configuration.",
-        fix: "Correct the cause and uncordon the node."
+        cause: "The machine-config-daemon failed after the drain, and the Machine Config Operator assigns no new configuration to a cordoned node.",
+        fix: "Fix the cause, then uncordon the node."
     }
     KATA2108 HandlerMissing Error {
-        cause: "The node runs the configuration with the extension, but its container runtime does not advertise the handler.",
-        fix: "Look at CRI-O's log and /etc/crio/crio.conf.d on the node."
+        cause: "The node runs the MachineConfig with Kata, but its container runtime does not report the handler.",
+        fix: "Check CRI-O's log and /etc/crio/crio.conf.d on the node."
     }
     KATA2109 NodeStateUnknown Warning {
-        cause: "What the node runs cannot be told, because its MachineConfig cannot be read or its daemon does not report.",
+        cause: "The state of the node is unknown, because its MachineConfig cannot be read or its machine-config-daemon does not report.",
         fix: "Check the node's machine-config-daemon pod."
     }
     KATA2110 UnsupportedNode Info {
         cause: "The node cannot run Kata: it runs Windows, or the Machine Config Operator does not manage it.",
-        fix: "Nothing; exclude the node in spec.kataConfigPoolSelector to silence this."
+        fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector."
     }
     KATA2111 OtherRollout Info {
-        cause: "The Machine Config Operator is changing the node for a reason of its own.",
-        fix: "Nothing; it ends by itself."
+        cause: "The Machine Config Operator is changing the node for a reason other than Kata.",
+        fix: "No action required; the change ends by itself."
     }
     KATA2112 PodsOnLeavingNode Warning {
-        cause: "Sandboxed pods still run on a node that is to lose Kata.",
+        cause: "Sandboxed pods still run on a node from which Kata will be removed.",
         fix: "Delete or move these pods."
     }
     KATA2113 ForeignRuntimeLabel Info {
-        cause: "Nodes on which this operator did not install Kata carry katacontainers.io/kata-runtime=true.",
-        fix: "Nothing, if something else installs Kata there; else remove the label from these nodes."
+        cause: "Nodes on which kata-operator did not install Kata have the label katacontainers.io/kata-runtime=true.",
+        fix: "If no other installer put Kata on these nodes, remove the label from them."
+    }
+    KATA2114 NodeUnderPressure Warning {
+        cause: "A node has a condition such as DiskPressure, which makes the Machine Config Operator count it as unavailable.",
+        fix: "Free the resource that the condition names (`kubectl describe node`), or raise maxUnavailable of the pool."
     }
     KATA3001 KvmUnusable Error {
         cause: "The node cannot create a virtual machine with /dev/kvm.",
         fix: "Enable virtualization in the firmware or for the machine type, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3002 VsockMissing Error {
-        cause: "The node has no usable /dev/vhost-vsock, by which the runtime talks to the guest.",
+        cause: "The node has no usable /dev/vhost-vsock, which the runtime needs to reach the guest.",
         fix: "Load the kernel module vhost_vsock on the node, or use a kernel that has it."
     }
     KATA3003 VhostNetMissing Warning {
-        cause: "The node has no usable /dev/vhost-net, so networks of sandboxes are slower.",
+        cause: "The node has no usable /dev/vhost-net, so the network of sandboxes is slower.",
         fix: "Load the kernel module vhost_net on the node."
     }
     KATA3004 MemoryLow Warning {
-        cause: "The node has less free memory than one sandbox takes by default.",
-        fix: "Free memory on the node, or lower default_memory."
+        cause: "The node has less free memory than one sandbox needs by default.",
+        fix: "Free memory on the node."
     }
     KATA3005 DiskLow Error {
         cause: "The file system below /opt has not enough free space for the payload.",
-        fix: "Free the space that the message names below /opt of the node."
+        fix: "Free as much space below /opt on the node as the message says."
     }
     KATA3006 ArchitectureMismatch Error {
-        cause: "The payload was built for another architecture than the node's.",
-        fix: "Set spec.payload.image to an image for all architectures of the nodes."
+        cause: "The payload was built for an architecture that is not the node's.",
+        fix: "Set spec.payload.image to an image that supports the architectures of all nodes."
     }
     KATA3007 RuntimeUnsupported Error {
-        cause: "The node's container runtime is none that can be configured for Kata here.",
+        cause: "The node's container runtime is not supported.",
         fix: "Use containerd 1.6 or newer, or CRI-O 1.30 or newer, under systemd, or exclude the node."
     }
     KATA3008 RuntimeOld Warning {
-        cause: "The node's container runtime is so old that Kata is only known to be configurable, not to work.",
+        cause: "The node's container runtime is so old that Kata can be configured, but is not known to work.",
         fix: "Update to containerd 1.7 or newer."
     }
     KATA3009 RuntimeUnreachable Error {
-        cause: "The container runtime does not answer at its CRI socket.",
-        fix: "Look at the container runtime's unit on the node; nothing is changed before it answers."
+        cause: "The container runtime does not answer on its CRI socket.",
+        fix: "Check the container runtime's systemd unit on the node. The operator changes nothing until the runtime answers."
     }
     KATA3010 RuntimeNotReady Error {
-        cause: "The container runtime says by itself that it is not ready.",
-        fix: "Repair what the message says; nothing is changed before it is ready."
+        cause: "The container runtime reports that it is not ready.",
+        fix: "Fix the cause in the message. The operator changes nothing until the runtime is ready."
     }
     KATA3011 RuntimeConfigBroken Error {
         cause: "The container runtime's configuration is broken already, so that it would not start again.",
         fix: "Correct the file that the message names."
     }
     KATA3012 RuntimeConfigUnknown Error {
-        cause: "The container runtime's main configuration file, or the command of its unit, has a form that this version does not know.",
-        fix: "Do what the message says; if it names a version of the schema, update the operator, or bring the file to a known one."
+        cause: "This version does not know the form of the container runtime's main configuration file or of its unit's command.",
+        fix: "Follow the message. If it names a schema version, update the operator or convert the file to a known version."
     }
     KATA3013 ImportMissing Error {
-        cause: "The distribution renders the container runtime's configuration from a template that imports no folder of drop-ins.",
-        fix: "Do with the template what the message says, and restart the distribution's unit. A template without the line that takes over the distribution's own has to have all of its settings."
+        cause: "The distribution renders the container runtime's configuration from a template that does not import a drop-in folder.",
+        fix: "Change the template as the message says, and restart the distribution's unit. A template that does not include the distribution's default template must contain all settings itself."
     }
     KATA3014 ForeignSection Error {
-        cause: "On containerd 1.x another drop-in replaces the CRI section, so that either it or ours would be lost.",
+        cause: "On containerd 1.x another drop-in replaces the CRI section, so either that drop-in or kata-operator's would have no effect.",
         fix: "Move what that drop-in configures into the main configuration file, or update to containerd 2."
     }
     KATA3015 ForeignFile Error {
-        cause: "A file that is not ours is where our drop-in belongs.",
+        cause: "A file that does not belong to kata-operator is at the path of its drop-in.",
         fix: "Move or delete the file that the message names."
     }
     KATA3016 ForeignHandler Error {
-        cause: "Somebody else has configured a handler of the same name in the container runtime.",
+        cause: "Another installer has configured a handler with the same name in the container runtime.",
         fix: "Remove the other installation of Kata from the node, or give the handler another name in spec.runtimes."
     }
     KATA3017 SystemUnsupported Error {
-        cause: "The node's operating system does not let anybody add a runtime to it.",
-        fix: "Install Kata the way that the message says, or exclude the node in spec.kataConfigPoolSelector."
+        cause: "The node's operating system does not allow adding a runtime.",
+        fix: "Install Kata as the message says, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3018 ManagedByMachineConfig Error {
-        cause: "The Machine Config Operator manages the node's files and would undo or refuse the change.",
+        cause: "The Machine Config Operator manages the node's files and would revert or refuse the change.",
         fix: "Run the operator with --platform openshift."
     }
     KATA3019 SystemdUnreachable Error {
@@ -289,180 +297,184 @@ catalogue! {
         fix: "Use nodes with systemd, and let the pod mount the directory /run/systemd."
     }
     KATA3020 SelinuxConfined Error {
-        cause: "SELinux is enforcing, and the pod runs in a type that may not change the node.",
-        fix: "Let the pod run with the SELinux type spc_t."
+        cause: "SELinux is enforcing, and the Job's pod runs with a type that may not change the node.",
+        fix: "Allow the pod to run with the SELinux type spc_t."
     }
     KATA3021 PayloadMissing Error {
         cause: "The payload is not on the node.",
-        fix: "See why the container that takes it out of the image failed."
+        fix: "Check why the container that stages the payload failed."
     }
     KATA3022 PayloadDamaged Error {
-        cause: "Files of the payload differ from its manifest.",
-        fix: "Nothing, if the next run repairs them; else check the node's disk."
+        cause: "Files of the payload on the node differ from its manifest.",
+        fix: "If the next Job does not repair them, check the node's disk."
     }
     KATA3023 ShimMissing Error {
-        cause: "The payload does not have the shim of a handler.",
-        fix: "Use one of the shims that the message lists in spec.runtimes, or another image in spec.payload.image."
+        cause: "The payload does not contain the shim of a handler.",
+        fix: "In spec.runtimes, use one of the shims that the message lists, or set spec.payload.image to another image."
     }
     KATA3024 SnapshotterMissing Error {
         cause: "The shim needs a snapshotter with block devices, and the container runtime uses none.",
         fix: "Configure the devmapper or blockfile snapshotter in containerd, or use another shim."
     }
     KATA3025 ShimConfigurationInvalid Error {
-        cause: "The configuration of a shim in the payload cannot be understood.",
+        cause: "The configuration of a shim in the payload cannot be parsed.",
         fix: "Set spec.payload.image to an image whose configuration is valid."
     }
     KATA3026 PayloadUnusable Error {
-        cause: "The image of the payload has no Kata in it, or not in a form that is known.",
-        fix: "Set spec.payload.image to an image that has Kata in /opt/kata or, like those of kata-deploy, in /opt/kata-artifacts."
+        cause: "The payload image does not contain Kata in a known layout, or an entry in it is refused.",
+        fix: "Set spec.payload.image to an image with Kata in /opt/kata or, as in the images of kata-deploy, in /opt/kata-artifacts."
     }
     KATA3027 GuestPullMissing Warning {
-        cause: "The shim's virtual machines pull their images themselves, and the container runtime is not set up for that by this operator.",
-        fix: "Set the node up for it, with the snapshotter nydus in containerd or guest pull in CRI-O, or use a shim that is not for confidential containers."
+        cause: "The shim's virtual machines pull container images themselves, and kata-operator does not configure the container runtime for that.",
+        fix: "Configure the nydus snapshotter in containerd or guest pull in CRI-O, or use a shim that is not for confidential containers."
     }
     KATA3030 SandboxesInTheWay Warning {
-        cause: "Sandboxes run on the node whose handler would go or change.",
+        cause: "The change would remove or alter the handler of sandboxes that run on the node.",
         fix: "Delete or move the pods that the message names."
     }
     KATA3031 ChangeRefusedByCheck Error {
-        cause: "The change would have given the container runtime another configuration than it should, so it was undone without a restart.",
-        fix: "Look at the key or the handler that the message names."
+        cause: "The changed configuration would not have had the intended effect, so the change was rolled back without a restart.",
+        fix: "Check the key or the handler that the message names."
     }
     KATA3032 RestartFailed Error {
-        cause: "The container runtime did not restart after the change, which was undone.",
-        fix: "Look at the unit's log of that time."
+        cause: "The container runtime did not restart after the change, so the change was rolled back.",
+        fix: "Check the unit's log at that time."
     }
     KATA3033 VerificationFailed Error {
-        cause: "The restarted container runtime did not offer what it should, so the change was undone.",
-        fix: "Look at the unit's log of that time."
+        cause: "The restarted container runtime is not as expected, so the change was rolled back.",
+        fix: "Check the unit's log at that time."
     }
     KATA3034 NodeUnsafe Error {
-        cause: "A change failed, and going back did not bring the node to where it was.",
-        fix: "Look at the container runtime's unit on the node; the files are as before but for those that the message names, and it is not tried again by itself."
+        cause: "A change failed, and so did its rollback.",
+        fix: "Check the container runtime's unit on the node. All files except those in the message are restored. The operator does not retry by itself."
     }
     KATA3035 JournalUnreadable Error {
-        cause: "/var/lib/kata-operator/state.json on the node cannot be understood.",
-        fix: "Update the operator if it is newer; else remove the file and our drop-in from the node."
+        cause: "/var/lib/kata-operator/state.json on the node cannot be parsed.",
+        fix: "If a newer operator wrote the file, update the operator; otherwise delete the file and kata-operator's drop-in on the node."
     }
     KATA3036 AgentBusy Warning {
-        cause: "Another node agent works on the node.",
-        fix: "Nothing; it is tried again."
+        cause: "Another node agent is running on the node.",
+        fix: "No action required; the operator retries."
     }
     KATA3037 HostCallFailed Error {
-        cause: "The node did not let the node agent read or write something.",
-        fix: "Remove the cause that the message names; it is tried again."
+        cause: "The node agent could not read or write something on the node.",
+        fix: "Fix the cause in the message; the operator retries."
     }
     KATA3038 ChangeInterrupted Warning {
         cause: "A change of the node was interrupted and is not finished.",
-        fix: "Nothing; the next run that may change the node finishes or undoes it."
+        fix: "No action required; the next Job that may change the node completes the change or rolls it back."
     }
     KATA3039 SandboxesLost Warning {
-        cause: "Sandboxes that ran before the container runtime was restarted do not run any more.",
-        fix: "Look at the pods that the message names, and delete those that are not started anew by themselves."
+        cause: "Sandboxes that ran before the restart of the container runtime no longer run.",
+        fix: "Check the pods that the message names, and delete those that do not restart by themselves."
     }
     KATA3040 ConfigDrifted Warning {
-        cause: "The container runtime's configuration is not what it was made.",
-        fix: "Nothing; the next run that may change the node puts it back."
+        cause: "The container runtime's configuration has changed since installation.",
+        fix: "No action required; the next Job that may change the node restores it."
     }
     KATA3041 PayloadDrifted Warning {
-        cause: "The payload in use is not what it was made, or not the wanted one.",
-        fix: "Nothing; the next run that may change the node puts it back."
+        cause: "The payload in use has changed since installation, or is not the desired one.",
+        fix: "No action required; the next Job that may change the node restores it."
     }
     KATA3042 HandlersDrifted Warning {
-        cause: "The container runtime does not offer what its configuration says.",
-        fix: "Nothing; the next run that may change the node restarts it."
+        cause: "The container runtime does not report the handlers of its configuration.",
+        fix: "No action required; the next Job that may change the node restarts the container runtime."
     }
     KATA3101 NodeUnfit Warning {
-        cause: "A check of the node says that Kata cannot run there, so nothing is installed on it.",
-        fix: "Correct what the check names, or exclude the node in spec.kataConfigPoolSelector; the check is repeated by itself."
+        cause: "A check found that Kata cannot run on the node, so nothing is installed there.",
+        fix: "Fix the cause that the check names, or exclude the node in spec.kataConfigPoolSelector. The check repeats by itself."
     }
     KATA3102 NodeJobFailed Warning {
-        cause: "A Job on the node could not carry out its task; the node is as before, or the next Job goes on.",
-        fix: "Look at its log with `kubectl kata logs node/NAME`; it is tried again by itself, or at once if the KataNode is annotated with kata-operator.dev/retry and any new value."
+        cause: "A Job could not complete its task on the node. The node is unchanged, or the next Job continues.",
+        fix: "Read its log with `kubectl kata logs node/NAME`. The operator retries by itself; to retry at once, annotate the KataNode with kata-operator.dev/retry and a new value."
     }
     KATA3103 NodeRolledBack Error {
-        cause: "The change of the node failed and was undone, so it is not tried again as it is.",
-        fix: "Correct what the message names, then annotate the KataNode with kata-operator.dev/retry and any new value, or change the KataConfig."
+        cause: "The change of the node failed and was rolled back, so the operator does not retry it unchanged.",
+        fix: "Fix the cause in the message, then annotate the KataNode with kata-operator.dev/retry and a new value, or change the KataConfig."
     }
     KATA3104 NodeBroken Error {
-        cause: "The change of the node failed, and so did the way back.",
-        fix: "Look at the container runtime on the node; then annotate the KataNode with kata-operator.dev/retry and any new value: the next Job finishes the way back, and after another annotation the change is tried again."
+        cause: "The change of the node failed, and so did its rollback.",
+        fix: "Check the container runtime on the node. Then annotate the KataNode with kata-operator.dev/retry and a new value: the next Job completes the rollback. A second annotation with another value retries the change."
     }
     KATA3105 NodeJobVanished Warning {
-        cause: "Somebody deleted a Job of the operator before its result was read.",
-        fix: "Nothing; the Job is created again by itself."
+        cause: "A Job of the operator was deleted before the operator read its result.",
+        fix: "No action required; the operator creates the Job again."
     }
     KATA3106 NodeJobUnschedulable Warning {
         cause: "The pod of a Job cannot be scheduled onto its node.",
-        fix: "Make room on the node, or remove what the scheduler names in the message."
+        fix: "Free resources on the node, or remove the obstacle that the scheduler names in the message."
     }
     KATA3107 NodeJobImage Warning {
         cause: "An image that a Job needs cannot be pulled on the node.",
         fix: "Correct spec.payload.image or the operator's image, or give the node access to the registry."
     }
     KATA3108 NodeJobTimedOut Warning {
-        cause: "A Job on the node did not end in time.",
-        fix: "Look at the Events of the Job and its pod; it is tried again by itself."
+        cause: "A Job on the node did not finish before its deadline.",
+        fix: "Check the Events of the Job and its pod. The operator retries by itself."
     }
     KATA3109 NodeJobNoReport Warning {
-        cause: "A Job on the node ended without a report that can be read, so what it did is not known.",
-        fix: "Look at its log with `kubectl kata logs node/NAME`; the next Job looks at the node itself."
+        cause: "A Job on the node ended without a readable report, so the state of the node is unknown.",
+        fix: "Read its log with `kubectl kata logs node/NAME`. The next Job examines the node."
     }
     KATA3110 SandboxesOnNode Warning {
-        cause: "The node's container runtime has sandboxes that the change would harm.",
+        cause: "Sandboxes run on the node that the change would harm.",
         fix: "Delete or move the pods that the message names."
     }
     KATA3111 RolloutStopped Error {
-        cause: "The same change failed on several nodes, so no further node is changed.",
-        fix: "Correct the cause on the nodes that the message names, then annotate their KataNodes with kata-operator.dev/retry, or change the KataConfig."
+        cause: "The same change failed on several nodes, so the operator changes no further node.",
+        fix: "Fix the cause on the nodes that the message names, then annotate their KataNodes with kata-operator.dev/retry and a new value, or change the KataConfig."
     }
     KATA3112 RolloutPaused Warning {
-        cause: "spec.rollout.paused is true, so no further node is changed.",
+        cause: "spec.rollout.paused is true, so the operator changes no further node.",
         fix: "Set spec.rollout.paused of the KataConfig to false."
     }
     KATA3113 NodeDrifted Warning {
-        cause: "The node was found to differ from what was installed, so it is repaired.",
-        fix: "Nothing; find out who changed the node if it happens again."
+        cause: "The node differs from what was installed, so the operator repairs it.",
+        fix: "If it happens again, find out what changes the node."
     }
     KATA3114 OtherInstaller Warning {
-        cause: "Something else installs Kata on the node.",
+        cause: "Another installer of Kata is active on the node.",
         fix: "Remove the other installation from the node, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3115 NodeJobWithoutPod Warning {
-        cause: "A Job has no pod: an admission rule or a quota refuses it.",
-        fix: "Look at the Events of the Job; the operator's namespace needs pod-security.kubernetes.io/enforce=privileged, and where system priority classes are limited, as on GKE, a ResourceQuota that allows system-node-critical and system-cluster-critical there."
+        cause: "A Job has no pod: an admission policy or a quota refuses it.",
+        fix: "Check the Events of the Job. The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
     }
     KATA3116 AgentImageUnknown Error {
-        cause: "The operator does not know its own image, which has the node agent.",
+        cause: "The operator does not know its own image, which contains the node agent.",
         fix: "Set RELATED_IMAGE_NODE_AGENT of the operator's Deployment, or its option --node-agent-image."
     }
     KATA3117 NodeJobNotStarted Warning {
-        cause: "The pod of a Job has not begun for minutes: its images are still being pulled, or the node cannot set it up.",
-        fix: "Look at the Events of the pod that the message names (`kubectl describe pod`); if an image just takes its time, nothing."
+        cause: "The pod of a Job has not started for minutes: its images are still being pulled, or the node cannot set it up.",
+        fix: "Check the Events of the pod that the message names (`kubectl describe pod`). If an image is large, wait."
+    }
+    KATA3118 KataNodeValueUnknown Error {
+        cause: "The KataNode of a node has a value that this version of the operator does not know, so the operator does not change the node.",
+        fix: "Run the version of the operator that wrote the value, or delete the record with `kubectl delete katanode NAME`: the operator then checks the node and writes a new one."
     }
     KATA4001 PodsStillRunning Error {
-        cause: "Sandboxed pods still run or wait to run, and the runtime is never removed from under them.",
-        fix: "Delete these pods, or scale their owners down."
+        cause: "Sandboxed pods still run or wait to run, and the operator never removes the runtime from under running pods.",
+        fix: "Delete these pods, or scale down their owners."
     }
     KATA5001 ClusterTooOld Warning {
-        cause: "Kubernetes is older than 1.30, whose kubelets are the first that report the handlers of their container runtime.",
-        fix: "Upgrade the cluster; until then a node counts as verified without this evidence."
+        cause: "Kubernetes is older than 1.30, so kubelets do not report the handlers of their container runtime.",
+        fix: "Upgrade the cluster. Until then the operator verifies nodes without this evidence."
     }
     KATA5002 PermissionMissing Warning {
-        cause: "You lack a permission that the command needs to see or do everything.",
-        fix: "Ask for the permission that the message names, for example through the ClusterRole kata-operator-view, or kata-operator-edit to change KataConfigs."
+        cause: "You lack a permission that the command needs.",
+        fix: "Ask an admin for the permission that the message names, for example through the ClusterRole kata-operator-view, or kata-operator-edit to change KataConfigs."
     }
     KATA5003 CustomResourceMissing Error {
         cause: "The API server does not serve KataConfig.",
         fix: "Install the operator: `kata-operator manifests --platform openshift | kubectl apply --server-side -f -`, or with `--platform kubernetes` on clusters that are not OpenShift."
     }
     KATA5004 CustomResourceStale Warning {
-        cause: "The CustomResourceDefinition in the cluster is of another version than this program.",
-        fix: "Apply the definitions of the operator's version again: `kata-operator crd | kubectl apply --server-side -f -`."
+        cause: "The CustomResourceDefinition in the cluster belongs to another version than this program.",
+        fix: "Apply the CustomResourceDefinitions of the operator's version: `kata-operator crd | kubectl apply --server-side -f -`."
     }
     KATA5005 OperatorNotRunning Error {
-        cause: "No pod of the operator is ready, so nothing goes on.",
-        fix: "See `kubectl kata logs operator` and the operator's Deployment."
+        cause: "No pod of the operator is ready, so nothing is reconciled.",
+        fix: "Check `kubectl kata logs operator` and the operator's Deployment."
     }
     KATA5006 VersionSkew Warning {
         cause: "This program and the operator differ by more than one minor version.",
@@ -474,95 +486,95 @@ catalogue! {
     }
     KATA5008 KataConfigRefused Error {
         cause: "The API server refuses the KataConfig.",
-        fix: "Correct what the message names."
+        fix: "Correct the field that the message names."
     }
     KATA5009 ManifestInvalid Error {
-        cause: "The manifest is no valid KataConfig.",
+        cause: "The manifest is not a valid KataConfig.",
         fix: "Correct the line that the message names."
     }
     KATA5010 OperatorSilent Warning {
-        cause: "The operator has not taken up the latest change of the KataConfig.",
-        fix: "See whether the operator runs, and `kubectl kata logs operator`."
+        cause: "The operator has not observed the latest change of the KataConfig.",
+        fix: "Check that the operator runs, and read `kubectl kata logs operator`."
     }
     KATA5101 NotSandboxed Error {
-        cause: "The pod runs on its node's own kernel, and not in a virtual machine.",
-        fix: "Add `runtimeClassName: kata` under spec, and create the pod again."
+        cause: "The pod runs on its node's kernel, not in a virtual machine.",
+        fix: "Add `runtimeClassName: kata` to the pod's spec, and create the pod again."
     }
     KATA5102 IsolationUnproven Warning {
-        cause: "Nothing could be asked inside the pod, so it is not proven that it runs in a virtual machine.",
-        fix: "Get the permission that the message names, or use an image with `cat`."
+        cause: "No command could be run inside the pod, so it is not proven that the pod runs in a virtual machine.",
+        fix: "Ask an admin for the permission that the message names, or use an image with `cat`."
     }
     KATA5103 ProbeFailed Error {
-        cause: "A probe pod did not come to run, or did not answer.",
-        fix: "See the message, and the journal of the container runtime on the node: that a node is verified says what is installed there, and not that virtual machines start."
+        cause: "A probe pod did not start, or did not answer.",
+        fix: "Check the journal of the container runtime on the node. A verified node has Kata installed; that does not prove that virtual machines start."
     }
     KATA5104 PodNotRunning Warning {
-        cause: "The pod does not run, so there is nothing to verify.",
-        fix: "See `kubectl kata why` for the reason."
+        cause: "The pod does not run, so its isolation cannot be verified.",
+        fix: "Run `kubectl kata why` to see the reason."
     }
     KATA5201 RuntimeClassMissing Error {
         cause: "The pod names a RuntimeClass that does not exist.",
-        fix: "Correct runtimeClassName, or create a KataConfig that offers this RuntimeClass."
+        fix: "Correct runtimeClassName, or add the RuntimeClass to spec.runtimes of the KataConfig."
     }
     KATA5202 SelectorConflict Error {
-        cause: "The pod's nodeSelector contradicts that of its RuntimeClass.",
+        cause: "The pod's nodeSelector contradicts the one of its RuntimeClass.",
         fix: "Remove the label from the pod's nodeSelector; the RuntimeClass adds the right one."
     }
     KATA5203 OverheadMismatch Error {
-        cause: "The pod states an overhead that is not that of its RuntimeClass.",
+        cause: "The pod's overhead differs from the one of its RuntimeClass.",
         fix: "Remove spec.overhead from the pod; the RuntimeClass adds it."
     }
     KATA5204 QuotaExceeded Error {
-        cause: "A ResourceQuota of the namespace does not leave enough, and the overhead of the sandbox counts.",
-        fix: "Raise the quota, or ask for less."
+        cause: "A ResourceQuota of the namespace does not leave enough resources; the overhead of the sandbox counts too.",
+        fix: "Raise the quota, or lower the pod's requests."
     }
     KATA5205 NoNodeFits Warning {
-        cause: "No node can take the pod now.",
-        fix: "Free what the message names, or give more nodes Kata."
+        cause: "No node can run the pod now.",
+        fix: "Free the resource that the message names, or select more nodes for Kata."
     }
     KATA5206 WaitsForRollout Info {
-        cause: "The nodes that could take the pod are being given Kata, or are about to be.",
-        fix: "Nothing: it is scheduled when the next node is ready; see `kubectl kata wait`."
+        cause: "Kata is being installed, or will be installed, on the nodes that could run the pod.",
+        fix: "No action required: the pod is scheduled when the next node is ready. `kubectl kata wait` waits for that."
     }
     KATA5207 PodRejected Error {
         cause: "The API server refuses the pod when it is created.",
-        fix: "Correct what the message names in the pod's template."
+        fix: "Correct the field that the message names in the pod's template."
     }
     KATA5211 HandlerNotConfigured Error {
         cause: "The node's container runtime does not know the handler of the RuntimeClass.",
-        fix: "See `kubectl kata nodes`; the node must not carry katacontainers.io/kata-runtime=true."
+        fix: "Check the node with `kubectl kata nodes`. The node must not have the label katacontainers.io/kata-runtime=true."
     }
     KATA5212 VirtualizationMissing Error {
         cause: "The node cannot start virtual machines, because /dev/kvm is missing or cannot be used.",
-        fix: "Switch on virtualization in the firmware, or nested virtualization in the hypervisor, or exclude the node."
+        fix: "Enable virtualization in the firmware, or nested virtualization in the hypervisor, or exclude the node."
     }
     KATA5213 GuestUnreachable Error {
-        cause: "The virtual machine started, and the agent in its guest did not answer.",
-        fix: "Look at the guest's console in the node's journal; often the guest has too little memory, or vhost_vsock is missing."
+        cause: "The virtual machine started, but the agent in its guest did not answer.",
+        fix: "Check the guest's console in the node's journal. Often the guest has too little memory, or vhost_vsock is missing."
     }
     KATA5214 GuestOutOfMemory Error {
         cause: "The virtual machine has too little memory.",
-        fix: "Raise the pod's memory limit: the guest has it besides the default of the runtime's configuration."
+        fix: "Raise the pod's memory limit: the guest gets it in addition to the runtime's default memory."
     }
     KATA5215 GuestImageMissing Error {
         cause: "The guest's kernel or image is not on the node.",
-        fix: "See `kubectl kata nodes`; delete the node's KataNode to have it installed again."
+        fix: "Check the node with `kubectl kata nodes`. To install Kata on it again, delete its KataNode."
     }
     KATA5216 FeatureUnsupported Error {
-        cause: "The pod asks for something that pods in virtual machines cannot have, such as hostNetwork.",
-        fix: "Take it out of the pod, or run the pod without the RuntimeClass."
+        cause: "The pod requests a feature that pods in virtual machines cannot have, such as hostNetwork.",
+        fix: "Remove the feature from the pod, or run the pod without the RuntimeClass."
     }
     KATA5217 SandboxFailed Error {
-        cause: "The container runtime cannot make the pod's sandbox.",
-        fix: "See the message, and the journal of the container runtime on the node."
+        cause: "The container runtime cannot create the pod's sandbox.",
+        fix: "Check the journal of the container runtime on the node."
     }
     KATA5218 ImageNotPulled Warning {
         cause: "An image of the pod cannot be pulled.",
-        fix: "Correct the image's name, or give the pod a pull secret."
+        fix: "Correct the image name, or add a pull secret to the pod."
     }
     KATA5219 ContainerFails Warning {
-        cause: "A container of the pod ends again and again.",
-        fix: "See `kubectl logs`; the sandbox itself works."
+        cause: "A container of the pod keeps exiting.",
+        fix: "Read `kubectl logs`; the sandbox itself works."
     }
 }
 

@@ -1,21 +1,21 @@
-//! Condition types and reasons of KataConfig, old and new, as constants.
+//! The conditions of a KataConfig: their types and reasons, and the alerts that follow from them, as constants.
 //!
-//! Which of them hold is decided in kata-plan; how they are written, in the operator.
+//! [`crate::situations`] defines when a condition is True.
 
 /// The only condition of the OpenShift operator; kept, with its reasons and messages, for scripts.
 pub const IN_PROGRESS: &str = "InProgress";
-/// Every selected node can run sandboxed pods, and the RuntimeClasses exist.
+/// Every selected node has Kata as the spec asks, and the RuntimeClasses exist.
 pub const READY: &str = "Ready";
 /// kstatus: the operator is working towards the spec; absent otherwise.
 pub const RECONCILING: &str = "Reconciling";
-/// kstatus: the operator cannot go on without help; absent otherwise.
+/// kstatus: the operator makes no progress, and manual action is required; absent otherwise.
 pub const STALLED: &str = "Stalled";
-/// Something is broken, though it may not stop the rest.
+/// Something has failed; everything else may continue.
 pub const DEGRADED: &str = "Degraded";
-/// The KataConfig is being deleted, and something must go first.
+/// The KataConfig is being deleted, and something blocks the deletion.
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 
-/// All of ours, in the order in which they are written.
+/// All types, in the order in which they are written.
 pub const ALL: [&str; 6] = [IN_PROGRESS, READY, RECONCILING, STALLED, DEGRADED, DELETION_BLOCKED];
 
 /// Reasons and messages of [`IN_PROGRESS`], byte for byte those of the OpenShift operator.
@@ -36,7 +36,7 @@ pub mod in_progress {
     pub const FAILED: &str = "Failed";
     /// Reason when sandboxed pods block the deletion; the status is `False`.
     pub const BLOCKED_BY_EXISTING_KATA_PODS: &str = "BlockedByExistingKataPods";
-    /// Reason when nothing is going on. The OpenShift operator left it empty, which a condition must not.
+    /// Reason when nothing is in progress. The OpenShift operator left it empty, which is invalid in a condition.
     pub const AS_EXPECTED: &str = "AsExpected";
 
     /// Message of [`FAILED`].
@@ -55,48 +55,77 @@ pub mod in_progress {
 
 /// Reasons of [`READY`], [`RECONCILING`], [`DEGRADED`] and [`DELETION_BLOCKED`] that are not the reason of a finding.
 pub mod reasons {
-    /// All is as it should be.
+    /// There is no problem.
     pub const AS_EXPECTED: &str = "AsExpected";
-    /// Every selected node can run sandboxed pods.
+    /// Every selected node has Kata.
     pub const ALL_NODES_READY: &str = "AllNodesReady";
-    /// Nodes are being changed, or wait for their turn.
+    /// Nodes are being changed, or wait to be changed.
     pub const ROLLING_OUT: &str = "RollingOut";
-    /// Nodes that have Kata cannot run sandboxed pods now.
+    /// Selected nodes do not have Kata as the spec asks.
     pub const NODES_NOT_READY: &str = "NodesNotReady";
     /// A RuntimeClass does not exist yet.
     pub const RUNTIME_CLASS_MISSING: &str = "RuntimeClassMissing";
-    /// Sandboxed pods are gone, and nothing else blocks the deletion.
+    /// Nothing blocks the deletion any more.
     pub const NOT_BLOCKED: &str = "NotBlocked";
 }
 
-/// Every type of a condition of KataConfig and what its being True means, in the order in which they are
-/// written.
+/// An alert that fires when a condition stays True.
+#[derive(Clone, Copy, Debug)]
+pub struct Alert {
+    /// The type of the condition.
+    pub condition: &'static str,
+    /// The name of the alert.
+    pub alert: &'static str,
+    /// How long the condition must be True, as Prometheus writes durations.
+    pub lasts: &'static str,
+}
+
+/// The alerts that follow from conditions.
+pub const ALERTS: [Alert; 3] = [
+    Alert { condition: STALLED, alert: "KataRolloutStalled", lasts: "60m" },
+    Alert { condition: DEGRADED, alert: "KataConfigDegraded", lasts: "30m" },
+    Alert { condition: DELETION_BLOCKED, alert: "KataDeletionBlocked", lasts: "60m" },
+];
+
+/// Every type of condition of a KataConfig and its meaning when True, in the order in which they are written.
 pub const TYPES: [(&str, &str); 6] = [
     (
         IN_PROGRESS,
         "Nodes are being changed. The condition of the OpenShift sandboxed containers operator, kept for scripts.",
     ),
-    (READY, "Every selected node can run sandboxed pods, and the RuntimeClasses exist."),
-    (RECONCILING, "The operator works towards the spec. Absent when there is nothing to do."),
-    (STALLED, "The operator cannot go on without a person. Absent otherwise."),
-    (DEGRADED, "Something has failed, though it may not stop the rest. The message lists it."),
+    (
+        READY,
+        "Every selected node has Kata, and the RuntimeClasses exist. A node that is cordoned, not Ready or being changed for another reason still has Kata; the message names the node.",
+    ),
+    (RECONCILING, "The operator is working towards the spec. Absent otherwise."),
+    (
+        STALLED,
+        "The operator makes no progress, and manual action is required. It stays True until a node makes progress; a retry alone does not clear it. Absent otherwise.",
+    ),
+    (
+        DEGRADED,
+        "Something has failed; everything else may continue. The message lists the failures.",
+    ),
     (
         DELETION_BLOCKED,
-        "The KataConfig is being deleted, and something has to be done first: pods that use it must go, or what the message names must be mended. Absent unless it is being deleted.",
+        "Something blocks the deletion of the KataConfig: pods that use it, or a problem that the message names. Absent unless the KataConfig is being deleted.",
     ),
 ];
 
 /// Every reason that is not the reason of a finding, and what it means.
 pub const REASONS: [(&str, &str); 11] = [
-    (in_progress::INSTALLING, "The first installation runs."),
-    (in_progress::UPDATING, "Nodes join or leave, or get another version."),
-    (in_progress::UNINSTALLING, "The KataConfig is being deleted, and nodes lose Kata."),
-    (in_progress::FAILED, "A node failed; the message names it."),
-    (in_progress::BLOCKED_BY_EXISTING_KATA_PODS, "Sandboxed pods hold the deletion up."),
-    (reasons::AS_EXPECTED, "All is as it should be."),
-    (reasons::ALL_NODES_READY, "Every selected node can run sandboxed pods."),
-    (reasons::ROLLING_OUT, "Nodes are being changed, or wait for their turn."),
-    (reasons::NODES_NOT_READY, "Nodes that have Kata cannot run sandboxed pods now."),
+    (in_progress::INSTALLING, "Kata is being installed for the first time."),
+    (in_progress::UPDATING, "Nodes join, leave or get another version of Kata."),
+    (
+        in_progress::UNINSTALLING,
+        "The KataConfig is being deleted, and Kata is being removed from nodes.",
+    ),
+    (in_progress::FAILED, "A node failed; the message names the node."),
+    (in_progress::BLOCKED_BY_EXISTING_KATA_PODS, "Sandboxed pods block the deletion."),
+    (reasons::AS_EXPECTED, "There is no problem."),
+    (reasons::ALL_NODES_READY, "Every selected node has Kata."),
+    (reasons::ROLLING_OUT, "Nodes are being changed, or wait to be changed."),
+    (reasons::NODES_NOT_READY, "Selected nodes do not have Kata as the spec asks."),
     (reasons::RUNTIME_CLASS_MISSING, "A RuntimeClass does not exist yet."),
-    (reasons::NOT_BLOCKED, "Nothing holds the deletion up any more."),
+    (reasons::NOT_BLOCKED, "Nothing blocks the deletion any more."),
 ];

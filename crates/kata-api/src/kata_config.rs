@@ -2,7 +2,8 @@
 //!
 //! The first four fields of the spec, and in the status runtimeClasses, kataNodes, the condition
 //! InProgress and waitingForMcoToStart, are those of the OpenShift sandboxed containers operator 1.2 to
-//! 1.8: same names, types and defaults. Everything else is optional and additive. A field's type never changes; a new need is a new field.
+//! 1.8: same names, types and defaults. Every other field is optional. The type of a field never changes;
+//! a new need gets a new field.
 
 #![expect(clippy::duplicated_attributes, reason = "columns of the same type are no mistake")]
 
@@ -13,13 +14,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// How many names a list in the status holds at most; counts are always exact.
+/// The most names in a list of the status. Counts are always exact.
 pub const LIST_CAP: usize = 100;
 
-/// What the admin wants.
+/// The desired state.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[kube(
     group = "kataconfiguration.openshift.io",
@@ -31,7 +32,7 @@ pub const LIST_CAP: usize = 100;
     category = "kata",
     derive = "PartialEq",
     doc = "KataConfig makes the Kata Containers runtime available on the nodes that it selects, so that a pod with \
-           runtimeClassName kata runs in a virtual machine of its own. There is one active KataConfig in a cluster: the oldest.",
+           runtimeClassName kata runs in its own virtual machine. Only the oldest KataConfig in a cluster is active.",
     printcolumn(
         name = "InProgress",
         type_ = "string",
@@ -79,33 +80,32 @@ pub const LIST_CAP: usize = 100;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KataConfigSpec {
-    /// Selects, among the worker nodes, those that shall run sandboxed pods; requirements are ANDed, and absent or
-    /// empty selects every worker.
+    /// Selects the worker nodes that get Kata. All requirements must match; absent or empty selects every worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub kata_config_pool_selector: Option<LabelSelector>,
     /// Select only nodes that Node Feature Discovery labels feature.node.kubernetes.io/runtime.kata=true.
     #[serde(default)]
     pub check_node_eligibility: bool,
-    /// The log level on nodes with Kata: fatal, panic, error, warn, info, debug or trace. On OpenShift it is CRI-O's,
-    /// and a change reboots these nodes one by one; elsewhere it is that of Kata's own parts, for pods that start
-    /// later, and nothing is restarted. The default needs no change.
+    /// The log level on nodes with Kata: fatal, panic, error, warn, info, debug or trace. On OpenShift it sets CRI-O's
+    /// log level, and a change reboots these nodes one by one. On other clusters it sets the log level of Kata's
+    /// components for pods that start later, and nothing is restarted.
     #[serde(default = "default_log_level")]
     #[schemars(schema_with = "crate::schema::log_level")]
     pub log_level: String,
-    /// Run the virtual machines of pods outside the cluster's nodes (not supported by this operator, which
-    /// reports the value and otherwise ignores it).
+    /// Run the virtual machines of pods outside the cluster's nodes. kata-operator does not support this: it reports
+    /// the value and otherwise ignores it.
     #[serde(default)]
     pub enable_peer_pods: bool,
-    /// The RuntimeClasses to offer. Absent or empty means one: kata, with an overhead of 250m CPU and 350Mi memory
+    /// The RuntimeClasses to create. Absent or empty means one: kata, with an overhead of 250m CPU and 350Mi memory
     /// per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::runtimes")]
+    #[schemars(schema_with = "runtimes")]
     pub runtimes: Vec<RuntimeSpec>,
     /// How nodes are changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSpec>,
-    /// Where the runtime's files come from on clusters without the Machine Config Operator.
+    /// The source of the runtime's files. Not used on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<PayloadSpec>,
 }
@@ -114,36 +114,50 @@ fn default_log_level() -> String {
     "info".to_owned()
 }
 
+/// RuntimeClasses, one per name.
+fn runtimes(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<RuntimeSpec>();
+    json_schema!({
+        "description": "The RuntimeClasses to create. Absent or empty means one: kata, with an overhead of 250m CPU \
+            and 350Mi memory per pod.",
+        "type": "array",
+        "maxItems": 16,
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    })
+}
+
 /// One RuntimeClass.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeSpec {
-    /// Name of the RuntimeClass, which pods give as runtimeClassName.
+    /// Name of the RuntimeClass; pods use it as runtimeClassName.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// The handler of the container runtime; absent means the same as the name.
+    /// The handler of the container runtime. Absent means the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub handler: Option<String>,
-    /// Without the Machine Config Operator: the shim of the payload that serves the handler, such as qemu or clh; absent
-    /// means what follows kata- in the handler, and qemu for the handler kata.
+    /// The shim of the payload that serves the handler, such as qemu or clh. Absent means the part of the handler
+    /// after kata-, and qemu for the handler kata. Not used on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub shim: Option<String>,
-    /// What a sandbox needs on top of its containers; absent means what upstream found for the shim, which is 250m CPU and
-    /// 350Mi memory for qemu and for shims that are not known.
+    /// The resources that a sandbox needs in addition to its containers. Absent means the upstream default of the shim:
+    /// 250m CPU and 350Mi memory for qemu and for unknown shims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadSpec>,
     /// Tolerations that every pod of the class gets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::tolerations")]
     pub tolerations: Vec<Toleration>,
-    /// Labels that a node must have for pods of this class, besides being able to run them.
+    /// Labels that a node must have to run pods of this class, in addition to having Kata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
 }
 
-/// What a sandbox needs on top of its containers.
+/// The resources that a sandbox needs in addition to its containers.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverheadSpec {
@@ -162,21 +176,21 @@ pub struct OverheadSpec {
 #[serde(rename_all = "camelCase")]
 pub struct RolloutSpec {
     /// How many of the selected nodes may be unavailable at once: a number of at least 1, or a percentage from 1% to
-    /// 100%, rounded down but never to 0. Absent means 1; where the Machine Config Operator changes the nodes, it
-    /// means what spec.maxUnavailable of their MachineConfigPool says, which is 1 unless somebody set it.
+    /// 100%, rounded down but to at least 1. Absent means 1 or, on OpenShift, spec.maxUnavailable of the
+    /// MachineConfigPool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
-    /// Stop before the next node; nodes that are being changed are finished.
+    /// Stop before the next node. Changes of nodes that have begun are completed.
     #[serde(default)]
     pub paused: bool,
 }
 
-/// Where the runtime's files come from.
+/// The source of the runtime's files.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PayloadSpec {
-    /// The image with the runtime's files, by preference with a digest.
+    /// The image with the runtime's files, preferably with a digest.
     #[schemars(
         length(min = 1, max = 512),
         regex(
@@ -186,46 +200,46 @@ pub struct PayloadSpec {
     pub image: String,
 }
 
-/// What the operator sees.
+/// The observed state.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KataConfigStatus {
-    /// The metadata.generation that this status speaks of.
+    /// The metadata.generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The RuntimeClasses that exist and are ours.
+    /// The RuntimeClasses that exist and belong to this KataConfig.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runtime_classes: Vec<String>,
     /// The nodes by state.
     #[serde(default)]
     pub kata_nodes: KataNodes,
-    /// What holds now. Ready, Reconciling, Stalled, Degraded and DeletionBlocked follow the Kubernetes conventions;
-    /// InProgress is that of the OpenShift sandboxed containers operator.
+    /// The current conditions. Ready, Reconciling, Stalled, Degraded and DeletionBlocked follow the Kubernetes
+    /// conventions; InProgress is the condition of the OpenShift sandboxed containers operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Never true; the OpenShift operator kept an internal state here.
+    /// Always false. The OpenShift sandboxed containers operator kept internal state in this field.
     #[serde(default)]
     pub waiting_for_mco_to_start: bool,
 }
 
-/// The nodes by state. Lists hold at most 100 names; KataNode objects have them all.
+/// The nodes by state, each in exactly one list. A list has at most 100 names; there is a KataNode for every node.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KataNodes {
     /// Number of selected nodes.
     #[serde(default)]
     pub node_count: i64,
-    /// Number of nodes that can run sandboxed pods.
+    /// Number of nodes that are installed.
     #[serde(default)]
     pub ready_node_count: i64,
-    /// Nodes that can run sandboxed pods.
+    /// Nodes that have Kata and are not being changed, also while they are cordoned or not Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installed: Vec<String>,
-    /// Nodes that are being changed to get Kata, or another version of it.
+    /// Nodes on which Kata is being installed or updated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installing: Vec<String>,
-    /// Nodes that wait for their turn to get Kata.
+    /// Nodes that wait for the installation to begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_to_install: Vec<String>,
     /// Nodes on which the installation failed.
@@ -234,19 +248,19 @@ pub struct KataNodes {
     /// Nodes from which Kata is being removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uninstalling: Vec<String>,
-    /// Nodes that wait for their turn to lose Kata.
+    /// Nodes that wait for the removal to begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_to_uninstall: Vec<String>,
     /// Nodes on which the removal failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_to_uninstall: Vec<String>,
-    /// Whether a list was cut at 100 names.
+    /// Whether a list was truncated to 100 names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
 impl KataConfigSpec {
-    /// The RuntimeClasses to offer, with the default where none is named.
+    /// The RuntimeClasses to create: those of the spec, or the default.
     pub fn effective_runtimes(&self) -> Vec<RuntimeSpec> {
         if self.runtimes.is_empty() {
             vec![RuntimeSpec {
@@ -275,7 +289,7 @@ impl RuntimeSpec {
         }
     }
 
-    /// CPU and memory that a sandbox needs on top of its containers.
+    /// CPU and memory that a sandbox needs in addition to its containers.
     pub fn effective_overhead(&self) -> (Quantity, Quantity) {
         let overhead = self.overhead.clone().unwrap_or_default();
         let (cpu, memory) = crate::overhead::of_shim(self.effective_shim());

@@ -1,17 +1,24 @@
-//! `KataNode`, one small object per selected node with all that does not fit into a KataConfig's status.
+//! `KataNode`, one small object per selected node with the details that do not fit into a KataConfig's status.
 //!
-//! It is owned by its Node and vanishes with it. Users read it; only the operator writes it.
+//! Its owner is its Node, so that it is deleted with the Node. Users read it; only the operator writes it.
 
 #![expect(clippy::duplicated_attributes, reason = "columns of the same type are no mistake")]
 
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON,
+};
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::node_task::{NodeAction, Outcome};
+mod host;
+mod old_names;
 
-/// Which node it is.
+pub use host::{HostJob, HostStatus, JobOutcome, UnknownValue};
+
+/// The node that the object describes.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[kube(
     group = "kata-operator.dev",
@@ -22,7 +29,7 @@ use crate::node_task::{NodeAction, Outcome};
     shortname = "kn",
     category = "kata",
     derive = "PartialEq",
-    doc = "KataNode tells how far a node is with Kata: phase, step, reason, versions. The operator writes it.",
+    doc = "KataNode reports the state of Kata on a node: phase, step, reason, versions. Only the operator writes it.",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Step", type_ = "string", json_path = ".status.step"),
@@ -44,22 +51,22 @@ pub struct KataNodeSpec {
     /// Name of the Node.
     #[schemars(length(min = 1, max = 253))]
     pub node_name: String,
-    /// Name of the KataConfig that selects the node, or that still has to remove Kata from it.
+    /// Name of the KataConfig that selects the node, or that still has to remove Kata from the node.
     #[schemars(length(min = 1, max = 253))]
     pub kata_config: String,
 }
 
-/// How far a node is.
+/// The state of Kata on a node.
 #[derive(
     Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema,
 )]
 pub enum Phase {
-    /// It cannot be told what the node runs.
+    /// The state of the node is unknown.
     #[default]
     Unknown,
-    /// The node will get Kata and waits for its turn.
+    /// The node waits for the installation of Kata to begin.
     Waiting,
-    /// The node is being changed to get Kata.
+    /// Kata is being installed on the node.
     Installing,
     /// The node can run sandboxed pods.
     Ready,
@@ -67,7 +74,7 @@ pub enum Phase {
     NotReady,
     /// The node has Kata and is being changed for another reason.
     Updating,
-    /// The node will lose Kata and waits for its turn, or for its sandboxed pods to go.
+    /// The node waits for the removal of Kata to begin, for example until its sandboxed pods have ended.
     WaitingToRemove,
     /// Kata is being removed from the node.
     Removing,
@@ -105,40 +112,40 @@ impl Phase {
     }
 }
 
-/// What happens on a node that is being changed, in order.
+/// The steps of a change of a node, in order.
 #[derive(
     Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema,
 )]
 pub enum NodeStep {
-    /// The node was told what to run and has not begun.
+    /// The node has a new desired configuration and has not begun to apply it.
     Targeted,
     /// Its pods are being evicted.
     Draining,
-    /// Its operating system is being changed.
+    /// The machine-config-daemon changes its operating system.
     Applying,
     /// It is rebooting.
     Rebooting,
-    /// It is back and is being opened to pods again.
+    /// It has rebooted and is being uncordoned.
     Finishing,
-    /// It is checked whether it advertises the handler.
+    /// The operator waits until its container runtime reports the handler.
     Verifying,
-    /// Without the Machine Config Operator: a Job looks whether the node can run Kata.
+    /// Jobs back end: a Job checks whether the node can run Kata.
     Preflight,
-    /// Without the Machine Config Operator: a Job gets ready and takes the runtime's files to the node.
+    /// Jobs back end: a Job starts and copies the runtime's files to the node.
     Staging,
-    /// Without the Machine Config Operator: a Job changes the node.
+    /// Jobs back end: a Job changes the node.
     Changing,
-    /// Without the Machine Config Operator: the kubelet is to report the handler.
+    /// Jobs back end: the operator waits until the kubelet reports the handler.
     Confirming,
 }
 
 impl NodeStep {
-    /// How many steps there are where the Machine Config Operator changes the nodes.
+    /// The number of steps if the Machine Config Operator changes the nodes.
     pub const COUNT: usize = 6;
-    /// How many steps there are where Jobs change the nodes.
+    /// The number of steps if Jobs change the nodes.
     pub const JOB_COUNT: usize = 4;
 
-    /// How many steps the way has that this step is on.
+    /// The number of steps of the change that this step belongs to.
     pub fn count(self) -> usize {
         match self {
             Self::Preflight | Self::Staging | Self::Changing | Self::Confirming => Self::JOB_COUNT,
@@ -184,38 +191,53 @@ fn unknown() -> String {
     "Unknown".to_owned()
 }
 
-/// What the operator sees of the node.
+/// The value, or the default if this version does not know the value. Only for fields by which the operator decides
+/// nothing.
+fn known_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// The observed state of the node.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KataNodeStatus {
-    /// True, False or Unknown: whether the node can run sandboxed pods now.
+    /// Whether the node can run sandboxed pods now: True, False or Unknown.
     #[serde(default = "unknown")]
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub ready: String,
-    /// How far the node is.
-    #[serde(default)]
+    /// The state of Kata on the node.
+    #[serde(default, deserialize_with = "known_or_default")]
     pub phase: Phase,
-    /// What happens on the node, as n/6 (n/4 without the Machine Config Operator) and a name; empty if nothing does.
+    /// The step of the change in progress: n/6 (n/4 if Jobs change the nodes) and a name; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// When the phase and step began. A step of a change is written once it has lasted half a minute, so that it may
-    /// have begun up to so much earlier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the phase and step began. The operator writes a step of a change only after half a minute, so the step may
+    /// have begun up to half a minute earlier.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_or_default"
+    )]
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,
-    /// The KATA code of what holds the node up, if anything does.
+    /// The KATA code of the problem that delays the node, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// A sentence on what is going on or holds the node up.
+    /// What the operator does or waits for on this node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Our handlers that the node's container runtime advertises.
+    /// The handlers of the KataConfig that the node's container runtime reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handlers: Vec<String>,
     /// The rendered MachineConfig that the node runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_config: Option<String>,
-    /// The rendered MachineConfig that the node shall run.
+    /// The rendered MachineConfig that the node is to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_config: Option<String>,
     /// The container runtime and its version, as the kubelet reports it.
@@ -224,179 +246,28 @@ pub struct KataNodeStatus {
     /// The kernel's version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_version: Option<String>,
-    /// The node's boot ID when it was last seen.
+    /// The boot ID of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
-    /// What the Jobs of the node agent found and did, on clusters without the Machine Config Operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Results of the Jobs of the node agent. Absent on OpenShift.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "host::read")]
     pub host: Option<HostStatus>,
 }
 
-/// What the Jobs of the node agent found and did on a node. The operator remembers nothing else of them.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HostStatus {
-    /// Digest of the state that is installed and verified, or `drifted` if it was found to differ and runs
-    /// sandboxes as before; absent if none is, or if it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub installed: Option<String>,
-    /// Digest of state and node facts for which the node was found fit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fit_for: Option<String>,
-    /// Digest of state and node facts for which a change was undone, and is not tried again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bad: Option<String>,
-    /// Whether something of ours may be on the node.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub touched: bool,
-    /// The handlers that the container runtime offered when it was asked last, ours and others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub handlers: Vec<String>,
-    /// Digest of the payload in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload_digest: Option<String>,
-    /// Version of Kata in use, if the payload tells one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kata_version: Option<String>,
-    /// The container runtime as it tells itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<String>,
-    /// When the node was last compared with what is installed, or changed to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
-    pub inspected: Option<Timestamp>,
-    /// How often the container runtime was restarted for us.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0))]
-    pub restarts: i64,
-    /// How often a change was undone.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0))]
-    pub rollbacks: i64,
-    /// How often the node was found to differ from what was installed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0))]
-    pub drifts: i64,
-    /// The last Job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<HostJob>,
-}
-
-/// A Job of the node agent.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HostJob {
-    /// Its name.
-    pub name: String,
-    /// Its number on the node, from 1.
-    pub number: i64,
-    /// What it was to do.
-    #[schemars(with = "String")]
-    pub action: NodeAction,
-    /// Digest of the wanted state that it was made for.
-    pub state: String,
-    /// Digest of the facts of the node that it was made for.
-    pub facts: String,
-    /// How it ended; absent while it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<JobOutcome>,
-    /// How the one before it ended, while it runs, if that was for the same and failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<JobOutcome>,
-    /// When it ended, or since when it is known to run.
-    #[schemars(with = "k8s_openapi::apimachinery::pkg::apis::meta::v1::Time")]
-    pub at: Timestamp,
-    /// How many Jobs for the same state and facts failed in a row, this one included.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0))]
-    pub failures: i64,
-    /// What it had to say; a sentence. While a Job runs, what the one before it failed with, if it was for the
-    /// same.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// Code of the check that the message is about, if it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-}
-
-/// How a Job of the node agent ended.
-#[derive(
-    Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, JsonSchema,
-)]
-pub enum JobOutcome {
-    /// The node is as it was asked for.
-    Done,
-    /// A check is fatal; nothing was changed.
-    Refused,
-    /// Sandboxes run that the change would harm; what they need was not changed.
-    Blocked,
-    /// The node differs from what is installed.
-    Drifted,
-    /// The change failed and was undone.
-    RolledBack,
-    /// The change failed and so did the way back.
-    Unsafe,
-    /// The task could not be carried out; the node is as before, or the next Job goes on.
-    Failed,
-    /// It did not begin in time, so the node is as before.
-    NotStarted,
-    /// It did not end in time, so the state of the node is not known.
-    TimedOut,
-    /// It ended without a report that can be read, so the state of the node is not known.
-    NoReport,
-    /// It was deleted before its report was read, so the state of the node is not known.
-    Vanished,
-}
-
-impl JobOutcome {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Done,
-        Self::Refused,
-        Self::Blocked,
-        Self::Drifted,
-        Self::RolledBack,
-        Self::Unsafe,
-        Self::Failed,
-        Self::NotStarted,
-        Self::TimedOut,
-        Self::NoReport,
-        Self::Vanished,
-    ];
-
-    /// The name as in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "Done",
-            Self::Refused => "Refused",
-            Self::Blocked => "Blocked",
-            Self::Drifted => "Drifted",
-            Self::RolledBack => "RolledBack",
-            Self::Unsafe => "Unsafe",
-            Self::Failed => "Failed",
-            Self::NotStarted => "NotStarted",
-            Self::TimedOut => "TimedOut",
-            Self::NoReport => "NoReport",
-            Self::Vanished => "Vanished",
+/// Adds a default status to the CRD: a KataNode without a status reads as waiting, so the operator need not write that
+/// for each node.
+pub(crate) fn with_default_status(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let waiting = serde_json::json!({"ready": "False", "phase": Phase::Waiting});
+    for version in &mut crd.spec.versions {
+        let status = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut())
+            .and_then(|schema| schema.properties.as_mut())
+            .and_then(|properties| properties.get_mut("status"));
+        if let Some(status) = status {
+            status.default = Some(JSON(waiting.clone()));
         }
     }
-}
-
-impl From<Outcome> for JobOutcome {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Done => Self::Done,
-            Outcome::Refused => Self::Refused,
-            Outcome::Blocked => Self::Blocked,
-            Outcome::Drifted => Self::Drifted,
-            Outcome::RolledBack => Self::RolledBack,
-            Outcome::Unsafe => Self::Unsafe,
-            Outcome::Failed => Self::Failed,
-        }
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(count: &i64) -> bool {
-    *count == 0
+    crd
 }

@@ -1,10 +1,12 @@
 //! The API of kata-operator: custom resources, wire types of the Machine Config Operator, names and
-//! labels, condition types, and the catalogue of findings.
+//! labels, condition types and the table of their values, and the catalogue of findings.
 //!
-//! Everything here is data. A client, I/O, a clock or a decision must not come in.
+//! Data only: no client, no I/O, no clock and no decision.
 
 pub mod catalogue;
 pub mod conditions;
+pub mod digest;
+pub mod error_text;
 pub mod event_reasons;
 pub mod kata_config;
 pub mod kata_node;
@@ -12,8 +14,10 @@ pub mod machine_config;
 pub mod names;
 pub mod node_task;
 pub mod overhead;
+pub mod platform;
 pub mod probe;
 mod schema;
+pub mod situations;
 
 pub use catalogue::{Code, Severity};
 pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
@@ -32,7 +36,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     for version in &mut configs.spec.versions {
         let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
         let Some(schema) = schema else { continue };
-        // One without a spec, as in the OpenShift operator's sample, means the defaults.
+        // A KataConfig without a spec, as in the OpenShift operator's sample, gets the defaults.
         if let Some(required) = &mut schema.required {
             required.retain(|field| field != "spec");
         }
@@ -41,5 +45,5 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             spec.default = Some(JSON(serde_json::json!({})));
         }
     }
-    vec![configs, schema::born_waiting(KataNode::crd())]
+    vec![configs, kata_node::with_default_status(KataNode::crd())]
 }

@@ -1,7 +1,7 @@
-//! The Machine Config Operator's kinds, as far as we read them.
+//! The Machine Config Operator's kinds, with the fields that kata-operator reads.
 //!
-//! They are for reading only: a typed value lacks the fields that we do not know, so writing one back
-//! would delete them. Writes are server-side apply of our own fields.
+//! For reading only: a typed value lacks all other fields, so writing it back would delete them. Writes are
+//! server-side apply of kata-operator's own fields.
 //! Facts: the CRDs of openshift/api; lists may be null.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -22,7 +22,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// What a node shall have; rendered ones are the merge of all that a pool selects.
+/// The desired configuration of nodes. A rendered MachineConfig is the merge of all that a pool selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "machineconfiguration.openshift.io",
@@ -78,7 +78,7 @@ pub struct MachineConfigPoolSpec {
     /// How many nodes may be unavailable; absent means 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// What the nodes shall run, as the render controller found.
+    /// The desired configuration of the pool's nodes, as the render controller computed it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub configuration: PoolConfiguration,
 }
@@ -101,12 +101,12 @@ pub struct PoolConfiguration {
 /// A reference to a MachineConfig.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct ConfigReference {
-    /// Its name.
+    /// The name of the MachineConfig.
     #[serde(default)]
     pub name: String,
 }
 
-/// What the node controller sees; stale for up to five seconds after any change.
+/// What the node controller observed; up to five seconds older than the nodes.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfigPoolStatus {
@@ -131,7 +131,7 @@ pub struct MachineConfigPoolStatus {
     /// Nodes whose daemon reports a failure.
     #[serde(default, deserialize_with = "null_as_default")]
     pub degraded_machine_count: i64,
-    /// Conditions; their order means nothing.
+    /// Conditions, in no particular order.
     #[serde(default, deserialize_with = "null_as_default")]
     pub conditions: Vec<McoCondition>,
 }
@@ -178,7 +178,7 @@ pub struct ContainerRuntimeConfigSpec {
     pub container_runtime_config: ContainerRuntimeSettings,
 }
 
-/// Settings of CRI-O, as far as we read them.
+/// The settings of CRI-O that kata-operator reads.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerRuntimeSettings {
@@ -187,7 +187,7 @@ pub struct ContainerRuntimeSettings {
     pub log_level: Option<String>,
 }
 
-/// The outcome; conditions are a history whose last element holds.
+/// The outcome. Conditions are a history; only the last one is current.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerRuntimeConfigStatus {

@@ -1,15 +1,19 @@
-//! Names, labels and annotations that the operator reads and writes, and the rule whose they are.
+//! Names, labels and annotations that the operator reads and writes.
 //!
-//! Names marked *compatible* are those of the OpenShift sandboxed containers operator 1.2 to 1.8; they
-//! must not change, since clusters in use carry them.
+//! Names marked *compatible* are those of the OpenShift sandboxed containers operator 1.2 to 1.8. They
+//! must not change, because existing clusters have them.
+
+use crate::digest::digest;
 
 /// The field manager of every server-side apply.
 pub const FIELD_MANAGER: &str = "kata-operator";
-/// The API group of our own kinds, and the prefix of our own annotations.
+/// The Lease of the leader election.
+pub const LEASE: &str = "kata-operator";
+/// The API group of KataNode, and the prefix of kata-operator's annotations.
 pub const DOMAIN: &str = "kata-operator.dev";
-/// `app.kubernetes.io/managed-by` of every object that we create.
+/// `app.kubernetes.io/managed-by` of every object that the operator creates.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// `app.kubernetes.io/part-of` of every object that we create.
+/// `app.kubernetes.io/part-of` of every object that the operator creates.
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Value of [`MANAGED_BY`] and [`PART_OF`].
 pub const PRODUCT: &str = "kata-operator";
@@ -18,13 +22,40 @@ pub const APP_LABEL: &str = "app";
 
 /// The finalizer on KataConfig (compatible).
 pub const FINALIZER: &str = "kataconfiguration.openshift.io/finalizer";
-/// The finalizer that versions 1.0 and 1.1 of the OpenShift operator left; it is removed with ours.
+/// The finalizer of versions 1.0 and 1.1 of the OpenShift sandboxed containers operator; removed with [`FINALIZER`].
 pub const LEGACY_FINALIZER: &str = "finalizer.kataconfiguration.openshift.io";
 
-/// Label of every node that can really run sandboxed pods; only such nodes carry it with value `true`.
+/// Label of the nodes that have Kata; only such nodes have it with value `true`.
 pub const RUNTIME_LABEL: &str = "katacontainers.io/kata-runtime";
 /// Value of [`RUNTIME_LABEL`] on a verified node.
 pub const RUNTIME_LABEL_VERIFIED: &str = "true";
+/// Prefix of the labels for the RuntimeClasses that a node serves; see [`class_label`]. A kubelet cannot set
+/// a label with this prefix on its own Node (admission plugin NodeRestriction).
+pub const CLASS_LABEL_PREFIX: &str = "kata.node-restriction.kubernetes.io/";
+/// Value of a label with the prefix [`CLASS_LABEL_PREFIX`] on a node that serves the class.
+pub const CLASS_LABEL_SERVED: &str = "true";
+/// The most characters that a label may have after its prefix.
+const LABEL_NAME_LENGTH: usize = 63;
+
+/// The label of the nodes that serve the RuntimeClass `class`: [`CLASS_LABEL_PREFIX`] and the class's name.
+/// The name of a RuntimeClass may be longer than that of a label; then the label has the first characters of the
+/// name, `-` and a digest of the whole name.
+pub fn class_label(class: &str) -> String {
+    if class.len() <= LABEL_NAME_LENGTH {
+        return format!("{CLASS_LABEL_PREFIX}{class}");
+    }
+    let digest = digest(class);
+    let room = LABEL_NAME_LENGTH - digest.len() - 1;
+    let first: String = class.chars().take(room).collect();
+    format!("{CLASS_LABEL_PREFIX}{first}-{digest}")
+}
+
+/// Label in the node selector of a RuntimeClass that is closed: it takes no new pods. No node has this label: the
+/// operator never sets it, and `NodeRestriction` keeps kubelets from setting a label with this prefix.
+pub const CLOSED_LABEL: &str = "kata-operator.node-restriction.kubernetes.io/closed";
+/// Key of the taint, with the effect `NoSchedule`, of a node whose Kata will be changed or removed: new pods stay away
+/// while the operator waits for the node's sandboxed pods to end.
+pub const LEAVING_TAINT: &str = "kata-operator.dev/leaving";
 /// Label with which Node Feature Discovery marks nodes that can run Kata (compatible).
 pub const NFD_LABEL: &str = "feature.node.kubernetes.io/runtime.kata";
 
@@ -53,16 +84,16 @@ pub const MACHINE_CONFIG_ROLE_LABEL: &str = "machineconfiguration.openshift.io/r
 pub const MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-extension";
 /// The MachineConfig of image mode (compatible).
 pub const IMAGE_MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-image";
-/// Both names of our MachineConfig: how Kata gets onto the nodes decides which of them exists.
+/// Both names of the operator's MachineConfig. Either the extension or image mode is used, so one of them exists.
 pub const MACHINE_CONFIGS: [&str; 2] = [MACHINE_CONFIG, IMAGE_MACHINE_CONFIG];
-/// Annotation of our MachineConfig: the operating-system images besides its own that bring Kata and that
-/// nodes may still run, separated by spaces.
+/// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still
+/// run, separated by spaces.
 pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";
-/// Annotation of a RuntimeClass that was adopted with another overhead than ours: `CPU/MEMORY`, which hold
-/// until spec.runtimes says something else.
+/// Annotation of a RuntimeClass that was adopted with another overhead than the default: `CPU/MEMORY`. The
+/// overhead stays until spec.runtimes sets one.
 pub const OVERHEAD_ANNOTATION: &str = "kata-operator.dev/adopted-overhead";
-/// Annotation of a RuntimeClass: the shim that serves its handler, where it is another than the handler's name
-/// says. It holds for as long as the class is there, though spec.runtimes names it no more.
+/// Annotation of a RuntimeClass: the shim that serves its handler, if it is not the default shim of the handler.
+/// It counts as long as the class exists, even if spec.runtimes no longer names the class.
 pub const SHIM_ANNOTATION: &str = "kata-operator.dev/shim";
 /// The ConfigMap with feature gates, in the operator's namespace (compatible).
 pub const FEATURE_GATES: &str = "osc-feature-gates";
@@ -80,7 +111,7 @@ pub const EXTENSION: &str = "sandboxed-containers";
 pub const CONTAINER_RUNTIME_CONFIG: &str = "kata-crio-config";
 /// The file in which the Machine Config Operator puts the log level of a ContainerRuntimeConfig.
 pub const LOG_LEVEL_FILE: &str = "/etc/crio/crio.conf.d/01-ctrcfg-logLevel";
-/// The RuntimeClass, and its handler, if the KataConfig names none (compatible).
+/// The RuntimeClass, and its handler, if spec.runtimes is empty (compatible).
 pub const RUNTIME_CLASS: &str = "kata";
 /// Default overhead of a sandbox: CPU (compatible).
 pub const OVERHEAD_CPU: &str = "250m";
@@ -95,28 +126,25 @@ pub const MONITOR_ACCOUNT: &str = "monitor";
 pub const MONITOR_CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
 /// The Service of kata-monitor in the operator's namespace (compatible).
 pub const MONITOR_SERVICE: &str = "metrics";
-/// The operator's namespace if no other is given (compatible).
+/// The operator's default namespace (compatible).
 pub const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
-/// The name of the installer that the ecosystem knows; the prefix of its own node labels.
+/// Prefix of the node labels of kata-deploy.
 pub const KATA_DEPLOY_LABEL_PREFIX: &str = "kata-deploy.katacontainers.io/";
-/// Value of [`RUNTIME_LABEL`] on a node without the Machine Config Operator that is being changed, is to be
-/// repaired, or is losing Kata: something of ours may be on it, and no sandboxed pod shall come.
-pub const RUNTIME_LABEL_CLAIMED: &str = "false";
-/// Label of the nodes, without the Machine Config Operator, on which something of ours may be. It tells
-/// our [`RUNTIME_LABEL`] from that of other installers.
+/// Label of the nodes that Jobs may have changed. It distinguishes the operator's [`RUNTIME_LABEL`] from that of
+/// other installers.
 pub const CLAIM_LABEL: &str = "kata-operator.dev/claimed";
 /// Value of [`CLAIM_LABEL`].
 pub const CLAIMED: &str = "true";
-/// Key of the taint that whoever makes nodes may put on them, with any effect, so that nothing is scheduled
-/// there before the node can run sandboxed pods. We never set it, and take it off once.
+/// Key of a taint, with any effect, that a node pool or autoscaler may set on new nodes, so that no pod is scheduled
+/// before the node has Kata. The operator never sets it, and removes it once.
 pub const STARTUP_TAINT: &str = "kata-operator.dev/not-ready";
-/// Annotation of a KataNode: another value lets a change be tried again that was given up.
+/// Annotation of a KataNode: a new value makes the operator retry a failed change.
 pub const RETRY_ANNOTATION: &str = "kata-operator.dev/retry";
-/// The image that the runtime's files come from if the KataConfig and the operator's settings name none.
+/// The payload image if neither the KataConfig nor the operator's settings name one.
 pub const PAYLOAD_IMAGE: &str = "quay.io/kata-containers/kata-deploy:4.1.0";
 
-/// What the Jobs of the node agent carry, in the operator's namespace.
+/// Names in the Jobs of the node agent, which run in the operator's namespace.
 pub mod node_job {
     /// Label of every such Job and of its pods.
     pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
@@ -130,19 +158,19 @@ pub mod node_job {
     pub const NODE_UID: &str = "kata-operator.dev/node-uid";
     /// Annotation with the action, as in the task.
     pub const ACTION: &str = "kata-operator.dev/action";
-    /// Annotation with the digest of the wanted state.
+    /// Annotation with the digest of the desired state.
     pub const STATE: &str = "kata-operator.dev/state";
-    /// Annotation with the digest of the facts of the node that the Job was made for.
+    /// Annotation with the digest of the node's facts when the Job was created.
     pub const FACTS: &str = "kata-operator.dev/facts";
     /// Annotation with the number of the Job on its node, from 1.
     pub const NUMBER: &str = "kata-operator.dev/number";
-    /// The container that carries the task out and reports.
+    /// The container that runs the task and reports.
     pub const AGENT_CONTAINER: &str = "node-agent";
-    /// The init container that takes the operator's program to the others.
+    /// The init container that copies the operator's program for the other containers.
     pub const COPY_CONTAINER: &str = "self-copy";
-    /// The init container that takes the runtime's files out of the payload's image.
+    /// The init container that copies the runtime's files from the payload's image.
     pub const STAGE_CONTAINER: &str = "stage";
-    /// The service account of the pods, which has no rights at all.
+    /// The service account of the pods, which has no permissions.
     pub const SERVICE_ACCOUNT: &str = "kata-node-agent";
 }
 
@@ -150,7 +178,7 @@ pub mod node_job {
 pub mod mco {
     /// The rendered MachineConfig that the node runs; changes only at the end of an update.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
-    /// The rendered MachineConfig that the node shall run.
+    /// The rendered MachineConfig that the node is to run.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
     /// `Done`, `Working`, `Degraded` or `Unreconcilable`.
     pub const STATE: &str = "machineconfiguration.openshift.io/state";

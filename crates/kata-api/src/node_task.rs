@@ -1,8 +1,8 @@
-//! What a Job asks of the node agent, and what the node agent answers.
+//! The task that a Job gives the node agent, and the report of the node agent.
 //!
 //! The operator writes a [`NodeTask`] into the arguments of a Job, and reads a [`NodeReport`] out of the
 //! termination message of its pod, so that a pod that may change a node needs no API token.
-//! This is data only: how a node is changed is the business of `kata-host`, when is that of `kata-plan`.
+//! Data only: `kata-host` knows how to change a node, `kata-plan` decides when.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub const NODE_TASK_VERSION: u32 = 1;
 pub const REPORT_BYTES: usize = 4096;
 
 impl NodeAction {
-    /// All of them.
+    /// Every action.
     pub const ALL: [Self; 4] = [Self::Preflight, Self::Install, Self::Inspect, Self::Remove];
 
     /// The name as in a task.
@@ -34,16 +34,16 @@ impl NodeAction {
     }
 }
 
-/// What is asked for.
+/// The action of a task.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeAction {
-    /// Look whether the node can run Kata; change nothing.
+    /// Check whether the node can run Kata; change nothing.
     Preflight,
-    /// Bring the node to what the task says: install, upgrade, repair.
+    /// Change the node to the state in the task: install, upgrade, repair.
     Install,
-    /// Compare the node with what the task says; change nothing.
+    /// Compare the node with the state in the task; change nothing.
     Inspect,
-    /// Take everything that is ours off the node.
+    /// Remove everything that kata-operator installed on the node.
     Remove,
 }
 
@@ -53,31 +53,30 @@ pub enum NodeAction {
 pub struct NodeTask {
     /// [`NODE_TASK_VERSION`] of the writer.
     pub version: u32,
-    /// Name of the Node; goes into messages only.
+    /// Name of the Node, for messages.
     pub node: String,
-    /// What to do.
+    /// The action.
     pub action: NodeAction,
-    /// The handlers that the container runtime shall offer, sorted by name. Empty for a removal.
+    /// The handlers that the container runtime is to have, sorted by name. Empty for a removal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handlers: Vec<TaskHandler>,
-    /// Image that the payload was taken from: the identity of the payload as far as the operator knows it.
+    /// Image that contains the payload. It identifies the payload for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_image: Option<String>,
     /// `status.nodeInfo.containerRuntimeVersion` of the Node, for example `containerd://2.1.4`;
-    /// decides which runtime is meant if a node has two.
+    /// selects the runtime if a node has two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
     /// Log level of the Kata runtime: `debug`, `info`, `warn` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
-    /// Whether every file of the payload is read and compared, as [`NodeAction::Inspect`] does it anyway.
-    /// Without it a file is believed to be intact as long as its mode, size, times and inode say so.
-    /// For a node whose payload is known or suspected to be damaged.
+    /// Whether to read and compare every file of the payload, as [`NodeAction::Inspect`] always does: for a node whose
+    /// payload may be damaged. Otherwise a file counts as intact if its mode, size, times and inode are unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify: bool,
 }
 
-/// Says what is left out of the JSON; serde hands over a reference.
+/// For `skip_serializing_if`, which passes a reference.
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -95,31 +94,31 @@ pub struct TaskHandler {
 /// How a task ended.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// The node is as the task says; [`NodeReport::changed`] tells whether it was so before.
+    /// The node has the state in the task; [`NodeReport::changed`] is false if it already had that state.
     Done,
     /// A preflight check is fatal; nothing was changed.
     Refused,
-    /// Sandboxes run that the change would harm; what they need is still there.
+    /// Sandboxes run that the change would harm; nothing that they need was changed.
     Blocked,
-    /// The node differs from what the task says (only [`NodeAction::Inspect`]).
+    /// The node differs from the state in the task (only [`NodeAction::Inspect`]).
     Drifted,
-    /// The change failed and was undone; the container runtime is as it was before.
+    /// The change failed and was rolled back; the container runtime is as before.
     RolledBack,
-    /// The change failed and so did the way back; somebody must look at the node.
+    /// The change failed, and so did the rollback; an admin must examine the node.
     Unsafe,
-    /// The task could not be carried out; the node is as before, or the next run goes on.
+    /// The task could not be completed; the node is unchanged, or the next run continues.
     Failed,
 }
 
-/// What came of a task. It fits into a termination message: at most [`REPORT_BYTES`] bytes of JSON.
+/// The result of a task. It fits into a termination message: at most [`REPORT_BYTES`] bytes of JSON.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// [`NODE_TASK_VERSION`] of the writer.
     pub version: u32,
-    /// What was asked for.
+    /// The action of the task.
     pub action: NodeAction,
-    /// How it ended.
+    /// How the task ended.
     pub outcome: Outcome,
     /// Whether anything on the node was written.
     #[serde(default)]
@@ -127,34 +126,79 @@ pub struct NodeReport {
     /// Whether the container runtime was restarted.
     #[serde(default)]
     pub restarted: bool,
-    /// The container runtime as CRI tells it, for example `containerd 2.1.4`.
+    /// The container runtime as CRI reports it, for example `containerd 2.1.4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub runtime: String,
-    /// The handlers that the container runtime offers now, sorted; `None` if it could not be asked.
+    /// The handlers that the container runtime reports now, sorted; `None` if it does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<String>>,
     /// Digest of the payload in use (`sha256:…` of its manifest), if any is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_digest: Option<String>,
-    /// Version of Kata in use, if the payload tells one.
+    /// Version of Kata in use, if the payload contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
-    /// Checks that did not pass: first the one that the message is about, then the worst first; capped, see [`NodeReport::more_checks`].
+    /// Checks that did not pass: first the one that the message describes, then by severity. Truncated; see
+    /// [`NodeReport::more_checks`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<FailedCheck>,
-    /// How many more checks did not pass than are listed.
+    /// The number of checks that did not pass and are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_checks: u32,
-    /// Sandboxes in the way, at most ten.
+    /// Sandboxes that the change would harm, at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandboxes: Vec<SandboxInTheWay>,
-    /// How many sandboxes are in the way.
+    /// The number of sandboxes that the change would harm.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sandbox_count: u32,
-    /// One sentence for the admin: what happened, why, and what to do. Empty if there is nothing to say.
+    /// One sentence for the admin: what happened, why, and what to do; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
+
+impl NodeReport {
+    /// Reads the report in a termination message.
+    ///
+    /// # Errors
+    /// If the message is not a report, or a report of a newer version, which may contain unknown outcomes.
+    pub fn parse(message: &str) -> Result<Self, ReportError> {
+        #[derive(Deserialize)]
+        struct Header {
+            version: u32,
+        }
+        let Header { version } = serde_json::from_str(message).map_err(ReportError::Parse)?;
+        if version > NODE_TASK_VERSION {
+            return Err(ReportError::Newer { version });
+        }
+        serde_json::from_str(message).map_err(ReportError::Parse)
+    }
+}
+
+/// Why a report cannot be read.
+#[derive(Debug)]
+pub enum ReportError {
+    /// The message is not a report in JSON.
+    Parse(serde_json::Error),
+    /// The node agent is newer than this program.
+    Newer {
+        /// The version of the report.
+        version: u32,
+    },
+}
+
+impl std::fmt::Display for ReportError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Parse(error) => error.fmt(f),
+            Self::Newer { version } => write!(
+                f,
+                "it has version {version}, and this operator reads versions up to {NODE_TASK_VERSION}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {}
 
 /// A check that did not pass.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -162,9 +206,9 @@ pub struct NodeReport {
 pub struct FailedCheck {
     /// Code of the catalogue, for example `KATA3001`.
     pub code: String,
-    /// Whether the node cannot be used because of it.
+    /// Whether the node cannot run Kata because of it.
     pub fatal: bool,
-    /// What is wrong and what to do.
+    /// The problem and its fix.
     pub message: String,
 }
 

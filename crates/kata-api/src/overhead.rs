@@ -1,14 +1,13 @@
-//! What a sandbox needs on top of its containers, by the shim that runs it. Facts only: no decision.
+//! The resources that a sandbox needs in addition to its containers, by shim. Facts only: no decision.
 
 use crate::names::{OVERHEAD_CPU, OVERHEAD_MEMORY};
 
-/// Beginnings of the names of shims, and the CPU and memory of a sandbox of theirs. The longest beginning
-/// that fits counts.
+/// Prefixes of shim names, with the CPU and memory of a sandbox. The longest matching prefix counts.
 ///
 /// Source: `shims.*.runtimeClass.overhead` of the Helm chart of Kata Containers 4.x (kata-deploy), measured
-/// by upstream. The one exception is `qemu`, which has 320Mi there: it has what the OpenShift sandboxed
-/// containers operator gives the class `kata`, so that the class is the same on every cluster.
-/// The keys of TEEs that upstream adds where Node Feature Discovery reports them are not part of it.
+/// by upstream. The one exception is `qemu`, which has 320Mi there: it has the overhead of the class `kata` of
+/// the OpenShift sandboxed containers operator, so that the class is the same on every cluster.
+/// The TEE resources that upstream adds for Node Feature Discovery are not included.
 pub const OVERHEADS: [(&str, &str, &str); 16] = [
     ("clh", "250m", "130Mi"),
     ("dragonball", "250m", "130Mi"),
@@ -28,8 +27,8 @@ pub const OVERHEADS: [(&str, &str, &str); 16] = [
     ("", OVERHEAD_CPU, OVERHEAD_MEMORY),
 ];
 
-/// CPU and memory that a sandbox of a shim needs on top of its containers. A shim that is not known needs
-/// what `qemu` does.
+/// CPU and memory that a sandbox of a shim needs in addition to its containers. Unknown shims get the values
+/// of `qemu`.
 pub fn of_shim(shim: &str) -> (&'static str, &'static str) {
     let fits = |name: &str| {
         shim.strip_prefix(name)

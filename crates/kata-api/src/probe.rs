@@ -1,13 +1,13 @@
-//! What a probe says of the kernel that it runs on: `kata-operator probe` prints it, `kubectl kata verify`
-//! reads it. Data only; who reads the files is somebody else.
+//! Facts about the kernel on which a probe runs: `kata-operator probe` prints them, `kubectl kata verify`
+//! reads them. Data only; the callers read the files.
 
 use serde::{Deserialize, Serialize};
 
-/// The facts of the sandbox, or of the node, that a process runs in.
+/// Facts about the kernel of the sandbox, or of the node, in which a process runs.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeFacts {
-    /// Changes with every boot, and no two kernels share it; empty if it cannot be read.
+    /// The boot ID, unique to each boot of each kernel; empty if it cannot be read.
     pub boot_id: String,
     /// The kernel's command line.
     #[serde(default)]
@@ -37,8 +37,7 @@ pub const FILES: [&str; 6] = [
 ];
 
 impl ProbeFacts {
-    /// From the contents of [`FILES`], one after the other, as `cat` prints them. `None` if that is not
-    /// what the text is.
+    /// Parses the contents of [`FILES`] in order, as `cat` prints them. `None` if the text has another form.
     pub fn from_lines(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let mut next = || lines.next().map(str::trim);

@@ -2,31 +2,9 @@
 //!
 //! Descriptions are the doc comments of the fields, not here.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON,
-};
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde_json::json;
 
-/// A KataNode that nobody has written a status to reads as what it is: waiting. That saves a write for
-/// each node.
-pub(crate) fn born_waiting(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let waiting = json!({"ready": "False", "phase": crate::kata_node::Phase::Waiting});
-    for version in &mut crd.spec.versions {
-        let status = version
-            .schema
-            .as_mut()
-            .and_then(|schema| schema.open_api_v3_schema.as_mut())
-            .and_then(|schema| schema.properties.as_mut())
-            .and_then(|properties| properties.get_mut("status"));
-        if let Some(status) = status {
-            status.default = Some(JSON(waiting.clone()));
-        }
-    }
-    crd
-}
-
-/// A label selector that says which operators there are, atomic as in the OpenShift operator's CRD.
+/// A label selector that lists its operators. Atomic, as in the CRD of the OpenShift sandboxed containers operator.
 pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -78,7 +56,7 @@ pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// CRI-O's log levels. A rule and not an enum, so that the message can say what the value is for.
+/// CRI-O's log levels. A rule instead of an enum, because a rule has its own message.
 pub(crate) fn log_level(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -91,7 +69,7 @@ pub(crate) fn log_level(_generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// How many nodes may be disturbed at once.
+/// How many nodes may be unavailable at once.
 pub(crate) fn max_unavailable(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
@@ -115,21 +93,7 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// RuntimeClasses, one per name.
-pub(crate) fn runtimes(generator: &mut SchemaGenerator) -> Schema {
-    let item = generator.subschema_for::<crate::kata_config::RuntimeSpec>();
-    json_schema!({
-        "description": "The RuntimeClasses to offer. Absent or empty means one: kata, with an overhead of 250m CPU \
-            and 350Mi memory per pod.",
-        "type": "array",
-        "maxItems": 16,
-        "items": item,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["name"],
-    })
-}
-
-/// Tolerations, with the rules by which the API server judges those of a RuntimeClass.
+/// Tolerations, with the API server's own validation rules for a RuntimeClass.
 pub(crate) fn tolerations(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use hostlab::parsers::{PARSERS, Parser, replay};
 use hostlab::sweep::{self, Sweep};
-use kata_operator::node_agent::cri::{decode, message};
-use kata_operator::node_agent::stage;
-use kata_operator::node_agent::systemd::wire::Reader;
+use kata_node_agent::cri::{decode, message};
+use kata_node_agent::stage;
+use kata_node_agent::systemd::wire::Reader;
 use serde::{Deserialize, Serialize};
 
 /// How much is tried besides the crash points, which are always all of them.

@@ -106,6 +106,7 @@ fn disguise(plural: &str, object: &mut Value) {
             labels.remove(names::PART_OF);
         }
         labels.remove(names::RUNTIME_LABEL);
+        labels.retain(|key, _| !key.starts_with(names::CLASS_LABEL_PREFIX));
     }
     match plural {
         "runtimeclasses" if object["handler"] == names::RUNTIME_CLASS => {
@@ -114,6 +115,7 @@ fn disguise(plural: &str, object: &mut Value) {
             }
             if let Some(Value::Object(selector)) = object.pointer_mut("/scheduling/nodeSelector") {
                 selector.remove(names::RUNTIME_LABEL);
+                selector.retain(|key, _| !key.starts_with(names::CLASS_LABEL_PREFIX));
             }
         }
         "kataconfigs" => {

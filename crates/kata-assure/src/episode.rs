@@ -13,7 +13,7 @@ use simcluster::world::Host;
 use simcluster::{Cluster, Simulation};
 use tokio::time::Instant;
 
-use kata_operator::settings::RESYNC;
+use kata_operator::pacing::RESYNC;
 
 use crate::base::{self, Bases};
 use crate::deeds;
@@ -231,8 +231,8 @@ impl<'a> Stage<'a> {
             self.begin(index, phase);
             let last = index + 1 == phases.len();
             let reached = self.reach(phase.goal, last, &mut operators).await;
-            let held = if phase.goal.lasts() { HOLD } else { Duration::ZERO };
-            took.push(begun.elapsed().saturating_sub(held));
+            let end = reached.as_ref().map_or_else(|_| Instant::now(), |end| *end);
+            took.push(end.duration_since(begun));
             if let Err(missing) = reached {
                 let after = begun.elapsed().as_secs();
                 self.ledger.open().broke("L1", format!("phase {index}, {after} s: {missing}"));
@@ -319,13 +319,14 @@ impl<'a> Stage<'a> {
         tokio::time::sleep_until(Instant::now() + span).await;
     }
 
-    /// Waits until the goal is reached; what is missing if it is not in time.
+    /// Waits until the goal is reached and, if it is to last, until it has lasted since the last disturbance: an
+    /// operator that is down reports nothing. Returns when it was reached; what is missing if it is not in time.
     async fn reach(
         &mut self,
         goal: Goal,
         last: bool,
         operators: &mut Vec<Operator>,
-    ) -> Result<(), String> {
+    ) -> Result<Instant, String> {
         let calm = self.plan.strikes.is_empty() && self.plan.deeds.is_empty();
         let named = calm && matches!(goal, Goal::Blocked(_));
         let end = Instant::now() + if named { NAMED } else { self.watch.limit };
@@ -342,13 +343,15 @@ impl<'a> Stage<'a> {
             self.look_for_lies(now);
             match missing {
                 None => {
-                    let since = *since.get_or_insert(now);
+                    let reached = *since.get_or_insert(now);
                     if !goal.lasts() {
-                        return Ok(());
+                        return Ok(reached);
                     }
-                    if now.duration_since(since) >= HOLD {
+                    let disturbed = self.ledger.open().disturbed;
+                    let calm_since = disturbed.map_or(reached, |disturbed| reached.max(disturbed));
+                    if now.saturating_duration_since(calm_since) >= HOLD {
                         if !last || self.gate.is_done() {
-                            return Ok(());
+                            return Ok(reached);
                         }
                         self.gate.finish_deeds();
                     }

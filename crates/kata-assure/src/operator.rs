@@ -183,13 +183,20 @@ impl Door {
             call.code = Some(code);
         }
         if !sound {
-            page.disturbed = page.disturbed.max(Some(Instant::now()));
+            // The operator asks again after the time that the answer names, or up to twice as late.
+            let wait = answer.as_ref().ok().and_then(retry_after).unwrap_or_default();
+            page.disturbed = page.disturbed.max(Some(Instant::now() + wait * 2));
         }
         page.tell(&format!("#{number} [{operator}] -> {code}"));
         requests.answered(&page, index, sound);
         drop(page);
         answer
     }
+}
+
+fn retry_after<B>(response: &http::Response<B>) -> Option<Duration> {
+    let seconds = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 /// An operator that is started again whenever it dies, until it is dropped.
@@ -249,7 +256,6 @@ async fn supervise(gate: Arc<Gate>, number: usize, down: Duration, election: boo
 fn note_end(ledger: &Ledger, ended: Option<Result<Result<(), RunError>, JoinError>>) {
     let mut page = ledger.open();
     match ended {
-        Some(Ok(Err(RunError::LeaseLost))) => page.tell("the operator lost the lease and ended"),
         Some(Ok(result)) => page.broke("O-panic", format!("the operator ended: {result:?}")),
         Some(Err(error)) => page.broke("O-panic", format!("the operator died: {error}")),
         None => {}

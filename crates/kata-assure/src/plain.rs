@@ -193,7 +193,7 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
         // What another state could not be brought to says nothing about this one.
         let installed = word(told, "/status/host/installed");
         let done = word(told, "/status/host/job/outcome") == "Done"
-            || word(told, "/status/host/job/state") != installed;
+            || word(told, "/status/host/job/desiredStateDigest") != installed;
         let ready = word(told, "/status/phase") == "Ready" && !installed.is_empty() && done;
         let refused =
             word(told, "/status/phase") != "Ready" && !word(told, "/status/message").is_empty();
@@ -245,7 +245,7 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
             }
         }
         "KataNode" => {
-            let passing = ["job", "inspected", "restarts", "fitFor", "bad"];
+            let passing = ["job", "inspected", "restarts", "fitFor", "failedFor"];
             if let Some(host) = entry["status"]["host"].as_object_mut() {
                 host.retain(|key, _| !passing.contains(&key.as_str()));
             }

@@ -22,7 +22,7 @@ use simcluster::world::Platform;
 use simcluster::{Context, Controller};
 
 use crate::ledger::{Actor, Ledger, Page};
-use crate::plain::has_startup_taint;
+use crate::plain::{has_startup_taint, taints};
 use crate::world::{self, KATANODES, label, word};
 
 /// The checker.
@@ -53,7 +53,7 @@ impl Controller for Promises {
         if by_operator {
             let key = format!("{} {}", event.resource, event.name);
             *page.writes.entry(key).or_default() += 1;
-            fields::check(event, cx.world.platform, &mut page);
+            fields::check(event, &mut page);
             finalizer(event, cx, &mut page);
         }
         let is_plain = cx.world.platform == Platform::Kubernetes;
@@ -74,7 +74,10 @@ impl Controller for Promises {
         }
         if event.resource == RUNTIMECLASSES && by_operator && event.kind != EventKind::Deleted {
             let selector = &event.current["scheduling"]["nodeSelector"];
-            if selector[names::RUNTIME_LABEL] != names::RUNTIME_LABEL_VERIFIED {
+            let closed = selector[names::CLOSED_LABEL].is_string();
+            let own = selector[names::class_label(&event.name)] == names::CLASS_LABEL_SERVED;
+            let serves = selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED && own;
+            if !(closed || serves) {
                 page.broke("S3", format!("RuntimeClass {} matches unverified nodes", event.name));
             }
         }
@@ -124,11 +127,43 @@ fn is_written_by_operators(event: &Event) -> bool {
                 .iter()
                 .any(|path| path.starts_with("/metadata/labels"))
                 || has_startup_taint(previous) && !has_startup_taint(&event.current)
+                || has_leaving_taint(previous) != has_leaving_taint(&event.current)
         }),
         _ => false,
     };
     // Deletions carry no manager; those by the garbage collector follow the KataConfig's.
     ours && (event.kind == EventKind::Deleted || fields::last_writer_is_ours(event))
+}
+
+/// Whether a node carries our taint that keeps new pods away.
+fn has_leaving_taint(node: &Value) -> bool {
+    taints(node).any(|taint| taint["key"] == names::LEAVING_TAINT)
+}
+
+/// S9: of a node's taints only our two change, and the startup taint is never put on.
+fn taints_of_others(event: &Event, page: &mut Page) {
+    let (name, node) = (event.name.as_str(), &event.current);
+    let Some(before) = event.previous.as_ref() else { return };
+    let others = |taint: &&Value| {
+        taint["key"] != names::STARTUP_TAINT && taint["key"] != names::LEAVING_TAINT
+    };
+    let added = has_startup_taint(node) && !has_startup_taint(before);
+    if added || !taints(before).filter(others).eq(taints(node).filter(others)) {
+        page.broke("S9", format!("taints of node {name} were written that are not ours"));
+    }
+}
+
+/// S1: the runtime label is not taken from a node with Kata on which a sandboxed pod runs. A kubelet that
+/// restarts would fail the pod.
+fn mark_stays(event: &Event, has_kata: bool, cx: &Context<'_>, page: &mut Page) {
+    let (name, node) = (event.name.as_str(), &event.current);
+    let lost = event.previous.as_ref().is_some_and(|before| world::is_marked(before))
+        && !world::is_marked(node);
+    if lost && has_kata {
+        for pod in running_on(cx, Some(name)) {
+            page.broke("S1", format!("node {name} lost the runtime label under pod {pod}"));
+        }
+    }
 }
 
 fn node(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
@@ -140,9 +175,15 @@ fn node(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     if world::is_marked(node) && !world::is_marked(before) {
         let down =
             cx.world.hosts.get(name).is_none_or(|host| !host.extensions.contains(names::EXTENSION));
-        if down || !world::is_usable(node) {
-            page.broke("S3", format!("node {name} was marked as verified, and is not usable"));
+        if down || !world::is_ready(node) {
+            page.broke("S3", format!("node {name} was marked, and does not have Kata"));
         }
+    }
+    if by_operator {
+        let host = cx.world.hosts.get(name);
+        let has_kata = host.is_some_and(|host| host.extensions.contains(names::EXTENSION));
+        mark_stays(event, has_kata, cx, page);
+        taints_of_others(event, page);
     }
     let left = label(before, names::KATA_ROLE_LABEL).is_some()
         && label(node, names::KATA_ROLE_LABEL).is_none();
@@ -325,6 +366,8 @@ fn leftovers(cx: &Context<'_>) -> Vec<String> {
     }
     for node in cx.api.store.list(&NODES) {
         let marked = label(node, names::RUNTIME_LABEL).is_some() && !crate::plain::is_others(node)
+            || label(node, &names::class_label(names::RUNTIME_CLASS)).is_some()
+            || has_leaving_taint(node)
             || label(node, names::KATA_ROLE_LABEL).is_some()
             || world::is_on_pool(node);
         if marked {

@@ -2,9 +2,11 @@
 //! is the old one plus ours.
 //!
 //! Facts that rule here, all tested with containerd 1.6.20, 1.7.24 and 2.1.9:
-//! in 1.x a drop-in replaces the whole section of a plugin; a drop-in keyed for another schema than the
-//! main file's is silently ignored; a `version` in a drop-in makes 2.x ignore the main file; and a literal
-//! import that does not exist keeps every version from starting, while a glob without a match does not.
+//! in 1.x a drop-in replaces the whole section of a plugin, and a table of runtimes replaces the one that
+//! containerd has by itself; a drop-in keyed for another schema than the main file's is silently ignored, but
+//! 2.x reads one of schema 3 beside a main file of schema 2; a `version` in a drop-in makes 2.x ignore the
+//! main file; and a literal import that does not exist keeps every version from starting, while a glob
+//! without a match does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,41 +17,14 @@ use crate::header;
 use crate::plan::Handler;
 
 mod merged;
+mod schema;
 
-pub use merged::{Live, compare, live};
+pub use merged::{Live, built_in_runtimes, compare, live};
+pub use schema::Schema;
 
-/// The schemas of containerd's configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Schema {
-    /// No `version`, or 1.
-    V1,
-    /// `version = 2`.
-    V2,
-    /// `version = 3`, since containerd 2.0.
-    V3,
-    /// `version = 4`, since containerd 2.3: where it listens is the setting of a plugin.
-    V4,
-}
-
-impl Schema {
-    /// The id of the plugin with the runtimes.
-    pub fn plugin(self) -> &'static str {
-        match self {
-            Self::V1 => "cri",
-            Self::V2 => "io.containerd.grpc.v1.cri",
-            Self::V3 | Self::V4 => "io.containerd.cri.v1.runtime",
-        }
-    }
-
-    fn version(self) -> i64 {
-        match self {
-            Self::V1 => 1,
-            Self::V2 => 2,
-            Self::V3 => 3,
-            Self::V4 => 4,
-        }
-    }
-}
+/// A file that every containerd reads as an empty configuration: what `config dump` prints of it is what
+/// containerd has by itself.
+pub const EMPTY_FILE: &str = "/dev/null";
 
 /// What is known of a main configuration file.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +37,14 @@ pub struct MainConfig {
     section: Option<Table>,
     /// Handlers that it configures.
     pub handlers: BTreeSet<String>,
+}
+
+impl MainConfig {
+    /// Whether the file has a table of runtimes. If it has none, the runtimes are those that containerd has by
+    /// itself.
+    pub fn has_runtimes(&self) -> bool {
+        self.section.as_ref().and_then(runtimes).is_some()
+    }
 }
 
 /// Understands a main configuration file; `None` is one that does not exist.
@@ -81,9 +64,9 @@ pub fn main_config(text: Option<&str>, major: u32) -> Result<MainConfig, String>
     };
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let schema = match table.get("version").map(Value::as_integer) {
-        // A file with nothing but comments is as good as none. containerd 2 takes one without a version for an
-        // old one and carries it over, but loses the section of its plugin `cri`.
-        None if table.is_empty() || (major >= 2 && !table.contains_key("plugins")) => default,
+        // containerd takes a file without a version for one of schema 1, also one of comments only. containerd 2
+        // carries it over, but loses the section of its plugin `cri`.
+        None if major >= 2 && !table.contains_key("plugins") => default,
         None | Some(Some(1)) => Schema::V1,
         Some(Some(2)) => Schema::V2,
         Some(Some(3)) => Schema::V3,
@@ -234,28 +217,65 @@ pub fn remove_import(text: &str, import: &str) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// Our drop-in, deterministic. `version` is containerd's.
+/// The schema that our drop-in is written in, which is the main file's but for two cases. `others` are the texts
+/// of the drop-ins of others.
 ///
-/// On containerd 1.x it has a copy of the main file's whole section, since it replaces that section.
-pub fn drop_in(
+/// containerd 2.0 to 2.2 merges files of schema 2, and carries settings of images over from the section of
+/// runtimes only if that has a table of runtimes (`migrateConfig` in `plugins/cri/images/plugin.go`). If there
+/// is none yet, a table of ours in schema 2 would bring settings into effect that were not before.
+/// It also ignores a table of runtimes of schema 2 beside one of schema 3.
+pub fn drop_in_schema<'a>(
     main: &MainConfig,
     version: (u32, u32),
+    others: impl Iterator<Item = &'a str>,
+) -> Schema {
+    if version.0 < 2 || main.schema != Schema::V2 {
+        return main.schema;
+    }
+    let others: Vec<Table> = others.filter_map(|text| text.parse().ok()).collect();
+    let of = |schema| others.iter().filter_map(move |table| section(table, schema));
+    let mut old = of(Schema::V2).chain(main.section.as_ref());
+    let has_runtimes = old.clone().any(|section| runtimes(section).is_some());
+    let has_images = old.any(has_image_settings);
+    if of(Schema::V3).any(|section| runtimes(section).is_some()) || (has_images && !has_runtimes) {
+        Schema::V3
+    } else {
+        Schema::V2
+    }
+}
+
+/// Whether a section of schema 2 has settings of images among those of the runtimes.
+fn has_image_settings(section: &Table) -> bool {
+    let names = ["snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"];
+    let containerd = section.get("containerd").and_then(Value::as_table);
+    containerd.is_some_and(|table| names.iter().any(|name| table.contains_key(*name)))
+}
+
+/// Our drop-in, deterministic. `version` is containerd's, and `built_in` are the runtimes that it has by itself.
+///
+/// On containerd 1.x it has a copy of the main file's whole section, since it replaces that section. If that
+/// has no table of runtimes, it has a copy of `built_in` as well, since ours would be the only one otherwise.
+pub fn drop_in(
+    main: &MainConfig,
+    schema: Schema,
+    version: (u32, u32),
+    built_in: &Table,
     handlers: &BTreeMap<String, Handler>,
 ) -> String {
+    let replaces = version.0 < 2;
     let mut section =
-        if version.0 < 2 { main.section.clone().unwrap_or_default() } else { Table::new() };
+        if replaces { main.section.clone().unwrap_or_default() } else { Table::new() };
     within(&mut section, "containerd", |containerd| {
         within(containerd, "runtimes", |runtimes| {
-            if version.0 < 2 && runtimes.is_empty() {
-                // What containerd 1.x has if nothing is configured. As soon as one runtime is, this is gone.
-                runtimes.insert("runc".to_owned(), Value::Table(default_runc()));
+            if replaces && !main.has_runtimes() {
+                runtimes.extend(built_in.clone());
             }
             for (name, handler) in handlers {
                 runtimes.insert(name.clone(), Value::Table(runtime(handler, version)));
             }
         });
     });
-    let plugins = Table::from_iter([(main.schema.plugin().to_owned(), Value::Table(section))]);
+    let plugins = Table::from_iter([(schema.plugin().to_owned(), Value::Table(section))]);
     let body = Table::from_iter([("plugins".to_owned(), Value::Table(plugins))]);
     header::add(&toml::to_string(&body).unwrap_or_default())
 }
@@ -267,28 +287,6 @@ fn within(parent: &mut Table, name: &str, change: impl FnOnce(&mut Table)) {
     };
     change(&mut table);
     parent.insert(name.to_owned(), Value::Table(table));
-}
-
-fn default_runc() -> Table {
-    let text = |text: &str| Value::from(text);
-    let options = [
-        ("BinaryName", text("")),
-        ("CriuImagePath", text("")),
-        ("CriuPath", text("")),
-        ("CriuWorkPath", text("")),
-        ("IoGid", Value::from(0)),
-        ("IoUid", Value::from(0)),
-        ("NoNewKeyring", Value::from(false)),
-        ("NoPivotRoot", Value::from(false)),
-        ("Root", text("")),
-        ("ShimCgroup", text("")),
-        ("SystemdCgroup", Value::from(false)),
-    ];
-    let options = options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Table::from_iter([
-        ("runtime_type".to_owned(), text("io.containerd.runc.v2")),
-        ("options".to_owned(), Value::Table(options)),
-    ])
 }
 
 fn runtime(handler: &Handler, version: (u32, u32)) -> Table {

@@ -5,34 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use kata_api::Code;
 use kata_api::node_task::{NodeAction, NodeTask};
 
+use crate::check::Check;
 use crate::containerd::{self, live};
+use crate::cri::Cri;
 use crate::crio;
-use crate::host::Sandbox;
-use crate::journal::{Installed, MainFile, Retained};
-use crate::observe::{Cri, Files, Found, Observed, absolute};
+use crate::decision::Decision;
+use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
-use crate::plan::{Baseline, Change, Content, Expect, Handler, HostPlan, Step};
-use crate::preflight::{Check, checks, unsatisfied};
+use crate::plan::{
+    Baseline, Change, Content, Expect, Handler, HostPlan, Installed, MainFile, Retained, Step,
+};
+use crate::preflight::checks;
 use crate::release::Release;
 use crate::site::{Distribution, Site};
+use crate::verify::unsatisfied;
 
 mod remove;
 
-use remove::{remove, without_import};
-
-/// What was decided.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Decision {
-    /// Checks that did not pass.
-    pub(crate) checks: Vec<Check>,
-    /// Sandboxes in the way of the plan.
-    pub(crate) in_the_way: Vec<Sandbox>,
-    /// What to do; `None` if nothing is to be done, or nothing may be done.
-    pub(crate) plan: Option<HostPlan>,
-    /// How the node differs from what the task says.
-    pub(crate) drift: Vec<Check>,
-}
+use remove::remove;
 
 pub(crate) fn decide(task: &NodeTask, observed: &Observed) -> Decision {
     match task.action {
@@ -71,7 +62,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
     let expect = Expect {
         ours: release.handlers.clone(),
-        kept: kept(cri, release.handlers.keys().chain(&gone)),
+        kept: cri.kept(release.handlers.keys().chain(&gone)),
         gone,
     };
     let known = &live(&cri.status).handlers | &observed.files.own_handlers();
@@ -81,7 +72,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         .filter(|(name, handler)| release.handlers.get(*name) != Some(handler))
         .map(|(name, _)| name)
         .collect();
-    let in_the_way = ready(cri, |handler| touched.contains(&handler.to_owned()));
+    let in_the_way = cri.ready(|handler| touched.contains(&handler.to_owned()));
 
     let mut drift = Vec::new();
     let prepare = prepare(observed, found, release, &mut drift);
@@ -114,12 +105,11 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
     if let Some(missing) = &missing {
         drift.push(Check::new(Code::HandlersDrifted, missing.clone()));
     }
-    let running: BTreeSet<String> = ready(cri, |handler| {
-        before.contains_key(handler) || release.handlers.contains_key(handler)
-    })
-    .into_iter()
-    .map(|sandbox| sandbox.id)
-    .collect();
+    let running: BTreeSet<String> = cri
+        .ready(|handler| before.contains_key(handler) || release.handlers.contains_key(handler))
+        .into_iter()
+        .map(|sandbox| sandbox.id)
+        .collect();
     let next = Installed {
         image: found.payload.stage.image.clone(),
         digest: found.payload.stage.digest.clone(),
@@ -182,19 +172,6 @@ fn same_toml(one: &str, other: &str) -> bool {
     }
 }
 
-fn ready(cri: &Cri, ours: impl Fn(&str) -> bool) -> Vec<Sandbox> {
-    cri.sandboxes
-        .iter()
-        .filter(|sandbox| sandbox.ready && ours(&sandbox.handler))
-        .cloned()
-        .collect()
-}
-
-fn kept<'a>(cri: &Cri, ours: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
-    let ours: BTreeSet<&String> = ours.collect();
-    live(&cri.status).handlers.into_iter().filter(|name| !ours.contains(name)).collect()
-}
-
 /// The container runtime's files as they shall be.
 struct WantedFiles {
     drop_in: String,
@@ -214,11 +191,25 @@ fn wanted_files(
     let files = &observed.files;
     let installed = observed.state.installed.as_ref();
     let Ok(config) = &files.config else { return Err(()) };
+    let built_in = match &files.built_in {
+        Ok(built_in) => built_in,
+        Err(reason) => {
+            checks.push(Check::new(Code::RuntimeConfigUnknown, reason.clone()));
+            return Err(());
+        }
+    };
     let drop_in = match site.distribution {
         Distribution::Crio => crio::drop_in(&release.handlers),
         // k0s merges key by key, whatever version its containerd has.
-        Distribution::K0s => containerd::drop_in(config, (2, 0), &release.handlers),
-        _ => containerd::drop_in(config, cri.numbers(), &release.handlers),
+        Distribution::K0s => {
+            containerd::drop_in(config, config.schema, (2, 0), built_in, &release.handlers)
+        }
+        _ => {
+            let version = cri.numbers();
+            let others = files.others.values().map(String::as_str);
+            let schema = containerd::drop_in_schema(config, version, others);
+            containerd::drop_in(config, schema, version, built_in, &release.handlers)
+        }
     };
     let mut changes = Vec::new();
     let mut directories: Vec<String> =
@@ -261,7 +252,7 @@ fn wanted_files(
             Ok(after) => {
                 // Of the file that was used before, nobody would take ours out later.
                 let moved = main.as_ref().filter(|main| main.path != *path);
-                changes.extend(moved.and_then(|main| without_import(files, main)));
+                changes.extend(moved.and_then(|main| files.without_import(main)));
                 changes.push(Change {
                     path: path.clone(),
                     before: files.editable.clone(),
@@ -283,7 +274,7 @@ fn wanted_files(
             }
         }
     }
-    Ok(WantedFiles { drop_in, changes, main, directories, baseline: baseline(observed, site) })
+    Ok(WantedFiles { drop_in, changes, main, directories, baseline: files.baseline(site) })
 }
 
 /// Who may read our drop-in. On containerd 1.x it copies a section of the main file, which may have
@@ -295,25 +286,6 @@ fn drop_in_mode(files: &Files, site: &Site, cri: &Cri) -> u32 {
         (_, Content::File { mode, .. }) => mode & 0o666,
         (_, Content::Link { .. } | Content::Directory) => 0o600,
     }
-}
-
-/// The main file as it would be without us, for the comparison of the merged configurations.
-fn baseline(observed: &Observed, site: &Site) -> Option<Baseline> {
-    let program = site.program.clone()?;
-    if site.distribution == Distribution::Crio {
-        return None;
-    }
-    let files = &observed.files;
-    let config = files.config.as_ref().ok()?;
-    let others: Vec<String> = files.others.keys().cloned().collect();
-    // Imports of kinds that we do not understand stay as they are.
-    let kept = config.imports.iter().map(|import| absolute(&site.main, import)).filter(|import| {
-        import.contains(['*', '?', '[']) && import.strip_suffix("/*.toml").is_none()
-    });
-    let imports: Vec<String> = others.into_iter().chain(kept).collect();
-    let text =
-        containerd::with_imports(files.main_text.as_deref(), config.schema, &imports).ok()?;
-    Some(Baseline { program, text })
 }
 
 fn prepare(
@@ -379,7 +351,7 @@ fn retained(
     running: BTreeSet<String>,
 ) -> Vec<Retained> {
     let ids = |ours: &dyn Fn(&str) -> bool| -> BTreeSet<String> {
-        ready(cri, ours).into_iter().map(|sandbox| sandbox.id).collect()
+        cri.ready(ours).into_iter().map(|sandbox| sandbox.id).collect()
     };
     let mut retained = match &observed.state.installed {
         Some(installed) => {

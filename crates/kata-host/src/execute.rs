@@ -13,14 +13,15 @@ use std::collections::BTreeSet;
 
 use kata_api::Code;
 
+use crate::apply::{self, NotUndone};
+use crate::check::Check;
 use crate::containerd;
-use crate::durable::{self, NotUndone};
+use crate::cri::Cri;
+use crate::durable;
 use crate::host::{Host, HostError, HostErrorKind, HostResult, Sandbox};
-use crate::journal::{self, Because, Installed, JournalError, Phase, Retained, State, Transaction};
-use crate::observe::Cri;
+use crate::journal::{self, Because, JournalError, Phase, State, Transaction};
 use crate::paths;
-use crate::plan::{Baseline, Change, Expect, HostPlan, Step};
-use crate::preflight::Check;
+use crate::plan::{Baseline, Change, Expect, HostPlan, Installed, Retained, Step};
 use crate::trace::Trace;
 use crate::verify::{of_unit, verify};
 
@@ -157,7 +158,7 @@ pub(crate) fn execute(
         return undo(host, state, &plan, check);
     }
     if let (Some(merged), Some(baseline)) = (merged, &plan.baseline) {
-        let after = match host.config_dump(&baseline.program, &plan.site.main) {
+        let after = match dump_with_us(host, &plan, baseline) {
             Ok(after) => after,
             Err(error) => {
                 // Only if the program itself says no it is about our drop-in.
@@ -183,7 +184,7 @@ pub(crate) fn execute(
 
 fn prepare(host: &mut dyn Host, plan: &HostPlan, trace: &mut Trace) -> HostResult<()> {
     trace.changed |= !plan.prepare.is_empty();
-    plan.prepare.iter().try_for_each(|step| durable::step(host, step))
+    plan.prepare.iter().try_for_each(|step| apply::step(host, step))
 }
 
 /// What a removal begins with: it frees the disk, so it must not fail because that is full.
@@ -223,6 +224,14 @@ fn dump_without_us(host: &mut dyn Host, baseline: &Baseline) -> HostResult<Strin
     dump
 }
 
+fn dump_with_us(host: &mut dyn Host, plan: &HostPlan, baseline: &Baseline) -> HostResult<String> {
+    // Without a main file containerd starts with what it has by itself; 1.x does not print that of a path where
+    // nothing is.
+    let main = &plan.site.main;
+    let file = if host.stat(main)?.is_some() { main } else { containerd::EMPTY_FILE };
+    host.config_dump(&baseline.program, file)
+}
+
 fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
     let Change { path, before, after } = change;
     let now = durable::content(host, path).map_err(|error| failed(&error))?;
@@ -242,7 +251,7 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
 pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, check: Check) -> End {
     begin(state, Phase::Undoing, plan, Some(&check));
     note(host, state);
-    let left = durable::undo(host, plan);
+    let left = apply::undo(host, plan);
     let check = and_kept(check, &left);
     if !left.errors.is_empty() {
         return End::Failed(check);
@@ -314,7 +323,7 @@ pub(crate) fn roll_back(
 ) -> End {
     begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
-    let left = durable::undo(host, plan);
+    let left = apply::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
@@ -463,7 +472,7 @@ pub(crate) fn commit(
     // Nobody needs what is cleaned up, and the next run does what this one does not.
     let cleaned = cleanup
         .iter()
-        .try_for_each(|step| durable::step(host, step))
+        .try_for_each(|step| apply::step(host, step))
         .and_then(|()| if removed { forget(host) } else { Ok(()) });
     trace.changed |= !cleanup.is_empty();
     match cleaned {

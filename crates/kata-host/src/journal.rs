@@ -3,16 +3,14 @@
 //! The journal is written whole, to a temporary file that is made durable and renamed, before each step
 //! that it describes. Whoever reads it finds either the old one or the new one.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use kata_api::Code;
 use serde::{Deserialize, Serialize};
 
+use crate::check::Check;
 use crate::durable;
 use crate::host::{Host, HostError, HostErrorKind};
 use crate::paths;
-use crate::plan::{Content, Handler, HostPlan};
-use crate::preflight::Check;
+use crate::plan::{HostPlan, Installed};
 
 /// The version of the journal that this build writes; it reads no newer one.
 pub const STATE_VERSION: u32 = 1;
@@ -35,58 +33,6 @@ impl Default for State {
     fn default() -> Self {
         Self { version: STATE_VERSION, installed: None, transaction: None }
     }
-}
-
-/// What is installed.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Installed {
-    /// The image that the payload came from.
-    pub image: String,
-    /// Digest of the payload's manifest, `sha256:…`.
-    pub digest: String,
-    /// Version of Kata, if the payload told one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kata_version: Option<String>,
-    /// Name of the release.
-    pub release: String,
-    /// The drop-in.
-    pub drop_in: String,
-    /// Our handlers.
-    pub handlers: BTreeMap<String, Handler>,
-    /// The one foreign file that was changed, if one was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub main: Option<MainFile>,
-    /// Directories outside ours that we created, the outermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub directories: Vec<String>,
-    /// Earlier releases that sandboxes still use.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub retained: Vec<Retained>,
-}
-
-/// The container runtime's main configuration file, to which we added one import.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct MainFile {
-    /// Its path.
-    pub path: String,
-    /// What was there before.
-    pub before: Content,
-    /// What we wrote.
-    pub after: Content,
-    /// The import that we added.
-    pub import: String,
-}
-
-/// A release that is not current any more.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Retained {
-    /// Its name.
-    pub release: String,
-    /// Digest of its payload, or the beginning of it that names the payload's folder.
-    pub digest: String,
-    /// The sandboxes that were running when it was replaced. It is kept while one of them is.
-    pub sandboxes: BTreeSet<String>,
 }
 
 /// A change that is under way.

@@ -9,9 +9,13 @@
 //! [`run`] is everything. There is no I/O here, no clock, no environment and no logging: those are in the
 //! [`Host`], which the node agent implements for Linux and the simulated cluster for its nodes.
 
+mod apply;
+mod check;
 pub mod containerd;
+mod cri;
 pub mod crio;
 mod decide;
+mod decision;
 pub mod digest;
 mod durable;
 mod execute;

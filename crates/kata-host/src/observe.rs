@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::node_task::{NodeAction, NodeTask};
 
+use crate::cri::Cri;
 use crate::durable;
-use crate::host::{
-    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostResult, Sandbox, Stat,
-};
+use crate::host::{Device, Facts, FileKind, Host, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
@@ -18,7 +17,7 @@ use crate::verify::of_unit;
 
 mod files;
 
-pub(crate) use files::{Files, absolute, handlers, takes};
+pub(crate) use files::{Files, handlers};
 use files::{files, text};
 
 /// What was found on the node.
@@ -67,32 +66,6 @@ pub(crate) struct Unnamed {
     /// The folder of its payload.
     pub(crate) payload: String,
     pub(crate) handlers: BTreeSet<String>,
-}
-
-/// What CRI says.
-#[derive(Clone, Debug)]
-pub(crate) struct Cri {
-    pub(crate) version: CriVersion,
-    pub(crate) status: CriStatus,
-    pub(crate) sandboxes: Vec<Sandbox>,
-}
-
-impl Cri {
-    /// Nobody was asked.
-    pub(crate) fn none() -> Self {
-        Self {
-            version: CriVersion { name: String::new(), version: String::new() },
-            status: CriStatus::default(),
-            sandboxes: Vec::new(),
-        }
-    }
-
-    /// Major and minor version; zeros if it tells none.
-    pub(crate) fn numbers(&self) -> (u32, u32) {
-        let mut parts = self.version.version.trim_start_matches('v').split(['.', '-', '~', '+']);
-        let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
-        (next(), next())
-    }
 }
 
 /// A payload, and its damaged files.
@@ -166,7 +139,7 @@ pub(crate) fn observe(
     }
     let site = site::find(host, task.container_runtime.as_deref());
     let cri = match &site {
-        Ok(Some(site)) => cri(host, &site.socket).map_err(|reason| {
+        Ok(Some(site)) => Cri::read(host, &site.socket).map_err(|reason| {
             let reason = of_unit(host, site, &reason);
             if paths::is_seen(&site.socket) {
                 return reason;
@@ -176,9 +149,10 @@ pub(crate) fn observe(
         Ok(None) => Err("no container runtime was found".to_owned()),
         Err(error) => Err(error.to_string()),
     };
-    let major = cri.as_ref().map_or(2, |cri| cri.numbers().0);
+    let version = cri.as_ref().map_or((2, 0), Cri::numbers);
+    let renders = matches!(task.action, NodeAction::Install | NodeAction::Inspect);
     let files = match &site {
-        Ok(Some(site)) => files(host, site, major, &state)?,
+        Ok(Some(site)) => files(host, site, version, &state, renders)?,
         Ok(None) | Err(_) => Files::none(),
     };
     let payload = match task.action {
@@ -246,17 +220,6 @@ pub(crate) fn observe(
         wrong_architecture,
         leftovers,
     })
-}
-
-pub(crate) fn cri(host: &mut dyn Host, socket: &str) -> Result<Cri, String> {
-    let mut read = || -> HostResult<Cri> {
-        Ok(Cri {
-            version: host.cri_version(socket)?,
-            status: host.cri_status(socket)?,
-            sandboxes: host.cri_sandboxes(socket)?,
-        })
-    };
-    read().map_err(|error| error.to_string())
 }
 
 fn system(host: &mut dyn Host) -> HostResult<String> {

@@ -1,4 +1,4 @@
-//! What is to be done on a node, as data, and how that reads.
+//! What is to be done on a node and what is installed afterwards, as data, and how a plan reads.
 //!
 //! A plan is decided before anything is written; carrying it out makes no choice but to go back.
 
@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
 use crate::header;
-use crate::journal::Installed;
 use crate::site::Site;
 
 /// What is to be done, in this order.
@@ -176,6 +175,58 @@ pub struct Handler {
     pub runtime_path: String,
     /// The configuration of the shim.
     pub config_path: String,
+}
+
+/// What is installed.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Installed {
+    /// The image that the payload came from.
+    pub image: String,
+    /// Digest of the payload's manifest, `sha256:…`.
+    pub digest: String,
+    /// Version of Kata, if the payload told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kata_version: Option<String>,
+    /// Name of the release.
+    pub release: String,
+    /// The drop-in.
+    pub drop_in: String,
+    /// Our handlers.
+    pub handlers: BTreeMap<String, Handler>,
+    /// The one foreign file that was changed, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub main: Option<MainFile>,
+    /// Directories outside ours that we created, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<String>,
+    /// Earlier releases that sandboxes still use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<Retained>,
+}
+
+/// The container runtime's main configuration file, to which we added one import.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct MainFile {
+    /// Its path.
+    pub path: String,
+    /// What was there before.
+    pub before: Content,
+    /// What we wrote.
+    pub after: Content,
+    /// The import that we added.
+    pub import: String,
+}
+
+/// A release that is not current any more.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Its name.
+    pub release: String,
+    /// Digest of its payload, or the beginning of it that names the payload's folder.
+    pub digest: String,
+    /// The sandboxes that were running when it was replaced. It is kept while one of them is.
+    pub sandboxes: BTreeSet<String>,
 }
 
 impl fmt::Display for HostPlan {

@@ -4,14 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use kata_api::catalogue::Severity;
 use kata_api::node_task::{NodeAction, NodeTask};
 use kata_api::{Code, names};
 
+use crate::check::Check;
 use crate::containerd::{self, Schema, live};
+use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::observe::{Cri, Observed};
+use crate::observe::Observed;
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -28,26 +29,6 @@ const SPARE_DISK: u64 = 1 << 30;
 /// What must be free as long as nobody knows how large the payload is: room for a small one, with one
 /// shim and the image of its guest, twice.
 const LEAST_DISK: u64 = 2 << 30;
-
-/// A check that did not pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Check {
-    /// Its code.
-    pub(crate) code: Code,
-    /// What was found, in a sentence.
-    pub(crate) message: String,
-}
-
-impl Check {
-    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-
-    /// Whether the node cannot be used because of it.
-    pub(crate) fn fatal(&self) -> bool {
-        self.code.entry().severity == Severity::Error
-    }
-}
 
 /// Everything that speaks against the node, in the order in which it matters.
 pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
@@ -353,7 +334,7 @@ fn containerd_files(
             )),
             Ok((names, section)) => {
                 names.iter().for_each(|name| foreign_handler(task, name, path, checks));
-                if section && numbers.0 < 2 && site.distribution != Distribution::K0s {
+                if section && site.replaces_sections(numbers) {
                     checks.push(Check::new(
                         Code::ForeignSection,
                         format!("{path} has a CRI section of its own"),
@@ -458,25 +439,4 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
         )),
         Some(Ok(_)) | None => {}
     }
-}
-
-/// Our handlers as far as the container runtime does not offer them as it should.
-pub(crate) fn unsatisfied(cri: &Cri, expect: &crate::plan::Expect) -> Option<String> {
-    let live = live(&cri.status);
-    for (name, wanted) in &expect.ours {
-        if !live.handlers.contains(name) {
-            return Some(format!("it does not offer the handler {name}"));
-        }
-        if let Some(found) = live.configured.get(name) {
-            let shim = [&found.runtime_path, &found.runtime_type].contains(&&wanted.runtime_path);
-            if !shim || found.config_path != wanted.config_path {
-                return Some(format!("it has the handler {name} with other paths"));
-            }
-        }
-    }
-    if let Some(name) = expect.gone.iter().find(|name| live.handlers.contains(*name)) {
-        return Some(format!("it still offers the handler {name}"));
-    }
-    let lost = expect.kept.iter().find(|name| !live.handlers.contains(*name));
-    lost.map(|name| format!("it does not offer the handler {name} any more"))
 }

@@ -4,14 +4,15 @@
 
 use kata_api::Code;
 
+use crate::check::Check;
+use crate::cri::Cri;
 use crate::durable;
 use crate::execute::{End, commit, restart, roll_back, undo, undone};
 use crate::host::Host;
 use crate::journal::{Because, Phase, State, Transaction};
-use crate::observe::cri;
 use crate::plan::{Change, Content, HostPlan};
-use crate::preflight::{Check, unsatisfied};
 use crate::trace::Trace;
+use crate::verify::unsatisfied;
 
 /// A change that an earlier run began, with which the container runtime was not as it should be.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ impl WentBack {
 
 /// Whether the container runtime offers what it did before the change, and no more.
 fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
-    cri(host, &plan.site.socket)
+    Cri::read(host, &plan.site.socket)
         .is_ok_and(|cri| cri.status.runtime_ready && unsatisfied(&cri, &plan.before()).is_none())
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn recover(
         Phase::Restarting => {
             // The restart may have been done, or a boot may have done it. If our handlers were offered
             // before, with another content of the drop-in, what is offered now does not tell.
-            match cri(host, &plan.site.socket) {
+            match Cri::read(host, &plan.site.socket) {
                 Ok(cri)
                     if !plan.rewritten
                         && cri.status.runtime_ready

@@ -8,16 +8,18 @@ use kata_api::node_task::{
     SandboxInTheWay,
 };
 
+use crate::check::Check;
 use crate::containerd::live;
-use crate::decide::{Decision, decide};
+use crate::cri::Cri;
+use crate::decide::decide;
+use crate::decision::Decision;
 use crate::durable;
 use crate::execute::{End, execute, keep_room};
 use crate::host::{Host, HostError};
 use crate::journal::{self, JournalError, State};
-use crate::observe::{Cri, Modules, Observed, observe};
+use crate::observe::{Modules, Observed, observe};
 use crate::paths;
 use crate::plan::HostPlan;
-use crate::preflight::Check;
 use crate::recover::recover;
 use crate::trace::Trace;
 
@@ -127,7 +129,8 @@ pub fn run(host: &mut dyn Host, task: &NodeTask) -> NodeReport {
                 // Once is enough: it would fail again, and the container runtime be away twice more.
                 Some(went_back) if went_back.is_again(&plan) => End::RolledBack(went_back.check),
                 Some(went_back) => {
-                    let message = format!("an earlier one was undone: {}", went_back.check.message);
+                    let message =
+                        format!("an earlier change was rolled back: {}", went_back.check.message);
                     report.check(&Check::new(Code::ChangeInterrupted, message));
                     execute(host, &mut state, plan, &mut trace)
                 }

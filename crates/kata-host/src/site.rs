@@ -44,6 +44,14 @@ pub struct Site {
     pub program: Option<String>,
 }
 
+impl Site {
+    /// Whether a drop-in replaces the whole section of a plugin: containerd before 2.0 does that, and k0s
+    /// merges drop-ins key by key before its containerd reads them.
+    pub(crate) fn replaces_sections(&self, version: (u32, u32)) -> bool {
+        version.0 < 2 && !matches!(self.distribution, Distribution::Crio | Distribution::K0s)
+    }
+}
+
 /// Units in the order in which they are looked for: those of a distribution win over plain ones.
 const UNITS: [(&str, Distribution); 9] = [
     ("rke2-agent.service", Distribution::Rke2),

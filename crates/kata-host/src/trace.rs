@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use kata_api::Code;
 
+use crate::check::Check;
+use crate::cri::Cri;
 use crate::host::{Host, Sandbox};
-use crate::observe::Cri;
-use crate::preflight::Check;
 
 /// The lost sandboxes that a check names.
 const NAMED: usize = 3;

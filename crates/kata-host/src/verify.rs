@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use crate::containerd::live;
+use crate::cri::Cri;
 use crate::host::{Host, HostErrorKind};
-use crate::observe::Cri;
 use crate::plan::Expect;
-use crate::preflight::unsatisfied;
 use crate::site::Site;
 
 /// How long the container runtime may take. containerd takes less than a second here with sandboxes
@@ -67,4 +67,25 @@ fn look(host: &mut dyn Host, site: &Site, expect: &Expect) -> Result<Cri, (Strin
         None => Ok(cri),
         Some(reason) => Err((reason, true)),
     }
+}
+
+/// Our handlers as far as the container runtime does not offer them as it should.
+pub(crate) fn unsatisfied(cri: &Cri, expect: &Expect) -> Option<String> {
+    let live = live(&cri.status);
+    for (name, wanted) in &expect.ours {
+        if !live.handlers.contains(name) {
+            return Some(format!("it does not offer the handler {name}"));
+        }
+        if let Some(found) = live.configured.get(name) {
+            let shim = [&found.runtime_path, &found.runtime_type].contains(&&wanted.runtime_path);
+            if !shim || found.config_path != wanted.config_path {
+                return Some(format!("it has the handler {name} with other paths"));
+            }
+        }
+    }
+    if let Some(name) = expect.gone.iter().find(|name| live.handlers.contains(*name)) {
+        return Some(format!("it still offers the handler {name}"));
+    }
+    let lost = expect.kept.iter().find(|name| !live.handlers.contains(*name));
+    lost.map(|name| format!("it does not offer the handler {name} any more"))
 }

@@ -1,11 +1,12 @@
-//! From a plan to requests, with no choice but to stop where a step says so. Steps that concern one node
-//! each, and of which none relies on another, are done side by side.
+//! Carries out a plan, one request for each step. The only choice made here is to stop where a step requires
+//! it. Steps that each concern one node, and do not rely on each other, run concurrently.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use kata_api::Code;
 use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFailure};
 use kube::api::Preconditions;
 use tokio::sync::watch;
@@ -17,40 +18,58 @@ use crate::error::{CallError, Retry, chain};
 use crate::observe::Caches;
 use crate::traces;
 
-/// How many requests are under way at a time.
-const SIDE_BY_SIDE: usize = 16;
-/// How many steps, or failures, of a run are logged one by one.
-const LOGGED: usize = 5;
+/// How many requests run at the same time.
+const MAX_CONCURRENT: usize = 16;
+/// How many steps or failures of a plan are logged individually.
+const MAX_LOGGED: usize = 5;
 
 /// A step that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What was to be done.
     pub action: Action,
-    /// The object that was to be written.
     pub object: ObjectRef,
-    /// Why it failed.
     pub error: CallError,
 }
 
-/// What became of a plan.
+impl Failure {
+    /// The cause and its fix, for a message that already names the object.
+    pub fn cause(&self) -> String {
+        let cause = self.error.cause();
+        let is_forbidden = matches!(self.error, CallError::Refused { code: 403, .. });
+        match &self.action {
+            // For example, the default manifests do not permit to delete the objects of kata-monitor.
+            Action::Delete { object, .. } if is_forbidden => {
+                let ObjectRef { kind, namespace, name, uid: _ } = object;
+                let namespace = namespace.iter().map(|name| format!(" -n {name}"));
+                let namespace: String = namespace.collect();
+                let resource = kind.plural();
+                format!(
+                    "{cause}; grant the permission or run `kubectl delete {resource} {name}{namespace}`"
+                )
+            }
+            _ => cause,
+        }
+    }
+}
+
+/// The outcome of a plan.
 #[derive(Debug, Default)]
 pub struct Applied {
     /// How many steps were done.
     pub done: usize,
-    /// How many steps were left out after a failure.
+    /// How many steps were skipped, after a failure or because the operator stops.
     pub skipped: usize,
-    /// What failed.
+    /// The steps that failed.
     pub failures: Vec<Failure>,
-    /// What was not sent again, since it was refused for good a short time ago.
-    pub held: Vec<StepFailure>,
+    /// The steps that were not sent, because the same write was refused for good a short time ago.
+    pub postponed: Vec<StepFailure>,
 }
 
-/// Writes that were refused for good: the same write is not sent again for a while, and holds up nothing
-/// that does not depend on it.
+/// Writes that the API server refused for good. Each is postponed for a while, and only the steps that depend
+/// on it are skipped.
 #[derive(Debug, Default)]
-pub struct Refused {
-    /// By what they write; there are few for each object, and there may be thousands of objects.
+pub struct RefusedWrites {
+    /// By object: each has few such writes, but there may be thousands of objects.
     writes: BTreeMap<(Kind, String), Vec<RefusedWrite>>,
 }
 
@@ -61,8 +80,8 @@ struct RefusedWrite {
     until: Instant,
 }
 
-impl Refused {
-    /// Forgets what may be sent again.
+impl RefusedWrites {
+    /// Drops the writes that may be sent again.
     pub fn expire(&mut self, now: Instant) {
         self.writes.retain(|_, writes| {
             writes.retain(|write| now < write.until);
@@ -71,19 +90,19 @@ impl Refused {
     }
 
     /// When the first of them may be sent again.
-    pub fn next(&self) -> Option<Instant> {
+    pub fn next_due(&self) -> Option<Instant> {
         self.writes.values().flatten().map(|write| write.until).min()
     }
 
-    /// Remembers a write until it may be sent again.
-    pub fn remember(&mut self, action: &Action, cause: String, until: Instant) {
+    /// Postpones a write that was refused for `cause`.
+    pub fn insert(&mut self, action: &Action, cause: String, until: Instant) {
         let object = action.object();
         let writes = self.writes.entry((object.kind, object.name.clone())).or_default();
         writes.push(RefusedWrite { action: action.clone(), cause, until });
     }
 
-    /// Whether a write is not sent again yet.
-    pub fn holds(&self, action: &Action) -> bool {
+    /// Whether a write is postponed.
+    pub fn contains(&self, action: &Action) -> bool {
         self.cause(action).is_some()
     }
 
@@ -95,24 +114,30 @@ impl Refused {
     }
 }
 
-/// Whether two actions write the same. The version in which a node was seen is nothing that is written.
+/// Whether two actions write the same. The version in which a node was seen is not written.
 fn same_write(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (
-            Action::LabelNode { node, seen: _, set, remove },
-            Action::LabelNode { node: other, seen: _, set: other_set, remove: other_remove },
+            Action::LabelNode { node, seen: _, set, remove, needs_fresh_classes: _ },
+            Action::LabelNode {
+                node: other,
+                seen: _,
+                set: other_set,
+                remove: other_remove,
+                needs_fresh_classes: _,
+            },
         ) => (node, set, remove) == (other, other_set, other_remove),
         (
-            Action::LiftTaint { node, seen: _, left },
-            Action::LiftTaint { node: other, seen: _, left: other_left },
-        ) => (node, left) == (other, other_left),
+            Action::ReplaceTaints { node, seen: _, taints },
+            Action::ReplaceTaints { node: other, seen: _, taints: other_taints },
+        ) => (node, taints) == (other, other_taints),
         _ => a == b,
     }
 }
 
 impl Applied {
-    /// When to try again: the most patient of the failures' wishes; `None` if nothing failed besides what is
-    /// refused for good, which [`Refused`] paces.
+    /// When to retry: the longest wait that a failure requires. `None` if nothing failed except writes that
+    /// were refused for good, which [`RefusedWrites`] postpones.
     pub fn retry(&self) -> Option<Retry> {
         let retries = self.failures.iter().map(|failure| failure.error.retry());
         let soon = retries.filter(|retry| *retry != Retry::AfterChange);
@@ -126,40 +151,40 @@ impl Applied {
     }
 }
 
-/// Does the steps of a plan. What the API server answers goes into the caches. Stops early when `stop`
-/// becomes true: whatever is left is found again by the next process.
+/// Carries out the steps of a plan. The next pass waits until the watches show these writes. If `stop`
+/// becomes true, the remaining steps are skipped; the next process plans them again.
 pub async fn apply(
     client: &Client,
     caches: &Caches,
     plan: &Plan,
-    refused: &Refused,
+    refused: &RefusedWrites,
     stop: &watch::Receiver<bool>,
 ) -> Applied {
-    let worker = Worker { client, caches, refused, stop, hopeless: AtomicBool::new(false) };
+    let worker = Worker { client, caches, refused, stop, has_stopped: AtomicBool::new(false) };
     let mut applied = Applied::default();
     let mut rest = plan.steps.as_slice();
     while !rest.is_empty() {
-        let (now, later) = rest.split_at(independent(rest));
+        let (now, later) = rest.split_at(count_concurrent(rest));
         rest = later;
-        log_begin(now, refused);
-        let before = applied.failures.len() + applied.held.len();
-        let groups = by_object(now);
-        // The first goes alone: if the API server is busy or away, the others need not all find out.
-        let first = Box::pin(worker.run(groups.first().map_or(&[], Vec::as_slice))).await;
+        log_disruptive(now, refused);
+        let before = applied.failures.len() + applied.postponed.len();
+        let groups = group_by_object(now);
+        // The first group runs alone: if the API server is busy or unreachable, the others are not sent.
+        let first = Box::pin(worker.run_steps(groups.first().map_or(&[], Vec::as_slice))).await;
         let first = futures::stream::iter([first]);
         let others = futures::stream::iter(1..groups.len())
-            .map(|place| Box::pin(worker.run(groups.get(place).map_or(&[], Vec::as_slice))))
-            .buffered(SIDE_BY_SIDE);
+            .map(|place| Box::pin(worker.run_steps(groups.get(place).map_or(&[], Vec::as_slice))))
+            .buffered(MAX_CONCURRENT);
         let mut runs = first.chain(others);
-        while let Some(Applied { done, skipped, failures, held }) = runs.next().await {
+        while let Some(Applied { done, skipped, failures, postponed }) = runs.next().await {
             applied.done += done;
             applied.skipped += skipped;
             applied.failures.extend(failures);
-            applied.held.extend(held);
+            applied.postponed.extend(postponed);
         }
-        let failed = applied.failures.len() + applied.held.len() > before;
+        let failed = applied.failures.len() + applied.postponed.len() > before;
         let must_stop = failed && now.iter().any(|step| step.on_failure == OnFailure::Stop);
-        if must_stop || worker.gives_up() {
+        if must_stop || worker.must_stop() {
             applied.skipped += rest.len();
             break;
         }
@@ -168,15 +193,15 @@ pub async fn apply(
     applied
 }
 
-/// How many of the first steps may be done side by side; at least one.
-fn independent(steps: &[Step]) -> usize {
-    let alone =
+/// How many of the first steps may run concurrently; at least one.
+fn count_concurrent(steps: &[Step]) -> usize {
+    let is_independent =
         |step: &&Step| step.on_failure == OnFailure::Continue && concerns_node(&step.action);
-    steps.iter().take_while(alone).count().max(1)
+    steps.iter().take_while(is_independent).count().max(1)
 }
 
-/// The steps of each object, in the order in which the objects come first.
-fn by_object(steps: &[Step]) -> Vec<Vec<&Step>> {
+/// The steps of each object, in the order of the first step of each object.
+fn group_by_object(steps: &[Step]) -> Vec<Vec<&Step>> {
     let mut places: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&Step>> = Vec::new();
     for step in steps {
@@ -193,7 +218,7 @@ fn by_object(steps: &[Step]) -> Vec<Vec<&Step>> {
 /// Whether a step concerns one node and nothing else.
 fn concerns_node(action: &Action) -> bool {
     match action {
-        Action::LabelNode { .. } | Action::LiftTaint { .. } => true,
+        Action::LabelNode { .. } | Action::ReplaceTaints { .. } => true,
         Action::Apply { object, .. }
         | Action::ApplyStatus { object, .. }
         | Action::Delete { object, .. } => object.kind == Kind::KataNode,
@@ -201,27 +226,27 @@ fn concerns_node(action: &Action) -> bool {
     }
 }
 
-fn log_begin(steps: &[Step], refused: &Refused) {
-    let goes_out = |step: &&Step| step.action.is_disruptive() && !refused.holds(&step.action);
-    let disruptive = steps.iter().filter(goes_out);
-    for Step { action, why, on_failure: _ } in disruptive.clone().take(LOGGED) {
-        tracing::info!(plan.step = %action, reason = why, "doing");
+fn log_disruptive(steps: &[Step], refused: &RefusedWrites) {
+    let is_sent = |step: &&Step| step.action.is_disruptive() && !refused.contains(&step.action);
+    let disruptive = steps.iter().filter(is_sent);
+    for Step { action, why, on_failure: _ } in disruptive.clone().take(MAX_LOGGED) {
+        tracing::info!(plan.step = %action, reason = why, "carrying out a disruptive step");
     }
-    let more = disruptive.count().saturating_sub(LOGGED);
+    let more = disruptive.count().saturating_sub(MAX_LOGGED);
     if more > 0 {
-        tracing::info!(plan.steps = more, "doing so to more objects");
+        tracing::info!(plan.steps = more, "carrying out more disruptive steps");
     }
 }
 
 fn log_failures(failures: &[Failure]) {
-    for Failure { action, object: _, error } in failures.iter().take(LOGGED) {
-        // That somebody else wrote meanwhile is how optimistic writes go; the next pass decides anew.
+    for Failure { action, object: _, error } in failures.iter().take(MAX_LOGGED) {
+        // Another client changed the object meanwhile, which is normal for optimistic writes.
         if error.retry() == Retry::Reread {
             tracing::info!(
                 plan.step = %action,
                 error.category = error.category(),
                 error = chain(error),
-                "a step is decided again"
+                "the object has changed or is gone; the next pass decides this step again"
             );
             continue;
         }
@@ -229,51 +254,51 @@ fn log_failures(failures: &[Failure]) {
             plan.step = %action,
             error.category = error.category(),
             error = chain(error),
+            fix = error.fix(),
             "a step failed"
         );
     }
-    let more = failures.len().saturating_sub(LOGGED);
+    let more = failures.len().saturating_sub(MAX_LOGGED);
     if more > 0 {
         tracing::warn!(plan.steps = more, "more steps failed");
     }
 }
 
-/// What every step needs.
 struct Worker<'a> {
     client: &'a Client,
     caches: &'a Caches,
-    refused: &'a Refused,
+    refused: &'a RefusedWrites,
     stop: &'a watch::Receiver<bool>,
-    /// Without a connection, or without the lease, all other steps fail too, each after its time
-    /// limit; and a busy API server is left in peace.
-    hopeless: AtomicBool,
+    /// Whether the API server is unreachable or busy, or the lease is lost: the other steps would fail too.
+    has_stopped: AtomicBool,
 }
 
 impl Worker<'_> {
-    fn gives_up(&self) -> bool {
-        *self.stop.borrow() || self.hopeless.load(Ordering::Relaxed)
+    fn must_stop(&self) -> bool {
+        *self.stop.borrow() || self.has_stopped.load(Ordering::Relaxed)
     }
 
-    /// Does the steps of one object, one after the other, as far as they succeed.
-    async fn run(&self, steps: &[&Step]) -> Applied {
+    /// Carries out the steps of one object in order, until one fails.
+    async fn run_steps(&self, steps: &[&Step]) -> Applied {
         let mut applied = Applied::default();
         for (index, step) in steps.iter().enumerate() {
-            if self.gives_up() {
+            if self.must_stop() {
                 applied.skipped = steps.len() - index;
                 break;
             }
             let action = &step.action;
             if let Some(cause) = self.refused.cause(action) {
                 let object = action.object().clone();
-                applied.held.push(StepFailure { object, error: cause.to_owned(), undone: false });
+                let (code, error) = (Code::WriteFailed, cause.to_owned());
+                applied.postponed.push(StepFailure { object, code, error });
                 applied.skipped = steps.len() - index - 1;
                 break;
             }
-            let span = traces::step(action);
+            let span = traces::step_span(action);
             let sent = self.send(action).instrument(span.clone()).await;
             let moot = |error: &CallError| error.is_not_found() && is_moot_without_node(action);
             let failed = sent.as_ref().err().filter(|error| !moot(error));
-            traces::ended(&span, failed.map(CallError::category));
+            traces::record_outcome(&span, failed.map(CallError::category));
             match sent {
                 Ok(()) => {
                     applied.done += 1;
@@ -282,17 +307,14 @@ impl Worker<'_> {
                 // A node that is gone needs no label and no KataNode.
                 Err(error) if moot(&error) => {
                     let object = action.object();
-                    self.caches.forget(object.kind, &object.name);
+                    self.caches.await_deletion(object.kind, &object.name);
                     applied.done += 1;
                 }
                 Err(error) => {
-                    let hopeless = matches!(
-                        error,
-                        CallError::Timeout { .. }
-                            | CallError::Unreachable { .. }
-                            | CallError::NotLeader { .. }
-                    ) || error.is_busy();
-                    self.hopeless.fetch_or(hopeless, Ordering::Relaxed);
+                    let stops_others = error.is_disconnected()
+                        || error.is_busy()
+                        || matches!(error, CallError::NotLeader { .. });
+                    self.has_stopped.fetch_or(stops_others, Ordering::Relaxed);
                     applied.failures.push(Failure {
                         action: action.clone(),
                         object: action.object().clone(),
@@ -316,8 +338,8 @@ impl Worker<'_> {
                 (object, answer)
             }
             Request::Merge { object, status, mut body } => {
-                if let Action::LabelNode { seen: Some(seen), .. } | Action::LiftTaint { seen, .. } =
-                    action
+                if let Action::LabelNode { seen: Some(seen), .. }
+                | Action::ReplaceTaints { seen, .. } = action
                 {
                     let call = || format!("patch {object}");
                     let latest = self.caches.version_of_node(&object.name, seen);
@@ -332,15 +354,14 @@ impl Worker<'_> {
             Request::Delete { object, uid, resource_version } => {
                 let preconditions = Preconditions { uid, resource_version };
                 let endpoint = Endpoint::for_object(&object);
-                if !self.client.delete(&endpoint, &object.name, preconditions).await? {
-                    // A watch that is behind would have it deleted again and again.
-                    self.caches.forget(object.kind, &object.name);
-                }
+                self.client.delete(&endpoint, &object.name, preconditions).await?;
+                // Otherwise each pass would delete the object again while the watch is behind.
+                self.caches.await_deletion(object.kind, &object.name);
                 return Ok(());
             }
         };
         if let Ok(text) = std::str::from_utf8(&answer) {
-            self.caches.absorb(object.kind, &object.name, text);
+            self.caches.await_response(object.kind, &object.name, text);
         }
         Ok(())
     }
@@ -348,7 +369,7 @@ impl Worker<'_> {
 
 fn is_moot_without_node(action: &Action) -> bool {
     match action {
-        Action::LabelNode { .. } | Action::LiftTaint { .. } => true,
+        Action::LabelNode { .. } | Action::ReplaceTaints { .. } => true,
         Action::ApplyStatus { object, .. } => object.kind == Kind::KataNode,
         Action::AddFinalizer { .. }
         | Action::RemoveFinalizers { .. }

@@ -1,29 +1,43 @@
-//! The command line: what was typed ([`Arguments`]), and what it means ([`resolve`]).
+//! The command line: the arguments ([`Arguments`]), and the settings that follow from them ([`resolve`]).
 //!
-//! The one module that reads the environment.
+//! Only this module reads the environment.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-
-use crate::clock::Clock;
-use crate::lease::Timing;
-use crate::settings::{
-    Connection, Election, HEALTH_ADDRESS, KubeconfigSource, LogFormat, METRICS_ADDRESS, Platform,
-    Settings,
+use jiff::Timestamp;
+use kata_api::platform::Platform;
+use kata_manifests::manifests::{self, Options};
+use kata_node_agent::command::{NodeAgentCommand, ProbeArguments};
+use kata_operator::clock::Clock;
+use kata_operator::lease::Timing;
+use kata_operator::lease::holder::PodProcess;
+use kata_operator::settings::{
+    Connection, Election, HEALTH_ADDRESS, KubeconfigSource, METRICS_ADDRESS, Settings,
 };
-use crate::traces::OtelVars;
+use kata_operator::traces::OtelVars;
 
-/// What is logged if nothing else is said. kube logs every failed request by itself, which we do with
-/// its cause and only where it matters.
-const DEFAULT_FILTER: &str = "info,kube_client=off";
+/// The default log filter. It turns kube's own logs off, which report every failed request: the operator logs
+/// the failures that matter, with their cause.
+const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=off";
+
+/// The format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, else JSON.
+    Auto,
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
 
 /// Exit codes of all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// All is well.
+pub(crate) enum Exit {
+    /// Success.
     Fine,
     /// Something failed, or this process lost its lease.
     Failed,
@@ -31,19 +45,15 @@ pub enum Exit {
     Usage,
     /// The API server cannot be reached, or does not accept the credentials.
     Unreachable,
-    /// A precondition forbids it, and nothing was changed; or sandboxes are in the way of all or the rest of it.
-    Refused,
 }
 
 impl Exit {
-    /// The code.
-    pub fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Fine => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Unreachable => 3,
-            Self::Refused => 4,
         }
     }
 }
@@ -55,230 +65,160 @@ impl Exit {
     version,
     after_help = "Exit codes: 0 fine, 1 failed or lease lost, 2 usage, 3 cannot reach or authenticate to the API server, 4 refused."
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the operator until SIGINT or SIGTERM.
     Run(Box<RunArguments>),
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
-    /// Print everything that installs the operator in a cluster as YAML.
+    /// Print all manifests that install the operator, as YAML.
     Manifests(ManifestsArguments),
-    /// Write the Helm chart.
-    Helm(FolderArguments),
-    /// Write the OLM bundle, a catalog fragment and samples.
-    Bundle(FolderArguments),
     /// Print the alerts as a Prometheus rules file.
     Alerts(AlertsArguments),
     /// Print the Grafana dashboard as JSON.
     Dashboards,
-    /// Tell whether the operator may be removed.
+    /// Check whether the operator can be removed.
     Uninstall(UninstallArguments),
     /// Print the facts of the sandbox that this process runs in, as JSON.
     Probe(ProbeArguments),
-    /// Change or look at the node that this runs on; what a node Job runs.
+    /// Inspect or change the node that this process runs on; the Jobs on nodes run it.
     #[command(subcommand)]
     NodeAgent(NodeAgentCommand),
     /// Print the version.
     Version,
 }
 
-/// Arguments of `probe`.
-#[derive(Debug, Args)]
-pub struct ProbeArguments {
-    /// What another probe printed: end with 1 if this one runs on the same kernel.
-    #[arg(long, value_name = "FILE")]
-    pub compare: Option<PathBuf>,
-    /// Stay for so long after printing, so that the sandbox can be looked at.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub hold: u64,
-}
-
-/// What the node agent is to do.
-#[derive(Debug, Subcommand)]
-pub enum NodeAgentCommand {
-    /// Copy this binary, so that a container of another image can start it.
-    SelfCopy {
-        /// Where to.
-        #[arg(long, value_name = "FILE")]
-        to: PathBuf,
-    },
-    /// Take the payload out of the image that this runs in, and stage it on the node.
-    Stage {
-        /// What the Job asks for.
-        #[arg(long, value_name = "JSON")]
-        task: String,
-        /// Where the node's root is.
-        #[arg(long, value_name = "DIR", default_value = "/")]
-        host_root: PathBuf,
-        /// Where the image's root is.
-        #[arg(long, value_name = "DIR", default_value = "/")]
-        image_root: PathBuf,
-    },
-    /// Carry a task out, and report in one line of JSON.
-    Run {
-        /// What the Job asks for.
-        #[arg(long, value_name = "JSON")]
-        task: String,
-        /// Where the node's root is.
-        #[arg(long, value_name = "DIR", default_value = "/")]
-        host_root: PathBuf,
-        /// Print what would be done as a diff, and change nothing.
-        #[arg(long)]
-        plan: bool,
-    },
-    /// Say whether a device of this node can be used by sandboxes.
-    #[command(hide = true)]
-    Device {
-        /// kvm, vhost-vsock or vhost-net.
-        name: String,
-    },
-}
-
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// Kubeconfig to use instead of KUBECONFIG, ~/.kube/config or the pod's service account.
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-    /// The operator's namespace, where its Lease is [default: the pod's, or openshift-sandboxed-containers-operator].
+    pub(crate) context: Option<String>,
+    /// Namespace of the operator and of its Lease [default: the pod's, or openshift-sandboxed-containers-operator].
     #[arg(long, short, value_name = "NS")]
-    pub namespace: Option<String>,
-    /// The kind of cluster.
-    #[arg(long, value_enum, default_value_t = Platform::Auto)]
-    pub platform: Platform,
-    /// Work only while holding the Lease, so that several operators can run.
+    pub(crate) namespace: Option<String>,
+    /// Kind of cluster: openshift, kubernetes, or auto to detect it.
+    #[arg(long, default_value = Platform::Auto.as_str())]
+    pub(crate) platform: Platform,
+    /// Work only while holding the Lease, so that several replicas can run.
     #[arg(long)]
-    pub leader_elect: bool,
-    /// How long others respect the Lease if it is not renewed.
+    pub(crate) leader_elect: bool,
+    /// How long other replicas respect a Lease that is not renewed.
     #[arg(long, value_name = "SECONDS", default_value_t = 137)]
-    pub lease_duration: u64,
-    /// How long after the last renewal the leader works on; less than the lease duration.
+    pub(crate) lease_duration: u64,
+    /// How long the leader works after its last renewal; less than the lease duration.
     #[arg(long, value_name = "SECONDS", default_value_t = 107)]
-    pub lease_renew_deadline: u64,
-    /// How often the Lease is renewed or looked at; less than the renew deadline.
+    pub(crate) lease_renew_deadline: u64,
+    /// How often the Lease is renewed or read; less than the renew deadline.
     #[arg(long, value_name = "SECONDS", default_value_t = 26)]
-    pub lease_retry_period: u64,
+    pub(crate) lease_retry_period: u64,
     /// Where to serve /livez and /readyz.
     #[arg(long, value_name = "ADDR", default_value_t = HEALTH_ADDRESS)]
-    pub health_addr: SocketAddr,
+    pub(crate) health_addr: SocketAddr,
     /// Where to serve /metrics.
     #[arg(long, value_name = "ADDR", default_value_t = METRICS_ADDRESS)]
-    pub metrics_addr: SocketAddr,
+    pub(crate) metrics_addr: SocketAddr,
     /// Image of upstream's kata-monitor, which then runs on the nodes with Kata; an empty REF runs none [default: RELATED_IMAGE_KATA_MONITOR].
     #[arg(long, value_name = "REF")]
-    pub monitor_image: Option<String>,
+    pub(crate) monitor_image: Option<String>,
     /// The operator's own image, which the Jobs on nodes run where there is no Machine Config Operator [default: RELATED_IMAGE_NODE_AGENT].
     #[arg(long, value_name = "REF")]
-    pub node_agent_image: Option<String>,
-    /// Image that the runtime's files come from where there is no Machine Config Operator and the KataConfig names none [default: RELATED_IMAGE_KATA_PAYLOAD, or upstream's].
+    pub(crate) node_agent_image: Option<String>,
+    /// Image with the runtime's files, where there is no Machine Config Operator and the KataConfig names no image [default: RELATED_IMAGE_KATA_PAYLOAD, or upstream's].
     #[arg(long, value_name = "REF")]
-    pub payload_image: Option<String>,
-    /// Log what would be done, and write nothing.
+    pub(crate) payload_image: Option<String>,
+    /// Log the planned steps, and write nothing.
     #[arg(long)]
-    pub dry_run: bool,
-    /// How logs look: auto is text on a terminal, else JSON.
+    pub(crate) dry_run: bool,
+    /// Format of the log: auto is text on a terminal, else JSON.
     #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
-    pub log_format: LogFormat,
-    /// What is logged, as in RUST_LOG, such as info or kata_operator=debug [default: RUST_LOG, or info].
+    pub(crate) log_format: LogFormat,
+    /// Log filter in the syntax of RUST_LOG, such as info or kata_operator=debug [default: RUST_LOG, or info].
     #[arg(long, value_name = "FILTER")]
-    pub log_filter: Option<String>,
+    pub(crate) log_filter: Option<String>,
 }
 
 /// Arguments of `manifests`.
 #[derive(Debug, Args)]
-pub struct ManifestsArguments {
+pub(crate) struct ManifestsArguments {
     /// The namespace to install into.
     #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The operator's image.
-    #[arg(long, value_name = "REF", default_value = IMAGE)]
-    pub image: String,
-    /// The kind of cluster; openshift brings what Prometheus needs, auto leaves it out.
-    #[arg(long, value_enum, default_value_t = Platform::Openshift)]
-    pub platform: Platform,
-    /// Image of upstream's kata-monitor; brings what it needs, and the operator runs it (OpenShift only).
+    #[arg(long, value_name = "REF", default_value = manifests::IMAGE)]
+    pub(crate) image: String,
+    /// Kind of cluster; openshift adds the objects for Prometheus, auto does not.
+    #[arg(long, default_value = Platform::Openshift.as_str())]
+    pub(crate) platform: Platform,
+    /// Image of upstream's kata-monitor, which the operator then runs; adds the objects that it needs (OpenShift only).
     #[arg(long, value_name = "REF")]
-    pub monitor_image: Option<String>,
-}
-
-/// Where to write files.
-#[derive(Debug, Args)]
-pub struct FolderArguments {
-    /// The folder; it is made if need be, and must have no files but those that are written.
-    #[arg(long, value_name = "DIR")]
-    pub to: PathBuf,
+    pub(crate) monitor_image: Option<String>,
 }
 
 /// Arguments of `alerts`.
 #[derive(Debug, Args)]
-pub struct AlertsArguments {
+pub(crate) struct AlertsArguments {
     /// The operator's namespace.
     #[arg(long, short, value_name = "NS", default_value = kata_api::names::NAMESPACE)]
-    pub namespace: String,
+    pub(crate) namespace: String,
 }
 
 /// Arguments of `uninstall`.
 #[derive(Debug, Args)]
-pub struct UninstallArguments {
-    /// Fail if a KataConfig exists, which only the operator can remove; change nothing.
+pub(crate) struct UninstallArguments {
+    /// Fail if a KataConfig still exists, since only the operator can remove it; change nothing.
     #[arg(long, required = true)]
-    pub check: bool,
+    pub(crate) check: bool,
     /// Kubeconfig to use instead of KUBECONFIG, ~/.kube/config or the pod's service account.
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
-/// The image of this version.
-const IMAGE: &str = concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
-
-impl Default for ManifestsArguments {
-    /// What no arguments mean.
-    fn default() -> Self {
-        Self {
-            namespace: kata_api::names::NAMESPACE.to_owned(),
-            image: IMAGE.to_owned(),
-            platform: Platform::Openshift,
-            monitor_image: None,
-        }
+impl From<ManifestsArguments> for Options {
+    fn from(arguments: ManifestsArguments) -> Self {
+        let ManifestsArguments { namespace, image, platform, monitor_image } = arguments;
+        Self { namespace, image, platform, monitor_image }
     }
 }
 
-/// What we use of the environment.
+/// The environment variables that the operator reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EnvVars {
+pub(crate) struct EnvVars {
     /// `KUBECONFIG`.
-    pub kubeconfig: Option<std::ffi::OsString>,
+    pub(crate) kubeconfig: Option<std::ffi::OsString>,
     /// `HOME`.
-    pub home: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
     /// `RUST_LOG`.
-    pub rust_log: Option<String>,
+    pub(crate) rust_log: Option<String>,
     /// `POD_NAME`, from the downward API.
-    pub pod_name: Option<String>,
+    pub(crate) pod_name: Option<String>,
+    /// `POD_UID`, from the downward API.
+    pub(crate) pod_uid: Option<String>,
     /// `POD_NAMESPACE`, from the downward API.
-    pub pod_namespace: Option<String>,
+    pub(crate) pod_namespace: Option<String>,
     /// `HOSTNAME`.
-    pub hostname: Option<String>,
+    pub(crate) hostname: Option<String>,
     /// `RELATED_IMAGE_KATA_MONITOR`.
-    pub monitor_image: Option<String>,
+    pub(crate) monitor_image: Option<String>,
     /// `RELATED_IMAGE_NODE_AGENT`.
-    pub node_agent_image: Option<String>,
+    pub(crate) node_agent_image: Option<String>,
     /// `RELATED_IMAGE_KATA_PAYLOAD`.
-    pub payload_image: Option<String>,
-    /// Where traces go.
-    pub otel: OtelVars,
+    pub(crate) payload_image: Option<String>,
+    /// The variables that name a collector of traces.
+    pub(crate) otel: OtelVars,
 }
 
 impl EnvVars {
@@ -287,13 +227,14 @@ impl EnvVars {
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         let text = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         Self {
             kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             rust_log: text("RUST_LOG"),
             pod_name: text("POD_NAME"),
+            pod_uid: text("POD_UID"),
             pod_namespace: text("POD_NAMESPACE"),
             hostname: text("HOSTNAME"),
             monitor_image: text("RELATED_IMAGE_KATA_MONITOR"),
@@ -304,31 +245,29 @@ impl EnvVars {
     }
 }
 
-/// What distinguishes this process from every other one.
+/// Distinguishes this process from every other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
+pub(crate) struct Process {
     /// Its process id.
-    pub id: u32,
+    pub(crate) id: u32,
     /// When it started, in nanoseconds since 1970.
-    pub started: u64,
+    pub(crate) started: u64,
 }
 
 /// The meaning of `run`'s arguments.
 #[derive(Clone, Debug)]
-pub struct Run {
-    /// Which API server, and as whom.
-    pub connection: Connection,
-    /// The operator's settings.
-    pub settings: Settings,
-    /// How logs look.
-    pub log_format: LogFormat,
-    /// What is logged.
-    pub log_filter: String,
+pub(crate) struct Run {
+    /// How to connect to the API server.
+    pub(crate) connection: Connection,
+    pub(crate) settings: Settings,
+    /// The format of the log.
+    pub(crate) log_format: LogFormat,
+    pub(crate) log_filter: String,
 }
 
 /// Arguments that contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UsageError {
+pub(crate) enum UsageError {
     /// The election's times would allow two leaders.
     #[error(
         "the lease's times must satisfy 0 < --lease-retry-period < --lease-renew-deadline < --lease-duration, \
@@ -344,8 +283,18 @@ pub enum UsageError {
     },
 }
 
-/// Which API server is meant, by what was typed and the environment. Pure.
-pub fn connection(
+/// This process in its Pod, if the environment names the Pod.
+fn pod_process(environment: &EnvVars, process: Process) -> Option<PodProcess> {
+    let started = Timestamp::from_nanosecond(i128::from(process.started)).ok()?;
+    Some(PodProcess {
+        pod: environment.pod_name.clone()?,
+        uid: environment.pod_uid.clone()?,
+        started,
+    })
+}
+
+/// How to connect to the API server, by the arguments and the environment. Pure.
+pub(crate) fn connection(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
     environment: &EnvVars,
@@ -362,11 +311,11 @@ pub fn connection(
     Connection { source, context: context.map(str::to_owned) }
 }
 
-/// From what was typed and the environment to settings. Pure.
+/// The settings, by the arguments and the environment. Pure.
 ///
 /// # Errors
 /// If arguments contradict each other.
-pub fn resolve(
+pub(crate) fn resolve(
     arguments: &RunArguments,
     environment: &EnvVars,
     process: Process,
@@ -400,7 +349,8 @@ pub fn resolve(
         .map_or_else(|| "kata-operator".to_owned(), Clone::clone);
     let instance = format!("{host}-{}-{:x}", process.id, process.started);
     let election = leader_elect.then(|| Election {
-        identity: instance.clone(),
+        identity: pod_process(environment, process)
+            .map_or_else(|| instance.clone(), |process| process.identity()),
         timing: Timing {
             duration: Duration::from_secs(duration),
             renew_deadline: Duration::from_secs(renew),
@@ -521,6 +471,11 @@ mod tests {
         assert_eq!((run.settings.namespace.as_str(), run.log_filter.as_str()), ("ns", "debug"));
         let election = run.settings.election.unwrap();
         assert_eq!(election.identity, "pod-1-7-ff");
+
+        let in_pod = EnvVars { pod_uid: Some("u".to_owned()), ..environment };
+        let started = Process { started: 1_700_000_000_123_456_789, ..PROCESS };
+        let run = resolve(&parse(&line), &in_pod, started).unwrap();
+        assert_eq!(run.settings.election.unwrap().identity, "pod-1_u_1700000000123");
         assert_eq!(election.timing, Timing::default());
     }
 

@@ -1,9 +1,8 @@
-//! Every call to the API server, with our own policy for time limits and retries.
+//! All calls to the API server, with the operator's own time limits and retries.
 //!
-//! kube's default client repeats any verb for minutes when the API server is busy; here a unary call
-//! ends after [`CALL_TIMEOUT`], a read is repeated at most twice within [`READ_RETRY_SPAN`], and a
-//! write is never repeated below the reconcile, which reads again first.
-//! Nothing is decided here.
+//! If the API server is busy, kube's default client retries any verb for minutes. Here a unary call ends
+//! after [`CALL_TIMEOUT`], a read is retried at most twice within [`READ_RETRY_SPAN`], and a write is never
+//! retried: the reconciler reads again first. This module decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,28 +29,29 @@ mod answer;
 pub mod connect;
 mod endpoint;
 
-use answer::{Page, StatusBody, Written, disguised, excerpt, parse};
+use answer::{StatusBody, Written, disguised_failure, excerpt, parse, parse_page};
 pub use endpoint::Endpoint;
 
 /// How long a call may take.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the repetitions of a read may wait in sum.
+/// How long the retries of a read may wait in total.
 pub const READ_RETRY_SPAN: Duration = Duration::from_secs(2);
-/// How often a read is repeated.
+/// How often a read is retried.
 const READ_RETRIES: u32 = 2;
 /// Objects per page of a list.
-const PAGE: u32 = 500;
-/// What we call ourselves.
+const PAGE_SIZE: u32 = 500;
 pub const USER_AGENT: &str = concat!("kata-operator/", env!("CARGO_PKG_VERSION"));
 
-/// A client with our policy. Cloning is cheap.
+/// A client with these limits. Cloning is cheap.
 #[derive(Clone)]
 pub struct Client {
     kube: kube::Client,
     jitter: Arc<Jitter>,
     metrics: Metrics,
-    /// Until when this process may write; `None` inside means without end.
+    /// Whether this process may write, and until when.
     fence: watch::Receiver<WritePermit>,
+    /// Whether each call records a heartbeat of the loop.
+    records_heartbeat: bool,
 }
 
 impl std::fmt::Debug for Client {
@@ -63,9 +63,9 @@ impl std::fmt::Debug for Client {
 /// Whether this process may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritePermit {
-    /// It does not hold the lease.
+    /// This process does not hold the lease.
     None,
-    /// It holds the lease until then.
+    /// This process holds the lease until then.
     Until(Instant),
     /// There is no election.
     Always,
@@ -90,12 +90,24 @@ impl Client {
         metrics: Metrics,
         fence: watch::Receiver<WritePermit>,
     ) -> Self {
-        Self { kube, jitter, metrics, fence }
+        Self { kube, jitter, metrics, fence, records_heartbeat: false }
     }
 
-    /// The same client for the lease itself, which must be writable without it.
+    /// The same client for the Lease itself, which must be writable before this process holds it.
     pub fn unfenced(&self, always: watch::Receiver<WritePermit>) -> Self {
         Self { fence: always, ..self.clone() }
+    }
+
+    /// The same client for the loop. Each call records a heartbeat when it begins, since the call before it
+    /// has ended. The pages of a list are one call, so that an endless list records no more heartbeats.
+    pub fn with_heartbeat(&self) -> Self {
+        Self { records_heartbeat: true, ..self.clone() }
+    }
+
+    fn record_heartbeat(&self) {
+        if self.records_heartbeat {
+            self.metrics.record_heartbeat();
+        }
     }
 
     /// Reads an object, by quorum; `None` if it does not exist.
@@ -107,6 +119,7 @@ impl Client {
         endpoint: &Endpoint,
         name: &str,
     ) -> Result<Option<T>, CallError> {
+        self.record_heartbeat();
         let call = format!("get {} {name}", endpoint.kind);
         let request = || {
             Request::new(&endpoint.path)
@@ -124,7 +137,8 @@ impl Client {
     ///
     /// # Errors
     /// If the API server does not answer, refuses, or the document is not of this type.
-    pub async fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+    pub async fn get_document<T: DeserializeOwned>(&self, path: &str) -> Result<T, CallError> {
+        self.record_heartbeat();
         let call = format!("get {path}");
         let request = || {
             http::Request::get(path).body(Vec::new()).map_err(|source| unbuildable(&call, source))
@@ -144,8 +158,9 @@ impl Client {
         field_selector: Option<&str>,
         mut each: impl FnMut(&str),
     ) -> Result<String, CallError> {
+        self.record_heartbeat();
         let call = format!("list {}", endpoint.kind);
-        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
+        let mut params = ListParams { limit: Some(PAGE_SIZE), ..ListParams::default() };
         params.field_selector = field_selector.map(str::to_owned);
         params.label_selector.clone_from(&endpoint.labels);
         loop {
@@ -155,13 +170,7 @@ impl Client {
                     .map_err(|source| unbuildable(&call, source))
             };
             let body = self.read(&call, "list", &endpoint.kind, request).await?;
-            let page: Page<'_> = serde_json::from_slice(&body)
-                .map_err(|source| CallError::Unreadable { call: call.clone(), source })?;
-            // What is no list has no items, which must not pass for a list without any.
-            if !page.kind.ends_with("List") {
-                let source = serde::de::Error::custom(format!("a {} is not a list", page.kind));
-                return Err(CallError::Unreadable { call, source });
-            }
+            let page = parse_page(&call, &body)?;
             for item in page.items.unwrap_or_default() {
                 each(item.get());
             }
@@ -193,7 +202,7 @@ impl Client {
         let request = Request::new(&endpoint.path)
             .watch(&params, version)
             .map_err(|source| unbuildable(&call, source))?;
-        self.metrics.request("watch", &endpoint.kind);
+        self.metrics.record_request("watch", &endpoint.kind);
         let response =
             tokio::time::timeout(CALL_TIMEOUT, self.send(&call, request)).await.unwrap_or_else(
                 |_| Err(CallError::Timeout { call: call.clone(), after: CALL_TIMEOUT }),
@@ -204,6 +213,31 @@ impl Client {
                 source: Box::new(source),
             })
         }))
+    }
+
+    /// Answers a request of kube's watcher: a page of a list, or a watch whose events follow. Both have the
+    /// same time limits, metrics and errors as the other calls.
+    ///
+    /// # Errors
+    /// If the API server does not answer or refuses; also if a page of a list is not one.
+    pub async fn answer_watcher(
+        &self,
+        kind: &str,
+        request: http::Request<kube::client::Body>,
+    ) -> Result<http::Response<kube::client::Body>, CallError> {
+        // Neither lists nor watches have a body.
+        let request = request.map(|_empty| Vec::new());
+        if !is_watch(&request) {
+            let call = format!("list {kind}");
+            let body = self.read(&call, "list", kind, || Ok(request.clone())).await?;
+            parse_page(&call, &body)?;
+            return Ok(http::Response::new(body.into()));
+        }
+        let call = format!("watch {kind}");
+        self.metrics.record_request("watch", kind);
+        tokio::time::timeout(CALL_TIMEOUT, self.send(&call, request))
+            .await
+            .unwrap_or_else(|_| Err(CallError::Timeout { call, after: CALL_TIMEOUT }))
     }
 
     /// Creates an object.
@@ -228,8 +262,8 @@ impl Client {
         self.write(&call, "create", &endpoint.kind, request).await.map(drop)
     }
 
-    /// Applies our fields of an object (server-side apply), taking them over from other managers;
-    /// returns the object as it is then.
+    /// Applies the operator's fields of an object (server-side apply), taking them over from other managers;
+    /// returns the written object.
     ///
     /// # Errors
     /// If the API server does not answer or refuses, or the lease is lost.
@@ -248,7 +282,7 @@ impl Client {
         self.patch("apply", endpoint, name, subresource, &params, &Patch::Apply(object)).await
     }
 
-    /// Merges a JSON document into an object (RFC 7386); returns the object as it is then.
+    /// Merges a JSON document into an object (RFC 7386); returns the written object.
     ///
     /// # Errors
     /// If the API server does not answer or refuses, or the lease is lost.
@@ -266,7 +300,7 @@ impl Client {
         self.patch("patch", endpoint, name, subresource, &params, &Patch::Merge(object)).await
     }
 
-    /// Replaces an object's status, if the object still has this uid; returns the object as it is then.
+    /// Replaces an object's status, if the object still has this uid; returns the written object.
     ///
     /// # Errors
     /// If the API server does not answer or refuses (422 if it is another object), or the lease is lost.
@@ -294,8 +328,8 @@ impl Client {
         self.write(&call, "patch", &endpoint.kind, request).await
     }
 
-    /// Deletes the object with this uid and resourceVersion, if given; one that is gone already is a
-    /// success, and `false`. Its dependents follow in the background.
+    /// Deletes the object with this uid and resourceVersion, if given. Returns `false` if the object is
+    /// already gone. Its dependents are deleted in the background.
     ///
     /// # Errors
     /// If the API server does not answer or refuses (409 if it is another object), or the lease is lost.
@@ -370,13 +404,14 @@ impl Client {
         kind: &str,
         request: http::Request<Vec<u8>>,
     ) -> Result<Bytes, CallError> {
+        self.record_heartbeat();
         if !self.fence.borrow().allows(Instant::now()) {
             return Err(CallError::NotLeader { call: call.to_owned() });
         }
         let body = self.unary(call, verb, kind, request).await?;
-        // A proxy's page under a code of success says nothing of the write.
+        // A proxy's page with a success code does not confirm the write.
         parse::<Written>(call, &body).inspect_err(|error| {
-            self.metrics.request_error(verb, kind, error.category());
+            self.metrics.record_request_error(verb, kind, error.category());
         })?;
         Ok(body)
     }
@@ -388,8 +423,8 @@ impl Client {
         kind: &str,
         request: http::Request<Vec<u8>>,
     ) -> Result<Bytes, CallError> {
-        self.metrics.request(verb, kind);
-        let span = traces::call(call, verb, kind);
+        self.metrics.record_request(verb, kind);
+        let span = traces::call_span(call, verb, kind);
         let answer = async {
             let response = self.send(call, request).await?;
             let body = response.into_body().collect_bytes().await;
@@ -397,15 +432,15 @@ impl Client {
                 call: call.to_owned(),
                 source: Box::new(source),
             })?;
-            disguised(call, &body).map_or(Ok(body), Err)
+            disguised_failure(call, &body).map_or(Ok(body), Err)
         };
         let answer = answer.instrument(span.clone());
         let result = tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or_else(|_| {
             Err(CallError::Timeout { call: call.to_owned(), after: CALL_TIMEOUT })
         });
-        traces::ended(&span, result.as_ref().err().map(CallError::category));
+        traces::record_outcome(&span, result.as_ref().err().map(CallError::category));
         if let Err(error) = &result {
-            self.metrics.request_error(verb, kind, error.category());
+            self.metrics.record_request_error(verb, kind, error.category());
         }
         result
     }
@@ -449,6 +484,11 @@ impl Client {
                 .map(Duration::from_secs),
         })
     }
+}
+
+/// Whether a request opens a watch.
+pub fn is_watch<B>(request: &http::Request<B>) -> bool {
+    request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"))
 }
 
 fn unbuildable(call: &str, source: impl std::error::Error + Send + Sync + 'static) -> CallError {

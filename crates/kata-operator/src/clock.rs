@@ -1,7 +1,7 @@
-//! What time it is, for display only: durations and deadlines use tokio's monotonic clock.
+//! The time of day, for display only: durations and deadlines use tokio's monotonic clock.
 //!
-//! The system's clock in production; a clock that follows tokio's in a simulation, so that a run on
-//! paused time is deterministic. No other module asks for the time of day.
+//! In production it is the system's clock; in a simulation it follows tokio's clock, so that a run on paused
+//! time is deterministic. No other module reads the time of day.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -26,7 +26,6 @@ impl Clock {
         Self::Simulated { epoch, base: Instant::now() }
     }
 
-    /// The current time.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => Timestamp::now(),

@@ -1,52 +1,49 @@
-//! Errors of calls to the API server: which call failed, why, and what it means for the next attempt.
+//! Errors of calls to the API server: which call failed, why, and when to retry it.
 //!
-//! Nothing is logged here; [`chain`] is the one way in which an error becomes text.
+//! This module logs nothing. Only [`chain`] turns an error into text.
 
 use std::error::Error;
 use std::time::Duration;
 
+use kata_api::error_text::without_error_numbers;
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
-/// When to try again.
+/// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Soon, with growing waits.
+    /// Soon, with back-off.
     Backoff,
-    /// Not before the API server's wish.
+    /// After the wait that the API server asked for.
     After(Duration),
-    /// At once, since what was decided on has changed.
+    /// At once: the objects that the decision used have changed.
     Reread,
-    /// The same call fails again until somebody changes something; with the longest wait.
+    /// After the longest wait: the call fails until its cause is fixed.
     AfterChange,
-    /// Never: the process is no longer entitled to write.
+    /// Never: this process may no longer write.
     Never,
 }
 
-/// A call that failed.
+/// A call that failed. `call` names its verb and object, such as `get Node worker-0`.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// No answer in time; a write may have been carried out all the same.
+    /// There was no answer in time. A write may have succeeded anyway.
     #[error("{call}: no answer within {} s", after.as_secs())]
     Timeout {
-        /// What was called.
         call: String,
-        /// How long we waited.
+        /// The time limit.
         after: Duration,
     },
-    /// The connection failed; a write may have been carried out all the same.
+    /// The connection failed. A write may have succeeded anyway.
     #[error("{call}: cannot reach the API server")]
     Unreachable {
-        /// What was called.
         call: String,
-        /// Why.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// The API server refused.
     #[error("{call}: {code} {reason}: {message}")]
     Refused {
-        /// What was called.
         call: String,
         /// The HTTP status.
         code: u16,
@@ -57,46 +54,49 @@ pub enum CallError {
         /// The wait that the API server asks for.
         retry_after: Option<Duration>,
     },
-    /// The answer is not what it must be.
+    /// The answer cannot be parsed.
     #[error("{call}: cannot read the answer")]
     Unreadable {
-        /// What was called.
         call: String,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
     /// The request cannot be built from the object's name.
     #[error("{call}: cannot build the request")]
     Unbuildable {
-        /// What was to be called.
         call: String,
-        /// Why.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The object is not what it was when it was decided to write it.
-    #[error("{call}: not sent, because the object has changed since it was seen")]
-    Stale {
-        /// What was to be called.
-        call: String,
-    },
-    /// It is not known whether an earlier write took effect.
-    #[error("{call}: not sent, because it is not known what became of the last one")]
-    Doubtful {
-        /// What was to be called.
-        call: String,
-    },
-    /// The lease is lost, or nearly; another operator may be writing.
+    /// The object has changed since the decision to write it.
+    #[error("{call}: not sent, because the object has changed since the operator read it")]
+    Stale { call: String },
+    /// This process does not hold the lease; another operator may be writing.
     #[error("{call}: not sent, because this process does not hold the lease")]
-    NotLeader {
-        /// What was to be called.
-        call: String,
-    },
+    NotLeader { call: String },
 }
 
 impl CallError {
-    /// A word for metrics.
+    /// The error of a call through kube: that of the operator's client below it, or kube's own.
+    pub fn of_kube(call: String, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Service(source) => match source.downcast::<Self>() {
+                Ok(error) => *error,
+                Err(source) => Self::Unreachable { call, source },
+            },
+            kube::Error::Api(status) => Self::of_status(call, *status),
+            kube::Error::SerdeError(source) => Self::Unreadable { call, source },
+            error => Self::Unreachable { call, source: Box::new(error) },
+        }
+    }
+
+    /// The refusal in a Status object.
+    pub fn of_status(call: String, status: kube::core::Status) -> Self {
+        let kube::core::Status { code, reason, message, .. } = status;
+        Self::Refused { call, code, reason, message, retry_after: None }
+    }
+
+    /// The category of the error in metrics, logs and traces.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",
@@ -112,36 +112,28 @@ impl CallError {
             Self::Unreadable { .. } => "unreadable",
             Self::Unbuildable { .. } => "unbuildable",
             Self::Stale { .. } => "stale",
-            Self::Doubtful { .. } => "doubtful",
             Self::NotLeader { .. } => "not_leader",
         }
     }
 
-    /// When to try again.
+    /// When to retry.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Timeout { .. }
-            | Self::Unreachable { .. }
-            | Self::Unreadable { .. }
-            | Self::Doubtful { .. } => Retry::Backoff,
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => {
+                Retry::Backoff
+            }
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
             Self::Refused { code: 404 | 409 | 410, .. } | Self::Stale { .. } => Retry::Reread,
-            // How a patch with the uid of an object's predecessor is refused.
-            Self::Refused { code: 422, message, .. }
-                if message.contains("metadata.uid")
-                    || message.contains("/metadata/uid")
-                    || message.contains("due to an error in our request") =>
-            {
-                Retry::Reread
-            }
+            Self::Refused { code: 422, message, .. } if names_another_uid(message) => Retry::Reread,
+            Self::Refused { .. } if self.fix().is_some() => Retry::AfterChange,
             Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
             Self::Refused { .. } | Self::Unbuildable { .. } => Retry::AfterChange,
             Self::NotLeader { .. } => Retry::Never,
         }
     }
 
-    /// Why a write of an object failed, for a sentence that names the object already: without the call, and
-    /// without the API server's own naming of the object.
+    /// Why a write failed, for a message that already names the object: without the call, and without the
+    /// object's name in the API server's message.
     pub fn cause(&self) -> String {
         match self {
             Self::Refused { code, reason, message, .. } => {
@@ -149,7 +141,8 @@ impl CallError {
                     .iter()
                     .find_map(|part| message.split_once(part))
                     .map_or(message.as_str(), |(_, rest)| rest);
-                format!("{code} {reason}: {bare}")
+                let fix = self.fix().map(|fix| format!("; {fix}")).unwrap_or_default();
+                format!("{code} {reason}: {bare}{fix}")
             }
             Self::Timeout { after, .. } => format!("no answer within {} s", after.as_secs()),
             Self::Unreachable { source, .. } => {
@@ -159,13 +152,28 @@ impl CallError {
             Self::Unbuildable { source, .. } => {
                 format!("cannot build the request: {}", chain(source.as_ref()))
             }
-            Self::Stale { .. } => "it has changed since it was seen".to_owned(),
-            Self::Doubtful { .. } => "it is not known what became of the last write".to_owned(),
+            Self::Stale { .. } => "it has changed since the operator read it".to_owned(),
             Self::NotLeader { .. } => "this process does not hold the lease".to_owned(),
         }
     }
 
-    /// Whether a read that failed so may be sent again at once.
+    /// How to fix the cause, if the message of the error does not contain the fix.
+    ///
+    /// A server-side apply of a field that the CustomResourceDefinition lacks fails with 500, "field not
+    /// declared in schema"; a value that it does not allow fails with 422. The operator's writes are valid by
+    /// the definitions of its own version, so those in the cluster are of another version.
+    pub fn fix(&self) -> Option<&'static str> {
+        let Self::Refused { call, code, message, .. } = self else { return None };
+        let is_ours = [" KataNode", " KataConfig/status"].iter().any(|kind| call.contains(kind));
+        let is_refused_by_schema = match code {
+            422 => !names_another_uid(message),
+            500 => message.contains("field not declared in schema"),
+            _ => false,
+        };
+        (is_ours && is_refused_by_schema).then_some(UPDATE_CRDS)
+    }
+
+    /// Whether a read with this error may be retried at once.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::Unreachable { .. } => true,
@@ -173,26 +181,27 @@ impl CallError {
             Self::Unreadable { .. }
             | Self::Unbuildable { .. }
             | Self::Stale { .. }
-            | Self::Doubtful { .. }
             | Self::NotLeader { .. } => false,
         }
     }
 
-    /// Whether the API server has too much to do, or something that it needs is away.
+    /// Whether the API server did not answer at all.
+    pub fn is_disconnected(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Unreachable { .. })
+    }
+
+    /// Whether the API server, or a server behind it, is overloaded or unavailable.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Refused { code: 429 | 503 | 504, .. })
     }
 
-    /// Whether a write that failed so may have been carried out all the same: only an answer of the API server
-    /// that refuses it excludes that.
-    pub fn may_be_done(&self) -> bool {
+    /// Whether a write with this error may have succeeded anyway. Only a definite refusal, or a request that
+    /// was not sent, excludes that.
+    pub fn may_have_succeeded(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => true,
-            Self::Refused { code, .. } => matches!(code, 429 | 500..),
-            Self::Unbuildable { .. }
-            | Self::Stale { .. }
-            | Self::Doubtful { .. }
-            | Self::NotLeader { .. } => false,
+            Self::Refused { code, .. } => matches!(code, 429 | 500..) && self.fix().is_none(),
+            Self::Unbuildable { .. } | Self::Stale { .. } | Self::NotLeader { .. } => false,
         }
     }
 
@@ -201,7 +210,7 @@ impl CallError {
         matches!(self, Self::Refused { code: 404, .. })
     }
 
-    /// Whether a precondition failed, or an apply met another owner.
+    /// Whether a precondition failed, or the object to create already exists.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: 409, .. })
     }
@@ -212,8 +221,20 @@ impl CallError {
     }
 }
 
-/// The error and its sources in one line; a source whose text is already there is left out, and so is what
-/// kube quotes of a kubeconfig or of a credential plugin: both are full of secrets.
+/// The fix of a write that the CustomResourceDefinitions do not allow.
+const UPDATE_CRDS: &str = "the CustomResourceDefinitions in the cluster are of another version than the \
+                           operator; update them: `kata-operator crd | kubectl apply --server-side \
+                           --force-conflicts -f -`";
+
+/// Whether a patch was refused because it names the uid of an object's predecessor.
+fn names_another_uid(message: &str) -> bool {
+    ["metadata.uid", "/metadata/uid", "due to an error in our request"]
+        .iter()
+        .any(|part| message.contains(part))
+}
+
+/// The error and its sources in one line, each text once. It leaves out kube's quotes of a kubeconfig or of a
+/// credential plugin, which may contain secrets.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let links = std::iter::successors(Some(error), |link| (**link).source());
     let quoted = links.clone().find_map(|link| Some((link.to_string(), without_secrets(link)?)));
@@ -229,41 +250,30 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
             text.push_str(": ");
             text.push_str(&more);
         }
-        // What comes after it is quoted in it.
+        // The text of this error quotes its sources.
         if quoted.as_ref().is_some_and(|(_, safe)| text.ends_with(safe)) {
             break;
         }
     }
-    without_numbers(&text)
+    without_error_numbers(&text)
 }
 
-/// A text without the numbers that Rust puts behind what the system says: `… (os error 28)`.
-pub fn without_numbers(text: &str) -> String {
-    let mut parts = text.split(" (os error ");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let number = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        match part.get(number..).and_then(|rest| rest.strip_prefix(')')) {
-            Some(rest) if number > 0 => plain.push_str(rest),
-            Some(_) | None => plain.push_str(&format!(" (os error {part}")),
-        }
-    }
-    plain
-}
+/// The fix for a credential plugin, whose output may contain secrets and is not shown.
+const RUN_PLUGIN_BY_HAND: &str =
+    "run the command under `exec` in the kubeconfig by hand to see its output";
 
-/// What to do about a credential plugin, whose words cannot be repeated.
-const BY_HAND: &str = "run the command below `exec` in the kubeconfig by hand to see what it says";
-
-/// What to say instead of an error whose text quotes a kubeconfig, or what a credential plugin was given and
-/// printed.
+/// The text for an error that quotes a kubeconfig, or a credential plugin's input or output.
 fn without_secrets(link: &(dyn Error + 'static)) -> Option<String> {
     match concrete::<AuthError>(link) {
         Some(AuthError::AuthExecRun { out, .. }) => {
-            return Some(format!("the credential plugin failed with {}; {BY_HAND}", out.status));
+            return Some(format!(
+                "the credential plugin failed with {}; {RUN_PLUGIN_BY_HAND}",
+                out.status
+            ));
         }
         Some(AuthError::AuthExecParse(_)) => {
             return Some(format!(
-                "what the credential plugin prints is no ExecCredential; {BY_HAND}"
+                "the credential plugin did not print an ExecCredential; {RUN_PLUGIN_BY_HAND}"
             ));
         }
         _ => {}
@@ -272,15 +282,15 @@ fn without_secrets(link: &(dyn Error + 'static)) -> Option<String> {
         Some(KubeconfigError::Parse(error)) => {
             let place = error
                 .location()
-                .map(|place| format!(", as line {}, column {} shows", place.line(), place.column()))
+                .map(|place| format!(" (line {}, column {})", place.line(), place.column()))
                 .unwrap_or_default();
-            Some(format!("it is no kubeconfig{place}"))
+            Some(format!("not a valid kubeconfig{place}"))
         }
         _ => None,
     }
 }
 
-/// The error as what it is, be it boxed or not.
+/// The error as a `T`, boxed or not.
 fn concrete<'a, T: Error + 'static>(link: &'a (dyn Error + 'static)) -> Option<&'a T> {
     link.downcast_ref().or_else(|| link.downcast_ref::<Box<T>>().map(Box::as_ref))
 }
@@ -322,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_of_an_object_that_was_made_anew_is_decided_again() {
+    fn a_patch_of_a_recreated_object_is_decided_again() {
         let error = CallError::Refused {
             call: "patch Node worker-0".to_owned(),
             code: 422,

@@ -1,7 +1,7 @@
-//! From an object's JSON text to what a cache keeps of it.
+//! Converts an object's JSON text to the value that a cache keeps.
 //!
-//! A node is up to twenty kilobytes of which the decision needs one; what is not needed is skipped while
-//! the text is read and never takes memory. Nothing is judged here.
+//! A node is up to twenty kilobytes of JSON, of which the decision needs one. The rest is skipped during
+//! parsing and never takes memory. This module decides nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,30 +20,47 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-/// What identifies a version of an object.
+/// The name and the version of an object.
 #[derive(Debug, Default)]
-pub struct Head {
-    /// The object's name.
+pub struct VersionedName {
     pub name: String,
     /// Its resourceVersion.
     pub version: String,
 }
 
-/// A value that a cache keeps.
-pub trait Cached: Clone + fmt::Debug + Send + Sync + 'static {
-    /// As much of the JSON as is read.
+/// A value that a cache keeps of an object.
+pub trait CachedValue: Clone + fmt::Debug + Send + Sync + 'static {
+    /// The parts of the object's JSON that are parsed.
     type Wire: DeserializeOwned;
 
-    /// Trims what was read.
-    fn take(wire: Self::Wire) -> (Head, Self);
+    /// Whether any JSON object parses as [`CachedValue::Wire`], so that only [`CachedValue::trim`] can fail.
+    /// Otherwise the JSON of an object is parsed twice, which matters for nodes: the kubelet writes their
+    /// status all the time.
+    const WIRE_ACCEPTS_ANY_OBJECT: bool = false;
 
-    /// Whether both mean the same, so that nobody need look again.
-    fn same(&self, other: &Self) -> bool;
+    /// Keeps what the decision needs.
+    ///
+    /// # Errors
+    /// If the object cannot be read.
+    fn trim(wire: Self::Wire) -> Result<(VersionedName, Self), TrimError>;
+
+    /// Whether both values lead to the same decision, so that no pass is needed.
+    fn is_equivalent(&self, other: &Self) -> bool;
 }
 
-impl Head {
-    /// That of an object.
+/// A part of an object that cannot be read.
+#[derive(Debug)]
+pub struct TrimError {
+    /// The JSON of the object's metadata.
+    pub metadata: Option<Box<RawValue>>,
+    /// Why.
+    pub error: serde_json::Error,
+}
+
+impl VersionedName {
+    /// The name and version of an object.
     pub fn of(object: &impl Resource) -> Self {
         let metadata = object.meta();
         Self {
@@ -53,105 +70,152 @@ impl Head {
     }
 }
 
-/// Kinds that are kept whole besides their managed fields.
-macro_rules! whole {
+/// Kinds that are kept whole, except for their managed fields.
+macro_rules! cache_whole {
     ($($kind:ty)*) => {$(
-        impl Cached for $kind {
+        impl CachedValue for $kind {
             type Wire = Self;
 
-            fn take(mut wire: Self) -> (Head, Self) {
+            fn trim(mut wire: Self) -> Result<(VersionedName, Self), TrimError> {
                 wire.meta_mut().managed_fields = None;
-                (Head::of(&wire), wire)
+                Ok((VersionedName::of(&wire), wire))
             }
 
-            fn same(&self, other: &Self) -> bool {
+            fn is_equivalent(&self, other: &Self) -> bool {
                 self == other
             }
         }
     )*};
 }
 
-whole!(KataConfig MachineConfig ContainerRuntimeConfig RuntimeClass);
+cache_whole!(KataConfig MachineConfig ContainerRuntimeConfig RuntimeClass);
 
-impl Cached for MachineConfigPool {
+impl CachedValue for MachineConfigPool {
     type Wire = Self;
 
-    /// Without what other managers own. Which fields of the pool we own says which ones leaving them
-    /// out takes back.
-    fn take(mut wire: Self) -> (Head, Self) {
+    /// Drops the field managers of other clients. The operator's own entry stays: it lists the fields that an
+    /// apply removes if it leaves them out.
+    fn trim(mut wire: Self) -> Result<(VersionedName, Self), TrimError> {
         if let Some(entries) = &mut wire.meta_mut().managed_fields {
             entries.retain(|entry| entry.manager.as_deref() == Some(names::FIELD_MANAGER));
         }
-        (Head::of(&wire), wire)
+        Ok((VersionedName::of(&wire), wire))
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
 /// The data of a ConfigMap.
-impl Cached for BTreeMap<String, String> {
+impl CachedValue for BTreeMap<String, String> {
     type Wire = ConfigMap;
 
-    fn take(wire: ConfigMap) -> (Head, Self) {
-        (Head::of(&wire), wire.data.unwrap_or_default())
+    fn trim(wire: ConfigMap) -> Result<(VersionedName, Self), TrimError> {
+        Ok((VersionedName::of(&wire), wire.data.unwrap_or_default()))
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-/// An object of kata-monitor, compared field by field with what it shall be.
-impl Cached for Value {
+/// An object of kata-monitor, compared field by field with the desired one.
+impl CachedValue for Value {
     type Wire = Self;
 
-    fn take(wire: Self) -> (Head, Self) {
+    fn trim(wire: Self) -> Result<(VersionedName, Self), TrimError> {
         let text = |key: &str| wire["metadata"][key].as_str().unwrap_or_default().to_owned();
-        let head = Head { name: text("name"), version: text("resourceVersion") };
-        (head, validate::content(wire))
+        let id = VersionedName { name: text("name"), version: text("resourceVersion") };
+        Ok((id, validate::strip_server_fields(wire)))
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl Cached for Arc<KataNode> {
+impl CachedValue for Arc<KataNode> {
     type Wire = KataNode;
 
-    fn take(mut wire: KataNode) -> (Head, Self) {
+    fn trim(mut wire: KataNode) -> Result<(VersionedName, Self), TrimError> {
         wire.metadata.managed_fields = None;
-        (Head::of(&wire), Self::new(wire))
+        Ok((VersionedName::of(&wire), Self::new(wire)))
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl Cached for Arc<NodeFacts> {
-    type Wire = NodeWire;
+impl CachedValue for Arc<NodeFacts> {
+    type Wire = NodeParts;
 
-    fn take(wire: NodeWire) -> (Head, Self) {
-        let facts = facts(wire);
-        let head = Head { name: facts.name.clone(), version: facts.resource_version.clone() };
-        (head, Self::new(facts))
+    const WIRE_ACCEPTS_ANY_OBJECT: bool = true;
+
+    fn trim(parts: NodeParts) -> Result<(VersionedName, Self), TrimError> {
+        let facts = match parts.parse() {
+            Ok(node) => node_facts(node),
+            Err(error) => return Err(TrimError { metadata: parts.metadata, error }),
+        };
+        let id =
+            VersionedName { name: facts.name.clone(), version: facts.resource_version.clone() };
+        Ok((id, Self::new(facts)))
     }
 
-    fn same(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         self.same_facts(other)
     }
 }
 
-/// As much of a node as [`NodeFacts`] are made of.
+/// The parts of a node that [`NodeFacts`] are made of. The others, such as its images, are skipped.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct NodeWire {
+pub struct NodeParts {
+    metadata: Part,
+    spec: Part,
+    status: Option<NodeStatusParts>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeStatusParts {
+    conditions: Part,
+    node_info: Part,
+    runtime_handlers: Part,
+}
+
+type Part = Option<Box<RawValue>>;
+
+impl NodeParts {
+    fn parse(&self) -> Result<NodeWire, serde_json::Error> {
+        fn read<T: DeserializeOwned + Default>(
+            part: Option<&Part>,
+        ) -> Result<T, serde_json::Error> {
+            match part {
+                Some(Some(part)) => serde_json::from_str(part.get()),
+                Some(None) | None => Ok(T::default()),
+            }
+        }
+        let status = self.status.as_ref();
+        Ok(NodeWire {
+            metadata: read(Some(&self.metadata))?,
+            spec: read(Some(&self.spec))?,
+            conditions: read(status.map(|status| &status.conditions))?,
+            node_info: read(status.map(|status| &status.node_info))?,
+            runtime_handlers: read(status.map(|status| &status.runtime_handlers))?,
+        })
+    }
+}
+
+/// The parsed parts of a node.
+#[derive(Debug)]
+struct NodeWire {
     metadata: NodeMetadata,
-    spec: Option<NodeSpec>,
-    status: Option<NodeStatus>,
+    spec: NodeSpec,
+    conditions: Vec<NodeCondition>,
+    node_info: NodeInfo,
+    runtime_handlers: Vec<RuntimeHandler>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -171,14 +235,6 @@ struct NodeMetadata {
 struct NodeSpec {
     unschedulable: Option<bool>,
     taints: Option<Vec<Taint>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeStatus {
-    conditions: Option<Vec<NodeCondition>>,
-    node_info: Option<NodeInfo>,
-    runtime_handlers: Option<Vec<RuntimeHandler>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -241,13 +297,13 @@ impl<'de> Deserialize<'de> for McoAnnotations {
     }
 }
 
-fn facts(wire: NodeWire) -> NodeFacts {
-    let NodeWire { metadata, spec, status } = wire;
-    let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
-    let info = status.node_info.unwrap_or_default();
+fn node_facts(wire: NodeWire) -> NodeFacts {
+    let NodeWire { metadata, spec, conditions, node_info: info, runtime_handlers } = wire;
     let handlers: std::collections::BTreeSet<String> =
-        status.runtime_handlers.into_iter().flatten().filter_map(|handler| handler.name).collect();
-    let ready = status.conditions.into_iter().flatten().find(|it| it.type_ == "Ready");
+        runtime_handlers.into_iter().filter_map(|handler| handler.name).collect();
+    let failing = conditions.iter().filter(|it| validate::is_failing(&it.type_, &it.status));
+    let failing_conditions = failing.map(|it| it.type_.clone()).collect();
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
     NodeFacts {
         name: metadata.name,
         uid: metadata.uid,
@@ -266,7 +322,8 @@ fn facts(wire: NodeWire) -> NodeFacts {
             message: ready.message.unwrap_or_default(),
             since: ready.last_transition_time.map(|time| time.0),
         }),
-        // The default handler is listed as "", so a list that names nothing says nothing either.
+        failing_conditions,
+        // The default handler is listed as "": a list without another name counts as not reported.
         runtime_handlers: handlers.iter().any(|name| !name.is_empty()).then_some(handlers),
         operating_system: info.operating_system,
         container_runtime_version: info.container_runtime_version,
@@ -315,45 +372,49 @@ mod tests {
         })
     }
 
-    /// What is read here is what the decision's own reading of a whole node gives.
+    /// The parts give the same facts as [`NodeFacts::from`] gives for a whole node.
     #[test]
     fn a_trimmed_node_has_the_facts_of_the_whole() {
         let mut bare = full();
         bare["metadata"] = json!({"name": "n", "labels": null, "annotations": null});
         bare["spec"] = json!({});
-        let mut silent = full();
-        silent["status"] = json!({"conditions": [{"type": "Ready", "status": "Unknown"}], "runtimeHandlers": [{"name": ""}]});
-        for node in [full(), bare, silent, json!({"metadata": {"name": "n"}, "status": null})] {
+        let mut without_handlers = full();
+        without_handlers["status"] = json!({"conditions": [{"type": "Ready", "status": "Unknown"}], "runtimeHandlers": [{"name": ""}]});
+        for node in
+            [full(), bare, without_handlers, json!({"metadata": {"name": "n"}, "status": null})]
+        {
             let text = node.to_string();
-            let (head, facts) = Arc::<NodeFacts>::take(serde_json::from_str(&text).unwrap());
+            let parts = serde_json::from_str(&text).unwrap();
+            let (id, facts) = Arc::<NodeFacts>::trim(parts).unwrap();
             let whole: Node = serde_json::from_str(&text).unwrap();
             assert_eq!(*facts, NodeFacts::from(&whole), "{text}");
-            assert_eq!(head.name, facts.name);
+            assert_eq!(id.name, facts.name);
         }
     }
 
     #[test]
     fn a_heartbeat_changes_no_fact_and_anything_else_does() {
         let read = |node: &Value| {
-            Arc::<NodeFacts>::take(serde_json::from_str(&node.to_string()).unwrap()).1
+            Arc::<NodeFacts>::trim(serde_json::from_str(&node.to_string()).unwrap()).unwrap().1
         };
         let before = read(&full());
-        let mut beat = full();
-        beat["metadata"]["resourceVersion"] = json!("8");
-        beat["status"]["conditions"][1]["lastHeartbeatTime"] = json!("2026-01-01T00:05:00Z");
-        beat["status"]["images"] = json!([]);
-        assert!(before.same(&read(&beat)));
+        let mut heartbeat = full();
+        heartbeat["metadata"]["resourceVersion"] = json!("8");
+        heartbeat["status"]["conditions"][1]["lastHeartbeatTime"] = json!("2026-01-01T00:05:00Z");
+        heartbeat["status"]["images"] = json!([]);
+        assert!(before.is_equivalent(&read(&heartbeat)));
         for (pointer, value) in [
             ("/metadata/labels/a", json!("c")),
             ("/metadata/annotations/machineconfiguration.openshift.io~1state", json!("Working")),
             ("/spec/unschedulable", json!(false)),
+            ("/status/conditions/0/status", json!("True")),
             ("/status/conditions/1/status", json!("False")),
             ("/status/nodeInfo/bootID", json!("c")),
             ("/status/runtimeHandlers/1/name", json!("other")),
         ] {
             let mut changed = full();
             *changed.pointer_mut(pointer).unwrap() = value;
-            assert!(!before.same(&read(&changed)), "{pointer}");
+            assert!(!before.is_equivalent(&read(&changed)), "{pointer}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Small random numbers that spread retries over time. Not for anything secret.
+//! Random numbers that spread retries over time. They are not for secrets.
 //!
-//! The seed is a setting, so that a simulated run is repeatable; two operators must not share one, or
-//! they retry in lockstep.
+//! The seed is a setting, so that a simulated run is repeatable. Two operators must not share one, or they
+//! retry in lockstep.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use std::time::Duration;
 pub struct Jitter(Mutex<u64>);
 
 impl Jitter {
-    /// A generator.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
     }
@@ -34,9 +33,11 @@ impl Jitter {
         half + Duration::from_nanos(self.next() % nanos.saturating_add(1))
     }
 
-    /// The wait before retry number `attempt` (from 0): doubling from `first`, at most `most`, spread.
-    pub fn backoff(&self, attempt: u32, first: Duration, most: Duration) -> Duration {
-        self.spread(first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(most))
+    /// The wait before retry number `attempt` (from 0): doubling from `first`, at most `longest`, spread.
+    pub fn backoff(&self, attempt: u32, first: Duration, longest: Duration) -> Duration {
+        self.spread(
+            first.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(longest),
+        )
     }
 }
 

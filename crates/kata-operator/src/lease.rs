@@ -1,16 +1,23 @@
-//! Which of several operators works: leader election on a Lease.
+//! Leader election on a Lease: of several replicas, only the leader works.
 //!
-//! [`Candidate`] is the rule, pure: it compares what it saw of the Lease with when it saw it, on its
-//! own monotonic clock, and never with the times inside, since clocks of two machines differ.
-//! A leader stops writing [`Timing::renew_deadline`] after it *sent* its last successful renewal; another takes
-//! over [`Timing::duration`] after it *saw* that renewal. As long as the two monotonic clocks run at
-//! rates within `duration / renew_deadline` of each other, there are never two leaders.
+//! [`Candidate`] is the pure rule. It uses the time, on its own monotonic clock, at which it first saw each
+//! version of the Lease. It never uses the times in the Lease, since the clocks of two machines differ. A
+//! leader stops writing [`Timing::renew_deadline`] after it *sent* its last successful renewal; another
+//! process takes over [`Timing::duration`] after it *saw* that renewal. As long as the two monotonic clocks
+//! run at rates within `duration / renew_deadline` of each other, there are never two leaders.
+//!
+//! A process that is known to have ended is not respected for that long ([`holder`]): a candidate takes the Lease over
+//! [`FENCE`] after it learned of the end.
+
+pub mod holder;
 
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kata_api::names::LEASE;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,25 +27,26 @@ use crate::clock::Clock;
 use crate::error::{CallError, chain};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
+use holder::PodProcess;
 
-/// How long a watch of the Lease lasts: longer than a candidate waits between two looks.
+/// How long a watch of the Lease lasts: longer than a candidate waits between two reads.
 const WATCH_SECONDS: u32 = 60;
-/// How soon a candidate looks again at most: a server that answers every watch at once must not be asked
-/// without end.
-const SOONEST_LOOK: Duration = Duration::from_millis(250);
+/// The shortest time between two reads of the Lease, even if the API server answers every watch at once.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The Lease's name.
-pub const LEASE: &str = "kata-operator";
+/// How long a candidate waits after it learned that the holder has ended. The API server decides within this time the
+/// requests that the holder sent before: their connections are closed, so none is queued for longer.
+pub const FENCE: Duration = Duration::from_secs(2);
 
-/// The times of the election. The defaults are OpenShift's: an API server that is away for a minute, as
-/// in a roll-out of a single-node control plane, does not cost the lease.
+/// The times of the election. The defaults are OpenShift's: the leader keeps the lease if the API server is
+/// unavailable for a minute, as in a roll-out of a single-node control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a Lease that nobody renews is respected.
+    /// How long a Lease that is not renewed is respected.
     pub duration: Duration,
-    /// How long after its last renewal a leader works on.
+    /// How long a leader works after its last renewal.
     pub renew_deadline: Duration,
-    /// How often the Lease is looked at or renewed.
+    /// How often the Lease is read or renewed.
     pub retry: Duration,
 }
 
@@ -52,16 +60,16 @@ impl Default for Timing {
     }
 }
 
-/// What a Lease says.
+/// The content of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds it; empty if nobody does.
+    /// The identity of the holder; empty if there is none.
     pub holder: String,
-    /// Changes with every write.
+    /// The resourceVersion, which changes with every write.
     pub version: String,
-    /// How long its holder wants it respected.
+    /// The lease duration that the holder has set.
     pub duration: Duration,
-    /// How often it changed hands.
+    /// How often the holder has changed.
     pub transitions: i32,
 }
 
@@ -72,72 +80,88 @@ pub struct Candidate {
     timing: Timing,
     /// The Lease as last seen, and when this version was first seen.
     seen: Option<(Record, Duration)>,
+    /// When this candidate learned that the holder has ended.
+    ended: Option<Duration>,
     /// Until when it leads.
     leads_until: Option<Duration>,
 }
 
-/// What to do next.
+/// The next action on the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum LeaseAction {
     /// Create the Lease.
     Create,
-    /// Write ourselves into the Lease, if it is still this version.
+    /// Make this candidate the holder, if the Lease still has this version.
     Take {
         /// The version to replace.
         version: String,
         /// The new number of transitions.
         transitions: i32,
     },
-    /// Write a new time into our Lease, if it is still this version.
+    /// Write a new time into this candidate's own Lease, if it still has this version.
     Renew {
         /// The version to replace.
         version: String,
     },
-    /// Somebody else holds it.
+    /// Wait: another candidate holds the Lease.
     Wait,
 }
 
 impl Candidate {
     /// A candidate that has seen nothing. The identity must be unique to the process.
     pub fn new(identity: String, timing: Timing) -> Self {
-        Self { identity, timing, seen: None, leads_until: None }
+        Self { identity, timing, seen: None, ended: None, leads_until: None }
     }
 
-    /// Takes note of the Lease as read at `now`, and says what to do.
-    pub fn observe(&mut self, now: Duration, record: Option<Record>) -> Move {
+    /// Records the Lease as read at `now`, and returns the next action. `holder_has_ended` is whether the process
+    /// that holds it is known to have ended.
+    pub fn observe(
+        &mut self,
+        now: Duration,
+        record: Option<Record>,
+        holder_has_ended: bool,
+    ) -> LeaseAction {
         let Some(record) = record else {
-            // Somebody deleted it. Its holder, if it is another, does not know yet, and works on.
+            // The Lease was deleted. If another candidate holds it, that one may not know yet, and still
+            // works.
             let held = self.seen.as_ref().is_some_and(|(known, since)| {
                 !known.holder.is_empty()
                     && known.holder != self.identity
                     && now.saturating_sub(*since) < self.timing.duration.max(known.duration)
             });
             if held {
-                return Move::Wait;
+                return LeaseAction::Wait;
             }
             self.seen = None;
-            return Move::Create;
+            self.ended = None;
+            return LeaseAction::Create;
         };
         let since = match &self.seen {
             Some((known, since)) if *known == record => *since,
-            _ => now,
+            _ => {
+                self.ended = None;
+                now
+            }
         };
+        self.ended = if holder_has_ended { self.ended.or(Some(now)) } else { None };
         self.seen = Some((record.clone(), since));
         if record.holder == self.identity {
-            return Move::Renew { version: record.version };
+            return LeaseAction::Renew { version: record.version };
         }
         let respected = self.timing.duration.max(record.duration);
-        if record.holder.is_empty() || now.saturating_sub(since) >= respected {
-            return Move::Take {
+        let is_fenced = self.ended.is_some_and(|ended| now.saturating_sub(ended) >= FENCE);
+        let is_expired = now.saturating_sub(since) >= respected;
+        if record.holder.is_empty() || is_fenced || is_expired {
+            return LeaseAction::Take {
                 version: record.version,
                 transitions: record.transitions.saturating_add(1),
             };
         }
-        Move::Wait
+        LeaseAction::Wait
     }
 
-    /// A write that was sent at `sent` succeeded.
-    pub fn succeeded(&mut self, sent: Duration) {
+    /// Records that the write sent at `sent` succeeded.
+    pub fn record_renewal(&mut self, sent: Duration) {
         self.leads_until = Some(sent + self.timing.renew_deadline);
     }
 
@@ -151,15 +175,15 @@ impl Candidate {
         self.leads_until.is_some_and(|end| now < end)
     }
 
-    /// Gives up leading, before the Lease is released.
+    /// Ends the leadership, before the Lease is released.
     pub fn resign(&mut self) {
         self.leads_until = None;
     }
 }
 
-/// The election carried out against the API server.
+/// Runs the election against the API server.
 #[derive(Debug)]
-pub struct Election<'a> {
+pub struct LeaderElector<'a> {
     client: Client,
     endpoint: Endpoint,
     candidate: Candidate,
@@ -168,11 +192,21 @@ pub struct Election<'a> {
     permit: watch::Sender<WritePermit>,
     metrics: Metrics,
     started: Instant,
+    pods: Endpoint,
+    /// The holder's Pod as last listed.
+    holder_pod: Option<Seen>,
 }
 
-impl<'a> Election<'a> {
-    /// An election in which this process has no part yet. `client` must be able to write without the
-    /// permit that is sent to `permit`.
+/// An object as last read.
+#[derive(Clone, Debug)]
+struct Seen {
+    name: String,
+    version: String,
+}
+
+impl<'a> LeaderElector<'a> {
+    /// An elector that does not lead yet. `client` must be able to write without the permit that is sent to
+    /// `permit`.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -183,28 +217,45 @@ impl<'a> Election<'a> {
         metrics: Metrics,
     ) -> Self {
         let endpoint = Endpoint::namespaced::<Lease>(namespace);
+        let pods = Endpoint::namespaced::<Pod>(namespace);
         let started = Instant::now();
-        metrics.leading(false);
-        Self { client, endpoint, candidate, clock, jitter, permit, metrics, started }
+        metrics.set_leading(false);
+        Self {
+            client,
+            endpoint,
+            candidate,
+            clock,
+            jitter,
+            permit,
+            metrics,
+            started,
+            pods,
+            holder_pod: None,
+        }
     }
 
-    /// Returns when this process leads.
-    pub async fn win(&mut self) {
-        let mut told = String::new();
+    /// Returns when this process is the leader.
+    pub async fn acquire_lease(&mut self) {
+        let mut logged = String::new();
         loop {
-            match self.round().await {
-                Ok(()) if self.candidate.leads(self.started.elapsed()) => {
-                    tracing::info!(lease = LEASE, "this process leads");
-                    self.metrics.leading(true);
+            self.metrics.record_heartbeat();
+            match self.acquire_or_renew().await {
+                Ok(true) if self.candidate.leads(self.started.elapsed()) => {
+                    tracing::info!(lease = LEASE, "this process is the leader");
+                    self.metrics.set_leading(true);
                     return;
                 }
-                Ok(()) => {
+                Ok(_) => {
                     let holder =
                         self.candidate.seen.as_ref().map(|(record, _)| record.holder.clone());
                     let holder = holder.unwrap_or_default();
-                    if holder != told {
-                        tracing::info!(lease = LEASE, holder, "another process leads; standing by");
-                        told = holder;
+                    if holder != logged {
+                        tracing::info!(
+                            lease = LEASE,
+                            holder,
+                            "another process is the leader; standing by"
+                        );
+                        logged = holder;
                     }
                 }
                 Err(error) if error.is_conflict() => {}
@@ -213,72 +264,104 @@ impl<'a> Election<'a> {
                         lease = LEASE,
                         error = chain(&error),
                         hint = hint(&error),
-                        "cannot take the lease; nothing is done without it"
+                        "cannot acquire the lease; this process does nothing without it"
                     );
                 }
             }
-            self.stand_by().await;
+            self.wait_for_change().await;
         }
     }
 
-    /// Waits until it is time to look again, or the Lease changes: one that is released is taken at
-    /// once. Without a watch the next look is as late as it would be with one that says nothing.
-    async fn stand_by(&self) {
-        let Some((record, _)) = &self.candidate.seen else { return self.pause().await };
-        let selector = format!("metadata.name={LEASE}");
-        let soonest = Instant::now() + SOONEST_LOOK;
-        let changed = async {
-            let watch =
-                self.client.watch(&self.endpoint, Some(&selector), &record.version, WATCH_SECONDS);
-            let first = match watch.await {
-                Ok(stream) => std::pin::pin!(stream).next().await,
-                Err(_) => None,
-            };
-            if !matches!(first, Some(Ok(_))) {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep_until(soonest).await;
-        };
+    /// Waits for the retry period, or until the Lease or the Pod of its holder changes, so that a released Lease is
+    /// taken at once. A watch that fails does not shorten the wait. If the holder has ended, waits for [`FENCE`].
+    async fn wait_for_change(&self) {
+        if self.candidate.ended.is_some() {
+            return tokio::time::sleep_until(Instant::now() + FENCE).await;
+        }
+        let lease = self
+            .candidate
+            .seen
+            .as_ref()
+            .map(|(record, _)| Seen { name: LEASE.to_owned(), version: record.version.clone() });
         tokio::select! {
-            () = self.pause() => {}
-            () = Box::pin(changed) => {}
+            () = self.wait_retry_period() => {}
+            () = Box::pin(self.changed(&self.endpoint, lease.as_ref())) => {}
+            () = Box::pin(self.changed(&self.pods, self.holder_pod.as_ref())) => {}
         }
     }
 
-    /// Renews the Lease, and returns when it is lost.
-    pub async fn hold(&mut self) {
+    /// Returns when the object changes, at the earliest after [`MIN_READ_INTERVAL`]; never if it cannot be watched.
+    async fn changed(&self, endpoint: &Endpoint, seen: Option<&Seen>) {
+        let earliest = Instant::now() + MIN_READ_INTERVAL;
+        let Some(seen) = seen else { return std::future::pending().await };
+        let selector = format!("metadata.name={}", seen.name);
+        let watch = self.client.watch(endpoint, Some(&selector), &seen.version, WATCH_SECONDS);
+        let first = match watch.await {
+            Ok(stream) => std::pin::pin!(stream).next().await,
+            Err(_) => None,
+        };
+        if !matches!(first, Some(Ok(_))) {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep_until(earliest).await;
+    }
+
+    /// Whether the process with this identity is known to have ended. Remembers its Pod, to watch it.
+    async fn has_ended(&mut self, identity: &str) -> bool {
+        self.holder_pod = None;
+        let Some(holder) = PodProcess::parse(identity) else { return false };
+        let own = PodProcess::parse(&self.candidate.identity);
+        if own.is_some_and(|own| holder.is_succeeded_by(&own)) {
+            return true;
+        }
+        let selector = format!("metadata.name={}", holder.pod);
+        let mut has_ended = false;
+        let listed = self.client.list(&self.pods, Some(&selector), |pod| {
+            let pod = serde_json::from_str::<Pod>(pod);
+            has_ended = pod.is_ok_and(|pod| holder.has_ended(&pod));
+        });
+        match listed.await {
+            Ok(version) => {
+                self.holder_pod = Some(Seen { name: holder.pod, version });
+                has_ended
+            }
+            Err(error) => {
+                tracing::debug!(
+                    pod = holder.pod,
+                    error = chain(&error),
+                    "cannot read the holder's pod"
+                );
+                false
+            }
+        }
+    }
+
+    /// Renews the Lease. Returns when the Lease is lost: another process holds it, or the renew deadline has
+    /// passed. A renewal that failed is retried, since it does not show another holder.
+    pub async fn renew_until_lost(&mut self) {
         loop {
             let Some(end) = self.candidate.leads_until() else { return };
             let end = self.started + end;
-            let lost = tokio::time::timeout_at(end, async {
-                self.pause().await;
-                match self.round().await {
-                    Ok(()) => {}
-                    Err(error) => {
-                        tracing::warn!(
-                            lease = LEASE,
-                            error = chain(&error),
-                            "cannot renew the lease"
-                        );
-                    }
-                }
-            })
-            .await
-            .is_err();
-            let other = self.candidate.seen.as_ref().is_some_and(|(record, _)| {
-                !record.holder.is_empty() && record.holder != self.candidate.identity
+            let held = tokio::time::timeout_at(end, async {
+                self.wait_retry_period().await;
+                self.acquire_or_renew().await.unwrap_or_else(|error| {
+                    let error = chain(&error);
+                    tracing::warn!(lease = LEASE, error, "cannot renew the lease");
+                    true
+                })
             });
-            if lost || other {
+            if !held.await.unwrap_or(false) {
                 self.stop_writing();
                 return;
             }
         }
     }
 
-    /// Stops writing and empties the Lease, so that another need not wait for it to run out.
-    pub async fn release(&mut self) {
+    /// Stops writing and removes the holder from the Lease, so that another process need not wait until it
+    /// expires.
+    pub async fn release_lease(&mut self) {
         self.stop_writing();
-        let record = match self.read().await {
+        let record = match self.read_lease().await {
             Ok(Some(record)) if record.holder == self.candidate.identity => record,
             Ok(_) => return,
             Err(error) => {
@@ -304,16 +387,16 @@ impl<'a> Election<'a> {
 
     fn stop_writing(&mut self) {
         self.candidate.resign();
-        self.metrics.leading(false);
+        self.metrics.set_leading(false);
         self.permit.send_replace(WritePermit::None);
     }
 
-    async fn pause(&self) {
+    async fn wait_retry_period(&self) {
         let wait = self.jitter.spread(self.candidate.timing.retry);
         tokio::time::sleep_until(Instant::now() + wait).await;
     }
 
-    async fn read(&self) -> Result<Option<Record>, CallError> {
+    async fn read_lease(&self) -> Result<Option<Record>, CallError> {
         let lease: Option<Lease> = self.client.get(&self.endpoint, LEASE).await?;
         Ok(lease.map(|lease| {
             let spec = lease.spec.unwrap_or_default();
@@ -327,8 +410,12 @@ impl<'a> Election<'a> {
         }))
     }
 
-    async fn round(&mut self) -> Result<(), CallError> {
-        let record = self.read().await?;
+    /// Reads the Lease, and acquires or renews it if the rule permits. Returns whether this process holds it.
+    async fn acquire_or_renew(&mut self) -> Result<bool, CallError> {
+        let record = self.read_lease().await?;
+        let holder = record.as_ref().map(|record| record.holder.clone()).unwrap_or_default();
+        let is_own = holder == self.candidate.identity;
+        let has_ended = !is_own && self.has_ended(&holder).await;
         let sent = self.started.elapsed();
         let time = micro_time(self.clock.now());
         let timing = self.candidate.timing;
@@ -337,9 +424,9 @@ impl<'a> Election<'a> {
             "leaseDurationSeconds": timing.duration.as_secs(),
             "renewTime": time,
         });
-        match self.candidate.observe(sent, record) {
-            Move::Wait => return Ok(()),
-            Move::Create => {
+        match self.candidate.observe(sent, record, has_ended) {
+            LeaseAction::Wait => return Ok(false),
+            LeaseAction::Create => {
                 spec["acquireTime"] = Value::String(time);
                 spec["leaseTransitions"] = json!(0);
                 let lease = json!({
@@ -350,36 +437,36 @@ impl<'a> Election<'a> {
                 });
                 self.client.create(&self.endpoint, LEASE, &lease).await?;
             }
-            Move::Take { version, transitions } => {
+            LeaseAction::Take { version, transitions } => {
                 spec["acquireTime"] = Value::String(time);
                 spec["leaseTransitions"] = json!(transitions);
                 let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
                 self.client.merge(&self.endpoint, LEASE, None, &body).await?;
             }
-            Move::Renew { version } => {
+            LeaseAction::Renew { version } => {
                 let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
                 self.client.merge(&self.endpoint, LEASE, None, &body).await?;
             }
         }
-        self.candidate.succeeded(sent);
+        self.candidate.record_renewal(sent);
         if let Some(end) = self.candidate.leads_until() {
             self.permit.send_replace(WritePermit::Until(self.started + end));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
-/// As `metav1.MicroTime` wants it.
+/// In the format of `metav1.MicroTime`.
 fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// What to do about a Lease that cannot be taken.
+/// The fix for a Lease that cannot be acquired.
 fn hint(error: &CallError) -> &'static str {
     if error.is_not_found() {
         "create the namespace of the Lease, or name another one with --namespace"
     } else {
-        "this passes if the API server is busy; else check the permissions on the Lease"
+        "check the permissions on the Lease, unless the API server is only busy"
     }
 }
 

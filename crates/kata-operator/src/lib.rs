@@ -1,13 +1,13 @@
 //! The operator: observes the cluster, lets [`kata_plan`] decide, applies the plan and reports.
 //!
 //! ```text
-//! watch ─▶ poke ─▶ reconcile: observe (I/O) ─▶ kata_plan::decide (pure) ─▶ apply (I/O) ─▶ report (I/O)
+//! watch ─▶ wake ─▶ reconcile: observe (I/O) ─▶ kata_plan::decide (pure) ─▶ apply (I/O) ─▶ report (I/O)
 //!                     ▲                                                                     │
-//!                     └────────────────────────── look again ◀──────────────────────────────┘
+//!                     └─────────────────────────── requeue ◀───────────────────────────────┘
 //! ```
 //!
-//! Decisions must not be made here. [`run`] is everything but the command line, so that a simulation
-//! runs the same operator in process.
+//! This crate makes no decisions. [`run`] is the whole operator except the command line, so that a simulation
+//! can run it in process.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,25 +18,21 @@ use tokio::sync::watch::channel;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub mod announce;
 pub mod apply;
-pub mod arguments;
 pub mod client;
 pub mod clock;
-pub mod distribution;
 pub mod error;
+pub mod event_recorder;
+mod fight;
 pub mod ingest;
 pub mod jitter;
 pub mod lease;
-pub mod manifests;
 pub mod metrics;
-pub mod node_agent;
 pub mod observe;
+pub mod pacing;
 pub mod platform;
-pub mod probe;
 pub mod reconcile;
 pub mod report;
-mod rival;
 pub mod server;
 pub mod settings;
 pub mod traces;
@@ -54,7 +50,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(6);
 /// How long releasing the lease may take after that. The sum stays below 10 s.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Why the operator ended by itself.
+/// Why the operator stopped without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// An address cannot be served.
@@ -62,22 +58,17 @@ pub enum RunError {
     Bind {
         /// Health or metrics.
         what: &'static str,
-        /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Another operator may be working now.
-    #[error("lost the lease")]
-    LeaseLost,
 }
 
-/// Runs the operator until `shutdown` completes. Cancel safe: dropping the future is like a crash, after
-/// which another run goes on where this one was.
+/// Runs the operator until `shutdown` completes. Cancel safe: dropping the future has the effect of a crash;
+/// the next run continues from the state of the cluster.
 ///
 /// # Errors
-/// If an address cannot be served, or the lease is lost.
+/// If an address cannot be served.
 pub async fn run(
     kube: kube::Client,
     settings: Settings,
@@ -93,17 +84,17 @@ pub async fn run(
     let Some(election) = settings.election.clone() else {
         let (_permit, fence) = channel(WritePermit::Always);
         let client = Client::new(kube, Arc::clone(&jitter), metrics.clone(), fence);
-        metrics.leading(true);
+        metrics.set_leading(true);
         let controller = reconcile::Controller::new(settings, client, jitter, metrics, stopped);
         // On the heap, so that callers need not hold it on their stack.
-        let mut work = Box::pin(controller.work());
+        let mut work = Box::pin(controller.run());
         tokio::select! {
             biased;
             () = &mut shutdown => {}
             () = &mut work => return Ok(()),
         }
         stop.send_replace(true);
-        finish(work).await;
+        finish_pass(work).await;
         return Ok(());
     };
 
@@ -112,7 +103,7 @@ pub async fn run(
     let client = Client::new(kube, Arc::clone(&jitter), metrics.clone(), fence);
     let candidate = lease::Candidate::new(election.identity, election.timing);
     let lease_jitter = Jitter::new(settings.seed.rotate_left(1));
-    let mut election = lease::Election::new(
+    let mut elector = lease::LeaderElector::new(
         client.unfenced(unfenced),
         &settings.namespace,
         candidate,
@@ -121,34 +112,46 @@ pub async fn run(
         permit,
         metrics.clone(),
     );
-    tokio::select! {
-        biased;
-        () = &mut shutdown => return Ok(()),
-        () = election.win() => {}
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            () = elector.acquire_lease() => {}
+        }
+        let controller = reconcile::Controller::new(
+            settings.clone(),
+            client.clone(),
+            Arc::clone(&jitter),
+            metrics.clone(),
+            stopped.clone(),
+        );
+        // On the heap, so that callers need not hold it on their stack.
+        let mut work = Box::pin(controller.run());
+        tokio::select! {
+            biased;
+            () = &mut shutdown => {}
+            () = elector.renew_until_lost() => {
+                // Continuing drops `work`, so this process writes nothing until it is the leader again.
+                tracing::warn!("lost the lease; standing by");
+                continue;
+            }
+            () = &mut work => {}
+        }
+        stop.send_replace(true);
+        finish_pass(work).await;
+        break;
     }
-    let controller = reconcile::Controller::new(settings, client, jitter, metrics, stopped);
-    // On the heap, so that callers need not hold it on their stack.
-    let mut work = Box::pin(controller.work());
-    tokio::select! {
-        biased;
-        () = &mut shutdown => {}
-        // Dropping the work ends all of it: this process writes no more.
-        () = election.hold() => return Err(RunError::LeaseLost),
-        () = &mut work => {}
-    }
-    stop.send_replace(true);
-    finish(work).await;
-    if tokio::time::timeout(RELEASE_LIMIT, election.release()).await.is_err() {
+    if tokio::time::timeout(RELEASE_LIMIT, elector.release_lease()).await.is_err() {
         tracing::warn!("cannot release the lease in time");
     }
     Ok(())
 }
 
-/// Lets the pass that is under way end.
-async fn finish(work: impl Future<Output = ()>) {
+/// Waits for the current pass to end, for [`STOP_LIMIT`] at most.
+async fn finish_pass(work: impl Future<Output = ()>) {
     let end = Instant::now() + STOP_LIMIT;
     if tokio::time::timeout_at(end, work).await.is_err() {
-        tracing::warn!("stopped in the middle of a pass; the next run goes on from there");
+        tracing::warn!("stopped in the middle of a pass; the next run continues from there");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What Prometheus can scrape, and the heartbeat of the loop. Counting only; nothing is decided here.
+//! The metrics that Prometheus scrapes, and the heartbeat of the loop. This module decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -16,10 +16,11 @@ use tokio::time::Instant;
 use kata_api::kata_node::{JobOutcome, Phase};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, Severity, conditions};
+use kata_plan::invariants::Property;
 use kata_plan::{Finding, NodeReport, StatusReport};
 
-use jobs::Jobs;
-use phases::Phases;
+use jobs::JobTracker;
+use phases::PhaseTracker;
 
 mod jobs;
 mod phases;
@@ -29,11 +30,11 @@ type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// A check of `/readyz`: what, and what is wrong with it.
+/// A check of `/readyz`: its name, and the problem if it fails.
 pub type Check = (String, Result<(), String>);
 
-/// Bounds of the time that a node is in a phase, in seconds: a label takes one, a change of the
-/// operating system minutes, what somebody has to look after an hour or two.
+/// Histogram bounds of the time that a node is in a phase, in seconds: a label takes one second, a change of
+/// the operating system minutes, a problem that an administrator must fix an hour or two.
 const PHASE_SECONDS: [f64; 12] =
     [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0];
 
@@ -51,20 +52,21 @@ struct Inner {
     request_errors: Counters,
     reconciles: Counters,
     reconcile_seconds: Histograms,
-    nodes: Shown,
-    phases: Mutex<Phases>,
+    nodes: GaugeSet,
+    phases: Mutex<PhaseTracker>,
     phase_seconds: Histograms,
-    jobs: Mutex<Jobs>,
+    jobs: Mutex<JobTracker>,
     node_jobs: Counters,
     job_seconds: Histograms,
     runtime_restarts: Counters,
-    conditions: Shown,
-    findings: Shown,
+    conditions: GaugeSet,
+    findings: GaugeSet,
+    promise_violations: Counters,
     watch_restarts: Counters,
     leader: Gauge<i64, AtomicI64>,
     started: Instant,
-    /// Milliseconds from `started` to the last sign of life.
-    beat: AtomicU64,
+    /// Milliseconds from `started` to the last heartbeat.
+    heartbeat: AtomicU64,
     ready: AtomicBool,
     standby: AtomicBool,
     checks: Mutex<Vec<Check>>,
@@ -74,15 +76,20 @@ fn job_labels(action: NodeAction, outcome: JobOutcome) -> Labels {
     vec![("action", action.as_str().to_owned()), ("outcome", outcome.as_str().to_owned())]
 }
 
-/// Gauges that show the values of one moment. Whoever scrapes between two moments sees no gap.
+fn property_labels(property: Property) -> Labels {
+    vec![("property", property.to_string())]
+}
+
+/// Gauges that show the latest values. An update sets new values before it removes old ones, so that no
+/// scrape sees a gap.
 #[derive(Debug, Default)]
-struct Shown {
+struct GaugeSet {
     gauges: Gauges,
     known: Mutex<BTreeSet<Labels>>,
 }
 
-impl Shown {
-    fn show(&self, values: &BTreeMap<Labels, i64>) {
+impl GaugeSet {
+    fn set(&self, values: &BTreeMap<Labels, i64>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for (labels, value) in values {
             self.gauges.get_or_create(labels).set(*value);
@@ -106,8 +113,13 @@ impl Metrics {
         let mut registry = Registry::with_prefix("kata_operator");
         let (requests, request_errors, reconciles) =
             (Counters::default(), Counters::default(), Counters::default());
-        let (nodes, conditions, findings) = (Shown::default(), Shown::default(), Shown::default());
-        let watch_restarts = Counters::default();
+        let (nodes, conditions, findings) =
+            (GaugeSet::default(), GaugeSet::default(), GaugeSet::default());
+        let (promise_violations, watch_restarts) = (Counters::default(), Counters::default());
+        // Each counter exists before the first violation, so that the first one is an increase.
+        for property in Property::ALL {
+            let _zero = promise_violations.get_or_create(&property_labels(property));
+        }
         let (node_jobs, runtime_restarts) = (Counters::default(), Counters::default());
         let job_seconds: Histograms =
             Family::new_with_constructor(|| Histogram::new(PHASE_SECONDS));
@@ -124,7 +136,7 @@ impl Metrics {
                 ("revision", revision.to_owned()),
             ])
             .set(1);
-        registry.register("build_info", "The operator's version and what it was built from", build);
+        registry.register("build_info", "The operator's version and revision", build);
         registry.register("api_requests", "Calls to the API server", requests.clone());
         registry.register(
             "api_request_errors",
@@ -145,18 +157,18 @@ impl Metrics {
         );
         registry.register_with_unit(
             "node_phase_duration",
-            "How long nodes were in a phase that they left",
+            "How long nodes stayed in a phase",
             Unit::Seconds,
             phase_seconds.clone(),
         );
         registry.register(
             "node_jobs",
-            "Jobs on nodes that ended, by what they were to do and what came of them",
+            "Finished Jobs on nodes, by action and outcome",
             node_jobs.clone(),
         );
         registry.register_with_unit(
             "node_job_duration",
-            "How long Jobs on nodes took, from their creation on",
+            "How long Jobs on nodes took, from creation to end",
             Unit::Seconds,
             job_seconds.clone(),
         );
@@ -167,20 +179,17 @@ impl Metrics {
         );
         registry.register(
             "config_condition",
-            "Conditions of KataConfigs: 1 for the status that holds",
+            "Conditions of KataConfigs: 1 for the current status",
             conditions.gauges.clone(),
         );
+        registry.register("findings", "Current findings, by code", findings.gauges.clone());
         registry.register(
-            "findings",
-            "What is not as it should be or worth knowing, by code",
-            findings.gauges.clone(),
+            "promise_violations",
+            "Promises that the operator would have broken, by promise",
+            promise_violations.clone(),
         );
-        registry.register(
-            "watch_restarts",
-            "Watches that had to start over",
-            watch_restarts.clone(),
-        );
-        registry.register("leader", "1 if this process does the work", leader.clone());
+        registry.register("watch_restarts", "Restarts of watches", watch_restarts.clone());
+        registry.register("leader", "1 if this process is the leader", leader.clone());
         Self(Arc::new(Inner {
             registry,
             requests,
@@ -196,10 +205,11 @@ impl Metrics {
             runtime_restarts,
             conditions,
             findings,
+            promise_violations,
             watch_restarts,
             leader,
             started: Instant::now(),
-            beat: AtomicU64::new(0),
+            heartbeat: AtomicU64::new(0),
             ready: AtomicBool::new(false),
             standby: AtomicBool::new(false),
             checks: Mutex::default(),
@@ -215,17 +225,16 @@ impl Metrics {
         }
     }
 
-    /// A call to the API server.
-    pub fn request(&self, verb: &'static str, kind: &str) {
-        self.beat();
+    /// Counts a call to the API server.
+    pub fn record_request(&self, verb: &'static str, kind: &str) {
         self.0
             .requests
             .get_or_create(&vec![("verb", verb.to_owned()), ("kind", kind.to_owned())])
             .inc();
     }
 
-    /// A call to the API server that failed.
-    pub fn request_error(&self, verb: &'static str, kind: &str, category: &'static str) {
+    /// Counts a call to the API server that failed.
+    pub fn record_request_error(&self, verb: &'static str, kind: &str, category: &'static str) {
         let labels = vec![
             ("verb", verb.to_owned()),
             ("kind", kind.to_owned()),
@@ -234,48 +243,62 @@ impl Metrics {
         self.0.request_errors.get_or_create(&labels).inc();
     }
 
-    /// A watch that starts over, because it ended with an error or its history was gone.
-    pub fn watch_restart(&self, kind: &str, why: &'static str) {
+    /// Counts a watch that restarts after an error, or because its history is gone.
+    pub fn record_watch_restart(&self, kind: &str, why: &'static str) {
         self.0
             .watch_restarts
             .get_or_create(&vec![("kind", kind.to_owned()), ("reason", why.to_owned())])
             .inc();
     }
 
-    /// A pass of the loop.
-    pub fn reconcile(&self, result: &'static str, took: Duration) {
+    /// Counts a promise that a plan or a report would have broken.
+    pub fn record_promise_violation(&self, property: Property) {
+        self.0.promise_violations.get_or_create(&property_labels(property)).inc();
+    }
+
+    /// Counts a pass of the loop, and records how long it took.
+    pub fn record_reconcile(&self, result: &'static str, took: Duration) {
         let labels = vec![("controller", CONTROLLER.to_owned()), ("result", result.to_owned())];
         self.0.reconciles.get_or_create(&labels).inc();
         self.0.reconcile_seconds.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Whether this process does the work.
-    pub fn leading(&self, leads: bool) {
+    /// Sets whether this process is the leader. Only the leader reports nodes, conditions and findings.
+    pub fn set_leading(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
         self.0.standby.store(!leads, Ordering::Relaxed);
+        if leads {
+            return;
+        }
+        for gauges in [&self.0.nodes, &self.0.conditions, &self.0.findings] {
+            gauges.set(&BTreeMap::new());
+        }
+        *self.0.phases.lock().unwrap_or_else(PoisonError::into_inner) = PhaseTracker::default();
+        *self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner) = JobTracker::default();
     }
 
-    /// How far the nodes are.
-    pub fn nodes(&self, nodes: &[NodeReport]) {
+    /// Sets the number of nodes in each phase, and records how long nodes stayed in the phases that they
+    /// left.
+    pub fn set_nodes(&self, nodes: &[NodeReport]) {
         let labels = |phase: Phase| vec![("phase", phase.as_str().to_owned())];
         let mut counts: BTreeMap<Labels, i64> =
             Phase::ALL.iter().map(|phase| (labels(*phase), 0)).collect();
         for node in nodes {
             *counts.entry(labels(node.phase)).or_default() += 1;
         }
-        self.0.nodes.show(&counts);
+        self.0.nodes.set(&counts);
         let mut phases = self.0.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        for (phase, lasted) in phases.take(nodes, Instant::now()) {
+        for (phase, lasted) in phases.update(nodes, Instant::now()) {
             self.0.phase_seconds.get_or_create(&labels(phase)).observe(lasted.as_secs_f64());
         }
         drop(phases);
-        self.jobs(nodes);
+        self.record_jobs(nodes);
     }
 
-    /// What Jobs did on nodes, where Jobs change the nodes.
-    fn jobs(&self, nodes: &[NodeReport]) {
+    /// Counts the Jobs on nodes that ended, and the restarts of container runtimes.
+    fn record_jobs(&self, nodes: &[NodeReport]) {
         if nodes.iter().any(|node| node.host.is_some()) {
-            // What has not happened is told as 0, so that its first time is an increase.
+            // Each counter starts at 0, so that the first count is an increase.
             for action in NodeAction::ALL {
                 for outcome in JobOutcome::ALL {
                     let _zero = self.0.node_jobs.get_or_create(&job_labels(action, outcome));
@@ -283,21 +306,21 @@ impl Metrics {
             }
             let _zero = self.0.runtime_restarts.get_or_create(&Vec::new());
         }
-        let news = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).take(nodes);
-        for over in news.over {
-            self.0.node_jobs.get_or_create(&job_labels(over.action, over.outcome)).inc();
-            if let Some(took) = over.took {
-                let labels = vec![("action", over.action.as_str().to_owned())];
+        let changes = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner).update(nodes);
+        for job in changes.finished {
+            self.0.node_jobs.get_or_create(&job_labels(job.action, job.outcome)).inc();
+            if let Some(took) = job.took {
+                let labels = vec![("action", job.action.as_str().to_owned())];
                 self.0.job_seconds.get_or_create(&labels).observe(took.as_secs_f64());
             }
         }
-        if news.restarts > 0 {
-            self.0.runtime_restarts.get_or_create(&Vec::new()).inc_by(news.restarts);
+        if changes.restarts > 0 {
+            self.0.runtime_restarts.get_or_create(&Vec::new()).inc_by(changes.restarts);
         }
     }
 
-    /// What is found wrong or noteworthy.
-    pub fn findings(&self, findings: &[Finding]) {
+    /// Sets the number of findings of each code.
+    pub fn set_findings(&self, findings: &[Finding]) {
         let labels = |code: Code| {
             let entry = code.entry();
             let severity = match entry.severity {
@@ -312,15 +335,15 @@ impl Metrics {
         for finding in findings {
             *counts.entry(labels(finding.code)).or_default() += 1;
         }
-        self.0.findings.show(&counts);
+        self.0.findings.set(&counts);
     }
 
-    /// The conditions of all KataConfigs.
-    pub fn conditions<'a>(&self, statuses: impl Iterator<Item = &'a StatusReport>) {
+    /// Sets the conditions of all KataConfigs.
+    pub fn set_conditions<'a>(&self, statuses: impl Iterator<Item = &'a StatusReport>) {
         let mut values = BTreeMap::new();
         for report in statuses {
             let conditions = report.status.conditions.iter();
-            // What others write there is theirs to tell.
+            // Conditions of other clients are not exported.
             for condition in conditions.filter(|own| conditions::ALL.contains(&own.type_.as_str()))
             {
                 for status in ["True", "False", "Unknown"] {
@@ -333,32 +356,34 @@ impl Metrics {
                 }
             }
         }
-        self.0.conditions.show(&values);
+        self.0.conditions.set(&values);
     }
 
-    /// A sign of life of the loop.
-    pub fn beat(&self) {
+    /// Records that the loop is alive: it begins an iteration or a call, or reads the Lease as a standby.
+    pub fn record_heartbeat(&self) {
         let elapsed = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.beat.store(elapsed, Ordering::Relaxed);
+        self.0.heartbeat.store(elapsed, Ordering::Relaxed);
     }
 
-    /// How long ago the last sign of life was.
-    pub fn silence(&self) -> Duration {
-        let beat = Duration::from_millis(self.0.beat.load(Ordering::Relaxed));
-        self.0.started.elapsed().saturating_sub(beat)
+    pub fn time_since_heartbeat(&self) -> Duration {
+        let heartbeat = Duration::from_millis(self.0.heartbeat.load(Ordering::Relaxed));
+        self.0.started.elapsed().saturating_sub(heartbeat)
     }
 
-    /// What is ready and what is not, as the loop last saw it.
+    /// Sets the checks of `/readyz`.
     pub fn set_checks(&self, checks: Vec<Check>) {
         let ready = checks.iter().all(|(_, outcome)| outcome.is_ok());
         self.0.ready.store(ready, Ordering::Relaxed);
         *self.0.checks.lock().unwrap_or_else(PoisonError::into_inner) = checks;
     }
 
-    /// Whether this process is ready, and the single checks. One that stands by is ready to take over.
+    /// Whether this process is ready, and its checks. A standby is ready to take over.
     pub fn checks(&self) -> (bool, Vec<Check>) {
         if self.0.standby.load(Ordering::Relaxed) {
-            return (true, vec![("lease (held by another, standing by)".to_owned(), Ok(()))]);
+            return (
+                true,
+                vec![("lease (held by another process, standing by)".to_owned(), Ok(()))],
+            );
         }
         let checks = self.0.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (self.0.ready.load(Ordering::Relaxed), checks)

@@ -1,22 +1,25 @@
-//! From the API server to a [`Snapshot`]: first from the caches, then whatever [`kata_plan::needs`]
-//! asks for, past them. A read that fails becomes [`Observed::Unknown`]; nothing is decided here.
+//! Builds a [`Snapshot`] from the caches, and reads past them what [`kata_plan::next`] asks for. A read that
+//! fails becomes [`Observed::Unknown`]. This module decides nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kata_api::{KataConfig, MachineConfig, names};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kata_api::{
+    ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
+};
 use kata_plan::{
-    Decision, Freshness, JobObjects, Kind, Need, Next, Observed, Options, Platform, Snapshot,
-    validate,
+    Decision, Freshness, JobObjects, Kind, Need, NodeFacts, Observed, Options, Outcome, Platform,
+    Snapshot, validate,
 };
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
 use crate::clock::Clock;
 use crate::error::chain;
-use crate::ingest::Cached;
-use crate::watch::Cache;
+use crate::ingest::CachedValue;
+use crate::watch::{Cache, View};
 
 mod caches;
 mod jobs;
@@ -24,31 +27,21 @@ mod monitor;
 mod pods;
 
 pub use caches::Caches;
-use caches::Data;
-pub use jobs::JobCaches;
-pub use monitor::MonitorCaches;
+use pods::{read_drain_blockers, read_pods};
 
-/// How often [`kata_plan::needs`] may ask in one pass. It asks for own and rendered MachineConfigs,
-/// quorum, pods and drain blockers; more rounds than these mean that it asks for the same again.
-const ROUNDS: usize = 16;
+/// How often [`kata_plan::next`] may ask for reads in one pass. It asks for own and rendered MachineConfigs,
+/// quorum, pods and drain blockers; more rounds mean that it asks for the same again.
+const MAX_ROUNDS: usize = 16;
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// Without the KataConfigs there is nothing to decide.
+    /// The KataConfigs cannot be read, and without them there is nothing to decide.
     #[error("cannot read {what}: {error}")]
-    KataConfigs {
-        /// What cannot be read.
-        what: String,
-        /// Why.
-        error: String,
-    },
-    /// The decision asks for reads without end, which is a bug.
-    #[error("the decision asks for further reads without end; the last were {last}")]
-    Endless {
-        /// What it asked for last.
-        last: String,
-    },
+    KataConfigs { what: String, error: String },
+    /// The decision asks for reads again and again, which is a bug.
+    #[error("the decision asks for reads again and again; the last were {last}")]
+    Endless { last: String },
 }
 
 /// Reads the cluster.
@@ -58,60 +51,62 @@ pub struct Observer {
     caches: Arc<Caches>,
     clock: Clock,
     options: Options,
-    /// Rendered MachineConfigs, which never change, without their Ignition part; those that the last
-    /// snapshot had.
+    /// The rendered MachineConfigs of the last snapshot, without their Ignition part. They never change.
     rendered: Mutex<BTreeMap<String, MachineConfig>>,
 }
 
 impl Observer {
-    /// An observer.
     pub fn new(client: Client, caches: Arc<Caches>, clock: Clock, options: Options) -> Self {
         Self { client, caches, clock, options, rendered: Mutex::default() }
     }
 
-    /// The KataConfigs, as the cache has them.
+    /// The KataConfigs in the cache.
     ///
     /// # Errors
     /// If they are not known.
     pub fn configs(&self) -> Result<Vec<KataConfig>, ObserveError> {
-        match self.caches.configs.observed() {
-            Observed::Known(configs) => Ok(configs),
-            Observed::Unknown { what, error } => Err(ObserveError::KataConfigs { what, error }),
-        }
+        require_known(self.caches.configs.view().objects)
     }
 
-    /// Says who changes the nodes, as soon as it is known.
+    /// Sets the platform, as soon as it is known.
     pub fn set_platform(&mut self, platform: Platform) {
         self.options.platform = platform;
     }
 
-    /// Lists every watched kind again, past the caches; errors show in the caches.
-    pub async fn resync(&self) {
-        self.read(Freshness::Quorum).await;
+    /// Compares the caches with lists past them. If a watch has missed a change, its cache is behind
+    /// afterwards. A list that fails is ignored: its watch will fail too.
+    pub async fn verify_caches(&self) {
+        drop(self.read_views(Freshness::Quorum).await);
         if self.options.platform == Platform::OpenShift {
-            self.caches.monitor.refresh(&self.client).await;
+            for config_map in [&self.caches.feature_gates, &self.caches.image_mode] {
+                // Most clusters do not have these ConfigMaps.
+                if config_map.may_have_objects() {
+                    drop(config_map.read_fresh(&self.client).await);
+                }
+            }
+            self.caches.monitor.verify(&self.client).await;
         }
     }
 
-    /// A decision, with the snapshot that it was made on and how long the machine thought about it.
-    /// Begins with the caches, and reads what the decision wants to be read.
+    /// A decision, its snapshot, and the processor time that it took. Starts with the caches, and reads past
+    /// them what the decision asks for.
     ///
     /// # Errors
     /// If the KataConfigs are not known.
     pub async fn decide(&self) -> Result<(Snapshot, Decision, Duration), ObserveError> {
-        let mut thought = Duration::ZERO;
+        let mut took = Duration::ZERO;
         let mut begun = Instant::now();
-        let mut snapshot = self.cached_snapshot()?;
+        let mut snapshot = self.snapshot(Freshness::Cached, FreshViews::default())?;
         let mut last = Vec::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let next = kata_plan::next(&snapshot);
-            thought += begun.elapsed();
+            took += begun.elapsed();
             last = match next {
-                Next::Act(decision) => {
-                    self.keep_rendered(&snapshot);
-                    return Ok((snapshot, *decision, thought));
+                Outcome::Act(decision) => {
+                    self.drop_unused_rendered(&snapshot);
+                    return Ok((snapshot, *decision, took));
                 }
-                Next::Read(wanted) => wanted,
+                Outcome::Read(wanted) => wanted,
             };
             let freshness = last.iter().filter_map(|need| match need {
                 Need::Objects => Some(Freshness::Objects),
@@ -119,18 +114,17 @@ impl Observer {
                 Need::MachineConfig { .. } | Need::Pods { .. } | Need::DrainBlockers { .. } => None,
             });
             if let Some(freshness) = freshness.max() {
-                let read = self.read(freshness).await;
-                let fresh = self.read_snapshot(&read, freshness)?;
+                let fresh = self.snapshot(freshness, self.read_views(freshness).await)?;
                 let Snapshot { machine_configs, .. } = std::mem::replace(&mut snapshot, fresh);
                 for (name, config) in machine_configs {
                     if name.starts_with(names::mco::RENDERED_PREFIX) {
                         snapshot.machine_configs.entry(name).or_insert(config);
                     }
                 }
-                // What else is asked for is asked for again, on the new data, if it is still wanted.
+                // The decision asks again for the rest, if it still needs it on the new data.
             } else {
                 for need in &last {
-                    self.fulfil(&mut snapshot, need).await;
+                    self.answer_need(&mut snapshot, need).await;
                 }
             }
             begun = Instant::now();
@@ -138,49 +132,9 @@ impl Observer {
         Err(ObserveError::Endless { last: format!("{last:?}") })
     }
 
-    fn cached_snapshot(&self) -> Result<Snapshot, ObserveError> {
-        let caches = &self.caches;
-        let only =
-            |cache: &Cache<MachineConfig>| cache.observed().map(|all| all.into_iter().next());
-        let data = |cache: &Cache<Data>| cache.observed().map(|all| all.into_iter().next());
-        Ok(Snapshot {
-            now: self.clock.now(),
-            freshness: Freshness::Cached,
-            options: self.options.clone(),
-            configs: self.configs()?,
-            unreadable: [
-                caches.configs.unreadable(Kind::KataConfig),
-                caches.nodes.unreadable(Kind::Node),
-            ]
-            .concat(),
-            nodes: caches.nodes.observed(),
-            pools: caches.pools.observed(),
-            machine_configs: BTreeMap::from([
-                (names::MACHINE_CONFIG.to_owned(), only(&caches.machine_config)),
-                (names::IMAGE_MACHINE_CONFIG.to_owned(), only(&caches.image_machine_config)),
-            ]),
-            feature_gates: data(&caches.feature_gates),
-            image_mode: data(&caches.image_mode),
-            container_runtime_configs: caches.container_runtime_configs.observed(),
-            runtime_classes: caches.runtime_classes.observed(),
-            kata_nodes: caches.kata_nodes.observed(),
-            monitor: caches.monitor.observed(),
-            jobs: match self.options.platform {
-                Platform::OpenShift => JobObjects::absent(),
-                Platform::Kubernetes => caches.jobs.observed(),
-            },
-            pods: BTreeMap::new(),
-            drain_blockers: BTreeMap::new(),
-        })
-    }
-
-    /// The snapshot after [`Observer::read`]: what failed then is unknown, whatever the cache says.
-    fn read_snapshot(
-        &self,
-        read: &FreshRead,
-        freshness: Freshness,
-    ) -> Result<Snapshot, ObserveError> {
-        let FreshRead {
+    /// A snapshot of the fresh views, and of the caches for all other kinds.
+    fn snapshot(&self, freshness: Freshness, fresh: FreshViews) -> Result<Snapshot, ObserveError> {
+        let FreshViews {
             configs,
             nodes,
             pools,
@@ -190,64 +144,69 @@ impl Observer {
             runtime_classes,
             kata_nodes,
             jobs,
-        } = read;
-        if let Err(error) = configs {
-            let what = Kind::KataConfig.as_str().to_owned();
-            return Err(ObserveError::KataConfigs { what, error: error.clone() });
+        } = fresh;
+        fn view<T: CachedValue>(fresh: Option<View<T>>, cache: &Cache<T>) -> View<T> {
+            fresh.unwrap_or_else(|| cache.view())
         }
-        let snapshot = self.cached_snapshot()?;
-        let mut machine_configs = snapshot.machine_configs;
-        for (name, read) in
-            names::MACHINE_CONFIGS.iter().zip([machine_config, image_machine_config])
-        {
-            if let (Err(error), Some(ours)) = (read, machine_configs.get_mut(*name)) {
-                *ours = Observed::unknown(format!("MachineConfig {name}"), error);
-            }
+        fn only<T>(view: View<T>) -> Observed<Option<T>> {
+            view.objects.map(|all| all.into_iter().next())
         }
+        let caches = &self.caches;
+        let configs = view(configs, &caches.configs);
+        let nodes = view(nodes, &caches.nodes);
+        let kata_nodes = view(kata_nodes, &caches.kata_nodes);
+        let machine_config = view(machine_config, &caches.machine_config);
+        let image_machine_config = view(image_machine_config, &caches.image_machine_config);
+        let unreadable = [configs.unreadable, nodes.unreadable, kata_nodes.unreadable].concat();
         Ok(Snapshot {
+            now: self.clock.now(),
             freshness,
-            nodes: confirmed(snapshot.nodes, Kind::Node, nodes),
-            pools: confirmed(snapshot.pools, Kind::MachineConfigPool, pools),
-            machine_configs,
-            container_runtime_configs: confirmed(
-                snapshot.container_runtime_configs,
-                Kind::ContainerRuntimeConfig,
+            options: self.options.clone(),
+            configs: require_known(configs.objects)?,
+            unreadable,
+            nodes: nodes.objects,
+            pools: view(pools, &caches.pools).objects,
+            machine_configs: BTreeMap::from([
+                (names::MACHINE_CONFIG.to_owned(), only(machine_config)),
+                (names::IMAGE_MACHINE_CONFIG.to_owned(), only(image_machine_config)),
+            ]),
+            feature_gates: only(caches.feature_gates.view()),
+            image_mode: only(caches.image_mode.view()),
+            container_runtime_configs: view(
                 container_runtime_configs,
-            ),
-            runtime_classes: confirmed(
-                snapshot.runtime_classes,
-                Kind::RuntimeClass,
-                runtime_classes,
-            ),
-            kata_nodes: confirmed(snapshot.kata_nodes, Kind::KataNode, kata_nodes),
-            jobs: JobObjects {
-                jobs: confirmed(snapshot.jobs.jobs, Kind::Job, jobs),
-                pods: confirmed(snapshot.jobs.pods, Kind::Job, jobs),
+                &caches.container_runtime_configs,
+            )
+            .objects,
+            runtime_classes: view(runtime_classes, &caches.runtime_classes).objects,
+            kata_nodes: kata_nodes.objects,
+            monitor: caches.monitor.view(),
+            jobs: match self.options.platform {
+                Platform::OpenShift => JobObjects::absent(),
+                Platform::Kubernetes => jobs.unwrap_or_else(|| caches.jobs.view()),
             },
-            ..snapshot
+            pods: BTreeMap::new(),
+            drain_blockers: BTreeMap::new(),
         })
     }
 
-    /// Lists past the caches what this freshness wants.
-    async fn read(&self, freshness: Freshness) -> FreshRead {
-        async fn list<T: Cached>(
+    /// Lists past the caches the kinds that this freshness requires.
+    async fn read_views(&self, freshness: Freshness) -> FreshViews {
+        async fn list<T: CachedValue>(
             cache: &Cache<T>,
             client: &Client,
-            wanted: bool,
-        ) -> Result<(), String> {
-            if !wanted {
-                return Ok(());
-            }
-            cache.refresh(client).await.map(drop).map_err(|error| chain(&error))
+            is_wanted: bool,
+        ) -> Option<View<T>> {
+            if is_wanted { Some(cache.read_fresh(client).await) } else { None }
         }
         let (client, caches) = (&self.client, &self.caches);
         let objects = freshness >= Freshness::Objects;
         let all = freshness >= Freshness::Quorum;
-        // The ConfigMaps say what shall be, and are as old as the rest of the spec may be. Without image
-        // mode there is no MachineConfig of it, and its watch tells if somebody makes one.
-        let image_mode = caches.image_machine_config.is_in_use() || caches.image_mode.is_in_use();
-        let by_jobs = self.options.platform == Platform::Kubernetes;
-        let mco = objects && !by_jobs;
+        // The ConfigMaps are part of the desired state, and may be as old as the rest of it. Without image
+        // mode there is no MachineConfig of it, and a watch reports one that is created.
+        let image_mode =
+            caches.image_machine_config.may_have_objects() || caches.image_mode.may_have_objects();
+        let uses_jobs = self.options.platform == Platform::Kubernetes;
+        let mco = objects && !uses_jobs;
         let (configs, nodes, pools, own, own_image, runtime_configs, classes, kata_nodes, jobs) = futures::join!(
             Box::pin(list(&caches.configs, client, objects)),
             Box::pin(list(&caches.nodes, client, all)),
@@ -258,10 +217,10 @@ impl Observer {
             Box::pin(list(&caches.runtime_classes, client, objects)),
             Box::pin(list(&caches.kata_nodes, client, all)),
             Box::pin(async {
-                if objects && by_jobs { caches.jobs.refresh(client).await } else { Ok(()) }
+                if objects && uses_jobs { Some(caches.jobs.read_fresh(client).await) } else { None }
             }),
         );
-        FreshRead {
+        FreshViews {
             configs,
             nodes,
             pools,
@@ -274,7 +233,7 @@ impl Observer {
         }
     }
 
-    async fn fulfil(&self, snapshot: &mut Snapshot, need: &Need) {
+    async fn answer_need(&self, snapshot: &mut Snapshot, need: &Need) {
         match need {
             // Handled by the caller, since it replaces the snapshot.
             Need::Objects | Need::Quorum => {}
@@ -284,14 +243,14 @@ impl Observer {
             }
             Need::Pods { scope, classes } => {
                 let mut pods = Vec::new();
-                let wanted = |class: &str| classes.contains(class);
-                let read =
-                    self.pods(scope, wanted, |pod| pods.extend(validate::sandboxed_pod(pod)));
-                let observed = read.await.map(|()| pods);
+                let is_wanted = |class: &str| classes.contains(class);
+                let each = |pod: &_| pods.extend(validate::sandboxed_pod(pod));
+                let read = read_pods(&self.client, scope, is_wanted, each).await;
+                let observed = read.map(|()| pods);
                 snapshot.pods.insert(scope.clone(), observed);
             }
             Need::DrainBlockers { node } => {
-                let blockers = self.drain_blockers(node).await;
+                let blockers = read_drain_blockers(&self.client, node).await;
                 snapshot.drain_blockers.insert(node.clone(), blockers);
             }
         }
@@ -307,7 +266,7 @@ impl Observer {
             Ok(Some(mut config)) => {
                 config.metadata.managed_fields = None;
                 if is_rendered {
-                    validate::rendered(&mut config);
+                    validate::trim_rendered(&mut config);
                     self.lock_rendered().insert(name.to_owned(), config.clone());
                 }
                 Observed::Known(Some(config))
@@ -321,27 +280,28 @@ impl Observer {
         self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep_rendered(&self, snapshot: &Snapshot) {
+    fn drop_unused_rendered(&self, snapshot: &Snapshot) {
         self.lock_rendered().retain(|name, _| snapshot.machine_configs.contains_key(name));
     }
 }
 
-/// Whether each kind could be listed, as far as that was wanted.
-struct FreshRead {
-    configs: Result<(), String>,
-    nodes: Result<(), String>,
-    pools: Result<(), String>,
-    machine_config: Result<(), String>,
-    image_machine_config: Result<(), String>,
-    container_runtime_configs: Result<(), String>,
-    runtime_classes: Result<(), String>,
-    kata_nodes: Result<(), String>,
-    jobs: Result<(), String>,
+/// The kinds that were read past the caches; `None` if a kind was not asked for.
+#[derive(Default)]
+struct FreshViews {
+    configs: Option<View<KataConfig>>,
+    nodes: Option<View<Arc<NodeFacts>>>,
+    pools: Option<View<MachineConfigPool>>,
+    machine_config: Option<View<MachineConfig>>,
+    image_machine_config: Option<View<MachineConfig>>,
+    container_runtime_configs: Option<View<ContainerRuntimeConfig>>,
+    runtime_classes: Option<View<RuntimeClass>>,
+    kata_nodes: Option<View<Arc<KataNode>>>,
+    jobs: Option<JobObjects>,
 }
 
-fn confirmed<T>(cached: Observed<T>, kind: Kind, read: &Result<(), String>) -> Observed<T> {
-    match read {
-        Ok(()) => cached,
-        Err(error) => Observed::unknown(kind.plural(), error),
+fn require_known(configs: Observed<Vec<KataConfig>>) -> Result<Vec<KataConfig>, ObserveError> {
+    match configs {
+        Observed::Known(configs) => Ok(configs),
+        Observed::Unknown { what, error } => Err(ObserveError::KataConfigs { what, error }),
     }
 }

@@ -1,28 +1,27 @@
-//! What kind of cluster it is, and what to say on one where this version cannot install.
+//! Detects the kind of cluster, and reports one on which this version cannot install Kata.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kata_api::platform::Platform;
 use kata_api::{Code, KataConfig, KataConfigStatus, conditions, machine_config};
 use kata_plan::{EventToSend, Finding, Kind, ObjectRef, Report, StatusReport};
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::client::Client;
 use crate::error::CallError;
-use crate::settings::Platform;
 
 /// The group that OpenShift serves from its first minute on.
 const OPENSHIFT_GROUP: &str = "config.openshift.io";
 
-/// Most bytes of a KataConfig's name in the name of an Event.
-const EVENT_NAME: usize = 220;
+/// The most bytes of a KataConfig's name that the name of an Event contains.
+const MAX_NAME_BYTES: usize = 220;
 
-/// What kind of cluster it is.
+/// The kind of cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detected {
     /// The Machine Config Operator's kinds are served.
     Openshift,
-    /// They are not, and neither is OpenShift's configuration: nobody else changes the nodes.
+    /// Neither these kinds nor OpenShift's configuration are served: no other operator changes the nodes.
     Kubernetes,
     /// OpenShift's configuration is served, and the Machine Config Operator's kinds are not, or not yet.
     Unsupported,
@@ -38,7 +37,7 @@ impl Detected {
         }
     }
 
-    /// Who changes the nodes; `None` if nobody may.
+    /// The back end that changes the nodes; `None` if none may.
     pub fn platform(self) -> Option<kata_plan::Platform> {
         match self {
             Self::Openshift => Some(kata_plan::Platform::OpenShift),
@@ -50,7 +49,7 @@ impl Detected {
 
 #[derive(Deserialize)]
 struct GroupList {
-    // Not optional: an answer without groups is none.
+    // Required: an answer without groups is invalid.
     groups: Vec<Group>,
 }
 
@@ -59,52 +58,51 @@ struct Group {
     name: String,
 }
 
-/// Finds out what kind of cluster it is, unless the settings say so.
+/// Detects the kind of cluster, unless the settings name it.
 ///
 /// # Errors
-/// If the API server does not tell.
+/// If the API groups cannot be read.
 pub async fn detect(client: &Client, platform: Platform) -> Result<Detected, CallError> {
     match platform {
         Platform::Openshift => return Ok(Detected::Openshift),
         Platform::Kubernetes => return Ok(Detected::Kubernetes),
         Platform::Auto => {}
     }
-    let list: GroupList = client.document("/apis").await?;
+    let list: GroupList = client.get_document("/apis").await?;
     let served = |name: &str| list.groups.iter().any(|group| group.name == name);
     Ok(if served(machine_config::GROUP) {
         Detected::Openshift
     } else if served(OPENSHIFT_GROUP) {
-        // Its nodes may get a Machine Config Operator in a moment, and never want two masters.
+        // A Machine Config Operator may still start, and two operators must not change the same nodes.
         Detected::Unsupported
     } else {
         Detected::Kubernetes
     })
 }
 
-/// What to say on OpenShift where the Machine Config Operator is not served: every KataConfig is told that nothing
-/// will happen. Nothing is changed.
+/// The report on OpenShift without the Machine Config Operator: every KataConfig is Stalled, and no node
+/// changes.
 pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
     let mut statuses: Vec<StatusReport> =
-        configs.iter().map(|config| unsupported(config, now)).collect();
+        configs.iter().map(|config| unsupported_status(config, now)).collect();
     statuses.sort_by(|one, two| one.config.cmp(&two.config));
     let entry = Code::PlatformUnsupported.entry();
-    let events =
-        statuses.iter().filter(|status| status.patch.is_some()).map(|status| EventToSend {
-            // Of each generation once, however often the status cannot be written.
-            name: format!(
-                "{}.{}-{}-{}",
-                status.config.name.get(..EVENT_NAME).unwrap_or(&status.config.name),
-                entry.code.to_ascii_lowercase(),
-                status.config.uid.as_deref().and_then(|uid| uid.get(..8)).unwrap_or("0"),
-                status.status.observed_generation.unwrap_or_default()
-            ),
-            regarding: status.config.clone(),
-            related: None,
-            warning: true,
-            reason: entry.reason.to_owned(),
-            action: "Reconcile".to_owned(),
-            note: format!("{}: {} {}", entry.code, entry.cause, entry.fix),
-        });
+    let events = statuses.iter().filter(|status| status.needs_write).map(|status| EventToSend {
+        // One Event for each generation, even if the status cannot be written.
+        name: format!(
+            "{}.{}-{}-{}",
+            status.config.name.get(..MAX_NAME_BYTES).unwrap_or(&status.config.name),
+            entry.code.to_ascii_lowercase(),
+            status.config.uid.as_deref().and_then(|uid| uid.get(..8)).unwrap_or("0"),
+            status.status.observed_generation.unwrap_or_default()
+        ),
+        regarding: status.config.clone(),
+        related: None,
+        warning: true,
+        reason: entry.reason.to_owned(),
+        action: "Reconcile".to_owned(),
+        note: format!("{}: {} {}", entry.code, entry.cause, entry.fix),
+    });
     let events = events.collect();
     let findings = statuses.iter().map(|status| Finding {
         code: Code::PlatformUnsupported,
@@ -115,7 +113,7 @@ pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
     Report { findings: findings.collect(), other_configs: statuses, events, ..Report::default() }
 }
 
-fn unsupported(config: &KataConfig, now: Timestamp) -> StatusReport {
+fn unsupported_status(config: &KataConfig, now: Timestamp) -> StatusReport {
     let entry = Code::PlatformUnsupported.entry();
     let current = config.status.clone().unwrap_or_default();
     let generation = config.metadata.generation;
@@ -143,19 +141,13 @@ fn unsupported(config: &KataConfig, now: Timestamp) -> StatusReport {
         ],
         ..KataConfigStatus::default()
     };
-    let told = config.status.as_ref().is_some_and(|known| {
-        known.observed_generation == status.observed_generation
-            && known.conditions == status.conditions
-    });
-    let patch = (!told).then(|| {
-        json!({"status": {
-            "observedGeneration": status.observed_generation,
-            "conditions": status.conditions,
-        }})
+    let needs_write = config.status.as_ref().is_none_or(|known| {
+        known.observed_generation != status.observed_generation
+            || known.conditions != status.conditions
     });
     let name = config.metadata.name.clone().unwrap_or_default();
     let config = ObjectRef::new(Kind::KataConfig, name, config.metadata.uid.as_deref());
-    StatusReport { config, status, patch }
+    StatusReport { config, status, needs_write }
 }
 
 #[cfg(test)]
@@ -163,16 +155,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_without_the_mco_is_told_once_and_nothing_else_happens() {
+    fn a_missing_mco_is_reported_once_and_nothing_else_happens() {
         let mut config = KataConfig::new("c", kata_api::KataConfigSpec::default());
         config.metadata.generation = Some(2);
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let report = report_without_mco(std::slice::from_ref(&config), now);
-        let said: Vec<_> =
+        let warnings: Vec<_> =
             report.events.iter().map(|event| (event.warning, event.reason.as_str())).collect();
-        assert_eq!(said, [(true, "PlatformUnsupported")]);
+        assert_eq!(warnings, [(true, "PlatformUnsupported")]);
         let status = &report.other_configs[0];
-        assert!(status.patch.is_some());
+        assert!(status.needs_write);
         let ready = status.status.conditions.iter().find(|c| c.type_ == "Ready").unwrap();
         assert_eq!(
             (ready.status.as_str(), ready.reason.as_str()),
@@ -183,7 +175,7 @@ mod tests {
         config.status = Some(status.status.clone());
         let later = "2026-01-01T01:00:00Z".parse().unwrap();
         let again = report_without_mco(&[config], later);
-        assert_eq!(again.other_configs[0].patch, None);
+        assert!(!again.other_configs[0].needs_write);
         assert!(again.events.is_empty());
     }
 }

@@ -1,77 +1,70 @@
 //! The loop, and one pass of it: observe, decide, apply, report.
 //!
-//! There is one key and one pass at a time. A pass takes no hint of what changed, remembers nothing that
-//! matters, and never waits for the cluster: it returns when to look again.
+//! There is one key and one pass at a time. A pass decides independently of the object that changed and of
+//! earlier passes, and never waits for the cluster: it returns when the next one is due ([`crate::pacing`]).
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kata_plan::invariants::Violation;
+use kata_api::Code;
+use kata_plan::invariants::{self, Violation};
 use kata_plan::{Decision, Plan, Report, Snapshot, StepFailure};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::announce::Announcer;
-use crate::apply::{Applied, Refused, apply};
+use crate::apply::{Applied, RefusedWrites, apply};
 use crate::client::Client;
 use crate::error::{CallError, Retry, chain};
+use crate::event_recorder::EventRecorder;
+use crate::fight::FightDetector;
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use crate::observe::{Caches, ObserveError, Observer};
+use crate::pacing::{self, Schedule};
 use crate::platform::{self, Detected};
 use crate::report::Reporter;
-use crate::rival::Rival;
-use crate::settings::{DEBOUNCE, RESYNC, Settings};
+use crate::settings::Settings;
 use crate::traces;
-
-/// The longest wait after a failure.
-const BACKOFF_CAP: Duration = Duration::from_secs(30);
-/// The first wait after a failure.
-const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// After how many failed passes in a row even a failure that should pass by itself is told.
-const PATIENCE: u32 = 3;
-/// A pass is followed by a rest of so many times what it took the processor, so that a storm of changes
-/// costs a bounded part of it; a change that comes alone is acted on at once.
-const REST: u32 = 9;
-/// The longest such rest.
-const REST_CAP: Duration = Duration::from_secs(5);
-/// How often an idle loop shows that it is alive.
-const BEAT: Duration = Duration::from_secs(30);
 
 /// The controller of KataConfigs.
 #[derive(Debug)]
 pub struct Controller {
     settings: Settings,
+    /// The client of the loop; its calls record heartbeats.
     client: Client,
+    /// The client of the watches.
+    watch_client: Client,
     caches: Arc<Caches>,
     observer: Observer,
-    announcer: Announcer,
+    event_recorder: EventRecorder,
     reporter: Reporter,
     jitter: Arc<Jitter>,
     metrics: Metrics,
-    poke: Arc<Notify>,
     tasks: JoinSet<()>,
     stop: watch::Receiver<bool>,
-    /// How many passes failed in a row.
-    attempt: u32,
-    /// Who undoes what is written, or an API server that does not do as it says. Only the pace depends on it.
-    rival: Rival,
-    /// What was refused for good, and is sent again after a while.
-    refused: Refused,
-    /// What a dry run said last.
-    planned: String,
+    schedule: Schedule,
+    /// It sets only the pace.
+    fight_detector: FightDetector,
+    /// The writes that were refused for good, and are sent again after a while.
+    refused: RefusedWrites,
+    /// The plan that a dry run logged last.
+    logged_plan: String,
+    /// The promises that the last pass would have broken.
+    violations: BTreeSet<String>,
 }
 
-/// What a pass came to.
+/// The outcome of a pass.
 #[derive(Debug)]
 struct Outcome {
-    /// When to look again if nothing changes.
-    look_again: Option<Duration>,
-    /// How long to wait at least.
-    pace: Duration,
-    /// What failed, if something did, and when to try again.
+    /// When the next pass is due if nothing changes.
+    requeue_after: Option<Duration>,
+    /// The shortest wait before the next pass.
+    pause: Duration,
+    /// The category of a failure, and when to retry.
     failed: Option<(&'static str, Retry)>,
 }
 
@@ -84,142 +77,128 @@ impl Controller {
         metrics: Metrics,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        let poke = Arc::new(Notify::new());
         let options = kata_plan::Options {
             namespace: settings.namespace.clone(),
             ..settings.options.clone()
         };
-        let caches = Arc::new(Caches::new(&poke, &options));
+        let caches = Arc::new(Caches::new(&options));
+        let (client, watch_client) = (client.with_heartbeat(), client);
         let observer = Observer::new(client.clone(), Arc::clone(&caches), settings.clock, options);
-        let announcer = Announcer::new(client.clone(), settings.clock, settings.instance.clone());
+        let event_recorder =
+            EventRecorder::new(client.clone(), settings.clock, settings.instance.clone());
         let reporter = Reporter::new(client.clone(), metrics.clone());
         Self {
             settings,
             client,
+            watch_client,
             caches,
             observer,
-            announcer,
+            event_recorder,
             reporter,
             jitter,
             metrics,
-            poke,
             tasks: JoinSet::new(),
             stop,
-            attempt: 0,
-            rival: Rival::default(),
-            refused: Refused::default(),
-            planned: String::new(),
+            schedule: Schedule::new(Instant::now()),
+            fight_detector: FightDetector::default(),
+            refused: RefusedWrites::default(),
+            logged_plan: String::new(),
+            violations: BTreeSet::new(),
         }
     }
 
-    /// Works until `stop` becomes true. Dropping it at any moment does no harm.
-    pub async fn work(mut self) {
+    /// Runs until `stop` becomes true. The future may be dropped at any time.
+    pub async fn run(mut self) {
         let mut detected = self.detect().await;
-        self.caches.follow_configs(&mut self.tasks, &self.client, &self.jitter, &self.metrics);
+        let (tasks, client) = (&mut self.tasks, &self.watch_client);
+        self.caches.follow_configs(tasks, client, &self.jitter, &self.metrics);
         self.follow_cluster(detected);
-        let start = Instant::now();
-        let (mut due, mut resync) = (start + RESYNC, start + RESYNC);
-        let mut not_before = start;
+        self.schedule = Schedule::new(Instant::now());
         loop {
             let platform = detected.platform();
-            self.wait(due.min(resync), not_before, platform).await;
+            self.wait_for_due_pass(platform).await;
             if *self.stop.borrow() {
                 return;
             }
             let begun = Instant::now();
             if !self.caches.have_answers(platform) {
-                // The first answer pokes; until then nothing is due, or this would go round for ever.
-                due = due.max(begun + BEAT);
-                resync = resync.max(begun + BEAT);
+                self.schedule.wait_for_change(begun);
                 continue;
             }
-            if begun >= resync {
-                resync = begun + RESYNC;
-                if platform.is_none() {
-                    detected = self.detect().await;
-                    if detected.platform().is_some() {
-                        self.follow_cluster(detected);
-                        continue;
-                    }
-                }
+            if self.schedule.take_resync(begun) {
                 if platform.is_some() {
-                    self.observer.resync().await;
+                    self.observer.verify_caches().await;
+                } else {
+                    detected = self.detect().await;
+                    self.follow_cluster(detected);
                 }
+                // The next pass waits for the changes that this found.
+                self.schedule.begin_at(Instant::now());
+                continue;
             }
-            self.reporter.settle(&self.caches).await;
-            let outcome = self.traced_pass(platform.is_some()).await;
+            let Outcome { requeue_after, pause, failed } =
+                self.run_traced_pass(platform.is_some()).await;
             let now = Instant::now();
-            let Outcome { look_again, pace, failed } = outcome;
             let result = failed.map_or("ok", |(category, _)| category);
-            self.metrics.reconcile(result, now - begun);
+            self.metrics.record_reconcile(result, now - begun);
             self.metrics.set_checks(self.caches.checks(platform));
             match failed {
-                None => {
-                    self.attempt = 0;
-                    // Whatever asks for a pass at once, passes that change nothing must not follow each other.
-                    due =
-                        look_again.map_or(now + RESYNC, |wait| now + wait.max(pace).max(DEBOUNCE));
-                    not_before = now + pace;
-                }
-                Some((_, retry)) => {
-                    let wait = match retry {
-                        Retry::Reread | Retry::Backoff => {
-                            self.jitter.backoff(self.attempt, BACKOFF_FIRST, BACKOFF_CAP)
-                        }
-                        Retry::After(wait) => wait.min(BACKOFF_CAP).max(BACKOFF_FIRST),
-                        Retry::AfterChange => self.jitter.spread(BACKOFF_CAP),
-                        Retry::Never => BACKOFF_CAP,
-                    };
-                    self.attempt = self.attempt.saturating_add(1);
-                    due = now + wait;
-                    // Our own status write must not cut the wait short.
-                    not_before = due;
-                }
+                None => self.schedule.succeeded(now, requeue_after, pause),
+                Some((_, retry)) => self.schedule.failed(now, retry, &self.jitter),
             }
         }
     }
 
-    /// Waits for a change or until `due`, but at least until `not_before` or the end.
-    async fn wait(
-        &mut self,
-        due: Instant,
-        not_before: Instant,
-        platform: Option<kata_plan::Platform>,
-    ) {
+    /// Waits until the next pass is due and the watches show what the last one wrote, or until `stop` becomes
+    /// true.
+    async fn wait_for_due_pass(&mut self, platform: Option<kata_plan::Platform>) {
         let mut stop = self.stop.clone();
-        let mut changed = false;
+        let wake = Arc::clone(&self.caches.wake);
+        let mut has_changed = false;
         loop {
             let now = Instant::now();
-            self.metrics.beat();
+            self.metrics.record_heartbeat();
             self.metrics.set_checks(self.caches.checks(platform));
-            if *stop.borrow() || now >= due || (changed && now >= not_before) {
+            if *stop.borrow() {
                 return;
             }
-            let wake = if changed { not_before.min(due) } else { due }.min(now + BEAT);
+            let is_due = self.schedule.is_due(now, has_changed);
+            let is_behind = self.caches.are_behind(platform);
+            if is_due && !is_behind {
+                return;
+            }
+            let next = if is_behind { self.caches.relist_late(platform) } else { None };
+            let next = match next.filter(|next| *next > now) {
+                Some(next) if is_due => next,
+                Some(next) => next.min(self.schedule.next_pass(has_changed)),
+                None if is_due => now + pacing::HEARTBEAT,
+                None => self.schedule.next_pass(has_changed),
+            };
             tokio::select! {
                 biased;
                 ended = stop.changed() => if ended.is_err() { return },
-                () = self.poke.notified(), if !changed => {
-                    changed = true;
-                    tokio::time::sleep_until(Instant::now() + DEBOUNCE).await;
-                    // What came during the debounce is part of the pass that follows.
-                    let more = self.poke.notified();
+                () = wake.changed.notified(), if !has_changed => {
+                    has_changed = true;
+                    tokio::time::sleep_until(Instant::now() + pacing::DEBOUNCE).await;
+                    // The next pass includes the changes during the debounce.
+                    let more = wake.changed.notified();
                     let _was_more = futures::FutureExt::now_or_never(more).is_some();
                 }
-                () = tokio::time::sleep_until(wake) => {}
+                () = wake.caught_up.notified() => {}
+                () = tokio::time::sleep_until(next.min(now + pacing::HEARTBEAT)) => {}
             }
         }
     }
 
-    /// Starts to follow what matters on the cluster that it is.
+    /// Starts to follow the kinds of this platform.
     fn follow_cluster(&mut self, detected: Detected) {
         let Some(platform) = detected.platform() else { return };
         self.observer.set_platform(platform);
-        let (tasks, client) = (&mut self.tasks, &self.client);
+        let (tasks, client) = (&mut self.tasks, &self.watch_client);
         self.caches.follow_cluster(platform, tasks, client, &self.jitter, &self.metrics);
     }
 
-    /// Finds out what kind of cluster it is; waits for the API server as long as it takes.
+    /// Detects the kind of cluster; retries until the API server answers.
     async fn detect(&self) -> Detected {
         let mut attempt = 0;
         loop {
@@ -231,157 +210,159 @@ impl Controller {
                 Err(error) => {
                     tracing::warn!(
                         error = chain(&error),
-                        "cannot find out what the API server serves"
+                        "cannot read the API groups of the API server"
                     );
                 }
             }
-            let wait = self.jitter.backoff(attempt, BACKOFF_FIRST, BACKOFF_CAP);
+            let wait = pacing::PASS_FAILED.wait(attempt, &self.jitter);
             attempt += 1;
             tokio::time::sleep_until(Instant::now() + wait).await;
         }
     }
 
-    /// A pass, and what it came to in a trace.
-    async fn traced_pass(&mut self, detected: bool) -> Outcome {
-        let span = traces::pass();
-        let line = traces::line(&span);
-        let pass =
-            async { if detected { self.pass().await } else { self.pass_without_mco().await } };
+    /// Runs a pass, and records its outcome in a trace.
+    async fn run_traced_pass(&mut self, detected: bool) -> Outcome {
+        let span = traces::pass_span();
+        let line = traces::log_span(&span);
+        let pass = async {
+            if detected { self.run_pass().await } else { self.run_pass_without_mco().await }
+        };
         let outcome = pass.instrument(span.clone()).instrument(line).await;
-        traces::ended(&span, outcome.failed.map(|(category, _)| category));
+        traces::record_outcome(&span, outcome.failed.map(|(category, _)| category));
         outcome
     }
 
-    async fn pass(&mut self) -> Outcome {
-        let decided = self.observer.decide().instrument(traces::part("decide")).await;
-        let (snapshot, decision, thought) = match decided {
+    async fn run_pass(&mut self) -> Outcome {
+        let decided = self.observer.decide().instrument(traces::part_span("decide")).await;
+        let (snapshot, decision, took) = match decided {
             Ok(decided) => decided,
-            Err(error) => return blind(&error),
+            Err(error) => return observe_failed(&error),
         };
-        let Decision { plan, report, look_again } = &decision;
-        if self.settings.dry_run {
-            self.say_plan(plan, report);
-            return Outcome { look_again: *look_again, pace: Duration::ZERO, failed: None };
-        }
+        let Decision { plan: _, report, requeue_after, .. } = &decision;
         let begun = Instant::now();
-        let broken = kata_plan::invariants::check(&snapshot, &decision);
-        let rest = ((thought + begun.elapsed()) * REST).min(REST_CAP);
-        if !broken.is_empty() {
-            return self.refuse(&snapshot, &decision, &broken).await;
+        let (plan, vetoed) = self.veto_steps(&snapshot, &decision);
+        let plan = plan.as_ref();
+        let mut pause = pacing::pause_after(took + begun.elapsed());
+        if self.settings.dry_run {
+            self.log_plan(plan, report);
+            return Outcome { requeue_after: *requeue_after, pause: Duration::ZERO, failed: None };
         }
-        self.announcer.announce(&report.events).await;
+        self.event_recorder.publish(&report.events).await;
         self.refused.expire(Instant::now());
         let applied = apply(&self.client, &self.caches, plan, &self.refused, &self.stop).await;
-        self.remember_refusals(&applied);
+        self.postpone_refused_writes(&applied);
         if applied.done > 0 {
-            // What was written is in the caches already, so that no watch event will tell of it; what
-            // follows from it is for the next pass.
-            self.poke.notify_one();
+            // The watches do not report the operator's own writes as changes, and the next pass must react to
+            // them.
+            self.caches.wake.changed.notify_one();
+            let fight = self.fight_detector.pause_after(plan, &self.refused, &self.jitter);
+            pause = pause.max(fight);
         }
-        let mut pace = rest;
-        if applied.done > 0 {
-            pace = pace.max(self.rival.pace(plan, &self.refused, &self.jitter));
-        }
-        let mut failures = self.worth_telling(&applied);
-        let told = self.rival.told();
-        let look_again = look_again.iter().copied().chain(told.iter().map(|(_, more)| *more)).min();
-        failures.extend(told.map(|(failure, _)| failure));
+        let mut failures = self.failures_to_report(&applied);
+        let fight = self.fight_detector.reported();
+        let veto = (!vetoed.is_empty()).then(|| self.jitter.spread(pacing::REFUSED_WRITE));
+        let requeue_after =
+            requeue_after.iter().copied().chain(fight.iter().map(|(_, left)| *left));
+        let requeue_after = requeue_after.chain(veto).min();
+        failures.extend(fight.map(|(failure, _)| failure));
+        failures.extend(vetoed);
         let outcome = if failures.is_empty() {
-            self.report(report, &applied, look_again).await
+            self.write_report(report, &applied, requeue_after).await
         } else {
-            let concluded = kata_plan::conclude(&snapshot, &decision, &failures);
-            self.announcer.announce(&concluded.events).await;
-            self.report(&concluded, &applied, look_again).await
+            let final_report = kata_plan::report_after_apply(&decision, &failures);
+            self.event_recorder.publish(&final_report.events).await;
+            self.write_report(&final_report, &applied, requeue_after).await
         };
-        Outcome { pace, ..outcome }
+        Outcome { pause, ..outcome }
     }
 
-    /// Does nothing of a plan that breaks a promise, which is a bug of ours, and says so.
-    async fn refuse(
+    /// The plan without the steps that would break a promise, and these steps as failures for the report.
+    /// Every pass counts each broken promise; only the first pass logs it.
+    fn veto_steps<'a>(
         &mut self,
         snapshot: &Snapshot,
-        decision: &Decision,
-        broken: &[Violation],
-    ) -> Outcome {
-        let text: Vec<String> = broken.iter().map(ToString::to_string).collect();
-        let text = text.join("; ");
-        tracing::error!(
-            error = text,
-            "refused a plan that breaks a promise; please report this bug"
-        );
-        let object = decision.plan.steps.first().map(|step| step.action.object().clone());
-        let failures: Vec<StepFailure> = object
-            .map(|object| StepFailure {
-                object,
-                error: format!("refused by the operator: {text}"),
-                undone: false,
-            })
-            .into_iter()
-            .collect();
-        let concluded = kata_plan::conclude(snapshot, decision, &failures);
-        self.announcer.announce(&concluded.events).await;
-        let Outcome { look_again, .. } =
-            self.report(&concluded, &Applied::default(), decision.look_again).await;
-        Outcome { look_again, pace: Duration::ZERO, failed: Some(("refused", Retry::AfterChange)) }
+        decision: &'a Decision,
+    ) -> (Cow<'a, Plan>, Vec<StepFailure>) {
+        let vetoes = invariants::vetoes(snapshot, &decision.plan);
+        let unexplained = invariants::missing_reason(&decision.report);
+        let violations: Vec<&Violation> =
+            vetoes.iter().map(|veto| &veto.violation).chain(&unexplained).collect();
+        for violation in &violations {
+            self.metrics.record_promise_violation(violation.property);
+        }
+        let texts: BTreeSet<String> = violations.iter().map(ToString::to_string).collect();
+        for text in texts.difference(&self.violations) {
+            tracing::error!(
+                error = text,
+                "the decision would break a promise; please report this bug"
+            );
+        }
+        self.violations = texts;
+        if vetoes.is_empty() {
+            return (Cow::Borrowed(&decision.plan), Vec::new());
+        }
+        let (plan, failures) = invariants::remove_vetoed_steps(&decision.plan, &vetoes);
+        (Cow::Owned(plan), failures)
     }
 
-    /// Remembers what was refused for good.
-    fn remember_refusals(&mut self, applied: &Applied) {
+    /// Postpones the writes that were refused for good.
+    fn postpone_refused_writes(&mut self, applied: &Applied) {
         for failure in &applied.failures {
             if failure.error.retry() == Retry::AfterChange {
-                let until = Instant::now() + self.jitter.spread(BACKOFF_CAP);
-                self.refused.remember(&failure.action, failure.error.cause(), until);
+                let until = Instant::now() + self.jitter.spread(pacing::REFUSED_WRITE);
+                self.refused.insert(&failure.action, failure.cause(), until);
             }
         }
     }
 
-    /// The failures that do not pass by themselves in a moment, which the status shall tell.
-    fn worth_telling(&self, applied: &Applied) -> Vec<StepFailure> {
+    /// The failures for the status: transient ones only after several failed passes.
+    fn failures_to_report(&self, applied: &Applied) -> Vec<StepFailure> {
         applied
             .failures
             .iter()
             .filter(|failure| {
-                failure.error.retry() == Retry::AfterChange || self.attempt >= PATIENCE
+                failure.error.retry() == Retry::AfterChange
+                    || self.schedule.failures() >= pacing::FAILURES_BEFORE_REPORT
             })
             .map(|failure| StepFailure {
                 object: failure.object.clone(),
-                error: failure.error.cause(),
-                undone: false,
+                code: Code::WriteFailed,
+                error: failure.cause(),
             })
-            .chain(applied.held.iter().cloned())
+            .chain(applied.postponed.iter().cloned())
             .collect()
     }
 
-    /// The pass on OpenShift without the Machine Config Operator: says that nothing will be done.
-    async fn pass_without_mco(&mut self) -> Outcome {
+    /// The pass on OpenShift without the Machine Config Operator: it only reports.
+    async fn run_pass_without_mco(&mut self) -> Outcome {
         let configs = match self.observer.configs() {
             Ok(configs) => configs,
-            Err(error) => return blind(&error),
+            Err(error) => return observe_failed(&error),
         };
         let report = platform::report_without_mco(&configs, self.settings.clock.now());
         if self.settings.dry_run {
-            self.say_plan(&Plan::default(), &report);
-            return Outcome { look_again: None, pace: Duration::ZERO, failed: None };
+            self.log_plan(&Plan::default(), &report);
+            return Outcome { requeue_after: None, pause: Duration::ZERO, failed: None };
         }
-        self.announcer.announce(&report.events).await;
-        self.report(&report, &Applied::default(), None).await
+        self.event_recorder.publish(&report.events).await;
+        self.write_report(&report, &Applied::default(), None).await
     }
 
-    async fn report(
+    async fn write_report(
         &mut self,
         report: &Report,
         applied: &Applied,
-        look_again: Option<Duration>,
+        requeue_after: Option<Duration>,
     ) -> Outcome {
-        traces::found(report);
-        let written =
-            self.reporter.statuses(&self.caches, report).instrument(traces::part("report")).await;
-        self.reporter.tell(report);
-        // What was refused for good has a pace of its own, and slows down nothing else.
+        traces::record_report(report);
+        let written = self.reporter.write_statuses(&self.caches, report);
+        let written = written.instrument(traces::part_span("report")).await;
+        self.reporter.log_and_export(report);
+        // Writes that were refused for good have their own pace, and delay nothing else.
         let now = Instant::now();
-        let again = self.refused.next().map(|next| next.saturating_duration_since(now));
-        let unsaid = self.announcer.next();
-        let mut look_again = look_again.into_iter().chain(again).chain(unsaid).min();
+        let again = self.refused.next_due().map(|next| next.saturating_duration_since(now));
+        let event = self.event_recorder.next_due();
+        let mut requeue_after = requeue_after.into_iter().chain(again).chain(event).min();
         let failure =
             applied.failures.iter().find(|failure| failure.error.retry() != Retry::AfterChange);
         let failed = match (failure, written) {
@@ -394,43 +375,45 @@ impl Controller {
                 Some((error.category(), error.retry()))
             }
             (None, Ok(put_off)) => {
-                look_again = look_again.into_iter().chain(put_off).min();
+                requeue_after = requeue_after.into_iter().chain(put_off).min();
                 None
             }
         };
-        Outcome { look_again, pace: Duration::ZERO, failed }
+        Outcome { requeue_after, pause: Duration::ZERO, failed }
     }
 
-    fn say_plan(&mut self, plan: &Plan, report: &Report) {
-        traces::found(report);
+    fn log_plan(&mut self, plan: &Plan, report: &Report) {
+        traces::record_report(report);
         let mut text = String::new();
         for step in &plan.steps {
             text.push_str(&format!("would {step}\n"));
         }
         for status in report.status.iter().chain(&report.other_configs) {
-            if status.patch.is_some() {
+            if status.needs_write {
                 text.push_str(&format!("would write the status of {}\n", status.config));
             }
         }
-        if text != self.planned {
+        if text != self.logged_plan {
             for line in text.lines() {
                 tracing::info!(dry_run = true, "{line}");
             }
-            self.planned = text;
+            self.logged_plan = text;
         }
-        self.reporter.tell(report);
+        self.reporter.log_and_export(report);
     }
 }
 
-fn blind(error: &ObserveError) -> Outcome {
-    tracing::warn!(error = chain(error), "nothing can be decided");
-    Outcome { look_again: None, pace: Duration::ZERO, failed: Some(("blind", Retry::Backoff)) }
+fn observe_failed(error: &ObserveError) -> Outcome {
+    tracing::warn!(error = chain(error), "cannot observe the cluster; nothing is decided");
+    let failed = Some(("observe_failed", Retry::Backoff));
+    Outcome { requeue_after: None, pause: Duration::ZERO, failed }
 }
 
 fn log_status_failure(error: &CallError) {
     tracing::warn!(
         error.category = error.category(),
         error = chain(error),
+        fix = error.fix(),
         "cannot write the status"
     );
 }

@@ -1,5 +1,5 @@
-//! From a decision's report to the world: the KataConfigs' status, metrics and the log. Each is
-//! written only when it says something new.
+//! Writes a decision's report to the KataConfigs' status, the metrics and the log. It writes a status or a
+//! line only if it is new. This module decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,91 +9,68 @@ use kata_plan::{Kind, NodeReport, Report, Urgency};
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
-use crate::error::{CallError, chain};
+use crate::error::CallError;
 use crate::metrics::Metrics;
 use crate::observe::Caches;
+use crate::pacing::{STATUS_LISTS, STATUS_MESSAGES};
+use crate::watch::AnyCache as _;
 
-/// How long after a status was written it may be out of date in its lists of nodes.
-const LISTS_WAIT: Duration = Duration::from_secs(2);
-/// How long after a status was written it may be out of date in its words.
-const WORDS_WAIT: Duration = Duration::from_secs(10);
 /// How many nodes a line of the log names.
 const NAMED: usize = 5;
 
-/// Writes reports.
 #[derive(Debug)]
 pub struct Reporter {
     client: Client,
     metrics: Metrics,
     /// When the status of each KataConfig was written last, by uid.
     statuses: BTreeMap<String, Instant>,
-    /// Whether a status was written of which nobody knows whether it took effect.
-    in_doubt: bool,
-    /// What was logged last.
+    /// The lines that were logged last.
     logged: BTreeSet<String>,
     /// The phases of nodes as logged last.
     phases: BTreeMap<String, Phase>,
 }
 
 impl Reporter {
-    /// A reporter that has said nothing yet.
+    /// A reporter that has written nothing yet.
     pub fn new(client: Client, metrics: Metrics) -> Self {
         Self {
             client,
             metrics,
             statuses: BTreeMap::new(),
-            in_doubt: false,
             logged: BTreeSet::new(),
             phases: BTreeMap::new(),
         }
     }
 
-    /// Reads the KataConfigs again after a write of a status whose outcome is not known: a condition that it
-    /// changed keeps its time only if the next decision knows of it. While this fails, no status is written.
-    pub async fn settle(&mut self, caches: &Caches) {
-        if !self.in_doubt {
-            return;
-        }
-        match caches.configs.refresh(&self.client).await {
-            Ok(_version) => self.in_doubt = false,
-            Err(error) => tracing::warn!(
-                error = chain(&error),
-                "cannot find out whether the last status was written"
-            ),
-        }
-    }
-
-    /// Writes the statuses that changed, each whether or not the others can be written. A new condition
-    /// is written at once; progress is written every few seconds, and the answer is how soon it has to
-    /// be, if it was put off.
+    /// Writes the statuses that changed. A new condition is written at once, progress every few seconds.
+    /// Returns how soon the first postponed status is due. If one write fails, the others are still tried,
+    /// unless the API server is unreachable.
+    ///
+    /// After a write with an unknown outcome, no pass begins before the KataConfigs are listed again: the
+    /// next decision keeps the time of a condition only if it sees that condition.
     ///
     /// # Errors
-    /// The first write that failed; a KataConfig that is gone is no failure. Also if it is not known what became
-    /// of an earlier write, see [`Reporter::settle`].
-    pub async fn statuses(
+    /// The first write that failed; a KataConfig that is gone is no failure.
+    pub async fn write_statuses(
         &mut self,
         caches: &Caches,
         report: &Report,
     ) -> Result<Option<Duration>, CallError> {
-        if self.in_doubt {
-            let call = "replace the status of KataConfigs".to_owned();
-            return Err(CallError::Doubtful { call });
-        }
         let (mut put_off, mut failed) = (None, None);
         for status in report.status.iter().chain(&report.other_configs) {
-            if status.patch.is_none() {
+            if !status.needs_write {
                 continue;
             }
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
             let uid = status.config.uid.as_deref().unwrap_or_default();
             let existing = caches.configs.get(name).and_then(|config| config.status);
-            let rests = match status.urgency(existing.as_ref()) {
+            let interval = match status.urgency(existing.as_ref()) {
                 Urgency::Conditions => Duration::ZERO,
-                Urgency::Lists => LISTS_WAIT,
-                Urgency::Words => WORDS_WAIT,
+                Urgency::Lists => STATUS_LISTS,
+                Urgency::Messages => STATUS_MESSAGES,
             };
             let since = self.statuses.get(uid).map(Instant::elapsed);
-            if let Some(left) = since.and_then(|since| rests.checked_sub(since))
+            if let Some(left) = since.and_then(|since| interval.checked_sub(since))
                 && !left.is_zero()
             {
                 put_off = Some(put_off.map_or(left, |other: Duration| other.min(left)));
@@ -103,18 +80,19 @@ impl Reporter {
                 Ok(answer) => {
                     self.statuses.insert(uid.to_owned(), Instant::now());
                     if let Ok(text) = std::str::from_utf8(&answer) {
-                        caches.absorb(Kind::KataConfig, name, text);
+                        caches.configs.await_response(text);
                     }
                 }
-                // Its last finalizer went in this pass.
-                Err(error) if error.is_not_found() => caches.configs.forget(name),
+                // This pass removed its last finalizer.
+                Err(error) if error.is_not_found() => caches.configs.await_deletion(name),
                 Err(error) => {
-                    self.in_doubt |= error.may_be_done();
-                    let away =
-                        matches!(error, CallError::Timeout { .. } | CallError::Unreachable { .. });
+                    if error.may_have_succeeded() {
+                        caches.configs.await_list();
+                    }
+                    let is_disconnected = error.is_disconnected();
                     failed = failed.or(Some(error));
-                    // The next one would only wait for its time limit too.
-                    if away {
+                    // The next write would time out too.
+                    if is_disconnected {
                         break;
                     }
                 }
@@ -124,15 +102,15 @@ impl Reporter {
     }
 
     /// Updates the metrics, and logs what is new.
-    pub fn tell(&mut self, report: &Report) {
+    pub fn log_and_export(&mut self, report: &Report) {
         let Report { findings, waiting_on, nodes, status, other_configs, events: _ } = report;
-        if report.knows_nodes() {
-            self.metrics.nodes(nodes);
+        if report.nodes_are_complete() {
+            self.metrics.set_nodes(nodes);
         }
-        self.metrics.findings(findings);
-        self.metrics.conditions(status.iter().chain(other_configs));
+        self.metrics.set_findings(findings);
+        self.metrics.set_conditions(status.iter().chain(other_configs));
         let findings = findings.iter().map(ToString::to_string);
-        // What happens on a node is told by its phase.
+        // For a node, the phase is logged instead.
         let waiting = waiting_on
             .iter()
             .filter(|waiting| waiting.subject.kind != Kind::Node)
@@ -142,11 +120,11 @@ impl Reporter {
             tracing::info!(controller = crate::metrics::CONTROLLER, "{line}");
         }
         self.logged = lines;
-        self.tell_phases(nodes);
+        self.log_phases(nodes);
     }
 
-    /// Logs which nodes came into another phase, a few of them by name.
-    fn tell_phases(&mut self, nodes: &[NodeReport]) {
+    /// Logs the nodes whose phase has changed, a few of them by name.
+    fn log_phases(&mut self, nodes: &[NodeReport]) {
         let mut moved: BTreeMap<Phase, Vec<&str>> = BTreeMap::new();
         for node in nodes {
             if self.phases.get(&node.node) != Some(&node.phase) {

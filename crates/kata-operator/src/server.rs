@@ -12,14 +12,14 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
 
-/// How long the loop may show no sign of life. Longer than the longest wait between two calls to the
-/// API server: the beat of an idle loop, or a call that times out.
+/// How long the loop may go without a heartbeat: longer than an idle loop does, and than a read with its
+/// retries takes while the API server does not answer.
 const LIVE_LIMIT: Duration = Duration::from_secs(180);
 
 /// Binds an address.
 ///
 /// # Errors
-/// If the address is in use or not ours.
+/// If the address is in use, or is not an address of this machine.
 pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
@@ -58,12 +58,12 @@ async fn serve(listener: TcpListener, routes: Router) {
 }
 
 async fn livez(State(metrics): State<Metrics>) -> (StatusCode, String) {
-    let silence = metrics.silence();
-    if silence <= LIVE_LIMIT {
+    let elapsed = metrics.time_since_heartbeat();
+    if elapsed <= LIVE_LIMIT {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        let seconds = silence.as_secs();
-        (StatusCode::SERVICE_UNAVAILABLE, format!("no sign of life for {seconds} s\n"))
+        let seconds = elapsed.as_secs();
+        (StatusCode::SERVICE_UNAVAILABLE, format!("no heartbeat of the loop for {seconds} s\n"))
     }
 }
 

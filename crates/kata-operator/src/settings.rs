@@ -1,51 +1,18 @@
-//! What the operator was told, resolved: no defaults, environment or files are left to look up.
+//! The settings of the operator, resolved: no defaults, environment or files are left to look up.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jiff::Timestamp;
+use kata_api::platform::Platform;
 
 use crate::clock::Clock;
 use crate::lease::Timing;
 
-/// Where health is served if nothing else is said: only to the machine itself.
+/// Where health is served by default: only on the loopback interface.
 pub const HEALTH_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
-/// Where metrics are served if nothing else is said: only to the machine itself.
+/// Where metrics are served by default: only on the loopback interface.
 pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-
-/// The kind of cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Platform {
-    /// Whatever the API server serves.
-    Auto,
-    /// The Machine Config Operator changes nodes.
-    Openshift,
-    /// There is no Machine Config Operator.
-    Kubernetes,
-}
-
-impl Platform {
-    /// The name as on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Openshift => "openshift",
-            Self::Kubernetes => "kubernetes",
-        }
-    }
-}
-
-/// How logs look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// Text on a terminal, else JSON.
-    Auto,
-    /// One JSON object per line.
-    Json,
-    /// For people.
-    Text,
-}
 
 /// Where the kubeconfig is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +25,7 @@ pub enum KubeconfigSource {
     Home(Option<PathBuf>),
 }
 
-/// Which API server, and as whom.
+/// How to connect to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Where the kubeconfig is.
@@ -80,24 +47,22 @@ pub struct Settings {
     pub health_address: Option<SocketAddr>,
     /// Where to serve metrics; `None` means nowhere.
     pub metrics_address: Option<SocketAddr>,
-    /// Log what would be done, and write nothing.
+    /// Log the planned steps, and write nothing.
     pub dry_run: bool,
-    /// The clock.
     pub clock: Clock,
     /// Seed of the jitter; two operators should not share one.
     pub seed: u64,
-    /// Which of several instances this is, in Events.
+    /// Identifies this process in Events.
     pub instance: String,
-    /// Thresholds of the decision.
+    /// The options of the decision.
     pub options: kata_plan::Options,
 }
 
-/// Leader election.
+/// The settings of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Election {
     /// The candidate's name, unique to the process.
     pub identity: String,
-    /// Its times.
     pub timing: Timing,
 }
 
@@ -119,8 +84,3 @@ impl Settings {
         }
     }
 }
-
-/// How long the loop waits at most before it looks at everything again.
-pub const RESYNC: Duration = Duration::from_mins(5);
-/// How long a burst of changes is gathered before the loop looks.
-pub const DEBOUNCE: Duration = Duration::from_millis(75);

@@ -1,80 +1,77 @@
-//! Spans of the operator's work, for those who collect traces: a pass, its parts, its steps and its calls.
+//! Spans of the operator's work for a collector of traces: a pass, its parts, its steps and its calls.
 //!
-//! Spans have names, outcomes and codes; never an object's content, and nothing that authenticates. They are
-//! made of what is known anyway, and nothing depends on one. Nobody listens to them unless the feature
-//! `otel` is compiled in and a collector is named; see [`Target`].
+//! Spans have names, outcomes and codes, never an object's content or credentials. Nothing depends on a span.
+//! Spans are sent only if the feature `otel` is compiled in and the environment names a collector; see
+//! [`Target`].
 
 use tracing::Span;
 use tracing::field::Empty;
 
 use kata_plan::{Action, Report};
 
-use crate::arguments::EnvVars;
-
 #[cfg(feature = "otel")]
 pub mod otlp;
 
-/// The target of all spans that are meant for a collector.
+/// The target of all spans that are sent to a collector.
 pub const SPANS: &str = "kata_operator::spans";
-/// The target of the span that shows in the log to which trace a line belongs.
+/// The target of the span that adds the id of its trace to a log line.
 pub const LINES: &str = "kata_operator::trace";
 
 /// Where spans are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The whole address, such as `http://collector:4318/v1/traces`.
+    /// The whole URL, such as `http://collector:4318/v1/traces`.
     pub endpoint: String,
-    /// Whether `OTEL_SERVICE_NAME` names the service, so that we do not.
-    pub named: bool,
+    /// Whether `OTEL_SERVICE_NAME` names the service, so that the operator does not.
+    pub has_service_name: bool,
 }
 
-/// Why spans are not sent although a collector is named. The operator works all the same.
+/// Why spans are not sent although the environment names a collector. The operator works without them.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    /// The program was built without it.
+    /// The program was built without the feature `otel`.
     #[error(
-        "a collector of traces is named, and this build sends none: unset OTEL_EXPORTER_OTLP_ENDPOINT, or \
-         build the operator with `--features otel`"
+        "a collector of traces is configured, but this build cannot send traces: unset \
+         OTEL_EXPORTER_OTLP_ENDPOINT, or build the operator with `--features otel`"
     )]
     NotBuilt,
-    /// The collector's address is not one of plain HTTP.
+    /// The collector's address does not begin with `http://`.
     #[error(
-        "{variable} does not begin with http://: name a collector on this node or in this cluster, which \
-         passes the traces on over TLS"
+        "{variable} must begin with http://: name a collector on this node or in this cluster, which can \
+         forward the traces over TLS"
     )]
     Endpoint {
-        /// What names the collector. Its value may have a password, and is not repeated.
+        /// The variable that names the collector. Its value may contain a password, and is not shown.
         variable: &'static str,
     },
-    /// Another protocol is asked for.
-    #[error("{variable} is {protocol}: traces are sent as http/protobuf only (port 4318, usually)")]
+    /// The environment names another protocol.
+    #[error(
+        "{variable} is {protocol}: the operator sends traces only as http/protobuf (usually port 4318)"
+    )]
     Protocol {
-        /// What names the protocol.
+        /// The variable that names the protocol.
         variable: &'static str,
-        /// What was asked for.
         protocol: String,
     },
-    /// The exporter cannot be made.
-    #[error("cannot make the exporter of traces")]
+    /// The exporter cannot be created.
+    #[error("cannot create the exporter of traces")]
     #[cfg(feature = "otel")]
     Exporter {
-        /// Why.
         #[source]
         source: opentelemetry_otlp::ExporterBuildError,
     },
-    /// There is no thread for it.
+    /// The thread that sends the last spans cannot be created.
     #[error("cannot send the last traces")]
     #[cfg(feature = "otel")]
     Thread {
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// What of the environment names the collector. OpenTelemetry's specification defines the names and their
-/// meanings (SDK environment variables; OTLP exporter configuration); the exporter itself reads those that
-/// choose nothing, such as headers and time limits.
+/// The environment variables that name the collector. OpenTelemetry's specification defines them (SDK
+/// environment variables; OTLP exporter configuration). The exporter itself reads the others, such as headers
+/// and time limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtelVars {
     /// `OTEL_SDK_DISABLED`.
@@ -94,7 +91,7 @@ pub struct OtelVars {
 }
 
 impl OtelVars {
-    /// What `read` knows of each variable; one that is empty counts as unset.
+    /// Reads each variable with `read`, which returns `None` for an empty one.
     pub fn read(read: impl Fn(&'static str) -> Option<String>) -> Self {
         Self {
             disabled: read("OTEL_SDK_DISABLED"),
@@ -109,11 +106,11 @@ impl OtelVars {
 }
 
 impl Target {
-    /// The collector that the environment names; `None` if it names none, or says that there be none. Pure.
+    /// The collector that the environment names; `None` if it names none, or disables traces. Pure.
     ///
     /// # Errors
-    /// If it names one that spans cannot be sent to.
-    pub fn of(environment: &EnvVars) -> Result<Option<Self>, TracesError> {
+    /// If spans cannot be sent to this collector.
+    pub fn of(environment: &OtelVars) -> Result<Option<Self>, TracesError> {
         let OtelVars {
             disabled,
             exporter,
@@ -122,11 +119,11 @@ impl Target {
             protocol,
             traces_protocol,
             service,
-        } = &environment.otel;
-        let off = disabled.as_ref().is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        } = environment;
+        let is_disabled = disabled.as_ref().is_some_and(|value| value.eq_ignore_ascii_case("true"))
             || exporter.as_ref().is_some_and(|value| value == "none");
         let (variable, address) = match (traces_endpoint, endpoint) {
-            _ if off => return Ok(None),
+            _ if is_disabled => return Ok(None),
             (Some(whole), _) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", whole.clone()),
             (None, Some(root)) => {
                 let root = root.trim_end_matches('/');
@@ -145,13 +142,13 @@ impl Target {
             Some((variable, protocol)) if protocol != "http/protobuf" => {
                 Err(TracesError::Protocol { variable, protocol: protocol.clone() })
             }
-            _ => Ok(Some(Self { endpoint: address, named: service.is_some() })),
+            _ => Ok(Some(Self { endpoint: address, has_service_name: service.is_some() })),
         }
     }
 }
 
-/// A pass, from its observation to its report.
-pub(crate) fn pass() -> Span {
+/// The span of a pass, from its observation to its report.
+pub(crate) fn pass_span() -> Span {
     tracing::trace_span!(
         target: SPANS,
         "reconcile",
@@ -163,13 +160,13 @@ pub(crate) fn pass() -> Span {
     )
 }
 
-/// A part of a pass.
-pub(crate) fn part(name: &'static str) -> Span {
+/// The span of a part of a pass.
+pub(crate) fn part_span(name: &'static str) -> Span {
     tracing::trace_span!(target: SPANS, "part", otel.name = name)
 }
 
-/// A step of a plan: what is done with which object.
-pub(crate) fn step(action: &Action) -> Span {
+/// The span of a step of a plan.
+pub(crate) fn step_span(action: &Action) -> Span {
     tracing::trace_span!(
         target: SPANS,
         "step",
@@ -180,10 +177,10 @@ pub(crate) fn step(action: &Action) -> Span {
     )
 }
 
-/// A call to the API server, if it is part of a pass; those that keep watches and the lease alive are not
-/// worth a trace.
-pub(crate) fn call(call: &str, verb: &'static str, kind: &str) -> Span {
-    if !is_ours(&Span::current()) {
+/// The span of a call to the API server, if it is part of a pass. Calls for watches and for the lease get no
+/// span.
+pub(crate) fn call_span(call: &str, verb: &'static str, kind: &str) -> Span {
+    if !is_exported(&Span::current()) {
         return Span::none();
     }
     tracing::trace_span!(
@@ -198,19 +195,19 @@ pub(crate) fn call(call: &str, verb: &'static str, kind: &str) -> Span {
     )
 }
 
-/// Says what became of it: `None` if it succeeded.
-pub(crate) fn ended(span: &Span, failed: Option<&'static str>) {
+/// Records the outcome of a span; `failed` is the category of the error.
+pub(crate) fn record_outcome(span: &Span, failed: Option<&'static str>) {
     span.record("kata.outcome", failed.unwrap_or("ok"));
     if failed.is_some() {
         span.record("otel.status_code", "ERROR");
     }
 }
 
-/// Says in the span of the pass that is under way what the pass found: of which KataConfigs, the codes of
-/// its findings, and how many nodes it is about.
-pub(crate) fn found(report: &Report) {
+/// Records a report in the span of the current pass: its KataConfigs, the codes of its findings, and the
+/// number of its nodes.
+pub(crate) fn record_report(report: &Report) {
     let span = Span::current();
-    if !is_ours(&span) {
+    if !is_exported(&span) {
         return;
     }
     let statuses = report.status.iter().chain(&report.other_configs);
@@ -224,17 +221,29 @@ pub(crate) fn found(report: &Report) {
     span.record("kata.nodes", report.nodes.len());
 }
 
-fn is_ours(span: &Span) -> bool {
+fn is_exported(span: &Span) -> bool {
     span.metadata().is_some_and(|about| about.target() == SPANS)
 }
 
-/// The span that has the lines of the log say to which trace they belong; nothing without traces.
-pub(crate) fn line(pass: &Span) -> Span {
+/// The span that adds the id of the trace to log lines; none without traces.
+pub(crate) fn log_span(pass: &Span) -> Span {
     #[cfg(feature = "otel")]
-    if let Some(trace_id) = otlp::id(pass) {
+    if let Some(trace_id) = trace_id(pass) {
         return tracing::error_span!(target: LINES, parent: None, "reconcile", trace_id);
     }
     #[cfg(not(feature = "otel"))]
-    let _nobody_listens = pass;
+    let _unused = pass;
     Span::none()
+}
+
+/// The id of the trace that a span belongs to, as backends show it; `None` if it belongs to none.
+#[cfg(feature = "otel")]
+fn trace_id(span: &Span) -> Option<String> {
+    use opentelemetry::trace::TraceContextExt as _;
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+    let context = span.context();
+    let about = context.span();
+    let about = about.span_context();
+    (about.is_valid() && about.is_sampled()).then(|| about.trace_id().to_string())
 }

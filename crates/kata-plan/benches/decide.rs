@@ -1,11 +1,13 @@
 //! How long a decision takes on a large cluster: `cargo bench -p kata-plan --bench decide [-- NODES]`.
 //!
 //! Prints the best and the median of several runs for a cluster before, in the middle of and after an
-//! install; with the checker of decisions, which runs in every pass too.
+//! install, and for nodes that Jobs changed and that get their labels; with the preconditions of the steps, which
+//! every pass checks too.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a program for people, not a product"
+    clippy::disallowed_methods,
+    reason = "a program for people that measures time, not a product"
 )]
 
 use std::collections::BTreeMap;
@@ -16,8 +18,8 @@ use kata_api::names::{self, mco};
 use kata_api::{KataConfig, KataNode, MachineConfig, MachineConfigPool};
 use kata_plan::snapshot::Readiness;
 use kata_plan::{
-    Action, Decision, Freshness, JobObjects, MonitorObjects, Next, NodeFacts, Observed, Options,
-    Snapshot, invariants, next,
+    Action, Decision, Freshness, JobObjects, MonitorObjects, NodeFacts, Observed, Options, Outcome,
+    Platform, Snapshot, invariants, next,
 };
 use serde_json::{Value, json};
 
@@ -29,12 +31,13 @@ const RUNS: usize = 15;
 fn main() {
     let given = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
     let nodes: usize = given.unwrap_or(10_000);
-    println!("{:>24} {:>8} {:>10} {:>10} {:>10}", "nodes", "steps", "best", "median", "checker");
+    println!("{:>24} {:>8} {:>10} {:>10} {:>10}", "nodes", "steps", "best", "median", "promises");
     for (what, changed) in
         [("before", 0), ("one node is changed", 1), ("half", nodes / 2), ("installed", nodes)]
     {
         measure(&format!("{nodes}, {what}"), &cluster(nodes, changed));
     }
+    measure(&format!("{nodes}, labels after Jobs"), &changed_by_jobs(nodes));
 }
 
 fn measure(what: &str, snapshot: &Snapshot) {
@@ -62,8 +65,8 @@ fn measure(what: &str, snapshot: &Snapshot) {
 
 fn decide(snapshot: &Snapshot) -> Decision {
     match next(snapshot) {
-        Next::Act(decision) => *decision,
-        Next::Read(wanted) => panic_on(&wanted),
+        Outcome::Act(decision) => *decision,
+        Outcome::Read(wanted) => panic_on(&wanted),
     }
 }
 
@@ -105,6 +108,41 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
             write(&mut snapshot);
         }
     }
+    snapshot
+}
+
+/// A cluster without the Machine Config Operator on which Jobs installed Kata on every node, and no node has its
+/// label yet.
+fn changed_by_jobs(workers: usize) -> Snapshot {
+    let mut snapshot = cluster(workers, 0);
+    snapshot.options = Options {
+        platform: Platform::Kubernetes,
+        agent_image: Some("registry.example/kata-operator:1".to_owned()),
+        ..Options::default()
+    };
+    let nodes = (0..workers).map(|index| {
+        let mut node = node(index, false, false);
+        node.annotations.clear();
+        node.labels.remove(names::WORKER_ROLE_LABEL);
+        node.labels.insert(names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
+        node.labels.insert(names::RUNTIME_LABEL.to_owned(), "false".to_owned());
+        node.runtime_handlers = Some(["kata".to_owned()].into());
+        Arc::new(node)
+    });
+    let nodes: Vec<_> = nodes.collect();
+    let kata_node = |node: &NodeFacts| -> KataNode {
+        typed(json!({
+            "apiVersion": "kata-operator.dev/v1alpha1", "kind": "KataNode",
+            "metadata": {"name": node.name, "uid": node.name, "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},
+            ]},
+            "spec": {"nodeName": node.name, "kataConfig": "example"},
+            "status": {"host": {"installed": "x", "touched": true, "handlers": ["kata"]}},
+        }))
+    };
+    let kata_nodes = nodes.iter().map(|node| Arc::new(kata_node(node)));
+    snapshot.kata_nodes = Observed::Known(kata_nodes.collect());
+    snapshot.nodes = Observed::Known(nodes);
     snapshot
 }
 

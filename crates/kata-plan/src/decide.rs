@@ -1,123 +1,171 @@
 //! The decision: from a snapshot to a plan and a report.
 //!
-//! A pass looks at the whole cluster and at nothing but the snapshot; nothing is remembered between
-//! passes besides what the API objects say.
+//! A pass runs one way: snapshot, assessment, plan, report. Each stage takes the value of the one before;
+//! after the assessment no stage reads the snapshot. Between passes the only memory is the API objects.
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::NodeStep;
-use kata_api::{Code, names};
+use kata_api::{Code, KataConfig};
 
+use crate::assessment::{Assessment, NodeAssessment};
+use crate::configs::Configs;
+use crate::draft::Draft;
 use crate::events;
-use crate::kata_nodes;
-use crate::mco;
-use crate::plan::{Plan, Step};
-use crate::report::{Decision, Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
-use crate::selection::{self, Configs};
-use crate::snapshot::{Freshness, Need, Platform, PodScope, SandboxedPod, Snapshot};
+use crate::plan::{self, Plan, Step};
+use crate::reading::{Unreadable, to_the_second};
+use crate::report::{Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
+use crate::snapshot::{Freshness, Need, Options, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::status;
-use crate::steps::{self, Steps};
-use crate::view::{self, Unreadable, View};
+use crate::{jobs, mco};
 
-/// When to look again while sandboxed pods hold something up; pods are not watched.
-const PODS_AGAIN: Duration = Duration::from_secs(4);
-/// When to look again after a failed read.
-const READ_AGAIN: Duration = Duration::from_secs(10);
+/// When to requeue while sandboxed pods block a step; pods are not watched.
+const REQUEUE_FOR_PODS: Duration = Duration::from_secs(4);
+/// When to requeue after a failed read.
+const REQUEUE_FOR_READ: Duration = Duration::from_secs(10);
 
-/// Everything that is known about a snapshot after thinking.
-struct Thought<'a> {
-    configs: Configs<'a>,
-    view: Option<Result<View<'a>, Unreadable>>,
-    steps: Steps,
+/// The assessment of a snapshot and the draft of the plan, before steps that need fresher reads are held
+/// back.
+#[derive(Clone, Debug)]
+pub(crate) struct Analysis {
+    now: Timestamp,
+    options: Options,
+    configs: Configs,
+    assessment: Option<Result<Assessment, Unreadable>>,
+    draft: Draft,
 }
 
-fn think(snapshot: &Snapshot) -> Thought<'_> {
-    let configs = selection::configs(snapshot);
-    let view = configs.active.map(|config| view::view(snapshot, config));
-    let mut steps = match &view {
-        Some(Ok(view)) => steps::steps(view),
-        Some(Err(_)) | None => Steps::default(),
-    };
-    steps.steps.extend(configs.others.iter().filter_map(|config| steps::release(config)));
-    Thought { configs, view, steps }
+/// The plan, the report and the next requeue for a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    pub plan: Plan,
+    pub report: Report,
+    /// When to decide again even if no watch event arrives; `None` if only a watch event matters.
+    pub requeue_after: Option<Duration>,
+    /// The analysis behind it, for [`report_after_apply`].
+    pub(crate) analysis: Option<Box<Analysis>>,
 }
 
-/// What a snapshot leads to.
+impl PartialEq for Decision {
+    /// Compares plan, report and requeue, and not the analysis behind them.
+    fn eq(&self, other: &Self) -> bool {
+        self.plan == other.plan
+            && self.report == other.report
+            && self.requeue_after == other.requeue_after
+    }
+}
+
+/// The result of [`next`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// These reads are wanted first, as [`needs`] says.
+pub enum Outcome {
+    /// The decision needs these reads first; see [`needs`].
     Read(Vec<Need>),
     /// The decision.
     Act(Box<Decision>),
 }
 
-/// What to do about a snapshot: read more, or act. The same as [`needs`] and [`decide`] one after the
-/// other, for half the work.
-pub fn next(snapshot: &Snapshot) -> Next {
+/// The reads that a snapshot lacks or, if it lacks none, the decision: [`needs`] and [`decide`] with one
+/// analysis.
+pub fn next(snapshot: &Snapshot) -> Outcome {
     let missing = missing_machine_configs(snapshot);
     if !missing.is_empty() {
-        return Next::Read(missing);
+        return Outcome::Read(missing);
     }
-    let thought = think(snapshot);
-    let wanted = wanted(snapshot, &thought);
-    if wanted.is_empty() { Next::Act(Box::new(act(snapshot, thought))) } else { Next::Read(wanted) }
+    let analysis = analyze(snapshot);
+    let needs = further_reads(snapshot, &analysis.draft);
+    if needs.is_empty() {
+        Outcome::Act(Box::new(plan_and_report(analysis, snapshot.freshness)))
+    } else {
+        Outcome::Read(needs)
+    }
 }
 
-/// Decides about a snapshot. Total and deterministic; the order of the snapshot's lists does not
-/// matter. Nothing that can disturb a node or that deletes is planned on a snapshot that may be old.
+/// Decides about a snapshot. Total and deterministic; the order of the snapshot's lists does not matter.
+/// The plan disrupts no node and deletes no object if the snapshot may be too old for that; see
+/// [`Freshness`].
 pub fn decide(snapshot: &Snapshot) -> Decision {
-    act(snapshot, think(snapshot))
+    plan_and_report(analyze(snapshot), snapshot.freshness)
 }
 
-fn act(snapshot: &Snapshot, mut thought: Thought<'_>) -> Decision {
-    let mut planned = std::mem::take(&mut thought.steps.steps);
-    let too_old = |step: &Step| step.action.freshness() > snapshot.freshness;
-    if let Some(first) = planned.iter().position(too_old) {
-        let held = planned.split_off(first);
-        thought.steps.waiting_on.extend(held.first().map(|step| WaitingOn {
-            what: Waiting::Read,
-            subject: step.action.object().clone(),
-            message: "the cluster is read again, past any cache".to_owned(),
-        }));
-    }
-    let report = report(snapshot, &thought, &planned, &[]);
-    let look_again = look_again(snapshot, &thought, &report);
-    Decision { plan: Plan { steps: planned }, report, look_again }
-}
-
-/// The report after the plan was carried out and some of its steps failed.
-pub fn conclude(snapshot: &Snapshot, decision: &Decision, failures: &[StepFailure]) -> Report {
-    if failures.is_empty() {
-        return decision.report.clone();
-    }
-    report(snapshot, &think(snapshot), &decision.plan.steps, failures)
-}
-
-/// The reads that the decision about this snapshot wants first; empty if it can be made. A read that
-/// was tried and failed ([`crate::Observed::Unknown`]) is not asked for again.
+/// The reads that the decision about this snapshot needs first; empty if it needs none. A read that failed
+/// ([`crate::Observed::Unknown`]) is not requested again.
 pub fn needs(snapshot: &Snapshot) -> Vec<Need> {
     let missing = missing_machine_configs(snapshot);
-    if missing.is_empty() { wanted(snapshot, &think(snapshot)) } else { missing }
+    if missing.is_empty() { further_reads(snapshot, &analyze(snapshot).draft) } else { missing }
 }
 
-/// The unfinished sandboxed pods in the cluster that the active KataConfig answers for, in order: those that
-/// keep Kata from being removed. Of other people's RuntimeClasses only pods on nodes of ours count. None if
-/// the cluster's pods are not in the snapshot.
-pub fn running_pods(snapshot: &Snapshot) -> Vec<&SandboxedPod> {
-    let active = selection::configs(snapshot).active;
-    let view = active.and_then(|config| view::view(snapshot, config).ok());
-    view.and_then(|view| view.running(None).ok()).unwrap_or_default()
+/// The report after the plan was applied, with the steps that failed.
+pub fn report_after_apply(decision: &Decision, failures: &[StepFailure]) -> Report {
+    match &decision.analysis {
+        Some(analysis) if !failures.is_empty() => report(analysis, &decision.plan.steps, failures),
+        _ => decision.report.clone(),
+    }
 }
 
-fn wanted(snapshot: &Snapshot, thought: &Thought<'_>) -> Vec<Need> {
-    let steps = &thought.steps;
-    let freshest = steps.steps.iter().map(|step| step.action.freshness()).max();
+/// The unfinished sandboxed pods that block the removal of Kata, sorted. Pods of foreign RuntimeClasses
+/// count only on nodes of the active KataConfig. Empty if the snapshot does not have the cluster's pods.
+pub fn running_pods(snapshot: &Snapshot) -> Vec<SandboxedPod> {
+    let Some(Ok(assessment)) = analyze(snapshot).assessment else { return Vec::new() };
+    assessment.pods.in_cluster().unwrap_or_default().into_iter().cloned().collect()
+}
+
+/// Assesses the active KataConfig's cluster with the back end of its platform.
+fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+    match snapshot.options.platform {
+        Platform::OpenShift => mco::assess(snapshot, config),
+        Platform::Kubernetes => jobs::assess(snapshot, config),
+    }
+}
+
+fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
+    match snapshot.options.platform {
+        Platform::OpenShift => mco::missing_machine_configs(snapshot),
+        Platform::Kubernetes => Vec::new(),
+    }
+}
+
+fn analyze(snapshot: &Snapshot) -> Analysis {
+    let configs = Configs::of(&snapshot.configs);
+    let assessment = configs.active.as_ref().map(|config| assess(snapshot, config));
+    let mut draft = match &assessment {
+        Some(Ok(assessment)) => plan::steps(assessment),
+        Some(Err(_)) | None => Draft::default(),
+    };
+    draft.steps.extend(configs.others.iter().filter_map(plan::release_inactive));
+    Analysis {
+        now: to_the_second(snapshot.now),
+        options: snapshot.options.clone(),
+        configs,
+        assessment,
+        draft,
+    }
+}
+
+fn plan_and_report(mut analysis: Analysis, freshness: Freshness) -> Decision {
+    let mut planned = std::mem::take(&mut analysis.draft.steps);
+    let too_old = |step: &Step| step.action.freshness() > freshness;
+    if let Some(first) = planned.iter().position(too_old) {
+        let held = planned.split_off(first);
+        analysis.draft.waiting_on.extend(held.first().map(|step| WaitingOn {
+            what: Waiting::Read,
+            subject: step.action.object().clone(),
+            message: "a fresh read of the cluster".to_owned(),
+        }));
+    }
+    let report = report(&analysis, &planned, &[]);
+    let requeue_after = requeue_after(&analysis, &report);
+    let plan = Plan { steps: planned };
+    Decision { plan, report, requeue_after, analysis: Some(Box::new(analysis)) }
+}
+
+fn further_reads(snapshot: &Snapshot, draft: &Draft) -> Vec<Need> {
+    let freshest = draft.steps.iter().map(|step| step.action.freshness()).max();
     if let Some(wanted) = freshest.filter(|wanted| *wanted > snapshot.freshness) {
         return vec![if wanted == Freshness::Objects { Need::Objects } else { Need::Quorum }];
     }
     let cluster_is_read = snapshot.pods.contains_key(&PodScope::Cluster);
-    let mut wanted: Vec<Need> = steps
+    let mut needs: Vec<Need> = draft
         .needs
         .iter()
         .filter(|need| match need {
@@ -128,94 +176,48 @@ fn wanted(snapshot: &Snapshot, thought: &Thought<'_>) -> Vec<Need> {
         .cloned()
         .collect();
     let whole_cluster =
-        wanted.iter().any(|need| matches!(need, Need::Pods { scope: PodScope::Cluster, .. }));
+        needs.iter().any(|need| matches!(need, Need::Pods { scope: PodScope::Cluster, .. }));
     if whole_cluster {
-        wanted.retain(|need| !matches!(need, Need::Pods { scope: PodScope::Node(_), .. }));
+        needs.retain(|need| !matches!(need, Need::Pods { scope: PodScope::Node(_), .. }));
     }
-    wanted
+    needs
 }
 
-/// Our MachineConfigs and the rendered ones that pools and nodes name, as far as nobody read them yet.
-fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
-    if snapshot.options.platform != Platform::OpenShift
-        || selection::configs(snapshot).active.is_none()
-    {
-        return Vec::new();
-    }
-    let nodes = snapshot.nodes.known().into_iter().flatten();
-    let pools = snapshot.pools.known().into_iter().flatten().filter(|pool| {
-        matches!(mco::pool_name(pool), names::POOL | names::WORKER_POOL | names::MASTER_POOL)
-    });
-    // Thousands of nodes run a handful of configurations.
-    let mut wanted: Vec<&str> = Vec::new();
-    let mut last = "";
-    for name in nodes
-        .flat_map(|node| [node.current_config(), node.desired_config()])
-        .chain(pools.map(|pool| pool.spec.configuration.name.as_str()))
-        .chain(names::MACHINE_CONFIGS)
-    {
-        if name != last && !name.is_empty() && !snapshot.machine_configs.contains_key(name) {
-            wanted.push(name);
-        }
-        last = name;
-    }
-    wanted.sort_unstable();
-    wanted.dedup();
-    wanted.into_iter().map(|name| Need::MachineConfig { name: name.to_owned() }).collect()
-}
-
-fn report(
-    snapshot: &Snapshot,
-    thought: &Thought<'_>,
-    planned: &[Step],
-    failures: &[StepFailure],
-) -> Report {
+fn report(analysis: &Analysis, planned: &[Step], failures: &[StepFailure]) -> Report {
+    let Analysis { now, configs, assessment, draft, options: _ } = analysis;
     let mut report = Report {
-        other_configs: thought
-            .configs
+        other_configs: configs
             .others
             .iter()
-            .map(|config| status::not_active(snapshot, config, thought.configs.active))
+            .map(|config| status::not_active(*now, config, configs.active.as_ref()))
             .collect(),
         ..Report::default()
     };
-    let Some(config) = thought.configs.active else {
-        events::derive(snapshot, None, &mut report);
+    let Some(config) = &configs.active else {
+        events::add_events(configs, None, &mut report);
         return report;
     };
-    let failed = failures.iter().map(|failure| {
-        if failure.undone {
-            return Finding::new(Code::WriteUndone, failure.object.clone(), failure.error.clone());
-        }
-        Finding::new(
-            Code::WriteFailed,
-            failure.object.clone(),
-            format!("cannot write {}: {}", failure.object, failure.error),
-        )
-    });
-    match &thought.view {
-        Some(Ok(view)) => {
-            report.findings = view.findings.clone();
-            report.findings.extend(view.nodes.iter().filter_map(|node| node.finding.clone()));
-            report.findings.extend(thought.steps.findings.iter().cloned());
-            report.waiting_on = thought.steps.waiting_on.clone();
-            report.nodes = view.nodes.iter().map(node_report).collect();
+    match assessment {
+        Some(Ok(assessment)) => {
+            report.findings.clone_from(&assessment.findings);
+            let of_nodes = assessment.nodes.iter().filter_map(|node| node.finding.clone());
+            report.findings.extend(of_nodes);
+            report.findings.extend(draft.findings.iter().cloned());
+            report.waiting_on.clone_from(&draft.waiting_on);
+            report.nodes = assessment.nodes.iter().map(node_report).collect();
         }
         Some(Err(unreadable)) => {
-            report.findings = unreadable.findings.clone();
-            report.waiting_on = unreadable
-                .findings
-                .iter()
-                .map(|finding| WaitingOn {
-                    what: Waiting::Read,
-                    subject: finding.subject.clone(),
-                    message: finding.message.clone(),
-                })
-                .collect();
+            report.findings.clone_from(&unreadable.findings);
+            let waits = unreadable.findings.iter().map(|finding| WaitingOn {
+                what: Waiting::Read,
+                subject: finding.subject.clone(),
+                message: finding.message.clone(),
+            });
+            report.waiting_on = waits.collect();
         }
         None => {}
     }
-    report.findings.extend(failed);
+    report.findings.extend(failures.iter().map(failed_write));
     report.findings.sort_by(|a, b| a.rank().cmp(&b.rank()));
     if report.waiting_on.is_empty()
         && let Some(step) = planned.first()
@@ -226,17 +228,27 @@ fn report(
             message: step.to_string(),
         });
     }
-    let view = thought.view.as_ref().and_then(|view| view.as_ref().ok());
-    let status = match view {
-        Some(view) => status::active(view, &thought.steps, &report, planned, failures),
-        None => status::unreadable(snapshot, config, &report),
+    let assessment = assessment.as_ref().and_then(|assessment| assessment.as_ref().ok());
+    let status = match assessment {
+        Some(assessment) => status::active(assessment, draft, &report, planned, failures),
+        None => status::unreadable(*now, config, &report),
     };
     report.status = Some(status);
-    events::derive(snapshot, view, &mut report);
+    events::add_events(configs, assessment, &mut report);
     report
 }
 
-fn node_report(node: &view::NodeView<'_>) -> NodeReport {
+fn failed_write(failure: &StepFailure) -> Finding {
+    let StepFailure { object, code, error } = failure;
+    let message = match code {
+        Code::WriteFailed => format!("cannot write {object}: {error}"),
+        _ => error.clone(),
+    };
+    Finding::new(*code, object.clone(), message)
+}
+
+fn node_report(node: &NodeAssessment) -> NodeReport {
+    let finding = node.finding.as_ref();
     NodeReport {
         node: node.facts.name.clone(),
         uid: node.facts.uid.clone(),
@@ -244,62 +256,56 @@ fn node_report(node: &view::NodeView<'_>) -> NodeReport {
         phase: node.phase,
         step: node.step,
         since: Some(node.since),
-        code: node.finding.as_ref().map(|finding| finding.code),
-        message: node
-            .finding
-            .as_ref()
-            .map_or_else(|| node.brief(), |finding| finding.message.clone()),
-        host: node.host.as_ref().map(|host| Box::new(host.known.status.clone())),
+        code: finding.map(|finding| finding.code),
+        message: finding.map_or_else(|| node.brief(), |finding| finding.message.clone()),
+        host: node.record.clone().map(Box::new),
     }
 }
 
-/// When to look again although nothing is seen to change.
-fn look_again(snapshot: &Snapshot, thought: &Thought<'_>, report: &Report) -> Option<Duration> {
+/// When to decide again even if no watch event arrives.
+fn requeue_after(analysis: &Analysis, report: &Report) -> Option<Duration> {
+    let options = &analysis.options;
     let mut times = Vec::new();
     for waiting in &report.waiting_on {
         times.push(match waiting.what {
-            Waiting::Pods => PODS_AGAIN,
-            Waiting::Read => READ_AGAIN,
+            Waiting::Pods => REQUEUE_FOR_PODS,
+            Waiting::Read => REQUEUE_FOR_READ,
             Waiting::OwnWrites | Waiting::Render | Waiting::Node | Waiting::Deletion => {
-                snapshot.options.look_again
+                options.requeue_after
             }
         });
     }
-    // What was changed in the spec waits for pods to go.
+    // A changed spec.runtimes waits for pods to end.
     let waits = |code| matches!(code, Code::HandlerImmutable | Code::RuntimeClassInUse);
     if report.findings.iter().any(|finding| waits(finding.code)) {
-        times.push(PODS_AGAIN);
+        times.push(REQUEUE_FOR_PODS);
     }
     if !report.findings.is_empty() {
-        times.push(snapshot.options.look_again);
+        times.push(options.requeue_after);
     }
-    if let Some(Ok(view)) = &thought.view {
-        times.extend(crate::hosts::timers(view));
-        let until = |since: jiff::Timestamp, limit: Duration| {
-            let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-            let left = limit.saturating_sub(view.now.duration_since(since));
-            Duration::try_from(left).ok().filter(|left| !left.is_zero())
-        };
-        for node in &view.nodes {
-            if node.step == Some(NodeStep::Draining) {
-                times.extend(until(node.since, snapshot.options.drain_blocked_after));
-            } else if node.in_flight() {
-                times.extend(until(node.since, snapshot.options.step_slow_after));
-            }
-            // What is due already is in the plan; if it cannot be written, looking again does not help.
-            if kata_nodes::step_is_untold(node)
-                && let Some(due) = kata_nodes::steps_due(node)
-                && due > view.now
-            {
-                times.extend(Duration::try_from(due.duration_since(view.now)).ok());
-            }
-            if node.verified
-                && node.verdict.is_none()
-                && let Some(since) = node.facts.ready.since
-            {
-                times.extend(until(since, snapshot.options.not_ready_grace));
-            }
-        }
+    if let Some(Ok(assessment)) = &analysis.assessment {
+        times.extend(assessment.nodes.iter().flat_map(|node| node_timers(assessment, node)));
     }
     times.into_iter().min()
+}
+
+/// The times until something is due on a node even if no watch event arrives.
+fn node_timers(cluster: &Assessment, node: &NodeAssessment) -> Vec<Duration> {
+    let now = cluster.now;
+    let in_future = |at: Timestamp| Duration::try_from(at.duration_since(now)).ok();
+    let limit = if node.step == Some(NodeStep::Draining) {
+        Some(cluster.options.drain_blocked_after)
+    } else {
+        node.in_flight().then_some(cluster.options.step_slow_after)
+    };
+    let slow = limit.and_then(|limit| {
+        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+        let left = limit.saturating_sub(now.duration_since(node.since));
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    });
+    // A write that is due already is in the plan; if it fails, its retry does not depend on this timer.
+    let publish = plan::steps_due(node)
+        .filter(|due| plan::step_not_published(node) && *due > now)
+        .and_then(in_future);
+    [node.due.and_then(in_future), slow, publish].into_iter().flatten().collect()
 }

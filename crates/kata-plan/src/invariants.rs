@@ -1,385 +1,311 @@
-//! The checker of decisions: given a snapshot and what was decided about it, which promises are broken.
+//! The promises that no step may break, as preconditions of each step: [`vetoes`] finds the steps of a plan
+//! that would break one, and [`remove_vetoed_steps`] removes them and the steps that depend on them. All
+//! other steps are applied.
 //!
-//! It is written against the snapshot and the plan alone and shares no judgement with the decision, so
-//! that a mistake there does not excuse itself here. Tests and the simulator run it after every pass.
+//! A precondition reads the snapshot and the earlier steps. It shares with the decision the predicates that
+//! say which objects belong to the operator, which KataConfig is active and what a configuration contains.
+//! It must not use the assessment or the report, so that a wrong conclusion there cannot excuse a step. No
+//! precondition reads the text of a status.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kata_api::{MachineConfig, names};
-use serde_json::Value;
+use kata_api::{Code, KataConfig, KataNode, conditions};
 
-use crate::object::{Kind, ObjectRef};
+use crate::configs;
+use crate::decide::Decision;
+use crate::jobs::{JobsOfNode, jobs_by_node};
+use crate::object::ObjectRef;
 use crate::observed::Observed;
-use crate::plan::{Action, OnFailure, Step};
-use crate::report::Decision;
-use crate::snapshot::{Freshness, NodeFacts, Platform, PodScope, SandboxedPod, Snapshot};
+use crate::plan::{Action, OnFailure, Plan, Step};
+use crate::report::{Report, StepFailure};
+use crate::snapshot::{NodeFacts, NodeJob, Platform, PodScope, SandboxedPod, Snapshot};
+use crate::text;
 
-mod hosts;
+mod jobs;
+mod nodes;
 mod objects;
-mod status;
-mod taints;
 
-/// A promise. The numbers are those of the list of safety properties.
+use jobs::Rollout;
+
+/// A promise. Its name is a label of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Property {
-    /// S1: nothing is taken from a node on which a sandboxed pod runs.
+    /// A node on which a sandboxed pod runs loses neither its runtime nor its label.
     RunningPods,
-    /// S2: pods are counted after no new one can come.
-    Window,
-    /// S3: only a usable node is marked as such, and RuntimeClasses select that mark.
-    Verified,
-    /// A pool or MachineConfig goes only when no node is on it.
-    Stranded,
-    /// S8: only what is ours is deleted, and only the very object that was seen.
-    Foreign,
-    /// S9: only our own fields are written.
-    Fields,
-    /// S10: the finalizer is there first and goes last.
+    /// A node's runtime is removed or restarted only if no new sandboxed pod can start there.
+    ClosedToNewPods,
+    /// Only a node that has Kata carries the runtime label.
+    VerifiedNodes,
+    /// A pool or MachineConfig is deleted only if no node uses it.
+    UnusedConfiguration,
+    /// Only objects, labels and taints of the operator are written and deleted, and only on the object that
+    /// was read.
+    Ownership,
+    /// The finalizer is set before the first change, and removed only when nothing of the operator is left.
     Finalizer,
-    /// S13: what is unknown, or may be old, leads to nothing disruptive.
-    Unknown,
-    /// Never more than one Job on a node, and none that runs is deleted.
-    OneJob,
-    /// No more nodes are changed at once than may be unavailable.
-    Rollout,
-    /// A pod that may change a node has no token and only what it needs.
-    Privileges,
-    /// L3: what is not done has a reason.
-    Named,
-    /// A status is well-formed and bounded.
-    Shape,
+    /// No disruptive step relies on facts that are unknown or may have changed.
+    KnownState,
+    /// No node has more than one Job, and no Job that may change a node is deleted while it runs.
+    OneJobPerNode,
+    /// No more nodes are changed at once than `spec.rollout` allows.
+    RolloutLimits,
+    /// The report of a KataConfig that is not Ready has a finding or a wait.
+    ReasonGiven,
+}
+
+impl Property {
+    pub const ALL: [Self; 10] = [
+        Self::RunningPods,
+        Self::ClosedToNewPods,
+        Self::VerifiedNodes,
+        Self::UnusedConfiguration,
+        Self::Ownership,
+        Self::Finalizer,
+        Self::KnownState,
+        Self::OneJobPerNode,
+        Self::RolloutLimits,
+        Self::ReasonGiven,
+    ];
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
 }
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub property: Property,
-    /// How.
+    /// How it is broken, with the names of the objects.
     pub note: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.property, self.note)
+        write!(f, "{}: {}", self.property, self.note)
     }
 }
 
-/// The promises that a decision breaks; empty if it keeps them all.
+/// A step that would break a promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Veto {
+    /// The step's index in the plan.
+    pub step: usize,
+    /// The promise, and how the step would break it.
+    pub violation: Violation,
+}
+
+/// The steps of a plan that would break a promise. The steps after a vetoed step with [`OnFailure::Stop`]
+/// are not checked, because they are not applied either.
+pub fn vetoes(snapshot: &Snapshot, plan: &Plan) -> Vec<Veto> {
+    let mut vetoes = Vec::new();
+    if plan.steps.is_empty() {
+        return vetoes;
+    }
+    let mut facts = Facts::new(snapshot, plan);
+    for (index, step) in plan.steps.iter().enumerate() {
+        match facts.precondition(&step.action) {
+            Ok(()) => facts.earlier.add(step),
+            Err(violation) => {
+                vetoes.push(Veto { step: index, violation });
+                if step.on_failure == OnFailure::Stop {
+                    break;
+                }
+            }
+        }
+    }
+    vetoes
+}
+
+/// Returns the plan without the vetoed steps and without those that depend on them, and the vetoed steps
+/// for the report. A later step depends on a vetoed one if it is about the same object, or if the vetoed
+/// one has [`OnFailure::Stop`].
+pub fn remove_vetoed_steps(plan: &Plan, vetoes: &[Veto]) -> (Plan, Vec<StepFailure>) {
+    let mut vetoes = vetoes.iter().peekable();
+    let (mut steps, mut failures) = (Vec::new(), Vec::new());
+    let mut objects: BTreeSet<&ObjectRef> = BTreeSet::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let object = step.action.object();
+        if let Some(veto) = vetoes.next_if(|veto| veto.step == index) {
+            let error = format!("skipped \"{}\": {}", step.action, veto.violation.note);
+            failures.push(StepFailure {
+                object: object.clone(),
+                code: Code::UnsafeStepSkipped,
+                error,
+            });
+            if step.on_failure == OnFailure::Stop {
+                break;
+            }
+            objects.insert(object);
+        } else if !objects.contains(object) {
+            steps.push(step.clone());
+        }
+    }
+    (Plan { steps }, failures)
+}
+
+/// The violation that a KataConfig is not Ready and the report gives no reason.
+pub fn missing_reason(report: &Report) -> Option<Violation> {
+    let mut written = report.status.as_ref()?.status.conditions.iter();
+    let ready = written.any(|it| it.type_ == conditions::READY && it.status == "True");
+    let findings = report.findings.iter().map(|finding| &finding.message);
+    let mut reasons = findings.chain(report.waiting_on.iter().map(|waiting| &waiting.message));
+    let explained = (ready || reasons.clone().next().is_some()) && reasons.all(|it| !it.is_empty());
+    let note = "the KataConfig is not Ready and no reason is given, or a reason has no text";
+    (!explained).then(|| Violation { property: Property::ReasonGiven, note: note.to_owned() })
+}
+
+/// Every promise that a decision breaks: for tests, which expect none.
 pub fn check(snapshot: &Snapshot, decision: &Decision) -> Vec<Violation> {
-    let nodes = snapshot.nodes.known().into_iter().flatten();
-    let by_name = nodes.map(|node| (node.name.as_str(), node.as_ref())).collect();
-    let mut checker = Checker { snapshot, by_name, violations: Vec::new() };
-    checker.freshness(decision);
-    checker.finalizer(decision);
-    for step in &decision.plan.steps {
-        match &step.action {
-            Action::LabelNode { node, seen, set, remove } => {
-                let keys: BTreeSet<&str> = set.keys().chain(remove).map(String::as_str).collect();
-                if snapshot.options.platform == Platform::Kubernetes {
-                    checker.owned_labels(node, &keys);
-                    checker.host_labels(node, set);
-                    continue;
-                }
-                checker.guard(node, seen.as_deref(), set, &keys);
-                checker.labels(node, &keys, set.contains_key(names::RUNTIME_LABEL));
-            }
-            Action::Delete { object, .. } => checker.deletion(object, decision),
-            Action::Apply { object, body } | Action::ApplyStatus { object, body } => {
-                checker.body(object, body);
-            }
-            Action::LiftTaint { node, seen, left } => checker.taints(node, seen, left),
-            Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => {}
-        }
-    }
-    checker.jobs(decision);
-    for status in decision.report.status.iter().chain(&decision.report.other_configs) {
-        checker.status(status);
-    }
-    checker.named(decision);
-    checker.violations
+    let vetoes = vetoes(snapshot, &decision.plan).into_iter().map(|veto| veto.violation);
+    vetoes.chain(missing_reason(&decision.report)).collect()
 }
 
-struct Checker<'a> {
+/// An error if a promise is broken.
+type Kept = Result<(), Violation>;
+
+fn ensure(holds: bool, property: Property, note: impl FnOnce() -> String) -> Kept {
+    if holds { Ok(()) } else { Err(Violation { property, note: note() }) }
+}
+
+/// The facts that preconditions read.
+struct Facts<'a> {
     snapshot: &'a Snapshot,
-    by_name: BTreeMap<&'a str, &'a NodeFacts>,
-    violations: Vec<Violation>,
+    plan: &'a Plan,
+    active: Option<&'a KataConfig>,
+    nodes: BTreeMap<&'a str, &'a NodeFacts>,
+    kata_nodes: BTreeMap<&'a str, &'a KataNode>,
+    jobs: BTreeMap<&'a str, JobsOfNode<'a>>,
+    jobs_by_uid: BTreeMap<&'a str, &'a NodeJob>,
+    rollout: OnceCell<Rollout>,
+    /// The unfinished sandboxed pods of the cluster by node, if they were read.
+    pods_by_node: Option<BTreeMap<&'a str, Vec<&'a SandboxedPod>>>,
+    earlier: Earlier<'a>,
 }
 
-impl<'a> Checker<'a> {
-    fn expect(&mut self, property: Property, holds: bool, note: impl FnOnce() -> String) {
-        if !holds {
-            self.violations.push(Violation { property, note: note() });
-        }
-    }
+/// The effects of the earlier steps.
+#[derive(Default)]
+struct Earlier<'a> {
+    /// Whether the active KataConfig has the finalizer.
+    has_finalizer: bool,
+    /// Objects that were applied and on which later steps rely.
+    applied: BTreeSet<&'a ObjectRef>,
+    /// Nodes that got a Job, and whether it changes the node.
+    nodes_with_job: BTreeMap<&'a str, bool>,
+}
 
-    fn nodes(&self) -> &'a [Arc<NodeFacts>] {
-        self.snapshot.nodes.known().map_or(&[], Vec::as_slice)
-    }
-
-    fn node(&self, name: &str) -> Option<&'a NodeFacts> {
-        self.by_name.get(name).copied()
-    }
-
-    /// Unfinished sandboxed pods of a scope; `None` if they were not read.
-    fn pods(&self, scope: &PodScope) -> Option<Vec<&'a SandboxedPod>> {
-        let pods = self.snapshot.pods.get(scope)?.known()?;
-        Some(pods.iter().filter(|pod| !pod.finished).collect())
-    }
-
-    fn freshness(&mut self, decision: &Decision) {
-        let steps = &decision.plan.steps;
-        let disruptive = steps.iter().find(|step| {
-            let enough = match &step.action {
-                Action::AddFinalizer { .. }
-                | Action::ApplyStatus { .. }
-                | Action::LiftTaint { .. } => Freshness::Cached,
-                Action::Apply { object, .. } | Action::Delete { object, .. }
-                    if beside(object.kind) =>
-                {
-                    Freshness::Cached
+impl<'a> Earlier<'a> {
+    fn add(&mut self, step: &'a Step) {
+        let relied_on = step.on_failure == OnFailure::Stop;
+        match &step.action {
+            Action::AddFinalizer { .. } => self.has_finalizer |= relied_on,
+            Action::Apply { object, body } => {
+                if let Some((node, changes)) = jobs::node_of(object, body) {
+                    self.nodes_with_job.insert(node, changes);
                 }
-                Action::Apply { object, .. } if object.kind == Kind::RuntimeClass => {
-                    Freshness::Cached
+                if relied_on {
+                    self.applied.insert(object);
                 }
-                Action::Delete { object, .. } if object.kind == Kind::Job => Freshness::Cached,
-                // What a Job is for decides, see `jobs`.
-                Action::Apply { object, .. } if object.kind == Kind::Job => Freshness::Cached,
-                // It claims a node or marks it, and disturbs nobody.
-                Action::LabelNode { .. }
-                    if self.snapshot.options.platform == Platform::Kubernetes =>
-                {
-                    Freshness::Cached
-                }
-                // Whose request is refused if the node is not as it was seen, see `guard`.
-                Action::LabelNode { set, remove, .. } => {
-                    if set.keys().chain(remove).any(|key| key != names::RUNTIME_LABEL) {
-                        Freshness::Objects
-                    } else {
-                        Freshness::Cached
-                    }
-                }
-                Action::Apply { body, .. } if for_control_plane(body) => Freshness::Quorum,
-                Action::Apply { .. } => Freshness::Objects,
-                Action::Delete { .. } | Action::RemoveFinalizers { .. } => Freshness::Quorum,
-            };
-            self.snapshot.freshness < enough
-        });
-        self.expect(Property::Unknown, disruptive.is_none(), || {
-            format!("disruptive on reads that may be old: {}", text(disruptive))
-        });
-        let of_platform = match self.snapshot.options.platform {
-            Platform::OpenShift => {
-                self.snapshot.pools.is_known() && self.snapshot.container_runtime_configs.is_known()
             }
-            Platform::Kubernetes => {
-                self.snapshot.jobs.jobs.is_known() && self.snapshot.jobs.pods.is_known()
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn new(snapshot: &'a Snapshot, plan: &'a Plan) -> Self {
+        let active = configs::configs_by_age(&snapshot.configs).into_iter().next();
+        let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+        let nodes = snapshot.nodes.known().into_iter().flatten();
+        let jobs = snapshot.jobs.jobs.known().into_iter().flatten();
+        let cluster = snapshot.pods.get(&PodScope::Cluster).and_then(Observed::known);
+        Self {
+            snapshot,
+            plan,
+            active,
+            nodes: nodes.map(|node| (node.name.as_str(), node.as_ref())).collect(),
+            kata_nodes: kata_nodes
+                .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node.as_ref()))
+                .collect(),
+            jobs: jobs_by_node(snapshot),
+            jobs_by_uid: jobs.map(|job| (job.uid.as_str(), job)).collect(),
+            rollout: OnceCell::new(),
+            pods_by_node: cluster.map(|pods| by_node(pods)),
+            earlier: Earlier {
+                has_finalizer: active.is_some_and(configs::has_finalizer),
+                ..Earlier::default()
+            },
+        }
+    }
+
+    fn precondition(&self, action: &Action) -> Kept {
+        match action {
+            Action::AddFinalizer { .. } => return Ok(()),
+            Action::RemoveFinalizers { config, .. } => {
+                return self.may_remove_finalizers(action, config);
+            }
+            _ => {}
+        }
+        ensure(self.earlier.has_finalizer, Property::Finalizer, || {
+            format!("{action} before the KataConfig has the finalizer")
+        })?;
+        self.ensure_lists_are_known(action)?;
+        match action {
+            Action::LabelNode { node, seen, set, remove, needs_fresh_classes: _ } => {
+                self.may_label(node, seen.as_deref(), set, remove)
+            }
+            Action::ReplaceTaints { node, seen, taints } => {
+                self.may_replace_taints(node, seen, taints)
+            }
+            Action::Apply { object, body } => self.may_apply(object, Some(body)),
+            Action::ApplyStatus { object, .. } => self.may_apply(object, None),
+            Action::Delete { object, .. } => self.may_delete(object),
+            Action::AddFinalizer { .. } | Action::RemoveFinalizers { .. } => Ok(()),
+        }
+    }
+
+    /// While a list that the other preconditions need is unknown, only KataConfigs are written.
+    fn ensure_lists_are_known(&self, action: &Action) -> Kept {
+        let Snapshot { nodes, kata_nodes, runtime_classes, jobs, options, .. } = self.snapshot;
+        let of_cluster = nodes.is_known() && kata_nodes.is_known() && runtime_classes.is_known();
+        let of_jobs = options.platform == Platform::OpenShift
+            || (jobs.jobs.is_known() && jobs.pods.is_known());
+        ensure(of_cluster && of_jobs, Property::KnownState, || {
+            format!("{action} although not every list could be read")
+        })
+    }
+
+    /// The sandboxed pods on a node were read, and all of them have finished.
+    fn ensure_no_pods_on_node(&self, node: &str, action: &str) -> Kept {
+        let pods = match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
+            Some(read) => read.known().map(|pods| by_node(pods).remove(node).unwrap_or_default()),
+            None => {
+                self.pods_by_node.as_ref().map(|pods| pods.get(node).cloned().unwrap_or_default())
             }
         };
-        let known = of_platform
-            && self.snapshot.nodes.is_known()
-            && self.snapshot.runtime_classes.is_known()
-            && self.snapshot.kata_nodes.is_known();
-        let touching = steps.iter().find(|step| step.action.object().kind != Kind::KataConfig);
-        self.expect(Property::Unknown, known || touching.is_none(), || {
-            format!("written although a read failed: {}", text(touching))
-        });
+        self.ensure_no_pods(pods.as_deref(), action)
     }
 
-    fn finalizer(&mut self, decision: &Decision) {
-        let Some(active) = decision.report.status.as_ref().map(|status| &status.config) else {
-            return;
-        };
-        let config = self.snapshot.configs.iter().find(|config| config.metadata.uid == active.uid);
-        let mut guarded = config.is_some_and(|config| {
-            config
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .any(|name| name == names::FINALIZER || name == names::LEGACY_FINALIZER)
-        });
-        for step in &decision.plan.steps {
-            match &step.action {
-                Action::AddFinalizer { .. } => guarded |= step.on_failure == OnFailure::Stop,
-                Action::RemoveFinalizers { config, .. } if config.uid == active.uid => {
-                    let left = self.left();
-                    self.expect(Property::Finalizer, left.is_empty(), || {
-                        format!("the finalizer goes while there is still {}", left.join(", "))
-                    });
-                }
-                Action::RemoveFinalizers { .. } => {}
-                action => self.expect(Property::Finalizer, guarded, || {
-                    format!("{action} before there is a finalizer")
-                }),
-            }
-        }
-    }
-
-    /// What is left of us in the cluster.
-    fn left(&self) -> Vec<String> {
-        let snapshot = self.snapshot;
-        let mut left: Vec<String> = self
-            .nodes()
-            .iter()
-            .filter(|node| {
-                node.labels.contains_key(names::KATA_ROLE_LABEL) || node.refers_to_pool(names::POOL)
-            })
-            .map(|node| node.name.clone())
-            .collect();
-        left.extend(
-            snapshot
-                .kata_nodes
-                .known()
-                .into_iter()
-                .flatten()
-                .map(|kata_node| format!("KataNode {}", kata_node.spec.node_name)),
-        );
-        left.extend(
-            snapshot
-                .runtime_classes
-                .known()
-                .into_iter()
-                .flatten()
-                .filter(|class| managed(class))
-                .filter_map(|class| class.metadata.name.clone()),
-        );
-        for name in names::MACHINE_CONFIGS {
-            if let Some(Observed::Known(Some(config))) = snapshot.machine_configs.get(name)
-                && self.brings_kata(config)
-            {
-                left.push(name.to_owned());
-            }
-        }
-        left.extend(self.left_on_hosts());
-        if of_monitor(Some(&snapshot.monitor.daemon_set)) {
-            left.push(names::MONITOR.to_owned());
-        }
-        if of_monitor(snapshot.monitor.constraints.as_ref()) {
-            left.push(names::MONITOR_CONSTRAINTS.to_owned());
-        }
-        left
-    }
-
-    /// Whether a MachineConfig has the extension, or an image of the operating system that one of ours has.
-    fn brings_kata(&self, config: &MachineConfig) -> bool {
-        let has = |config: &MachineConfig, image: &str| {
-            let annotations = config.metadata.annotations.as_ref();
-            let list = annotations.and_then(|all| all.get(names::IMAGES_ANNOTATION));
-            config.spec.os_image_url == image
-                || list.is_some_and(|list| list.split(' ').any(|known| known == image))
-        };
-        let image = config.spec.os_image_url.as_str();
-        config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
-            || names::MACHINE_CONFIGS.iter().any(|name| {
-                matches!(self.snapshot.machine_configs.get(*name), Some(Observed::Known(Some(ours)))
-                    if !image.is_empty() && has(ours, image))
-            })
-    }
-
-    /// A label that goes onto a node, or lets it leave the pool, goes onto the node that was seen, as
-    /// it was seen.
-    fn guard(
-        &mut self,
-        node: &ObjectRef,
-        seen: Option<&str>,
-        set: &BTreeMap<String, String>,
-        keys: &BTreeSet<&str>,
-    ) {
-        let only_closes = set.is_empty() && keys.iter().all(|key| *key == names::RUNTIME_LABEL);
-        let version = self.node(&node.name).map(|facts| facts.resource_version.as_str());
-        let guarded = seen.is_some() && seen == version;
-        let fresh = self.snapshot.freshness == Freshness::Quorum;
-        self.expect(Property::Unknown, only_closes || guarded || fresh, || {
-            format!("{node} is labelled although it may have changed")
-        });
-    }
-
-    fn owned_labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>) {
-        let ours = match self.snapshot.options.platform {
-            Platform::OpenShift => [names::RUNTIME_LABEL, names::KATA_ROLE_LABEL],
-            Platform::Kubernetes => [names::RUNTIME_LABEL, names::CLAIM_LABEL],
-        };
-        self.expect(Property::Fields, keys.iter().all(|key| ours.contains(key)), || {
-            format!("{node} gets labels that are not ours: {keys:?}")
-        });
-    }
-
-    fn labels(&mut self, node: &ObjectRef, keys: &BTreeSet<&str>, marks: bool) {
-        self.owned_labels(node, keys);
-        let Some(facts) = self.node(&node.name) else {
-            return self.expect(Property::Unknown, false, || format!("{node} was not seen"));
-        };
-        self.expect(Property::Foreign, node.uid.as_ref() == Some(&facts.uid), || {
-            format!("{node} is written without the uid that was seen")
-        });
-        if marks {
-            let current = facts.current_config();
-            let runs = match self.snapshot.machine_configs.get(current) {
-                Some(Observed::Known(Some(config))) => self.brings_kata(config),
-                _ => false,
-            };
-            let usable = runs && facts.ready.status == Some(true) && !facts.unschedulable;
-            self.expect(Property::Verified, usable, || format!("{node} is marked but not usable"));
-        }
-        let joins = !facts.labels.contains_key(names::KATA_ROLE_LABEL);
-        if keys.contains(names::KATA_ROLE_LABEL) && !joins {
-            let pods = self
-                .pods(&PodScope::Node(node.name.clone()))
-                .or_else(|| self.pods(&PodScope::Cluster));
-            let free = pods.as_ref().is_some_and(|pods| {
-                pods.iter().all(|pod| pod.node.as_deref() != Some(node.name.as_str()))
-            });
-            self.expect(Property::RunningPods, free, || {
-                format!("{node} leaves the pool with pods {pods:?}")
-            });
-            let closed = !facts.labels.contains_key(names::RUNTIME_LABEL);
-            self.expect(Property::Window, closed, || {
-                format!("{node} leaves the pool while new pods can still come")
-            });
-        }
+    /// The pods that block a step were read, and there are none.
+    fn ensure_no_pods(&self, pods: Option<&[&SandboxedPod]>, action: &str) -> Kept {
+        ensure(pods.is_some_and(<[_]>::is_empty), Property::RunningPods, || match pods {
+            Some(pods) => format!("{action} while sandboxed pods are left: {}", text::pods(pods)),
+            None => format!("{action} although the sandboxed pods there were not read"),
+        })
     }
 }
 
-fn text(step: Option<&Step>) -> String {
-    step.map(ToString::to_string).unwrap_or_default()
-}
-
-/// Whether no node's Kata, and no sandboxed pod, depends on objects of this kind.
-fn beside(kind: Kind) -> bool {
-    matches!(kind, Kind::KataNode | Kind::DaemonSet | Kind::SecurityContextConstraints)
-}
-
-/// Whether an object that is applied reaches the control plane's pool.
-fn for_control_plane(body: &Value) -> bool {
-    let pool_label = format!("{}{}", names::POOL_LABEL_PREFIX, names::MASTER_POOL);
-    body["metadata"]["labels"][names::MACHINE_CONFIG_ROLE_LABEL] == names::MASTER_POOL
-        || body["spec"]["machineConfigPoolSelector"]["matchLabels"].get(pool_label).is_some()
-}
-
-/// Whether an object of kata-monitor is known to exist and to be ours.
-fn of_monitor(object: Option<&Observed<Option<Value>>>) -> bool {
-    let Some(Observed::Known(Some(object))) = object else { return false };
-    let metadata = &object["metadata"];
-    metadata["labels"][names::MANAGED_BY] == names::PRODUCT
-        || metadata["ownerReferences"]
-            .as_array()
-            .is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "KataConfig"))
-}
-
-fn managed(class: &RuntimeClass) -> bool {
-    let labelled =
-        class.metadata.labels.as_ref().is_some_and(|labels| {
-            labels.get(names::MANAGED_BY).is_some_and(|by| by == names::PRODUCT)
-        });
-    let owned = class
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.kind == Kind::KataConfig.as_str());
-    labelled || owned
+/// The unfinished pods by their node.
+fn by_node(pods: &[SandboxedPod]) -> BTreeMap<&str, Vec<&SandboxedPod>> {
+    let mut by_node: BTreeMap<&str, Vec<&SandboxedPod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !pod.finished) {
+        if let Some(node) = &pod.node {
+            by_node.entry(node).or_default().push(pod);
+        }
+    }
+    by_node
 }

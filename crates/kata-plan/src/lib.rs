@@ -1,44 +1,48 @@
-//! The cluster decision of kata-operator: [`decide`] maps a [`Snapshot`] to a [`Decision`], and
-//! [`needs`] says which further reads that decision wants first; [`next`] is both in one.
+//! The cluster decision of kata-operator: [`decide`] maps a [`Snapshot`] to a [`Decision`], [`needs`] lists
+//! the reads that the decision requires first, and [`next`] does both in one call.
 //!
-//! Everything here is a pure function of its arguments: no client, no tokio, no file, no environment,
-//! no clock, no randomness, no logging. What a user or a cluster can get wrong is a finding in the
-//! report, never an error and never a panic.
+//! Every function here is pure: no client, no tokio, no file, no environment, no clock, no randomness, no
+//! logging. A mistake of a user or a fault of the cluster becomes a finding in the report, never an error or
+//! a panic.
 
-mod bodies;
+mod assessment;
+mod classes;
+mod configs;
 pub mod decide;
+mod disruption;
+mod draft;
 mod events;
-mod hosts;
 pub mod invariants;
-mod kata_nodes;
+mod jobs;
+mod log_level;
 mod mco;
+mod node;
 pub mod object;
 pub mod observed;
-mod payload;
+mod ownership;
 pub mod plan;
+mod pods;
+mod reading;
 pub mod report;
 mod selection;
 pub mod selector;
 pub mod snapshot;
 mod status;
-mod steps;
 mod text;
 pub mod validate;
-mod view;
 
-pub use bodies::is_our_class;
-pub use decide::{Next, conclude, decide, needs, next, running_pods};
-pub use hosts::most_unavailable;
+pub use classes::is_our_class;
+pub use configs::configs_by_age;
+pub use decide::{Decision, Outcome, decide, needs, next, report_after_apply, running_pods};
+pub use disruption::most_unavailable;
 pub use object::{Kind, ObjectRef};
 pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};
+pub use pods::sandbox_classes;
 pub use report::{
-    Decision, EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency,
-    WaitingOn,
+    EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency, WaitingOn,
 };
-pub use selection::by_age;
 pub use snapshot::{
     DrainBlocker, Freshness, JobEnd, JobObjects, JobPod, MonitorObjects, Need, NodeFacts, NodeJob,
     Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableObject,
 };
-pub use view::sandbox_classes;

@@ -1,18 +1,15 @@
 //! References to API objects: kind, namespace, name and uid.
 //!
-//! Names do not identify (an object can be deleted and created again); where that matters the uid is
-//! given too.
+//! A name does not identify an object, which can be deleted and created again. Where that matters, the
+//! reference has the uid, too.
 
 use std::fmt;
 
-/// The kinds that the operator reads, writes or speaks of.
+/// The kinds that the operator reads, writes or names in its reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Ours.
     KataConfig,
-    /// Ours.
     KataNode,
-    /// A node of the cluster.
     Node,
     /// Of the Machine Config Operator.
     MachineConfig,
@@ -22,22 +19,22 @@ pub enum Kind {
     ContainerRuntimeConfig,
     /// Of `node.k8s.io`.
     RuntimeClass,
-    /// Of `apps`; that of kata-monitor.
+    /// Of `apps`; kata-monitor's.
     DaemonSet,
-    /// Of OpenShift; that of kata-monitor.
+    /// Of OpenShift; kata-monitor's.
     SecurityContextConstraints,
-    /// Of `batch`; those of the node agent.
+    /// Of `batch`; the node agent's.
     Job,
-    /// A ConfigMap; only ever read.
+    /// Only read, never written.
     ConfigMap,
-    /// A pod; only ever named, never written.
+    /// Only named in reports, never written.
     Pod,
-    /// A PodDisruptionBudget; only ever named, never written.
+    /// Only named in reports, never written.
     PodDisruptionBudget,
 }
 
 impl Kind {
-    /// The kind as in manifests.
+    /// The kind as in manifests, such as `RuntimeClass`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::KataConfig => "KataConfig",
@@ -73,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// The resource's name in paths.
+    /// The resource's name in paths, such as `runtimeclasses`.
     pub fn plural(self) -> &'static str {
         match self {
             Self::KataConfig => "kataconfigs",
@@ -92,8 +89,8 @@ impl Kind {
         }
     }
 
-    /// Whether an object of this kind keeps no node from having Kata or losing it.
-    pub(crate) fn is_beside(self) -> bool {
+    /// Whether no node needs an object of this kind to get or lose Kata.
+    pub(crate) fn is_auxiliary(self) -> bool {
         matches!(self, Self::KataNode | Self::DaemonSet | Self::SecurityContextConstraints)
     }
 }
@@ -104,16 +101,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An object, as findings, steps and Events name it.
+/// A reference to an object in a finding, a step or an Event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Its kind.
     pub kind: Kind,
-    /// Its namespace; `None` if the kind has cluster scope.
+    /// `None` if the kind has cluster scope.
     pub namespace: Option<String>,
-    /// Its name; for a list of objects, what the list is.
     pub name: String,
-    /// Its uid, if the object exists.
+    /// `None` if the object does not exist, or if its uid does not matter.
     pub uid: Option<String>,
 }
 

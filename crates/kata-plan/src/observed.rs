@@ -1,18 +1,17 @@
 //! A read that may have failed.
 //!
-//! There is no default on purpose: a read that failed is not an empty list, and whoever decides on it
-//! has to say what "unknown" leads to.
+//! [`Observed`] has no default on purpose: a failed read is not an empty list, and the code that uses it must
+//! handle the unknown case.
 
 /// The outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed<T> {
-    /// The answer.
+    /// The read succeeded.
     Known(T),
-    /// The read failed, so nothing is known.
+    /// The read failed.
     Unknown {
-        /// What was to be read, such as `nodes` or `MachineConfig rendered-worker-1`.
+        /// The object or list, such as `nodes` or `MachineConfig rendered-worker-1`.
         what: String,
-        /// Why it failed.
         error: String,
     },
 }
@@ -23,7 +22,7 @@ impl<T> Observed<T> {
         Self::Unknown { what: what.into(), error: error.to_string() }
     }
 
-    /// The answer, if there is one.
+    /// The value; `None` if the read failed.
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Known(value) => Some(value),
@@ -36,7 +35,7 @@ impl<T> Observed<T> {
         matches!(self, Self::Known(_))
     }
 
-    /// The same with another answer.
+    /// Converts the value of a read that succeeded.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Observed<U> {
         match self {
             Self::Known(value) => Observed::Known(f(value)),

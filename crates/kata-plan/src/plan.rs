@@ -1,8 +1,8 @@
-//! What is to be done, as data: a [`Plan`] is a list of [`Step`]s, each of which becomes one
-//! [`Request`] to the API server.
+//! The plan as data: a [`Plan`] is a list of [`Step`]s, each of which becomes one [`Request`] to the API
+//! server.
 //!
-//! A step carries everything that execution needs, preconditions included; execution makes no choice
-//! besides obeying [`OnFailure`]. Every step may be repeated.
+//! A step carries everything that its execution needs, including its preconditions; the executor only obeys
+//! [`OnFailure`]. Every step may be repeated. [`steps`] derives the steps from the assessment alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,16 @@ use serde_json::{Map, Value, json};
 use crate::object::{Kind, ObjectRef};
 use crate::snapshot::Freshness;
 
-/// What is to be done, in order. Empty if the cluster is as wanted or nothing can be done now.
+mod kata_nodes;
+mod labels;
+mod runtime_classes;
+mod steps;
+mod taints;
+
+pub(crate) use kata_nodes::{step_not_published, steps_due};
+pub(crate) use steps::{release_inactive, steps};
+
+/// The writes of a pass. Empty if the cluster is in the desired state, or if no step is possible now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The steps, in order.
@@ -25,118 +34,105 @@ pub struct Plan {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What to do.
     pub action: Action,
-    /// Whether the steps after it may be done if it fails.
     pub on_failure: OnFailure,
-    /// Why, in a few words for logs and `--dry-run`.
+    /// The reason in a few words, for logs and `--dry-run`.
     pub why: String,
 }
 
-/// Whether the steps after a failed one may still be done.
+/// Whether the steps after a failed one may still be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The steps after it rely on it: do none of them in this pass.
+    /// The later steps rely on it: skip them in this pass.
     Stop,
-    /// The steps after it do not depend on it.
+    /// The later steps do not depend on it.
     Continue,
 }
 
-/// A write, by what it is for.
+/// A write, by its purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Put our finalizer onto a KataConfig.
+    /// Adds the operator's finalizer to a KataConfig.
     AddFinalizer {
-        /// The KataConfig.
         config: ObjectRef,
-        /// Its resourceVersion: the list is replaced as a whole.
+        /// A precondition, because the request replaces the whole list.
         resource_version: String,
-        /// The whole list as it shall be.
+        /// The whole desired list.
         finalizers: Vec<String>,
     },
-    /// Take our finalizers, old and new, off a KataConfig; the last step of its life.
+    /// Removes the operator's finalizers, old and new, from a KataConfig that is being deleted.
     RemoveFinalizers {
-        /// The KataConfig.
         config: ObjectRef,
-        /// Its resourceVersion: the list is replaced as a whole.
+        /// A precondition, because the request replaces the whole list.
         resource_version: String,
-        /// The whole list as it shall be.
+        /// The whole desired list.
         finalizers: Vec<String>,
     },
-    /// Server-side apply of our fields of an object.
+    /// Server-side apply of the operator's fields of an object.
     Apply {
-        /// The object.
         object: ObjectRef,
-        /// Our fields, complete, with apiVersion, kind and name.
+        /// All fields of the operator, with apiVersion, kind and name.
         body: Value,
     },
     /// Server-side apply of an object's status.
     ApplyStatus {
-        /// The object.
         object: ObjectRef,
-        /// Our fields, complete, with apiVersion, kind and name.
+        /// All fields of the operator, with apiVersion, kind and name.
         body: Value,
     },
-    /// Set or remove labels of a node, and nothing else.
+    /// Sets and removes labels of a node, and changes no other field.
     LabelNode {
-        /// The node.
         node: ObjectRef,
-        /// The version in which the facts were seen on which this relies
-        /// ([`NodeFacts::resource_version`](crate::NodeFacts)); a node whose facts changed since is not
-        /// written. `None` if it is right whatever the node has become.
+        /// The [`NodeFacts::resource_version`](crate::NodeFacts) of the facts behind this step, as a
+        /// precondition. `None` if the step is correct even if the node has changed since.
         seen: Option<String>,
-        /// Labels to set.
         set: BTreeMap<String, String>,
-        /// Labels to remove.
         remove: BTreeSet<String>,
+        /// Whether the step is safe only if no RuntimeClass lets a new pod start on the node, so that the
+        /// classes must be read again.
+        needs_fresh_classes: bool,
     },
-    /// Take the startup taint ([`kata_api::names::STARTUP_TAINT`]) off a node.
-    LiftTaint {
-        /// The node.
+    /// Sets and removes the two taints of kata-operator on a node.
+    ReplaceTaints {
         node: ObjectRef,
-        /// The version in which the taints were seen; a node whose facts changed since is not written,
-        /// since the list of taints is replaced as a whole.
+        /// The resourceVersion of the facts behind this step, as a precondition, because the request
+        /// replaces the whole list of taints.
         seen: String,
-        /// The other taints, as they were seen.
-        left: Vec<Taint>,
+        /// All taints; those of other clients are unchanged.
+        taints: Vec<Taint>,
     },
-    /// Delete an object, if it is still the one that was seen.
+    /// Deletes an object, if it is still the one that was read.
     Delete {
         /// The object, with its uid.
         object: ObjectRef,
-        /// The resourceVersion that it must still have, where a change since would matter.
+        /// A precondition, if a change since the read matters.
         resource_version: Option<String>,
     },
 }
 
-/// A write as the API server wants it. Field manager: [`kata_api::names::FIELD_MANAGER`].
+/// A request to the API server. Field manager: [`kata_api::names::FIELD_MANAGER`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// `PATCH` with `application/apply-patch+yaml` and `force=true` (only ever our own fields).
+    /// `PATCH` with `application/apply-patch+yaml` and `force=true` (only the operator's own fields).
     Apply {
-        /// The object.
         object: ObjectRef,
-        /// Whether it goes to `/status`.
+        /// Whether the request is for the subresource `status`.
         status: bool,
-        /// The body.
         body: Value,
     },
     /// `PATCH` with `application/merge-patch+json`; preconditions are in the body's metadata.
     Merge {
-        /// The object.
         object: ObjectRef,
-        /// Whether it goes to `/status`.
+        /// Whether the request is for the subresource `status`.
         status: bool,
-        /// The body.
         body: Value,
     },
     /// `DELETE` with preconditions and background propagation; 404 is success.
     Delete {
-        /// The object.
         object: ObjectRef,
-        /// Precondition, if known.
+        /// A precondition, if known.
         uid: Option<String>,
-        /// Precondition, if given.
+        /// A precondition, if given.
         resource_version: Option<String>,
     },
 }
@@ -149,33 +145,35 @@ impl Action {
             Self::Apply { object, .. }
             | Self::ApplyStatus { object, .. }
             | Self::Delete { object, .. } => object,
-            Self::LabelNode { node, .. } | Self::LiftTaint { node, .. } => node,
+            Self::LabelNode { node, .. } | Self::ReplaceTaints { node, .. } => node,
         }
     }
 
-    /// Whether it can disturb a node, or removes what nodes or pods rely on.
+    /// Whether it can disrupt a node, or removes an object that nodes or pods rely on.
     pub fn is_disruptive(&self) -> bool {
         self.freshness() > Freshness::Cached
     }
 
-    /// How fresh the reads must be on which this is planned.
+    /// How fresh the reads behind this action must be.
     ///
-    /// The label of verified nodes disturbs nobody: putting it on is refused if the node has changed
-    /// since, and taking it off only keeps new pods away, and must never be held back. The role label
-    /// disturbs one node, which must still be as it was seen. A Job that changes a node must be one of no
-    /// more than may run at once beside the nodes that are down, so Jobs and nodes are read again; one that
-    /// only looks can be made twice at worst under the same name. What reaches many nodes at once, or cannot
-    /// be taken back, wants everything read again.
+    /// The API server refuses to set the runtime label on a node that has changed since. Its removal from a
+    /// node without Kata keeps new pods away and must never be delayed. Its removal from a node that loses
+    /// Kata, and the role label, disrupt one node, which must be unchanged since the read. A Job that changes
+    /// a node counts against
+    /// `maxUnavailable`, together with the nodes that are down, so Jobs and nodes are read again. A Job
+    /// that only checks is harmless: a second one has the same name and is refused. An action that affects
+    /// many nodes at once, or that cannot be reverted, needs a fresh read of everything.
     pub fn freshness(&self) -> Freshness {
         match self {
-            // The taint goes from a node that is still as it was seen.
-            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } | Self::LiftTaint { .. } => {
+            // The resourceVersion of the node is a precondition of its taints.
+            Self::AddFinalizer { .. } | Self::ApplyStatus { .. } | Self::ReplaceTaints { .. } => {
                 Freshness::Cached
             }
             Self::RemoveFinalizers { .. } => Freshness::Quorum,
-            Self::LabelNode { seen, set, remove, .. } => {
+            Self::LabelNode { seen, set, remove, needs_fresh_classes, .. } => {
                 let role = names::KATA_ROLE_LABEL;
-                match (set.contains_key(role) || remove.contains(role), seen) {
+                let has_role = set.contains_key(role) || remove.contains(role);
+                match (has_role || *needs_fresh_classes, seen) {
                     (false, _) => Freshness::Cached,
                     (true, Some(_)) => Freshness::Objects,
                     (true, None) => Freshness::Quorum,
@@ -186,20 +184,22 @@ impl Action {
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig if is_for_our_pool(body) => {
                     Freshness::Objects
                 }
-                // For the control plane, which is only right if there are no other workers.
+                // For the control plane, which gets Kata only if there are no other workers.
                 Kind::MachineConfig | Kind::ContainerRuntimeConfig => Freshness::Quorum,
                 Kind::Job if changes_node(body) => Freshness::Quorum,
                 _ => Freshness::Cached,
             },
-            // Only Jobs that are over, or that change nothing, are deleted.
-            Self::Delete { object, .. } if object.kind.is_beside() || object.kind == Kind::Job => {
+            // Only Jobs that have ended, that change nothing or that cannot start are deleted.
+            Self::Delete { object, .. }
+                if object.kind.is_auxiliary() || object.kind == Kind::Job =>
+            {
                 Freshness::Cached
             }
             Self::Delete { .. } => Freshness::Quorum,
         }
     }
 
-    /// The request that carries it out.
+    /// The request to the API server.
     pub fn request(&self) -> Request {
         match self {
             Self::AddFinalizer { config, resource_version, finalizers }
@@ -218,7 +218,7 @@ impl Action {
             Self::ApplyStatus { object, body } => {
                 Request::Apply { object: object.clone(), status: true, body: body.clone() }
             }
-            Self::LabelNode { node, seen, set, remove } => {
+            Self::LabelNode { node, seen, set, remove, needs_fresh_classes: _ } => {
                 let mut labels = Map::new();
                 labels.extend(set.iter().map(|(key, value)| (key.clone(), json!(value))));
                 labels.extend(remove.iter().map(|key| (key.clone(), Value::Null)));
@@ -235,12 +235,12 @@ impl Action {
                     },
                 }
             }
-            Self::LiftTaint { node, seen, left } => Request::Merge {
+            Self::ReplaceTaints { node, seen, taints } => Request::Merge {
                 object: node.clone(),
                 status: false,
                 body: json!({
                     "metadata": {"uid": node.uid, "resourceVersion": seen},
-                    "spec": {"taints": (!left.is_empty()).then_some(left)},
+                    "spec": {"taints": (!taints.is_empty()).then_some(taints)},
                 }),
             },
             Self::Delete { object, resource_version } => Request::Delete {
@@ -252,8 +252,8 @@ impl Action {
     }
 }
 
-/// Whether a MachineConfig or ContainerRuntimeConfig is for the pool of our own, and so reaches no node
-/// that does not carry our role label.
+/// Whether a MachineConfig or ContainerRuntimeConfig is for the operator's own pool, so that it affects
+/// only nodes with the operator's role label.
 fn is_for_our_pool(body: &Value) -> bool {
     let role = &body["metadata"]["labels"][names::MACHINE_CONFIG_ROLE_LABEL];
     let selected = &body["spec"]["machineConfigPoolSelector"]["matchLabels"];
@@ -276,7 +276,7 @@ impl fmt::Display for Action {
             Self::RemoveFinalizers { config, .. } => write!(f, "remove finalizers from {config}"),
             Self::Apply { object, .. } => write!(f, "apply {object}"),
             Self::ApplyStatus { object, .. } => write!(f, "apply status of {object}"),
-            Self::LabelNode { node, seen: _, set, remove } => {
+            Self::LabelNode { node, seen: _, set, remove, needs_fresh_classes: _ } => {
                 write!(f, "label {node}")?;
                 for (key, value) in set {
                     write!(f, " {key}={value}")?;
@@ -286,7 +286,14 @@ impl fmt::Display for Action {
                 }
                 Ok(())
             }
-            Self::LiftTaint { node, .. } => write!(f, "untaint {node} {}-", names::STARTUP_TAINT),
+            Self::ReplaceTaints { node, taints, .. } => {
+                write!(f, "taint {node}")?;
+                for key in [names::STARTUP_TAINT, names::LEAVING_TAINT] {
+                    let is_set = taints.iter().any(|taint| taint.key == key);
+                    write!(f, " {key}{}", if is_set { "" } else { "-" })?;
+                }
+                Ok(())
+            }
             Self::Delete { object, .. } => write!(f, "delete {object}"),
         }
     }

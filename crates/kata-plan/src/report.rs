@@ -1,52 +1,37 @@
-//! What there is to say: findings, what is waited on, how far each node is, status and Events.
+//! The report of a decision: findings, waits, the progress of each node, status and Events.
 //!
-//! Conditions, Events, logs, the plugin and `--dry-run` all render these values; nobody else
-//! formulates a reason.
+//! Conditions, Events, logs, the plugin and `--dry-run` all render these values; no other code words a
+//! reason.
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kata_api::kata_node::{HostStatus, NodeStep, Phase};
 use kata_api::{Code, KataConfigStatus, Severity};
-use serde_json::Value;
 
 use crate::object::ObjectRef;
-use crate::plan::Plan;
 
-/// The decision about a snapshot.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
-    /// What to do.
-    pub plan: Plan,
-    /// What to say.
-    pub report: Report,
-    /// When to decide again, even if nothing is seen to change; `None` if only a change matters.
-    pub look_again: Option<Duration>,
-}
-
-/// What there is to say.
+/// The report of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What is not as it should be, worst first.
+    /// The problems, worst first.
     pub findings: Vec<Finding>,
-    /// Why what is still to be done is not done in this pass.
+    /// Why the remaining steps are not part of this pass.
     pub waiting_on: Vec<WaitingOn>,
-    /// How far each node is that has, gets or loses Kata, by name.
+    /// The progress of each node that has, gets or loses Kata, by name.
     pub nodes: Vec<NodeReport>,
     /// The status of the active KataConfig; `None` if there is no KataConfig.
     pub status: Option<StatusReport>,
     /// The statuses of the KataConfigs that are not active.
     pub other_configs: Vec<StatusReport>,
-    /// Events to create, each exactly once.
+    /// The Events to create, each exactly once.
     pub events: Vec<EventToSend>,
 }
 
 impl Report {
-    /// Whether `nodes` are all there are: after a read that failed none is told, and none is known to
-    /// be gone.
-    pub fn knows_nodes(&self) -> bool {
+    /// Whether `nodes` has all nodes with Kata. After a failed read it is empty, although there may be nodes.
+    pub fn nodes_are_complete(&self) -> bool {
         let unread = |finding: &Finding| {
             matches!(finding.code, Code::ReadFailed | Code::MachineConfigOperatorNotReady)
         };
@@ -54,106 +39,100 @@ impl Report {
     }
 }
 
-/// Something that is not as it should be, or that somebody may wonder about.
+/// A problem, or a fact that an admin may want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The entry of the catalogue.
     pub code: Code,
-    /// The object that it is about.
+    /// The object with the problem.
     pub subject: ObjectRef,
-    /// What holds, with the names of the objects; a sentence.
+    /// The problem, with the names of the objects; a clause without a full stop.
     pub message: String,
-    /// What to do, with the names of the objects; a sentence.
+    /// The fix; a sentence.
     pub fix: String,
 }
 
-/// A step that could not be carried out.
+/// A step that failed, was skipped, or is reverted by another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepFailure {
-    /// The object that should have been written.
+    /// The object of the step.
     pub object: ObjectRef,
-    /// What the API server said.
+    /// The code of its finding: [`Code::WriteFailed`], [`Code::WriteUndone`] or [`Code::UnsafeStepSkipped`].
+    pub code: Code,
+    /// The answer of the API server ([`Code::WriteFailed`]), or the whole message of the finding.
     pub error: String,
-    /// Whether it was carried out, and is undone by somebody else again and again; then `error` is the whole
-    /// sentence.
-    pub undone: bool,
 }
 
-/// Something that must happen before the next step.
+/// An event that must happen before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingOn {
-    /// What kind of thing.
     pub what: Waiting,
     /// The object that has to change.
     pub subject: ObjectRef,
-    /// What is waited for, with the names of the objects; no full stop.
+    /// The event as the end of `waiting for …`, with the names of the objects.
     pub message: String,
 }
 
-/// The kinds of things that are waited on.
+/// The kind of event that the operator waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
-    /// This pass's own writes.
+    /// The writes of this pass.
     OwnWrites,
-    /// A read that failed.
+    /// A read that failed or has to be repeated.
     Read,
     /// The Machine Config Operator renders the pool's configuration.
     Render,
-    /// A node is being changed, or waits for its turn.
+    /// A node is being changed, or waits to be changed.
     Node,
     /// Sandboxed pods end.
     Pods,
-    /// An object that was deleted is gone.
+    /// A deleted object disappears.
     Deletion,
 }
 
-/// How far a node is.
+/// The progress of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
     /// The node's name.
     pub node: String,
-    /// The node's uid.
     pub uid: String,
-    /// Whether the node shall have Kata.
+    /// Whether the node should have Kata.
     pub wanted: bool,
-    /// How far it is.
     pub phase: Phase,
-    /// What happens on it, if something does.
+    /// The step of the change in progress, if there is one.
     pub step: Option<NodeStep>,
-    /// When phase and step began, as far as it is known.
+    /// When phase and step began.
     pub since: Option<Timestamp>,
-    /// What holds it up, if something does.
+    /// The code of the node's finding.
     pub code: Option<Code>,
-    /// What is going on, in a few words; empty if there is nothing to say.
+    /// The message of the node's finding, or its state in a few words.
     pub message: String,
-    /// What Jobs did on it, where Jobs change the nodes.
+    /// The record of the node's Jobs, if Jobs change the nodes.
     pub host: Option<Box<HostStatus>>,
 }
 
 /// The status of a KataConfig.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusReport {
-    /// The KataConfig.
     pub config: ObjectRef,
-    /// The whole status.
+    /// The whole desired status.
     pub status: KataConfigStatus,
-    /// The merge patch for `/status` that brings it about; `None` if it is so already.
-    pub patch: Option<Value>,
+    /// Whether the KataConfig's current status differs.
+    pub needs_write: bool,
 }
 
 /// How soon a status has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Only words changed: how far a node is, or how many pods are left.
-    Words,
-    /// Nodes are in another list.
+    /// Only messages changed, such as the step of a node or the number of pods left.
+    Messages,
+    /// The lists of nodes changed.
     Lists,
-    /// A condition changed, or what others wait for.
+    /// A condition, or another field that clients wait for, changed.
     Conditions,
 }
 
 impl StatusReport {
-    /// How soon the status has to be written, given the one that is there.
+    /// How soon the status has to be written, given the current one.
     pub fn urgency(&self, written: Option<&KataConfigStatus>) -> Urgency {
         let Some(written) = written else { return Urgency::Conditions };
         let conditions = |status: &KataConfigStatus| -> Vec<(String, String, String)> {
@@ -170,7 +149,7 @@ impl StatusReport {
         } else if new.kata_nodes != written.kata_nodes {
             Urgency::Lists
         } else {
-            Urgency::Words
+            Urgency::Messages
         }
     }
 }
@@ -181,17 +160,14 @@ pub struct EventToSend {
     /// A name that is the same for the same transition, so that a repeated create is refused with 409
     /// AlreadyExists, which is success.
     pub name: String,
-    /// The object that it is about.
     pub regarding: ObjectRef,
-    /// The other object that it concerns, if any.
     pub related: Option<ObjectRef>,
-    /// Whether it is of type `Warning`, else `Normal`.
+    /// Whether its type is `Warning` instead of `Normal`.
     pub warning: bool,
     /// The reason, CamelCase.
     pub reason: String,
-    /// What the operator did or saw; the field `action`.
     pub action: String,
-    /// The text, at most 1,024 bytes.
+    /// The message, at most 1,024 bytes.
     pub note: String,
 }
 
@@ -204,7 +180,7 @@ impl Finding {
     /// The order of findings: worst first, then by code and object.
     pub(crate) fn rank(&self) -> (Reverse<Severity>, bool, Code, &ObjectRef) {
         let entry = self.code.entry();
-        // What holds back every node comes before what holds back one of them.
+        // A pause affects every node, so it comes before findings of the same severity about one node.
         (Reverse(entry.severity), self.code != Code::RolloutPaused, self.code, &self.subject)
     }
 }

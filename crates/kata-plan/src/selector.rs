@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Whether labels match a selector; an empty selector matches everything. `Err` says which
-/// requirement cannot be evaluated.
+/// Whether labels match a selector; an empty selector matches everything. `Err` names a requirement that
+/// cannot be evaluated.
 pub fn matches(
     selector: &LabelSelector,
     labels: &BTreeMap<String, String>,
@@ -45,8 +45,8 @@ pub fn text(selector: &LabelSelector) -> String {
     labels.chain(expressions).collect::<Vec<_>>().join(",")
 }
 
-/// What Kubernetes takes for a part of a label: at most 63 letters, digits, `-`, `_` and `.`, with a letter or
-/// digit at both ends.
+/// Whether the text is valid as the name or the value of a label: at most 63 letters, digits, `-`, `_` and
+/// `.`, with a letter or digit at both ends.
 fn is_part(text: &str) -> bool {
     let within = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = [text.bytes().next(), text.bytes().next_back()];
@@ -55,7 +55,7 @@ fn is_part(text: &str) -> bool {
         && ends.into_iter().flatten().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Whether a node can have a label of this key.
+/// Whether the text is a valid key of a label.
 fn is_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(a, b)| (Some(a), b));
     let is_domain = |prefix: &str| {
@@ -72,7 +72,7 @@ fn is_key(key: &str) -> bool {
     !name.is_empty() && is_part(name) && prefix.is_none_or(is_domain)
 }
 
-/// Whether a selector can be evaluated: by its operators, and because nodes can have the labels at all.
+/// Checks that a selector can be evaluated: its operators are known, and its keys and values are valid.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     let labels = selector.match_labels.iter().flatten();
     let listed = selector.match_expressions.iter().flatten();
@@ -104,7 +104,7 @@ pub fn check(selector: &LabelSelector) -> Result<(), String> {
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => {
                 return Err(format!(
-                    "operator {other:?} for label {key} is none of In, NotIn, Exists, DoesNotExist"
+                    "operator {other:?} for label {key} is not one of In, NotIn, Exists, DoesNotExist"
                 ));
             }
         }

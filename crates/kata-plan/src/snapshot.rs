@@ -1,7 +1,8 @@
-//! What was observed, as the decision's only input, and which further reads a decision can ask for.
+//! The observed state of the cluster, which is the decision's only input, and the reads that a decision can
+//! request.
 //!
-//! The shell fills a [`Snapshot`] from its caches, asks [`crate::needs`], reads what is asked, and
-//! repeats until nothing is asked any more. It never decides what to read by itself.
+//! The caller fills a [`Snapshot`] from its caches, calls [`crate::needs`], makes these reads, and repeats
+//! until no read is left. It never decides by itself what to read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,25 +20,25 @@ use serde_json::Value;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 
-/// The cluster, as far as the decision needs it. The order of lists means nothing.
+/// The observed state of the cluster, as far as the decision needs it. The order of lists does not matter.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The time of the decision.
     pub now: Timestamp,
-    /// Whether the reads below may be older than the last write.
+    /// Whether the reads below may be older than the operator's last write.
     pub freshness: Freshness,
     /// Settings of the operator that the decision depends on.
     pub options: Options,
-    /// All KataConfigs. If they cannot be read there is nothing to decide.
+    /// All KataConfigs. A caller that cannot list them makes no snapshot.
     pub configs: Vec<KataConfig>,
-    /// KataConfigs and nodes that exist and cannot be understood; they are in no other list.
+    /// KataConfigs, KataNodes and nodes that exist but cannot be parsed; they are in no other list.
     pub unreadable: Vec<UnreadableObject>,
-    /// All nodes, shared with the cache that they come from.
+    /// All nodes, shared with their watch cache.
     pub nodes: Observed<Vec<Arc<NodeFacts>>>,
     /// All MachineConfigPools.
     pub pools: Observed<Vec<MachineConfigPool>>,
-    /// MachineConfigs by name, as [`crate::needs`] asks for them: our own, and rendered ones.
-    /// `Known(None)` is one that does not exist. Rendered ones never change, so they may be kept.
+    /// MachineConfigs by name, as [`crate::needs`] requests them: the operator's and rendered ones.
+    /// `Known(None)` is one that does not exist. Rendered ones never change, so the caller may keep them.
     pub machine_configs: BTreeMap<String, Observed<Option<MachineConfig>>>,
     /// The data of the ConfigMap [`kata_api::names::FEATURE_GATES`]; `Known(None)` if there is none.
     pub feature_gates: Observed<Option<BTreeMap<String, String>>>,
@@ -49,29 +50,27 @@ pub struct Snapshot {
     pub runtime_classes: Observed<Vec<RuntimeClass>>,
     /// All KataNodes.
     pub kata_nodes: Observed<Vec<Arc<KataNode>>>,
-    /// What kata-monitor has in the cluster, from watch caches.
+    /// The objects of kata-monitor, from watch caches.
     pub monitor: MonitorObjects,
     /// The Jobs of the node agent, on [`Platform::Kubernetes`].
     pub jobs: JobObjects,
-    /// Sandboxed pods, by the scope that [`Need::Pods`] asked for. Read past any cache, always.
+    /// Sandboxed pods, by the scope that [`Need::Pods`] requested. Never read from a cache.
     pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
-    /// What holds up the drain of a node, by node, as [`Need::DrainBlockers`] asked.
+    /// The pods that block the drain of a node, by node, as [`Need::DrainBlockers`] requested.
     pub drain_blockers: BTreeMap<String, Observed<Vec<DrainBlocker>>>,
 }
 
-/// An object that exists and cannot be understood.
+/// An object that exists but cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableObject {
-    /// The object.
     pub object: ObjectRef,
-    /// When it was created, if at least that can be told.
+    /// When it was created, if its metadata can be parsed.
     pub created: Option<Timestamp>,
-    /// What is wrong with it.
+    /// Why it cannot be parsed.
     pub error: String,
 }
 
-/// What kata-monitor has in the cluster: objects of ours by name, trimmed by
-/// [`crate::validate::content`].
+/// The objects of kata-monitor, trimmed by [`crate::validate::strip_server_fields`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitorObjects {
     /// The DaemonSet [`kata_api::names::MONITOR`] in the operator's namespace.
@@ -82,7 +81,7 @@ pub struct MonitorObjects {
 }
 
 impl MonitorObjects {
-    /// Neither of them exists.
+    /// Neither object exists.
     pub fn absent() -> Self {
         Self { daemon_set: Observed::Known(None), constraints: Some(Observed::Known(None)) }
     }
@@ -91,14 +90,14 @@ impl MonitorObjects {
 /// The Jobs of the node agent in the operator's namespace, and their pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobObjects {
-    /// The Jobs, made by [`crate::validate::node_job`].
+    /// The Jobs, parsed by [`crate::validate::node_job`].
     pub jobs: Observed<Vec<NodeJob>>,
-    /// Their pods, made by [`crate::validate::job_pod`].
+    /// Their pods, parsed by [`crate::validate::job_pod`].
     pub pods: Observed<Vec<JobPod>>,
 }
 
 impl JobObjects {
-    /// There is none.
+    /// There are no Jobs and no pods of Jobs.
     pub fn absent() -> Self {
         Self { jobs: Observed::Known(Vec::new()), pods: Observed::Known(Vec::new()) }
     }
@@ -107,27 +106,21 @@ impl JobObjects {
 /// A Job of the node agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeJob {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// The node that it is for.
+    /// The node on which it runs.
     pub node: String,
-    /// The uid of that node.
     pub node_uid: String,
-    /// What it is to do.
     pub action: NodeAction,
-    /// The digest of the wanted state.
-    pub state: String,
-    /// The digest of the node's facts that it was made for.
-    pub facts: String,
-    /// Its number on the node.
+    pub desired_state_digest: String,
+    /// The digest of the node's facts when the Job was created.
+    pub node_facts_digest: String,
+    /// Counts the Jobs of the node.
     pub number: i64,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Whether it is being deleted.
+    /// Whether it has a deletion timestamp.
     pub deleting: bool,
-    /// How it ended, if it did.
+    /// How it ended; `None` while it runs.
     pub end: Option<JobEnd>,
 }
 
@@ -136,55 +129,51 @@ pub struct NodeJob {
 pub struct JobEnd {
     /// The reason of the condition `Failed`, such as `DeadlineExceeded`; `None` if it is complete.
     pub failed: Option<String>,
-    /// What the condition says.
+    /// The condition's message.
     pub message: String,
-    /// When.
-    pub at: Option<Timestamp>,
+    /// When the condition changed.
+    pub time: Option<Timestamp>,
 }
 
-/// A pod of such a Job.
+/// A pod of a Job of the node agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobPod {
-    /// Its name.
     pub name: String,
     /// The name of its Job.
     pub job: String,
-    /// The node that it is for, whether or not it is bound to it.
+    /// The node of its Job, even if the pod is not scheduled yet.
     pub node: String,
-    /// Whether it may change the node.
-    pub changes: bool,
-    /// When it was created.
+    pub may_change_node: bool,
     pub created: Option<Timestamp>,
     /// Whether its phase is `Succeeded` or `Failed`.
     pub finished: bool,
-    /// Why it cannot be scheduled, if so.
+    /// The scheduler's message, if the pod cannot be scheduled.
     pub unschedulable: Option<String>,
-    /// Since when it waits for its next container, as long as none runs and the one that carries the task out
-    /// has not begun: since the last one ended, or since it was scheduled, or, if that is not known, created.
+    /// Since when it waits for its next container: since the previous container ended, or since the pod was
+    /// scheduled or, if that is not known, created. `None` if a container runs, or if the node agent has
+    /// started.
     pub waits_since: Option<Timestamp>,
-    /// The container that cannot start, if one cannot.
+    /// The container that cannot start, if there is one.
     pub stuck: Option<StuckContainer>,
-    /// Whether the container that carries the task out has begun.
+    /// Whether the node agent's container has started.
     pub started: bool,
-    /// The report in its termination message: `None` if there is none, an error if it cannot be read.
+    /// The report in its termination message: `None` if there is none, an error if it cannot be parsed.
     pub report: Option<Result<NodeReport, String>>,
-    /// How the containers ended that failed, such as `stage: exit code 1: no space left on device`.
+    /// How each failed container ended, such as `stage ended with exit code 1: no space left on device`.
     pub failures: Vec<String>,
 }
 
 impl JobPod {
-    /// Whether it waits for something that may never come, and nothing of it has touched the node.
+    /// Whether it waits for an image or for the scheduler, and has not changed the node.
     pub fn is_waiting(&self) -> bool {
         !self.started && !self.finished && (self.stuck.is_some() || self.unschedulable.is_some())
     }
 }
 
-/// A container that waits for something that may never come.
+/// A container that may never start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckContainer {
-    /// Its name.
     pub container: String,
-    /// Its image.
     pub image: String,
     /// The kubelet's reason, such as `ImagePullBackOff`.
     pub reason: String,
@@ -192,7 +181,28 @@ pub struct StuckContainer {
     pub message: String,
 }
 
-/// Who changes the nodes.
+impl StuckContainer {
+    /// Whether the container waits for its image.
+    pub fn is_pull(&self) -> bool {
+        matches!(
+            self.reason.as_str(),
+            "ErrImagePull"
+                | "ImagePullBackOff"
+                | "InvalidImageName"
+                | "ErrImageNeverPull"
+                | "RegistryUnavailable"
+                | "ImageInspectError"
+                | "SignatureValidationFailed"
+        )
+    }
+
+    /// The kubelet's message with a colon before it, or an empty text.
+    pub(crate) fn detail(&self) -> String {
+        if self.message.is_empty() { String::new() } else { format!(": {}", self.message) }
+    }
+}
+
+/// The back end that changes the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
     /// The Machine Config Operator.
@@ -205,45 +215,43 @@ pub enum Platform {
 /// How old the reads of a snapshot may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Freshness {
-    /// From watch caches: may be older than our own last write.
+    /// From watch caches, which may be older than the operator's last write.
     Cached,
-    /// KataConfigs, pools, our MachineConfig, ContainerRuntimeConfigs, RuntimeClasses and the Jobs of the
-    /// node agent with their pods were read for this pass without a `resourceVersion`; nodes and KataNodes, of which there may be thousands, come
-    /// from watch caches. A step about one node may rely on that if its request is refused when the
-    /// node is not as it was seen ([`NodeFacts::resource_version`]).
+    /// KataConfigs, pools, the operator's MachineConfigs, ContainerRuntimeConfigs, RuntimeClasses and the
+    /// Jobs of the node agent with their pods were read for this pass without a `resourceVersion`. Nodes
+    /// and KataNodes, of which there may be thousands, come from watch caches. That is enough for a step
+    /// about one node if the API server refuses its request once the node has changed
+    /// ([`NodeFacts::resource_version`]).
     Objects,
-    /// KataConfigs, nodes, pools, our MachineConfig, ContainerRuntimeConfigs, RuntimeClasses and
-    /// KataNodes were read for this pass without a `resourceVersion`.
+    /// As [`Freshness::Objects`], and nodes and KataNodes were read for this pass without a
+    /// `resourceVersion`, too.
     Quorum,
 }
 
 /// Settings of the operator that the decision depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Who changes the nodes.
     pub platform: Platform,
-    /// The image of the operator, which has the node agent; `None` if it is not known.
+    /// The image of the operator, which contains the node agent; `None` if it is not known.
     pub agent_image: Option<String>,
-    /// The image that the runtime's files come from if the KataConfig names none.
+    /// The image with the runtime's files, if the KataConfig names none.
     pub payload_image: String,
-    /// How often a node is compared with what is installed on it.
+    /// How often a Job inspects what is installed on a node.
     pub inspect_every: Duration,
-    /// How long a drain may take before it is called blocked.
+    /// How long a drain may take before the operator reports it as blocked.
     pub drain_blocked_after: Duration,
-    /// How long any other step of a node's change may take before somebody has to look.
+    /// How long any other step of a node's change may take before the operator reports it.
     pub step_slow_after: Duration,
-    /// How long a node that was verified may be NotReady before its label goes.
-    pub not_ready_grace: Duration,
-    /// When to decide again, if something is waited on and nothing is seen to change.
-    pub look_again: Duration,
-    /// The operator's namespace, where its ConfigMaps are and kata-monitor runs.
+    /// After how long to requeue while the operator waits and no watch event arrives.
+    pub requeue_after: Duration,
+    /// The operator's namespace, which also contains its ConfigMaps, its Jobs and kata-monitor.
     pub namespace: String,
-    /// The image of kata-monitor; `None` if it shall not run.
+    /// The image of kata-monitor; `None` if kata-monitor is disabled.
     pub monitor_image: Option<String>,
 }
 
 impl Snapshot {
-    /// The objects of a kind that cannot be understood, by name.
+    /// The objects of a kind that cannot be parsed, sorted by name.
     pub(crate) fn unreadable(&self, kind: Kind) -> Vec<&UnreadableObject> {
         let mut found: Vec<&UnreadableObject> =
             self.unreadable.iter().filter(|found| found.object.kind == kind).collect();
@@ -251,11 +259,9 @@ impl Snapshot {
         found
     }
 
-    /// Whether there is such a node that cannot be understood.
-    pub(crate) fn is_unreadable_node(&self, name: &str) -> bool {
-        self.unreadable
-            .iter()
-            .any(|found| found.object.kind == Kind::Node && found.object.name == name)
+    /// Whether the object of this kind and name cannot be parsed.
+    pub(crate) fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
+        self.unreadable.iter().any(|found| found.object.kind == kind && found.object.name == name)
     }
 }
 
@@ -268,53 +274,53 @@ impl Default for Options {
             inspect_every: Duration::from_hours(6),
             drain_blocked_after: Duration::from_mins(10),
             step_slow_after: Duration::from_mins(30),
-            not_ready_grace: Duration::from_secs(60),
-            look_again: Duration::from_mins(5),
+            requeue_after: Duration::from_mins(5),
             namespace: names::NAMESPACE.to_owned(),
             monitor_image: None,
         }
     }
 }
 
-/// A node, trimmed to what matters; made by [`NodeFacts::from`](crate::validate).
+/// The fields of a Node that the decision reads; see [`crate::validate`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// The version of the object in which all these facts were seen first. A later version that
-    /// differs only in what is not kept here, such as a heartbeat, changes nothing.
+    /// The first version of the object that had all these facts. A later version that differs only in other
+    /// fields, such as a heartbeat, does not change it.
     pub resource_version: String,
-    /// All its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations of the Machine Config Operator (`machineconfiguration.openshift.io/`).
+    /// The annotations of the Machine Config Operator (`machineconfiguration.openshift.io/`).
     pub annotations: BTreeMap<String, String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Its taints.
     pub taints: Vec<Taint>,
-    /// Its condition `Ready`.
     pub ready: Readiness,
-    /// The handlers that its container runtime advertises; `None` if the kubelet reports none, which
-    /// an older kubelet does too and which therefore says nothing.
+    /// Those of the conditions `DiskPressure` and `NetworkUnavailable` that are not `False`. The Machine
+    /// Config Operator reads them and `Ready`.
+    pub failing_conditions: BTreeSet<String>,
+    /// The handlers that the kubelet reports; `None` if it reports none. An older kubelet never reports
+    /// any, so `None` does not mean that a handler is missing.
     pub runtime_handlers: Option<BTreeSet<String>>,
-    /// Its operating system (`linux`, `windows`).
+    /// `linux` or `windows`.
     pub operating_system: String,
-    /// The container runtime and its version.
+    /// Such as `containerd://2.1.4`.
     pub container_runtime_version: String,
-    /// The kernel's version.
     pub kernel_version: String,
-    /// Changes with every boot.
+    /// A new one with every boot.
     pub boot_id: String,
-    /// When the object was created.
     pub created: Option<Timestamp>,
-    /// Whether the object is being deleted.
+    /// Whether the object has a deletion timestamp.
     pub deleting: bool,
 }
 
 impl NodeFacts {
-    /// Whether these are the same facts, seen in the same or another version of the object.
+    /// Whether the node has the taint that keeps new pods off it while Kata is changed or removed.
+    pub(crate) fn has_leaving_taint(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
+    }
+
+    /// Whether the facts are equal, whatever the versions of the two objects are.
     pub fn same_facts(&self, other: &Self) -> bool {
         let Self {
             name,
@@ -325,6 +331,7 @@ impl NodeFacts {
             unschedulable,
             taints,
             ready,
+            failing_conditions,
             runtime_handlers,
             operating_system,
             container_runtime_version,
@@ -340,6 +347,7 @@ impl NodeFacts {
             && *unschedulable == other.unschedulable
             && *taints == other.taints
             && *ready == other.ready
+            && *failing_conditions == other.failing_conditions
             && *runtime_handlers == other.runtime_handlers
             && *operating_system == other.operating_system
             && *container_runtime_version == other.container_runtime_version
@@ -355,41 +363,34 @@ impl NodeFacts {
 pub struct Readiness {
     /// `None` if the condition is absent or `Unknown`.
     pub status: Option<bool>,
-    /// The condition's reason.
     pub reason: String,
-    /// The condition's message.
     pub message: String,
-    /// When the condition's status changed last.
+    /// When the condition's status last changed.
     pub since: Option<Timestamp>,
 }
 
-/// A pod that uses one of the RuntimeClasses in question.
+/// A pod with a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SandboxedPod {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its RuntimeClass.
     pub runtime_class: String,
-    /// The node that it is bound to, if it is.
+    /// The node that it is bound to; `None` if it is not scheduled yet.
     pub node: Option<String>,
-    /// Its controller, such as `ReplicaSet web-5d4`.
+    /// Its controller, such as `StatefulSet db`.
     pub owner: Option<String>,
-    /// Whether its phase is `Succeeded` or `Failed`: nothing of it runs any more.
+    /// Whether its phase is `Succeeded` or `Failed`, so that none of its containers runs any more.
     pub finished: bool,
-    /// Whether it is being deleted.
+    /// Whether it has a deletion timestamp.
     pub deleting: bool,
 }
 
 /// A pod that cannot be evicted from a node that is being drained.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DrainBlocker {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub pod: String,
-    /// The PodDisruptionBudget that allows no disruption; `None` if the pod is just slow to end.
+    /// The PodDisruptionBudget that allows no disruption; `None` if the pod was deleted and has not ended.
     pub budget: Option<String>,
 }
 
@@ -402,33 +403,28 @@ pub enum PodScope {
     Node(String),
 }
 
-/// A read that the decision wants before it is made.
+/// A read that the decision requires first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// A MachineConfig by name, into [`Snapshot::machine_configs`].
-    MachineConfig {
-        /// Its name.
-        name: String,
-    },
-    /// What is listed at [`Freshness::Objects`], again and past any cache: the decision would disturb
-    /// single nodes, and must not do so on an old spec or an old pool. What is in [`Snapshot::pods`]
-    /// and [`Snapshot::drain_blockers`] is dropped, and asked for again if it matters.
+    MachineConfig { name: String },
+    /// A fresh read of the objects that [`Freshness::Objects`] names, past any cache: the decision would
+    /// disrupt single nodes, and must not do so on an old spec or an old pool. The caller clears
+    /// [`Snapshot::pods`] and [`Snapshot::drain_blockers`]; the decision requests them again if it needs
+    /// them.
     Objects,
-    /// What is listed at [`Freshness::Quorum`], again and past any cache: the decision would disturb a
-    /// node or delete something, and must not do so on old data. What is in [`Snapshot::pods`] and
-    /// [`Snapshot::drain_blockers`] is dropped, and asked for again if it matters.
+    /// A fresh read of the objects that [`Freshness::Quorum`] names, past any cache: the decision would
+    /// disrupt nodes or delete objects, and must not do so on old data. The caller clears
+    /// [`Snapshot::pods`] and [`Snapshot::drain_blockers`]; the decision requests them again if it needs
+    /// them.
     Quorum,
     /// Sandboxed pods, past any cache, into [`Snapshot::pods`].
     Pods {
-        /// Where to look.
         scope: PodScope,
-        /// The RuntimeClasses whose pods count; other pods need not be kept.
+        /// The RuntimeClasses whose pods count; the caller may leave out other pods.
         classes: BTreeSet<String>,
     },
-    /// What holds up the drain of a node (see [`crate::validate::drain_blockers`]), into
+    /// The pods that block the drain of a node (see [`crate::validate::drain_blockers`]), into
     /// [`Snapshot::drain_blockers`].
-    DrainBlockers {
-        /// The node's name.
-        node: String,
-    },
+    DrainBlockers { node: String },
 }

@@ -1,99 +1,82 @@
 //! The status of each KataConfig: counts, lists and conditions.
 //!
-//! Conditions keep their `lastTransitionTime` while their status stays, so that an idle pass yields the
-//! very status that is there, and nothing is written.
+//! A condition keeps its `lastTransitionTime` while its status stays the same, so an idle pass yields the
+//! current status and writes nothing.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kata_api::conditions::{self, in_progress, reasons};
-use kata_api::kata_config::{KataNodes, LIST_CAP};
-use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfig, KataConfigStatus};
-use serde_json::{Map, Value, json};
+use kata_api::situations::Situation;
+use kata_api::{Code, KataConfig, KataConfigStatus, Severity, conditions};
 
-use crate::bodies;
+use crate::assessment::Assessment;
+use crate::configs::config_ref;
+use crate::draft::Draft;
 use crate::plan::Step;
-use crate::report::{Report, StatusReport, StepFailure};
-use crate::selection;
-use crate::snapshot::Snapshot;
-use crate::steps::Steps;
-use crate::view::{NodeView, View};
+use crate::report::{Finding, Report, StatusReport, StepFailure};
 
 mod condition;
-mod standing;
+mod lists;
+mod situation;
+mod summary;
 
-use condition::{Wanted, conditions, degraded, deletion_blocked, fix, in_progress, ready, sort};
-use standing::{has_failed, standing, worst};
+use condition::{NewCondition, conditions, degraded, sort};
+use lists::has_kata;
 
 /// How many nodes a message names.
 const NAMES: usize = 5;
 
 /// The status of the active KataConfig.
 pub(crate) fn active(
-    view: &View<'_>,
-    steps: &Steps,
+    cluster: &Assessment,
+    draft: &Draft,
     report: &Report,
     planned: &[Step],
     failures: &[StepFailure],
 ) -> StatusReport {
-    let config = view.config;
+    let config = &cluster.config;
     let previous = config.status.as_ref();
-    let standing = standing(view, steps, report, planned);
-    let failed = failures.iter().any(|failure| !failure.undone && !failure.object.kind.is_beside());
+    let state = situation::config_state(cluster, report, planned, failures);
+    let mut refused = failures.iter().filter(|it| it.code != Code::WriteUndone);
+    let refused = refused.find(|it| !it.object.kind.is_auxiliary());
     let acted_on = previous.and_then(|status| status.observed_generation);
-    let generation = if failed { acted_on } else { config.metadata.generation };
-    let mut wanted = vec![in_progress(view, steps, &standing), ready(view, &standing, report)];
-    if failed && acted_on != config.metadata.generation {
+    let generation = if refused.is_some() { acted_on } else { config.metadata.generation };
+    let mut wanted = condition::of_active(cluster, draft, report, &state);
+    if let Some(failure) = refused
+        && acted_on != config.metadata.generation
+    {
+        wanted.retain(|condition| condition.type_ != conditions::READY);
         let message = worst(report).map(|finding| finding.message.clone()).unwrap_or_default();
-        wanted.pop();
-        wanted.push(Wanted::new(
+        wanted.push(NewCondition::new(
             conditions::READY,
             "False",
-            Code::WriteFailed.entry().reason,
-            format!("the latest change is not carried out: {message}"),
+            failure.code.entry().reason,
+            format!("the latest change is not applied: {message}"),
         ));
-    }
-    match standing.stalled_by {
-        Some(finding) => wanted.push(Wanted::new(
-            conditions::STALLED,
-            "True",
-            finding.code.entry().reason,
-            format!("{}: {} {}", finding.code, finding.message, fix(finding)),
-        )),
-        None if standing.pending => wanted.push(Wanted::new(
-            conditions::RECONCILING,
-            "True",
-            if view.deleting { in_progress::UNINSTALLING } else { reasons::ROLLING_OUT },
-            standing.summary.clone(),
-        )),
-        None => {}
-    }
-    wanted.push(degraded(report, |finding| has_failed(view, finding)));
-    if view.deleting {
-        wanted.push(deletion_blocked(report));
     }
     let status = KataConfigStatus {
         observed_generation: generation,
-        runtime_classes: existing_classes(view),
-        kata_nodes: kata_nodes(view),
-        conditions: conditions(view.now, previous, generation, wanted),
+        runtime_classes: existing_classes(cluster),
+        kata_nodes: lists::kata_nodes(cluster),
+        conditions: conditions(cluster.now, previous, generation, wanted),
         waiting_for_mco_to_start: false,
     };
     status_report(config, status)
 }
 
-/// The status of the active KataConfig when too little could be read to say anything: all stays as it
-/// was, besides that it is not known any more whether it is so.
-pub(crate) fn unreadable(
-    snapshot: &Snapshot,
-    config: &KataConfig,
-    report: &Report,
-) -> StatusReport {
+/// The status of the active KataConfig if the cluster could not be assessed: Ready and Degraded report the
+/// failed reads, and everything else stays as it was.
+pub(crate) fn unreadable(now: Timestamp, config: &KataConfig, report: &Report) -> StatusReport {
     let mut status = config.status.clone().unwrap_or_default();
     let Some(finding) = worst(report) else { return status_report(config, status) };
     let value = if finding.code == Code::ReadFailed { "Unknown" } else { "False" };
     let wanted = vec![
-        Wanted::new(conditions::READY, value, finding.code.entry().reason, finding.message.clone()),
-        degraded(report, |_| false),
+        NewCondition::new(
+            conditions::READY,
+            value,
+            finding.code.entry().reason,
+            finding.message.clone(),
+        ),
+        degraded(report, situation::is_error),
     ];
     let kept: Vec<Condition> = status
         .conditions
@@ -102,12 +85,7 @@ pub(crate) fn unreadable(
         .cloned()
         .collect();
     let generation = status.observed_generation;
-    let mut all = conditions(
-        crate::view::to_the_second(snapshot.now),
-        config.status.as_ref(),
-        generation,
-        wanted,
-    );
+    let mut all = conditions(now, config.status.as_ref(), generation, wanted);
     all.retain(|condition| kept.iter().all(|kept| kept.type_ != condition.type_));
     all.extend(kept);
     sort(&mut all);
@@ -117,7 +95,7 @@ pub(crate) fn unreadable(
 
 /// The status of a KataConfig that is not active.
 pub(crate) fn not_active(
-    snapshot: &Snapshot,
+    now: Timestamp,
     config: &KataConfig,
     active: Option<&KataConfig>,
 ) -> StatusReport {
@@ -128,101 +106,32 @@ pub(crate) fn not_active(
         "{code}: KataConfig {name} is older, and only the oldest is active (delete this one, or {name})"
     );
     let generation = config.metadata.generation;
-    let wanted = vec![
-        Wanted::new(conditions::IN_PROGRESS, "False", reason, message.clone()),
-        Wanted::new(conditions::READY, "False", reason, message.clone()),
-        Wanted::new(conditions::STALLED, "True", reason, message),
+    let mut wanted = vec![
+        NewCondition::new(conditions::IN_PROGRESS, "False", reason, message.clone()),
+        NewCondition::new(conditions::READY, "False", reason, message.clone()),
     ];
+    let stalled = Situation::NotActive.row().stalled;
+    wanted.extend(stalled.then(|| NewCondition::new(conditions::STALLED, "True", reason, message)));
     let status = KataConfigStatus {
         observed_generation: generation,
-        conditions: conditions(
-            crate::view::to_the_second(snapshot.now),
-            config.status.as_ref(),
-            generation,
-            wanted,
-        ),
+        conditions: conditions(now, config.status.as_ref(), generation, wanted),
         ..KataConfigStatus::default()
     };
     status_report(config, status)
 }
 
-/// Whether a node can run sandboxed pods and pods can get there.
-fn is_ready(node: &NodeView<'_>) -> bool {
-    node.phase == Phase::Ready && node.verified
+/// The operator's RuntimeClasses that exist and are not being deleted.
+fn existing_classes(cluster: &Assessment) -> Vec<String> {
+    let classes = cluster.our_classes().filter(|class| class.metadata.deletion_timestamp.is_none());
+    classes.filter_map(|class| class.metadata.name.clone()).collect()
 }
 
-/// The RuntimeClasses that exist and are ours.
-fn existing_classes(view: &View<'_>) -> Vec<String> {
-    let mut names: Vec<String> = view
-        .snapshot
-        .runtime_classes
-        .known()
-        .into_iter()
-        .flatten()
-        .filter(|class| bodies::is_our_class(class) && class.metadata.deletion_timestamp.is_none())
-        .filter_map(|class| class.metadata.name.clone())
-        .collect();
-    names.sort();
-    names
-}
-
-fn kata_nodes(view: &View<'_>) -> KataNodes {
-    let mut truncated = false;
-    let mut names = |keep: &dyn Fn(&NodeView<'_>) -> bool| {
-        let mut names: Vec<String> = view
-            .nodes
-            .iter()
-            .filter(|node| keep(node))
-            .map(|node| node.facts.name.clone())
-            .collect();
-        truncated |= names.len() > LIST_CAP;
-        names.truncate(LIST_CAP);
-        names
-    };
-    let mut lists = KataNodes {
-        installed: names(&is_ready),
-        installing: names(&|node| {
-            node.phase == Phase::Installing
-                || (node.phase == Phase::Ready && !node.verified)
-                // Somebody else's change of the node is none of Kata.
-                || node.is_being_updated()
-        }),
-        waiting_to_install: names(&|node| node.phase == Phase::Waiting),
-        failed_to_install: names(&|node| node.wanted && node.phase == Phase::Failed),
-        uninstalling: names(&|node| node.phase == Phase::Removing),
-        waiting_to_uninstall: names(&|node| node.phase == Phase::WaitingToRemove),
-        failed_to_uninstall: names(&|node| !node.wanted && node.phase == Phase::Failed),
-        ..KataNodes::default()
-    };
-    lists.truncated = truncated;
-    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    lists.node_count = count(view.selected);
-    lists.ready_node_count = count(view.nodes.iter().filter(|node| is_ready(node)).count());
-    lists
+/// The worst finding, if it is at least a warning.
+fn worst(report: &Report) -> Option<&Finding> {
+    report.findings.iter().find(|finding| finding.code.entry().severity >= Severity::Warning)
 }
 
 fn status_report(config: &KataConfig, status: KataConfigStatus) -> StatusReport {
-    let patch = (config.status.as_ref() != Some(&status)).then(|| {
-        let old = config.status.as_ref().map_or(Value::Null, |status| json!(status));
-        let mut new = json!(status);
-        null_absent(&mut new, &old);
-        json!({"status": new})
-    });
-    StatusReport { config: selection::config_ref(config), status, patch }
-}
-
-/// In a merge patch a field that is to go is null.
-fn null_absent(new: &mut Value, old: &Value) {
-    let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else { return };
-    let missing: Map<String, Value> = old
-        .keys()
-        .filter(|key| !new.contains_key(*key))
-        .map(|key| (key.clone(), Value::Null))
-        .collect();
-    for (key, value) in new.iter_mut() {
-        if let Some(old) = old.get(key) {
-            null_absent(value, old);
-        }
-    }
-    new.extend(missing);
+    let needs_write = config.status.as_ref() != Some(&status);
+    StatusReport { config: config_ref(config), status, needs_write }
 }

@@ -1,12 +1,15 @@
-//! How lists of names are put into sentences: the first few, and how many more.
+//! Phrases for messages: counts, lists that are cut after the first few items, and texts that are cut to a
+//! length.
+
+pub(crate) use kata_api::digest::digest;
 
 use crate::snapshot::SandboxedPod;
 
-/// How many objects a message names before it only counts.
+/// How many objects a message names; it only counts the rest.
 pub(crate) const NAMES: usize = 10;
 
 /// `3 sandboxed pods still run`.
-pub(crate) fn running(count: usize) -> String {
+pub(crate) fn pods_running(count: usize) -> String {
     match count {
         1 => "1 sandboxed pod still runs".to_owned(),
         count => format!("{count} sandboxed pods still run"),
@@ -14,7 +17,7 @@ pub(crate) fn running(count: usize) -> String {
 }
 
 /// `3 sandboxed pods are left`, of which some may not have begun to run.
-pub(crate) fn left(count: usize) -> String {
+pub(crate) fn pods_left(count: usize) -> String {
     match count {
         1 => "1 sandboxed pod is left".to_owned(),
         count => format!("{count} sandboxed pods are left"),
@@ -22,7 +25,7 @@ pub(crate) fn left(count: usize) -> String {
 }
 
 /// `3 sandboxed pods use it`, of which some may not have begun to run.
-pub(crate) fn using(count: usize) -> String {
+pub(crate) fn pods_using(count: usize) -> String {
     match count {
         1 => "1 sandboxed pod uses it".to_owned(),
         count => format!("{count} sandboxed pods use it"),
@@ -56,7 +59,7 @@ pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
 }
 
 /// `a, b and c`.
-pub(crate) fn all(items: &[String]) -> String {
+pub(crate) fn join_and(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [only] => only.clone(),
@@ -69,16 +72,7 @@ pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// A short digest in hexadecimal digits that is the same in every version: FNV-1a. It tells texts apart
-/// that nobody chooses to collide.
-pub(crate) fn digest(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    format!("{hash:016x}")
-}
-
-/// The text cut to at most so many bytes, at a character's end.
+/// Cuts the text to at most `most` bytes, at the end of a character.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -90,7 +84,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     format!("{}...", &text[..end])
 }
 
-/// `prefix`, as much of `name` as there is room for, and `-suffix`, as one DNS label of at most `most` bytes.
+/// A DNS label of at most `most` bytes: `prefix`, the beginning of `name`, and `-suffix`.
 pub(crate) fn cut_name(prefix: &str, name: &str, suffix: &str, most: usize) -> String {
     let room = most.saturating_sub(prefix.len() + suffix.len() + 1);
     let label: String =

@@ -1,5 +1,5 @@
-//! From API objects to the facts of a [`Snapshot`](crate::Snapshot): trims, and never fails. An absent
-//! field is an absent fact.
+//! Converts API objects to the facts of a [`Snapshot`](crate::Snapshot). A conversion trims and never
+//! fails: an absent field is an absent fact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::snapshot::{
 };
 use crate::text;
 
-/// Annotations with this prefix are kept.
+/// The prefix of the annotations that [`NodeFacts`] keeps.
 pub const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
 
 impl From<&Node> for NodeFacts {
@@ -41,7 +41,14 @@ impl From<&Node> for NodeFacts {
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
             ready: readiness(node),
-            // The default handler is listed as "", so a list that names nothing says nothing either.
+            failing_conditions: status
+                .and_then(|status| status.conditions.as_ref())
+                .into_iter()
+                .flatten()
+                .filter(|condition| is_failing(&condition.type_, &condition.status))
+                .map(|condition| condition.type_.clone())
+                .collect(),
+            // The default handler is listed as "", so a list with only that name reports no handler.
             runtime_handlers: handlers.iter().any(|name| !name.is_empty()).then_some(handlers),
             operating_system: info.map(|info| info.operating_system.clone()).unwrap_or_default(),
             container_runtime_version: info
@@ -53,6 +60,12 @@ impl From<&Node> for NodeFacts {
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
     }
+}
+
+/// Whether the Machine Config Operator counts a node with this condition as unavailable. Does not cover the
+/// condition `Ready`. A missing condition does not count.
+pub fn is_failing(condition: &str, status: &str) -> bool {
+    matches!(condition, "DiskPressure" | "NetworkUnavailable") && status != "False"
 }
 
 fn mco_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {
@@ -83,8 +96,8 @@ fn readiness(node: &Node) -> Readiness {
     }
 }
 
-/// Trims a rendered MachineConfig: its Ignition config is up to a megabyte, and one file of it matters.
-pub fn rendered(config: &mut MachineConfig) {
+/// Trims a rendered MachineConfig: of its Ignition config, which may have a megabyte, only one file matters.
+pub fn trim_rendered(config: &mut MachineConfig) {
     config.metadata.managed_fields = None;
     let files = config.spec.config.as_ref().and_then(|config| config.pointer("/storage/files"));
     let kept: Vec<Value> = files
@@ -97,12 +110,12 @@ pub fn rendered(config: &mut MachineConfig) {
     config.spec.config = (!kept.is_empty()).then(|| json!({"storage": {"files": kept}}));
 }
 
-/// Most bytes of what a container left behind when it failed.
+/// Most bytes of a failed container's message.
 const FAILURE: usize = 512;
-/// The annotation without which a kubelet may create no pod.
+/// The annotation of a mirror pod, which a kubelet creates.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The facts of a Job of the node agent; `None` if it is none.
+/// The facts of a Job of the node agent; `None` for any other Job.
 pub fn node_job(job: &Job) -> Option<NodeJob> {
     let annotations = job.metadata.annotations.as_ref()?;
     let text = |key: &str| annotations.get(key).cloned();
@@ -118,7 +131,7 @@ pub fn node_job(job: &Job) -> Option<NodeJob> {
             failed: (condition.type_ == "Failed")
                 .then(|| condition.reason.clone().unwrap_or_default()),
             message: condition.message.clone().unwrap_or_default(),
-            at: condition.last_transition_time.as_ref().map(|time| time.0),
+            time: condition.last_transition_time.as_ref().map(|time| time.0),
         });
     Some(NodeJob {
         name: job.metadata.name.clone().unwrap_or_default(),
@@ -126,8 +139,8 @@ pub fn node_job(job: &Job) -> Option<NodeJob> {
         node: text(node_job::NODE)?,
         node_uid: text(node_job::NODE_UID)?,
         action: NodeAction::parse(annotations.get(node_job::ACTION)?)?,
-        state: text(node_job::STATE)?,
-        facts: text(node_job::FACTS)?,
+        desired_state_digest: text(node_job::STATE)?,
+        node_facts_digest: text(node_job::FACTS)?,
         number: annotations.get(node_job::NUMBER)?.parse().ok()?,
         created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: job.metadata.deletion_timestamp.is_some(),
@@ -135,13 +148,13 @@ pub fn node_job(job: &Job) -> Option<NodeJob> {
     })
 }
 
-/// The facts of a pod of such a Job; `None` if it is none.
+/// The facts of a pod of such a Job; `None` for any other pod.
 pub fn job_pod(pod: &Pod) -> Option<JobPod> {
     let metadata = &pod.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key));
-    // A kubelet may create mirror pods of its own in any namespace, with any labels and annotations, and no others:
-    // it must not speak for other nodes.
+    // A kubelet may create mirror pods in any namespace, with any labels and annotations. It must not be
+    // able to report the result of another node's Job.
     if annotation(MIRROR).is_some() {
         return None;
     }
@@ -172,8 +185,8 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
         name: metadata.name.clone().unwrap_or_default(),
         job: label(node_job::JOB_NAME_LABEL)?,
         node,
-        // What is not known to change nothing may change something.
-        changes: !matches!(action, Some(NodeAction::Preflight | NodeAction::Inspect)),
+        // A pod with an unknown action may change the node.
+        may_change_node: !matches!(action, Some(NodeAction::Preflight | NodeAction::Inspect)),
         created,
         finished: is_finished(pod),
         unschedulable: refused.map(|it| it.message.clone().unwrap_or_default()),
@@ -189,7 +202,7 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .and_then(|ended| ended.message.as_deref())
             .map(str::trim)
             .filter(|message| !message.is_empty())
-            .map(|message| serde_json::from_str(message).map_err(|error| error.to_string()))
+            .map(|message| NodeReport::parse(message).map_err(|error| error.to_string()))
             .or_else(|| refusal(first.unwrap_or_default()).map(Ok)),
         failures: containers().filter_map(failure).collect(),
     })
@@ -199,22 +212,22 @@ fn is_running(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// The report of the container that takes the payload out of its image, if it has left one: it has changed
-/// nothing, and can say no more than that.
+/// The report of the staging container, if it refused the payload. That container changes nothing on the
+/// node, so no other outcome is accepted.
 fn refusal(containers: &[ContainerStatus]) -> Option<NodeReport> {
     let stage = containers.iter().find(|status| status.name == node_job::STAGE_CONTAINER)?;
     let ended = stage.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
-    let report: NodeReport = serde_json::from_str(ended.message.as_deref()?.trim()).ok()?;
+    let report = NodeReport::parse(ended.message.as_deref()?.trim()).ok()?;
     (report.outcome == Outcome::Refused && !report.changed).then_some(report)
 }
 
-/// When a container ended, which the next one waits for.
+/// When a container ended.
 fn ended_at(status: &ContainerStatus) -> Option<Timestamp> {
     let ended = status.state.as_ref()?.terminated.as_ref()?;
     ended.finished_at.as_ref().map(|time| time.0)
 }
 
-/// What a container waits for, if it may wait for ever.
+/// Why a container waits, if it may never start.
 fn stuck(status: &ContainerStatus) -> Option<StuckContainer> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
@@ -226,12 +239,12 @@ fn stuck(status: &ContainerStatus) -> Option<StuckContainer> {
     })
 }
 
-/// How a container failed, if it did.
+/// How a container failed; `None` if it did not fail.
 fn failure(status: &ContainerStatus) -> Option<String> {
     let ended = status.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
     let message = ended.message.as_deref().unwrap_or_default().trim();
     let why = match (message.starts_with('{'), message, ended.reason.as_deref()) {
-        // The report is read on its own.
+        // A report is parsed separately.
         (false, message, _) if !message.is_empty() => format!(": {}", text::cut(message, FAILURE)),
         (_, _, Some(reason)) if reason != "Error" => format!(": {reason}"),
         _ => String::new(),
@@ -254,8 +267,9 @@ pub fn sandboxed_pod(pod: &Pod) -> Option<SandboxedPod> {
     })
 }
 
-/// Who makes a pod anew if it goes, as one would scale it. The ReplicaSet of a Deployment has the
-/// Deployment's name and a hash that is a label of its pods, and scaling it by itself has no effect.
+/// The controller that would create a deleted pod again and that an admin can scale. The name of a
+/// Deployment's ReplicaSet is that of the Deployment and a hash, which is a label of its pods; the
+/// Deployment reverts a change of its scale.
 fn owner(pod: &Pod) -> Option<String> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true))?;
@@ -269,8 +283,9 @@ fn owner(pod: &Pod) -> Option<String> {
     })
 }
 
-/// An object without what is not its author's: its report, its versions and who wrote which field.
-pub fn content(mut object: Value) -> Value {
+/// Removes the fields that the API server or a controller sets: status, managedFields, resourceVersion and
+/// generation.
+pub fn strip_server_fields(mut object: Value) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");
     }
@@ -287,9 +302,10 @@ fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The pods that keep a node from being drained, given the pods that are bound to the node and the
-/// PodDisruptionBudgets of their namespaces: those under a budget that allows no disruption, and those
-/// that are being deleted and still there. Pods of DaemonSets and mirror pods stay on a drained node.
+/// The pods that block the drain of a node: those under a PodDisruptionBudget that allows no disruption,
+/// and those that are being deleted and have not ended. `pods` are the pods on the node, and `budgets` the
+/// PodDisruptionBudgets of their namespaces. Pods of DaemonSets and mirror pods do not count, because a
+/// drain leaves them on the node.
 pub fn drain_blockers(pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Vec<DrainBlocker> {
     let mut blockers: Vec<DrainBlocker> = pods
         .iter()

@@ -114,6 +114,9 @@ Faults (simulated):
   sandbox-fails[=REASON]  virtual machines do not start
   handler-missing         the container runtime ignores its drop-ins
   not-ready               the kubelet reports that the node is not ready
+  disk-pressure           the kubelet reports that the node's disk is full
+  network-unavailable     the node has no route to the pods of the others
+  kubelet-restart         the kubelet restarts once, and admits its pods again
   reboot-hang             the host does not come back from its next reboot
   slow-boot[=FACTOR]      reboots take so many times as long
 

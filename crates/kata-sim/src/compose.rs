@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;
-use kata_operator::arguments::ManifestsArguments;
+use kata_manifests::manifests::Options;
 use kube::client::Body;
 use serde_json::json;
 use simcluster::Simulation;
@@ -119,12 +119,12 @@ pub(crate) fn install(
     monitor_image: Option<String>,
 ) -> Result<String, Failure> {
     let platform = match layout.platform {
-        simcluster::world::Platform::OpenShift => kata_operator::settings::Platform::Openshift,
-        simcluster::world::Platform::Kubernetes => kata_operator::settings::Platform::Kubernetes,
+        simcluster::world::Platform::OpenShift => kata_api::platform::Platform::Openshift,
+        simcluster::world::Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
     };
-    let arguments = ManifestsArguments { platform, monitor_image, ..ManifestsArguments::default() };
-    let account = (arguments.namespace.as_str(), kata_operator::manifests::NAME);
-    let objects = kata_operator::manifests::objects(&arguments)?;
+    let arguments = Options { platform, monitor_image, ..Options::default() };
+    let account = (arguments.namespace.as_str(), kata_manifests::manifests::NAME);
+    let objects = kata_manifests::manifests::objects(&arguments)?;
     cluster.with(|simulation, now| {
         let writer = simcluster::api::server::Writer { manager: "kata-sim", now };
         for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
@@ -193,8 +193,7 @@ fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
     if let Some(every) = told.inspect_every {
         settings.options.inspect_every = every;
     }
-    settings.options.agent_image =
-        Some(kata_operator::arguments::ManifestsArguments::default().image);
+    settings.options.agent_image = Some(kata_manifests::manifests::IMAGE.to_owned());
     tokio::spawn(async move {
         let run = kata_operator::run(client, settings, std::future::pending());
         if let Err(error) = run.await {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use kata_operator::uninstall::StillNeeded;
+use kata_operator::uninstall::RemainingConfigs;
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::ApiServer;
@@ -59,9 +59,9 @@ fn refused(api: &ApiServer, pod: &Value) -> Option<String> {
     (!verdict.allowed).then(|| access.refusal(&user, &verdict.reason).message)
 }
 
-fn found(api: &ApiServer) -> StillNeeded {
+fn found(api: &ApiServer) -> RemainingConfigs {
     let configs = api.list(&KATACONFIGS);
-    StillNeeded::among(configs.iter().filter_map(|config| {
+    RemainingConfigs::from_objects(configs.iter().filter_map(|config| {
         // What cannot be read as an object at all was never stored.
         serde_json::from_value(config.as_ref().clone()).ok()
     }))

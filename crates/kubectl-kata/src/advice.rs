@@ -93,7 +93,7 @@ fn of_finding(problem: &Problem, findings: &[Finding]) -> Option<String> {
 /// What ends that pods come again, and the pods that are there.
 async fn of_pods(
     api: &Api,
-    pods: &[&SandboxedPod],
+    pods: &[SandboxedPod],
     subject: &str,
 ) -> Result<Option<String>, Failure> {
     let node = subject.strip_prefix("node/");

@@ -85,12 +85,12 @@ impl Kata {
 
     /// The active KataConfig.
     pub(crate) fn active(&self) -> Option<&KataConfig> {
-        kata_plan::by_age(self.configs.items()).first().copied()
+        kata_plan::configs_by_age(self.configs.items()).first().copied()
     }
 
     /// The names of those that are not active.
     pub(crate) fn others(&self) -> Vec<String> {
-        let sorted = kata_plan::by_age(self.configs.items());
+        let sorted = kata_plan::configs_by_age(self.configs.items());
         sorted.iter().skip(1).filter_map(|config| config.metadata.name.clone()).collect()
     }
 

@@ -86,6 +86,9 @@ pub(crate) struct ConfigFacts {
     /// Its condition Stalled, if it is True.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stalled: Option<ConditionFacts>,
+    /// The condition that says that the administrator paused what is left to be done, if one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) paused: Option<ConditionFacts>,
     /// How many nodes are selected.
     pub(crate) node_count: i64,
     /// How many of them can run sandboxed pods.

@@ -2,7 +2,6 @@
 //!
 //! A message names the object, the cause and the fix. Nobody ever sees Debug text.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -125,21 +124,6 @@ fn limit(waited: Duration) -> String {
     }
 }
 
-/// The text without the numbers that the system's errors end with: ` (os error 98)` says nothing to people.
-fn without_numbers(text: &str) -> String {
-    let mut parts = text.split(" (os error ");
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.split_once(')') {
-            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                plain.push_str(rest);
-            }
-            _ => plain.push_str(&format!(" (os error {part}")),
-        }
-    }
-    plain
-}
-
 impl Failure {
     /// The exit code.
     pub fn exit(&self) -> Exit {
@@ -167,16 +151,6 @@ impl Failure {
 
     /// The message with its causes, each once.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = self.source();
-        while let Some(error) = next {
-            let cause = error.to_string();
-            if !text.contains(&cause) {
-                text.push_str(": ");
-                text.push_str(&cause);
-            }
-            next = error.source();
-        }
-        without_numbers(&text)
+        kata_api::error_text::chain(self)
     }
 }

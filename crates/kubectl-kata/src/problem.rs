@@ -3,6 +3,8 @@
 //! Nothing is judged here: codes and messages are the operator's, and so are fixes where it tells them; the
 //! others are the catalogue's.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kata_api::situations::{self, Effect};
 use kata_api::{Code, KataConfig, KataNode, Severity, conditions, names};
 
 use crate::document::Problem;
@@ -29,7 +31,13 @@ pub(crate) fn code(text: &str) -> Option<Code> {
 /// Whether nobody but the operator can notice it, since the operator alone writes and runs kata-monitor; others
 /// know it from its status at most.
 pub(crate) fn only_operator_notices(code: Code) -> bool {
-    matches!(code, Code::WriteFailed | Code::WriteUndone | Code::ConstraintsNotServed)
+    matches!(
+        code,
+        Code::WriteFailed
+            | Code::WriteUndone
+            | Code::UnsafeStepSkipped
+            | Code::ConstraintsNotServed
+    )
 }
 
 impl Problem {
@@ -96,6 +104,22 @@ pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem>
     problems
 }
 
+/// The condition that says that the administrator paused what is left to be done.
+pub(crate) fn pause(config: &KataConfig) -> Option<&Condition> {
+    let is_pause = |reason: &str| {
+        let mut codes = Code::ALL.iter().filter(|code| code.entry().reason == reason);
+        codes.any(|code| situations::effect(*code) == Effect::Pauses)
+    };
+    config.status.iter().flat_map(|status| &status.conditions).find(|condition| {
+        let says = match condition.type_.as_str() {
+            conditions::READY => "False",
+            conditions::DELETION_BLOCKED => "True",
+            _ => return false,
+        };
+        condition.status == says && is_pause(&condition.reason)
+    })
+}
+
 /// What keeps the operator's work from going on, if it says that it does not go on by itself.
 pub(crate) fn stalls(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem> {
     let all = config.status.iter().flat_map(|status| &status.conditions);
@@ -105,7 +129,7 @@ pub(crate) fn stalls(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem> {
         .any(|condition| stuck.contains(&condition.type_.as_str()) && condition.status == "True");
     // What stood in the way before the latest change may not do so any more.
     let observed = config.status.as_ref().and_then(|status| status.observed_generation);
-    if !is_stuck || observed != config.metadata.generation {
+    if !(is_stuck || pause(config).is_some()) || observed != config.metadata.generation {
         return Vec::new();
     }
     of_status(config, nodes).into_iter().filter(|problem| problem.severity != "info").collect()
@@ -284,7 +308,7 @@ mod tests {
 
     #[test]
     fn findings_are_read_out_of_the_messages_that_quote_them() {
-        let message = "0 of 1 node ready; KATA2104: node a drains, KATA1006: the pool is paused";
+        let message = "0 of 1 node has Kata; KATA2104: node a drains, KATA1006: the pool is paused";
         assert_eq!(
             quoted(message, false),
             [
@@ -303,7 +327,7 @@ mod tests {
     #[test]
     fn a_code_within_the_sentence_of_a_finding_is_no_finding() {
         let text = "node a: KATA3101: the container runtime does not start";
-        let message = format!("0 of 1 node ready; KATA3103: {text}");
+        let message = format!("0 of 1 node has Kata; KATA3103: {text}");
         assert_eq!(quoted(&message, false), [found(Code::NodeRolledBack, text, None)]);
     }
 }

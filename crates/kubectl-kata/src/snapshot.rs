@@ -194,7 +194,7 @@ async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), F
             let read = api.get::<MachineConfig>(MACHINE_CONFIGS, None, name).await?;
             let read = observed(read, MACHINE_CONFIGS, None).map(|mut config| {
                 if let Some(config) = &mut config {
-                    validate::rendered(config);
+                    validate::trim_rendered(config);
                 }
                 config
             });

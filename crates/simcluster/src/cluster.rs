@@ -208,6 +208,9 @@ impl Cluster {
         let response = response.unwrap_or_else(|| {
             self.with(|simulation, now| handle::handle(simulation, now, &request))
         });
+        if !plan.answer_delay.is_zero() {
+            sleep_until(Instant::now() + plan.answer_delay).await;
+        }
         if let Some(failure) = plan.after {
             return self.fail(failure).await;
         }

@@ -56,8 +56,19 @@ pub(crate) fn equalities(labels: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
+/// Whether the node selector and the required node affinity of a pod's spec choose a node with these labels
+/// and this name.
+pub(crate) fn pod_chooses_node(spec: &Value, labels: &Value, name: &str) -> bool {
+    let required =
+        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    spec["nodeSelector"]
+        .as_object()
+        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value))
+        && (required.is_null() || node_terms_match(&required["nodeSelectorTerms"], labels, name))
+}
+
 /// Whether one of the terms of a `NodeSelector` chooses a node with these labels and this name.
-pub(crate) fn node_terms_match(terms: &Value, labels: &Value, name: &str) -> bool {
+fn node_terms_match(terms: &Value, labels: &Value, name: &str) -> bool {
     let fields = serde_json::json!({"metadata.name": name});
     terms.as_array().into_iter().flatten().any(|term| {
         let list = |field: &str| term[field].as_array().map_or(&[][..], Vec::as_slice);

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::frontend::Frontend;
 use crate::api::server::Writer;
+use crate::api::store::Backup;
 use crate::api::{ApiServer, Event, EventKind};
 use crate::world::World;
 
@@ -210,6 +211,19 @@ impl Simulation {
         let hosts: Vec<String> = self.world.hosts.keys().cloned().collect();
         for host in hosts {
             self.world.touch(&host);
+        }
+    }
+
+    /// Restores a backup of etcd under a running cluster: objects and revisions are those of the backup, watches end,
+    /// and the hosts stay as they are. The controllers learn of every object that differs, as a real controller
+    /// does when it lists again.
+    pub fn restore_etcd(&mut self, backup: &Backup) {
+        self.deliver();
+        let changes = self.api.restore(backup);
+        self.delivered = self.api.store.revision();
+        self.api.store.keep_after(self.delivered);
+        for event in changes {
+            self.tell_all(&event);
         }
     }
 

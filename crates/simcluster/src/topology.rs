@@ -217,17 +217,26 @@ pub fn remove_node(simulation: &mut Simulation, name: &str) -> Result<(), ApiErr
     if host.is_some() { Ok(()) } else { node.map(drop) }
 }
 
-/// Makes something go wrong on a host, until [`clear_fault`].
+/// Makes something go wrong on a host, until [`clear_fault`]; a restart of the kubelet happens at once.
 ///
 /// # Errors
-/// If there is no such host.
+/// If there is no such host, or it is down and its kubelet cannot be restarted.
 pub fn set_fault(
     simulation: &mut Simulation,
     name: &str,
     fault: NodeFault,
 ) -> Result<(), ApiError> {
+    let down = simulation.world.hosts.get(name).is_some_and(|host| !host.is_up());
+    if fault == NodeFault::KubeletRestart && down {
+        let text = format!("host \"{name}\" is down: its kubelet starts when the host does");
+        return Err(ApiError::new(409, "Conflict", text));
+    }
     change_faults(simulation, name, |host| {
-        host.faults.insert(fault);
+        if fault == NodeFault::KubeletRestart {
+            host.restart_kubelet();
+        } else {
+            host.faults.insert(fault);
+        }
     })
 }
 

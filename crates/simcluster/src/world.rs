@@ -54,6 +54,24 @@ pub enum Runtime {
     Containerd1,
     /// containerd 2.
     Containerd2,
+    /// The containerd 2 of k3s. It is one unit with the kubelet, which restarts with it.
+    K3s,
+}
+
+impl std::str::FromStr for Runtime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "crio" => Ok(Self::Crio),
+            "containerd-1.7" => Ok(Self::Containerd1),
+            "containerd-2" => Ok(Self::Containerd2),
+            "k3s" => Ok(Self::K3s),
+            _ => Err(format!(
+                "unknown container runtime {text:?}: give crio, containerd-1.7, containerd-2 or k3s"
+            )),
+        }
+    }
 }
 
 impl std::str::FromStr for Platform {

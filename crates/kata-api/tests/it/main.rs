@@ -1,7 +1,11 @@
 //! Tests of the API's promises: what old objects and scripts rely on, and what the rules refuse.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod compatible;
+mod names;
+mod node_task;
+mod old_names;
 mod overhead;
 mod rules;
+mod schema;

@@ -139,13 +139,15 @@ pub fn is_as_wanted(world: &World) -> bool {
     let nodes = world.nodes().iter().all(|node| {
         let runs = if node.wanted { Config::With } else { Config::Worker };
         (node.role, node.verified, node.record) == (node.wanted, node.wanted, node.wanted)
+            && !node.leaving
             && (node.current, node.desired, node.phase) == (runs, runs, Phase::Done)
     });
     let objects = world.machine_config.life == Life::Live
         && world.pool.object.life == Life::Live
         && world.pool.rendered == Config::With
         && world.log_level.exists() == config.debug
-        && (world.class.life == Life::Live && world.class_owner == config.uid);
+        && (world.class.life == Life::Live && world.class_owner == config.uid)
+        && !world.class_closed;
     // Where no node is selected, what was begun may stay, and nothing need be begun.
     config.finalizer && nodes && (objects || !any)
 }

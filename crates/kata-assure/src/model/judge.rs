@@ -11,7 +11,7 @@ use kata_api::{Code, names};
 use kata_plan::{Decision, Freshness, Need, Snapshot, invariants};
 
 use super::project::{self, Unread};
-use super::world::{Config, World};
+use super::world::{Config, Node, World};
 use super::write::{Broken, Planned, Single, Write, planned};
 
 /// More rounds of reads than this mean that the decision asks for the same again.
@@ -49,7 +49,7 @@ pub struct Judged {
     pub broken: Broken,
     /// Whether it says that sandboxed pods are in the way.
     pub blocked: bool,
-    /// The nodes that lose the label of verified nodes, as bits.
+    /// The nodes that lose the runtime label, as bits.
     pub unverified: u8,
 }
 
@@ -215,15 +215,17 @@ impl Judge {
 fn judge_write(view: &World, freshness: Freshness, write: Write) -> Broken {
     match write {
         Write::Label { node, verified: Some(true), .. } => {
-            let usable =
-                view.nodes().get(usize::from(node)).is_some_and(|node| view.is_usable(node));
-            Broken::VERIFIED.when(!usable)
+            let serves = |node: &Node| view.has_kata(node) && World::is_ready(node);
+            let serves = view.nodes().get(usize::from(node)).is_some_and(serves);
+            Broken::VERIFIED.when(!serves)
         }
         // An old cache may still show a class that was offered; the garbage collector sees to that.
-        Write::Apply { object: Single::Class, .. } if freshness > Freshness::Cached => {
+        Write::Apply { object: Single::Class, closed: false, .. }
+            if freshness > Freshness::Cached =>
+        {
             let served = view.config.offered
                 || view.class.exists()
-                || view.nodes().iter().any(|node| view.is_usable(node));
+                || view.nodes().iter().any(|node| view.has_kata(node));
             Broken::VERIFIED.when(!served)
         }
         _ => Broken::default(),
@@ -238,6 +240,10 @@ fn disturbs(view: &World, write: Write, unread: Unread) -> bool {
             Unread::Pods,
             Write::Label { role: Some(false), .. } | Write::Delete { object: Single::Class, .. },
         ) => true,
+        // Its pods are not known to have ended; of a node without Kata none can be running.
+        (Unread::Pods, Write::Label { node, verified: Some(false), .. }) => {
+            view.nodes().get(usize::from(node)).is_some_and(|node| view.has_kata(node))
+        }
         (Unread::Rendered, Write::Label { node, verified: Some(false), .. }) => {
             view.nodes().get(usize::from(node)).is_some_and(|node| {
                 let told = node.current == Config::Worker;

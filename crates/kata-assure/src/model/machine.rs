@@ -68,7 +68,7 @@ pub enum Damage {
     MachineConfig,
     /// The RuntimeClass.
     Class,
-    /// The label of verified nodes.
+    /// The runtime label.
     Verified(u8),
     /// The pool's label.
     Role(u8),

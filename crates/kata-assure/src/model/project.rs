@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::machine_config::ConfigReference;
 use kata_api::{
@@ -189,6 +190,7 @@ static CLASS: LazyLock<Option<RuntimeClass>> = LazyLock::new(|| {
         "scheduling": {
             "nodeSelector": {
                 "node-role.kubernetes.io/kata-oc": "", "katacontainers.io/kata-runtime": "true",
+                "kata.node-restriction.kubernetes.io/kata": "true",
             },
             "tolerations": [],
         },
@@ -338,6 +340,8 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
     }
     if node.verified {
         labels.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
+        let class = names::class_label(names::RUNTIME_CLASS);
+        labels.insert(class, names::CLASS_LABEL_SERVED.to_owned());
     }
     let (current, desired) = (rendered_name(node.current), rendered_name(node.desired));
     let drain = format!("drain-{desired}");
@@ -371,6 +375,7 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
         uid: uid(index),
         resource_version: node.version().to_string(),
         labels,
+        taints: node.leaving.then(leaving_taint).into_iter().collect(),
         annotations: annotations
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -385,6 +390,14 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
         operating_system: "linux".to_owned(),
         created: Some(BEFORE),
         ..NodeFacts::default()
+    }
+}
+
+fn leaving_taint() -> Taint {
+    Taint {
+        key: names::LEAVING_TAINT.to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
     }
 }
 
@@ -429,6 +442,10 @@ fn class(world: &World) -> Option<RuntimeClass> {
     mark!(class, world.class);
     for owner in class.metadata.owner_references.iter_mut().flatten() {
         owner.uid = uid(world.class_owner);
+    }
+    if let Some(scheduling) = class.scheduling.as_mut().filter(|_| world.class_closed) {
+        let closed = (names::CLOSED_LABEL.to_owned(), "true".to_owned());
+        scheduling.node_selector = Some(BTreeMap::from([closed]));
     }
     Some(class)
 }

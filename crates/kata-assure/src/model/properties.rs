@@ -41,10 +41,11 @@ fn always() -> Vec<Property<Machine>> {
         Property::always("S2: nothing is taken while pods can still come", |_, s: &State| {
             !s.broken.has(Broken::WINDOW)
         }),
-        Property::always("S3: only usable nodes are marked, and classes served", |_, s: &State| {
-            !s.broken.has(Broken::VERIFIED)
-        }),
-        Property::always("S3: a node that cannot run pods loses its mark in a pass", loses_mark),
+        Property::always(
+            "S3: only nodes with Kata are marked, and classes served",
+            |_, s: &State| !s.broken.has(Broken::VERIFIED),
+        ),
+        Property::always("S3: a node without Kata loses its mark in a pass", loses_mark),
         Property::always("the pool is not deleted under its nodes", |_, s: &State| {
             !s.broken.has(Broken::STRANDED)
         }),
@@ -79,7 +80,7 @@ fn always() -> Vec<Property<Machine>> {
     ]
 }
 
-/// S3: a pass on fresh reads takes the mark from every node of ours that cannot run pods now.
+/// S3: a pass on fresh reads takes the mark from every node of ours that does not have Kata.
 fn loses_mark(machine: &Machine, state: &State) -> bool {
     let world = &state.world;
     let config = world.config;
@@ -87,9 +88,9 @@ fn loses_mark(machine: &Machine, state: &State) -> bool {
     let mut wrong = 0u8;
     for (index, node) in (0u8..).zip(world.nodes()) {
         let ours = node.wanted || node.role || node.on_pool() || node.record;
-        // What cannot be told is left as it is.
-        let told = !world.is_stuck(node);
-        wrong |= u8::from(ours && told && node.verified && !world.is_usable(node)) << index;
+        // What cannot be told is left as it is. One that leaves is closed to new pods first.
+        let told = !world.is_stuck(node) && node.wanted && !config.deleting;
+        wrong |= u8::from(ours && told && node.verified && !world.has_kata(node)) << index;
     }
     wrong == 0 || !active || machine.judge.fresh(world, None).unverified & wrong == wrong
 }
@@ -112,7 +113,7 @@ fn sometimes() -> Vec<Property<Machine>> {
             s.world.config.deleting && s.world.nodes().iter().any(|node| node.pod)
         }),
         Property::sometimes("pods hold a node that is not selected any more", |_, s: &State| {
-            let leaves = |node: &super::world::Node| node.pod && !node.wanted && !node.verified;
+            let leaves = |node: &super::world::Node| node.pod && !node.wanted && node.leaving;
             !s.world.config.deleting && s.world.nodes().iter().any(leaves)
         }),
         Property::sometimes("the KataConfig is gone without a trace", |_, s: &State| {

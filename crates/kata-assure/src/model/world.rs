@@ -39,8 +39,10 @@ pub enum Phase {
 pub struct Node {
     /// Carries the label of the pool `kata-oc`.
     pub role: bool,
-    /// Carries the label of verified nodes.
+    /// Carries the labels of a node that has Kata: the runtime label, and the class's.
     pub verified: bool,
+    /// Carries our taint, which keeps new pods away.
+    pub leaving: bool,
     /// Is matched by the selector of the KataConfig.
     pub wanted: bool,
     /// A sandboxed pod runs on it.
@@ -69,7 +71,7 @@ impl Node {
 
     /// Stands in for the resourceVersion: different for different contents of the Node object.
     pub fn version(&self) -> u16 {
-        let bits = [self.role, self.verified, self.wanted, self.cordoned, self.away];
+        let bits = [self.role, self.verified, self.leaving, self.wanted, self.cordoned, self.away];
         let flags = bits.into_iter().fold(0, |flags, bit| flags << 1 | u16::from(bit));
         flags << 7 | (self.current as u16) << 5 | (self.desired as u16) << 3 | self.phase as u16
     }
@@ -192,6 +194,8 @@ pub struct World {
     pub class: Owned,
     /// The uid of the KataConfig that the RuntimeClass belongs to.
     pub class_owner: u8,
+    /// Whether the RuntimeClass selects a label that no node has.
+    pub class_closed: bool,
     /// Whether somebody removed the pool or its MachineConfig by hand, and the pool has not been
     /// rendered with the extension since.
     pub by_hand: bool,
@@ -228,14 +232,25 @@ impl World {
         !self.has_rendered(node.current) || !self.has_rendered(node.desired)
     }
 
+    /// Whether a node has Kata, and is not known to be without a part of its configuration.
+    pub fn has_kata(&self, node: &Node) -> bool {
+        node.current == Config::With && !self.is_stuck(node)
+    }
+
+    /// Whether the kubelet of a node reports.
+    pub fn is_ready(node: &Node) -> bool {
+        !node.away && node.phase != Phase::Rebooting
+    }
+
     /// Whether a node can run sandboxed pods now and in the near future.
     pub fn is_usable(&self, node: &Node) -> bool {
-        node.current == Config::With && node.is_open() && !self.is_stuck(node)
+        self.has_kata(node) && node.is_open()
     }
 
     /// What of the operator is left in the cluster.
     pub fn has_traces(&self) -> bool {
-        self.nodes().iter().any(|node| node.role || node.verified || node.record || node.on_pool())
+        let marked = |node: &Node| node.role || node.verified || node.leaving;
+        self.nodes().iter().any(|node| marked(node) || node.record || node.on_pool())
             || self.pool.object.exists()
             || self.machine_config.exists()
             || self.log_level.exists()
@@ -352,6 +367,7 @@ impl World {
 
     /// Whether the scheduler can bind a sandboxed pod to a node.
     pub fn can_schedule(&self, node: &Node) -> bool {
-        self.class.exists() && node.role && node.verified && node.is_open() && !node.pod
+        let open = self.class.exists() && !self.class_closed;
+        open && node.role && node.verified && !node.leaving && node.is_open() && !node.pod
     }
 }

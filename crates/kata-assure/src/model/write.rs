@@ -112,12 +112,23 @@ pub enum Write {
         /// Precondition, if given.
         version: Option<u16>,
     },
+    /// The taints of a node.
+    Taint {
+        /// Its index.
+        node: u8,
+        /// Whether it has ours afterwards.
+        leaving: bool,
+        /// Precondition.
+        version: u16,
+    },
     /// Server-side apply; creates what is not there.
     Apply {
         /// The object.
         object: Single,
         /// The uid of the owner that it gets, if it gets one.
         owner: u8,
+        /// Whether it is a class that selects a label that no node has.
+        closed: bool,
     },
     /// Server-side apply of a node's KataNode.
     Record {
@@ -179,6 +190,7 @@ fn apply(object: &ObjectRef, body: &Value) -> Option<Write> {
         return Some(Write::Record { node: project::index(&object.name)? });
     }
     let object = single(object)?;
+    let mut closed = false;
     let sound = match object {
         Single::MachineConfig => body["spec"]["extensions"][0] == names::EXTENSION,
         Single::Pool => {
@@ -188,13 +200,17 @@ fn apply(object: &ObjectRef, body: &Value) -> Option<Write> {
         Single::LogLevel => body["spec"]["containerRuntimeConfig"]["logLevel"] == "debug",
         Single::Class => {
             let selector = &body["scheduling"]["nodeSelector"];
-            selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED
-                && selector.get(names::KATA_ROLE_LABEL).is_some()
+            closed = selector.get(names::CLOSED_LABEL).is_some();
+            let class = names::class_label(names::RUNTIME_CLASS);
+            closed
+                || selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED
+                    && selector[&class] == names::CLASS_LABEL_SERVED
+                    && selector.get(names::KATA_ROLE_LABEL).is_some()
         }
     };
     let owner = body["metadata"]["ownerReferences"][0]["uid"].as_str();
     let owner = owner.and_then(project::parse_uid).unwrap_or_default();
-    sound.then_some(Write::Apply { object, owner })
+    sound.then_some(Write::Apply { object, owner, closed })
 }
 
 fn merge(object: &ObjectRef, body: &Value) -> Option<Write> {
@@ -205,9 +221,20 @@ fn merge(object: &ObjectRef, body: &Value) -> Option<Write> {
             uid: project::parse_uid(metadata["uid"].as_str()?)?,
             version: metadata["resourceVersion"].as_str()?.parse().ok()?,
         }),
+        Kind::Node if body.get("spec").is_some() => {
+            let taints = body["spec"]["taints"].as_array();
+            let mut taints = taints.into_iter().flatten();
+            let ours = |taint: &Value| taint["key"] == names::LEAVING_TAINT;
+            taints.clone().all(ours).then_some(Write::Taint {
+                node: project::index(&object.name)?,
+                leaving: taints.any(ours),
+                version: metadata["resourceVersion"].as_str()?.parse().ok()?,
+            })
+        }
         Kind::Node => {
             let labels = metadata["labels"].as_object()?;
-            let ours = [names::KATA_ROLE_LABEL, names::RUNTIME_LABEL];
+            let class = names::class_label(names::RUNTIME_CLASS);
+            let ours = [names::KATA_ROLE_LABEL, names::RUNTIME_LABEL, &class];
             let value = |key: &str| labels.get(key).map(|value| !value.is_null());
             labels.keys().all(|key| ours.contains(&key.as_str())).then_some(Write::Label {
                 node: project::index(&object.name)?,
@@ -275,6 +302,8 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
             world.config.offered = offered;
         }
         Write::Label { node, role, verified, version } => {
+            let has_kata =
+                world.nodes().get(usize::from(node)).is_some_and(|node| world.has_kata(node));
             let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
             let changed = version.is_some_and(|version| version != node.version());
             if changed && !server.lawless {
@@ -283,8 +312,19 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
             if role == Some(false) && node.role {
                 broken |= Broken::PODS.when(node.pod) | Broken::WINDOW.when(node.verified);
             }
+            if verified == Some(false) && node.verified {
+                // A kubelet that restarts would fail the pod.
+                broken |= Broken::PODS.when(node.pod && has_kata);
+            }
             node.role = role.unwrap_or(node.role);
             node.verified = verified.unwrap_or(node.verified);
+        }
+        Write::Taint { node, leaving, version } => {
+            let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
+            if version != node.version() && !server.lawless {
+                return refused;
+            }
+            node.leaving = leaving;
         }
         Write::Record { node } => {
             let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
@@ -294,7 +334,7 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
             let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
             node.record = false;
         }
-        Write::Apply { object, owner } => apply_single(world, object, owner),
+        Write::Apply { object, owner, closed } => apply_single(world, object, owner, closed),
         Write::Delete { object, uid } => {
             let existing = match object {
                 Single::MachineConfig => world.machine_config,
@@ -316,7 +356,7 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
     Effect { refused: false, broken }
 }
 
-fn apply_single(world: &mut World, object: Single, owner: u8) {
+fn apply_single(world: &mut World, object: Single, owner: u8, closed: bool) {
     match object {
         Single::MachineConfig => drop(world.machine_config.create()),
         Single::Pool => drop(world.pool.object.create()),
@@ -324,6 +364,7 @@ fn apply_single(world: &mut World, object: Single, owner: u8) {
         Single::Class => {
             world.class.create();
             world.class_owner = owner;
+            world.class_closed = closed;
         }
     }
 }

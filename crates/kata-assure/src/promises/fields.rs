@@ -7,7 +7,6 @@ use simcluster::resource::{
     CONTAINERRUNTIMECONFIGS, JOBS, KATACONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES,
     RUNTIMECLASSES,
 };
-use simcluster::world::Platform;
 
 use crate::ledger::Page;
 use crate::world::KATANODES;
@@ -105,14 +104,16 @@ pub(super) fn last_writer_is_ours(event: &Event) -> bool {
     ours(entries) != ours(before) || others(entries).len() <= others(before).len()
 }
 
+/// The labels of the classes that a node serves.
+const CLASS_LABELS: &str = "/metadata/labels/kata.node-restriction.kubernetes.io/";
+
 /// The paths that an operator may change in an object of a kind.
-fn table(event: &Event, platform: Platform) -> Option<&'static [&'static str]> {
+fn table(event: &Event) -> Option<&'static [&'static str]> {
     let resource = &event.resource;
     let name = event.name.as_str();
     Some(match resource {
         // Which taint, is told by the promise about it.
-        resource if *resource == NODES && platform == Platform::Kubernetes => &["/spec/taints"],
-        resource if *resource == NODES => &[],
+        resource if *resource == NODES => &["/spec/taints", CLASS_LABELS],
         // Made once, and never changed.
         resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],
         resource if *resource == KATACONFIGS => &["/metadata/finalizers", "/status"],
@@ -150,9 +151,9 @@ fn table(event: &Event, platform: Platform) -> Option<&'static [&'static str]> {
 }
 
 /// Notes fields that were written and are not ours.
-pub(super) fn check(event: &Event, platform: Platform, page: &mut Page) {
+pub(super) fn check(event: &Event, page: &mut Page) {
     let what = format!("{} {}", event.resource, event.name);
-    let Some(allowed) = table(event, platform) else {
+    let Some(allowed) = table(event) else {
         page.broke("S9", format!("{what} is not ours to write"));
         return;
     };

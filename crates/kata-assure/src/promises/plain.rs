@@ -6,22 +6,23 @@ use kata_api::names::{self, node_job};
 use serde_json::Value;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS, RUNTIMECLASSES};
+use simcluster::world::NodeFault;
 use simcluster::{Context, Resource};
 
 use tokio::time::Instant;
 
 use crate::ledger::Page;
 use crate::plain::{
-    annotation, changes, has_startup_taint, is_agents, is_others, is_unfinished, offers, taints,
+    annotation, changes, has_startup_taint, is_agents, is_others, is_unfinished, offers,
 };
-use crate::world::{is_marked, is_usable, label, word};
+use crate::world::{is_marked, is_ready, is_usable, label, word};
 
 /// Looks at an event.
 pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     match &event.resource {
         resource if *resource == NODES => {
             node(event, cx, page);
-            written(event, by_operator, page);
+            written(event, by_operator, cx, page);
         }
         resource if *resource == JOBS => job(event, by_operator, cx, page),
         resource if *resource == PODS => pods(cx, page),
@@ -42,14 +43,14 @@ fn node(event: &Event, cx: &Context<'_>, page: &mut Page) {
         return;
     }
     let offers = cx.world.hosts.get(name).is_some_and(offers);
-    if !offers || !is_usable(node) || is_being_changed(cx, name) {
-        page.broke("S3", format!("node {name} was marked as verified, and is not usable"));
+    if !offers || !is_ready(node) || is_being_changed(cx, name) {
+        page.broke("S3", format!("node {name} was marked, and does not have Kata"));
     }
 }
 
-/// S9: of other installers' nodes nothing is written, and of taints only the startup taint goes; S3: it goes
-/// from nodes that are marked already.
-fn written(event: &Event, by_operator: bool, page: &mut Page) {
+/// S9: of other installers' nodes nothing is written, and of taints only ours; S3: the startup taint goes from
+/// nodes that are marked already.
+fn written(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     let (name, node) = (event.name.as_str(), &event.current);
     let Some(before) = event.previous.as_ref().filter(|_| by_operator) else { return };
     if event.kind == EventKind::Deleted {
@@ -58,10 +59,11 @@ fn written(event: &Event, by_operator: bool, page: &mut Page) {
     if is_others(before) && is_others(node) {
         page.broke("S9", format!("node {name} of another installer was written"));
     }
-    let others = |taint: &&Value| taint["key"] != names::STARTUP_TAINT;
-    if !taints(before).filter(others).eq(taints(node).filter(others)) {
-        page.broke("S9", format!("taints of node {name} were written that are not ours"));
-    }
+    let host = cx.world.hosts.get(name);
+    let has_kata =
+        host.is_some_and(|host| offers(host) && !host.faults.contains(&NodeFault::NoKvm));
+    super::mark_stays(event, has_kata, cx, page);
+    super::taints_of_others(event, page);
     let lifted = has_startup_taint(before) && !has_startup_taint(node);
     if lifted && !(is_marked(before) && is_marked(node)) {
         page.broke("S3", format!("node {name} lost its startup taint before it was marked"));
@@ -135,7 +137,9 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     if !changes(job) {
         return;
     }
-    if is_marked(node) {
+    // The label stays while Kata is changed in place; a taint keeps new pods away.
+    let closed = annotation(job, node_job::ACTION) == "Install" && super::has_leaving_taint(node);
+    if is_marked(node) && !closed {
         page.broke("S2", format!("Job {name} changes node {on}, to which pods can come"));
     }
     if annotation(job, node_job::ACTION) == "Remove" {

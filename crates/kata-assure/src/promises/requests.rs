@@ -86,16 +86,13 @@ fn reliance(method: &http::Method, path: &str, body: &Value) -> Reliance {
         "nodes" => {
             let empty = serde_json::Map::new();
             let labels = metadata["labels"].as_object().unwrap_or(&empty);
-            let only_mark = labels
-                .keys()
-                .all(|key| [names::RUNTIME_LABEL, names::CLAIM_LABEL].contains(&key.as_str()));
+            let only_mark = labels.keys().all(|key| {
+                [names::RUNTIME_LABEL, names::CLAIM_LABEL].contains(&key.as_str())
+                    || key.starts_with(names::CLASS_LABEL_PREFIX)
+            });
             let as_seen = metadata["resourceVersion"].is_string();
-            // Taking the mark away keeps pods off a node, whatever it has become.
-            let mark = &labels.get(names::RUNTIME_LABEL).cloned().unwrap_or_default();
-            let closes = only_mark && (mark.is_null() || mark == names::RUNTIME_LABEL_CLAIMED);
             match (only_mark, as_seen) {
                 _ if *method == http::Method::DELETE => Reliance::All,
-                _ if closes => Reliance::Nothing,
                 (true, true) => Reliance::Nothing,
                 (false, true) => Reliance::Objects,
                 (_, false) => Reliance::All,

@@ -109,7 +109,7 @@ fn taking_a_node_that_is_still_open_is_found() {
 #[test]
 fn marking_a_node_too_early_is_found() {
     expect_failure(
-        "S3: only usable nodes are marked, and classes served",
+        "S3: only nodes with Kata are marked, and classes served",
         SMALL,
         |snapshot| {
             for node in nodes(snapshot) {
@@ -129,7 +129,7 @@ fn marking_a_node_too_early_is_found() {
 #[test]
 fn a_mark_that_stays_is_found() {
     expect_failure(
-        "S3: a node that cannot run pods loses its mark in a pass",
+        "S3: a node without Kata loses its mark in a pass",
         Scope { faults: 1, edits: 0, ..SMALL },
         as_it_is,
         |_, decision| {
@@ -294,6 +294,7 @@ fn a_circle_is_found() {
                     seen: None,
                     set: Default::default(),
                     remove: ["katacontainers.io/kata-runtime".to_owned()].into(),
+                    needs_fresh_classes: false,
                 },
                 on_failure: kata_plan::OnFailure::Continue,
                 why: "to show that circles are found".to_owned(),

@@ -60,11 +60,7 @@ impl Lab {
     }
 
     fn claim(&mut self, node: &str) {
-        let labels = json!({
-            names::CLAIM_LABEL: names::CLAIMED,
-            names::RUNTIME_LABEL: names::RUNTIME_LABEL_CLAIMED,
-        });
-        self.label(node, &labels);
+        self.label(node, &json!({names::CLAIM_LABEL: names::CLAIMED}));
     }
 
     fn job(&mut self, name: &str, node: &str, action: &str) {
@@ -181,6 +177,7 @@ fn a_class_that_leads_to_nodes_of_another_installer() {
     let mut lab = Lab::new();
     let ours = class(json!({
         names::CLAIM_LABEL: names::CLAIMED, names::RUNTIME_LABEL: names::RUNTIME_LABEL_VERIFIED,
+        names::class_label(names::RUNTIME_CLASS): names::CLASS_LABEL_SERVED,
     }));
     lab.create(Actor::Operator, &RUNTIMECLASSES, "", ours);
     assert_eq!(lab.broken(), Vec::<String>::new());

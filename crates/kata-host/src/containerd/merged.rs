@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::{Table, Value};
 
-use super::Schema;
+use super::schema::Schema;
 use crate::host::CriStatus;
 use crate::plan::Handler;
 
@@ -59,9 +59,6 @@ pub fn compare(
     ours: &BTreeMap<String, Handler>,
     gone: &BTreeSet<String>,
 ) -> Result<(), String> {
-    let parse = |text: &str| {
-        text.parse::<Table>().map_err(|error| format!("its output is no TOML: {}", error.message()))
-    };
     let (mut before, mut after) = (parse(before)?, parse(after)?);
     for (name, handler) in ours {
         let Some(runtime) = runtime(&after, name) else {
@@ -94,7 +91,26 @@ pub fn compare(
     }
 }
 
+/// The runtimes in what `config dump` prints of an empty file: those that containerd has by itself.
+///
+/// # Errors
+/// If it is no TOML.
+pub fn built_in_runtimes(dump: &str) -> Result<Table, String> {
+    let table = parse(dump)?;
+    Ok(runtimes(&table).cloned().unwrap_or_default())
+}
+
+fn parse(dump: &str) -> Result<Table, String> {
+    dump.parse::<Table>().map_err(|error| format!("its output is no TOML: {}", error.message()))
+}
+
 const PLUGINS: [Schema; 3] = [Schema::V3, Schema::V2, Schema::V1];
+
+fn runtimes(table: &Table) -> Option<&Table> {
+    let plugins = table.get("plugins")?;
+    let of = |schema: &Schema| plugins.get(schema.plugin())?.get("containerd")?.get("runtimes");
+    PLUGINS.iter().find_map(of)?.as_table()
+}
 
 fn runtime<'a>(table: &'a Table, name: &str) -> Option<&'a Value> {
     PLUGINS.iter().find_map(|schema| {

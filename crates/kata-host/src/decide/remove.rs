@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::Code;
 
-use super::{Decision, baseline, kept, ready};
-use crate::containerd;
-use crate::journal::MainFile;
-use crate::observe::{Cri, Files, Observed, handlers, takes};
+use crate::check::Check;
+use crate::cri::Cri;
+use crate::decision::Decision;
+use crate::observe::{Observed, handlers};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
-use crate::preflight::{Check, unsatisfied};
+use crate::verify::unsatisfied;
 
 pub(super) fn remove(observed: &Observed) -> Decision {
     let mut checks = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         checks.push(Check::new(Code::ForeignFile, message));
         return Decision { checks, ..Decision::default() };
     }
-    let in_the_way = ready(&cri, |handler| ours.contains(handler));
+    let in_the_way = cri.ready(|handler| ours.contains(handler));
     let mut changes = Vec::new();
     if files.own_drop_in().is_some() {
         changes.push(Change {
@@ -63,15 +63,15 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     }
     changes.extend(files.without_stale());
     let main = installed.and_then(|installed| installed.main.as_ref());
-    changes.extend(main.and_then(|main| without_import(files, main)));
+    changes.extend(main.and_then(|main| files.without_import(main)));
     let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
     for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
         changes.push(Change { path, before: Content::Directory, after: Content::Absent });
     }
-    let expect = Expect { ours: BTreeMap::new(), kept: kept(&cri, ours.iter()), gone: ours };
+    let expect = Expect { ours: BTreeMap::new(), kept: cri.kept(ours.iter()), gone: ours };
     let restart = unsatisfied(&cri, &expect).is_some();
     let plan = HostPlan {
-        baseline: if changes.is_empty() { None } else { baseline(observed, &site) },
+        baseline: if changes.is_empty() { None } else { files.baseline(&site) },
         site,
         prepare: needless(observed),
         changes,
@@ -83,26 +83,6 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         next: None,
     };
     Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
-}
-
-/// The change that takes our import out of the file to which we added it, if it is there.
-pub(super) fn without_import(files: &Files, main: &MainFile) -> Option<Change> {
-    // Another tool may rely on the import by now: taking it out would take out what that tool configures.
-    if files.others.keys().any(|path| takes(&main.import, path)) {
-        return None;
-    }
-    let now = &files.edited;
-    let after = match now {
-        _ if *now == main.after => main.before.clone(),
-        _ if *now == main.before => return None,
-        Content::File { text, mode } => {
-            // If it is broken, then not by us; the import of a folder without files does no harm.
-            let text = containerd::remove_import(text, &main.import).ok()?;
-            Content::File { text, mode: *mode }
-        }
-        Content::Absent | Content::Directory | Content::Link { .. } => return None,
-    };
-    (*now != after).then(|| Change { path: main.path.clone(), before: now.clone(), after })
 }
 
 /// What nobody needs, not even on the way back. It goes first, since the disk may be full. No sandbox of ours

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use toml::Table;
+
 use crate::containerd::{self, MainConfig};
 use crate::crio;
 use crate::durable;
 use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
-use crate::plan::{Change, Content};
+use crate::plan::{Baseline, Change, Content, MainFile};
 use crate::site::{self, Distribution, Site};
 
 /// The container runtime's configuration files.
@@ -38,6 +40,8 @@ pub(crate) struct Files {
     pub(crate) others: BTreeMap<String, String>,
     /// Imports without a glob whose file does not exist.
     pub(crate) dangling: Vec<String>,
+    /// The runtimes that containerd has by itself, if our drop-in has to repeat them; or why they are not known.
+    pub(crate) built_in: Result<Table, String>,
 }
 
 impl Files {
@@ -55,6 +59,7 @@ impl Files {
             missing_dirs: Vec::new(),
             others: BTreeMap::new(),
             dangling: Vec::new(),
+            built_in: Ok(Table::new()),
         }
     }
 
@@ -93,6 +98,45 @@ impl Files {
             after: Content::Absent,
         })
     }
+
+    /// The change that takes our import out of the file to which we added it, if it is there.
+    pub(crate) fn without_import(&self, main: &MainFile) -> Option<Change> {
+        // Another tool may rely on the import by now: taking it out would take out what that tool configures.
+        if self.others.keys().any(|path| takes(&main.import, path)) {
+            return None;
+        }
+        let now = &self.edited;
+        let after = match now {
+            _ if *now == main.after => main.before.clone(),
+            _ if *now == main.before => return None,
+            Content::File { text, mode } => {
+                // If it is broken, then not by us; the import of a folder without files does no harm.
+                let text = containerd::remove_import(text, &main.import).ok()?;
+                Content::File { text, mode: *mode }
+            }
+            Content::Absent | Content::Directory | Content::Link { .. } => return None,
+        };
+        (*now != after).then(|| Change { path: main.path.clone(), before: now.clone(), after })
+    }
+
+    /// The main file as it would be without us, for the comparison of the merged configurations.
+    pub(crate) fn baseline(&self, site: &Site) -> Option<Baseline> {
+        let program = site.program.clone()?;
+        if site.distribution == Distribution::Crio {
+            return None;
+        }
+        let config = self.config.as_ref().ok()?;
+        let others: Vec<String> = self.others.keys().cloned().collect();
+        // Imports of kinds that we do not understand stay as they are.
+        let kept =
+            config.imports.iter().map(|import| absolute(&site.main, import)).filter(|import| {
+                import.contains(['*', '?', '[']) && import.strip_suffix("/*.toml").is_none()
+            });
+        let imports: Vec<String> = others.into_iter().chain(kept).collect();
+        let text =
+            containerd::with_imports(self.main_text.as_deref(), config.schema, &imports).ok()?;
+        Some(Baseline { program, text })
+    }
 }
 
 /// The handlers that a file of either kind of container runtime configures.
@@ -117,11 +161,13 @@ pub(super) fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>
     }
 }
 
+/// Reads the files. `renders` says whether our drop-in will be made of them.
 pub(super) fn files(
     host: &mut dyn Host,
     site: &Site,
-    major: u32,
+    version: (u32, u32),
     state: &State,
+    renders: bool,
 ) -> HostResult<Files> {
     let main = durable::content(host, &site.main)?;
     let main_text = text(host, &site.main)?;
@@ -138,7 +184,7 @@ pub(super) fn files(
         Distribution::Crio => containerd::main_config(None, 2),
         _ => match &main_text {
             None if let Some(lost) = lost_link(host, &site.main)? => Err(lost),
-            _ => containerd::main_config(main_text.as_deref(), major),
+            _ => containerd::main_config(main_text.as_deref(), version.0),
         },
     };
     let imports: Vec<String> = config
@@ -201,6 +247,12 @@ pub(super) fn files(
         }
     }
     let ours = durable::content(host, &drop_in)?;
+    let built_in = match &config {
+        Ok(config) if renders && site.replaces_sections(version) && !config.has_runtimes() => {
+            built_in(host, site)?
+        }
+        Ok(_) | Err(_) => Ok(Table::new()),
+    };
     let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
     Ok(Files {
         main,
@@ -215,7 +267,20 @@ pub(super) fn files(
         missing_dirs,
         others,
         dangling,
+        built_in,
     })
+}
+
+/// The runtimes that containerd has by itself. No file names them, so containerd is asked.
+fn built_in(host: &mut dyn Host, site: &Site) -> HostResult<Result<Table, String>> {
+    let Some(program) = &site.program else {
+        return Ok(Err(format!(
+            "{} has no table of runtimes, and no program is known that prints those of containerd",
+            site.main
+        )));
+    };
+    let dump = host.config_dump(program, containerd::EMPTY_FILE)?;
+    Ok(containerd::built_in_runtimes(&dump))
 }
 
 /// Why a file cannot be seen that is there for the container runtime: a link on its way leads to what this
@@ -274,7 +339,7 @@ fn stale(
     Ok(stale)
 }
 
-pub(crate) fn absolute(main: &str, import: &str) -> String {
+fn absolute(main: &str, import: &str) -> String {
     if import.starts_with('/') {
         import.to_owned()
     } else {
@@ -283,6 +348,6 @@ pub(crate) fn absolute(main: &str, import: &str) -> String {
 }
 
 /// Whether an import takes a path in.
-pub(crate) fn takes(import: &str, path: &str) -> bool {
+fn takes(import: &str, path: &str) -> bool {
     import.strip_suffix("/*.toml").is_some_and(|folder| paths::parent(path) == folder)
 }

@@ -1,10 +1,13 @@
 //! SIGKILL and loss of power at every call of an install, an upgrade, a repair, a way back and a removal.
 
-use hostlab::sweep::{self, Sweep, nodes};
-use kata_api::node_task::{Outcome, TaskHandler};
+use std::collections::BTreeMap;
 
-use crate::node::Fault;
-use crate::runs::{done, install};
+use hostlab::sweep::{self, Sweep, nodes};
+use kata_api::node_task::{NodeAction, NodeTask, Outcome, TaskHandler};
+use kata_host::paths;
+
+use crate::node::{Fault, Node, task};
+use crate::runs::{done, install, remove};
 
 fn assert_sound(sweep: &Sweep, least: u64) {
     assert_eq!(sweep.failures, Vec::<String>::new());
@@ -34,6 +37,88 @@ fn an_interrupted_way_back_is_taken_to_its_end_by_the_next_run() {
 #[test]
 fn an_interrupted_removal_leaves_nothing_after_the_next_run() {
     assert_sound(&sweep::removal(), 1000);
+}
+
+/// The disk without temporary files, which the next run removes.
+fn lasting(node: &Node) -> BTreeMap<String, String> {
+    let mut all = node.disk.all();
+    all.retain(|path, _| !path.contains(".kata-operator-tmp") && path != paths::RESERVE);
+    all
+}
+
+/// The node is examined before another run could repair it.
+#[test]
+fn a_finished_run_survives_a_loss_of_power() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        let mut repair = install();
+        repair.verify = true;
+        let shim = format!("{}/payload/bin/containerd-shim-kata-v2", paths::CURRENT);
+        for (task, image) in [(install(), ""), (repair, "a"), (upgrade(), "b"), (remove(), "")] {
+            if task.verify {
+                node.disk.rot(&shim);
+            }
+            if !image.is_empty() {
+                node.stage(image);
+            }
+            node.disk.settle();
+            done(&mut node, &task);
+            let before = lasting(&node);
+            node.revive(true);
+            assert_eq!(lasting(&node), before, "{name}, {:?} {image}", task.action);
+        }
+    }
+}
+
+fn upgrade() -> NodeTask {
+    task(NodeAction::Install, "b")
+}
+
+/// The next run takes a folder under its final name for complete.
+#[test]
+fn an_interrupted_run_leaves_payloads_and_releases_complete_or_absent() {
+    let (_, mut node) = nodes().remove(0);
+    node.stage("a");
+    done(&mut node, &install());
+    node.stage("b");
+    let folders = |node: &Node| -> BTreeMap<String, BTreeMap<String, String>> {
+        let mut folders: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for (path, content) in lasting(node) {
+            let name = [paths::VERSIONS, paths::RELEASES].into_iter().find_map(|above| {
+                let rest = path.strip_prefix(above)?.strip_prefix('/')?;
+                Some(format!("{above}/{}", rest.split('/').next()?))
+            });
+            if let Some(name) = name {
+                folders.entry(name).or_default().insert(path, content);
+            }
+        }
+        folders
+    };
+    for task in [upgrade(), remove()] {
+        node.disk.settle();
+        let mut finished = node.clone();
+        done(&mut finished, &task);
+        let mut whole = folders(&node);
+        whole.extend(folders(&finished));
+        let faults = [Fault::KilledBefore, Fault::KilledAfter];
+        for (fault, power_lost) in faults.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+            for call in 0.. {
+                let mut node = node.clone();
+                node.arm(call, fault);
+                kata_host::run(&mut node, &task);
+                if !node.was_hit() {
+                    break;
+                }
+                let last = node.log.last().cloned().unwrap_or_default();
+                node.revive(power_lost);
+                for (name, found) in folders(&node) {
+                    let place = format!("{name} after {fault:?} {call}, {last}");
+                    assert_eq!(Some(&found), whole.get(&name), "{place}");
+                }
+            }
+        }
+        node = finished;
+    }
 }
 
 #[test]

@@ -106,6 +106,23 @@ fn a_main_file_that_was_edited_is_copied_anew_on_1_x() {
     assert_eq!(node.text(main), V1_MAIN.replace("pause:9", "pause:10"));
 }
 
+/// Neither its size nor the time of its last modification tells.
+#[test]
+fn a_changed_file_whose_time_was_set_back_is_repaired() {
+    let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
+    let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+    let (good, before) = (node.text(&qemu), node.disk.stat(&qemu).unwrap());
+    node.disk.change_and_restore_time(&qemu);
+    let after = node.disk.stat(&qemu).unwrap();
+    assert_eq!((after.size, after.modified), (before.size, before.modified));
+    node.stage("a");
+    // A run that does not read every file finds it nevertheless.
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(report.changed && !report.restarted, "{report:?}");
+    assert_eq!(node.text(&qemu), good);
+}
+
 #[test]
 fn a_damaged_payload_is_repaired_without_a_restart() {
     let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);

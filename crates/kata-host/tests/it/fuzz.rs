@@ -108,15 +108,17 @@ proptest! {
         };
         if let Ok(main) = main_config(Some(&text), version.0) {
             let handlers = handlers(&names);
-            let made = drop_in(&main, version, &handlers);
+            let built_in = toml::Table::from_iter([("built-in".to_owned(), toml::Table::new().into())]);
+            let made = drop_in(&main, main.schema, version, &built_in, &handlers);
             prop_assert!(kata_host::is_ours(&made));
-            prop_assert_eq!(&made, &drop_in(&main, version, &handlers));
+            prop_assert_eq!(&made, &drop_in(&main, main.schema, version, &built_in, &handlers));
             let table: toml::Table = made.parse().unwrap();
             prop_assert!(!table.contains_key("version"));
             let (found, _) = drop_in_handlers(&made).unwrap();
             prop_assert!(names.is_subset(&found));
             if old {
                 prop_assert!(main.handlers.is_subset(&found), "1.x loses {:?}", main.handlers);
+                prop_assert_eq!(found.contains("built-in"), !main.has_runtimes());
             } else {
                 prop_assert_eq!(&found, &names);
             }

@@ -15,5 +15,6 @@ mod layouts;
 mod refusals;
 mod room;
 mod runs;
+mod shipped;
 mod upstream;
 mod verified;

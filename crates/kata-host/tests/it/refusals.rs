@@ -186,6 +186,21 @@ fn files_and_handlers_of_others_are_left_alone() {
 }
 
 /// What ordinary pods run on is in no file, and would be changed for all of them.
+/// A read of a pipe never ends, and renaming a file over it removes it.
+#[test]
+fn a_pipe_in_place_of_the_drop_in_is_neither_read_nor_replaced() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    let path = "/etc/containerd/conf.d/60-kata-operator.toml";
+    node.disk.make_dir(paths::parent(path), 0o755).unwrap();
+    node.disk.make_pipe(path).unwrap();
+    let etc = node.etc();
+    node.stage("a");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
+    assert!(report.message.contains(&format!("{path}: it is no regular file")), "{report:?}");
+    assert_eq!(node.etc(), etc);
+}
+
 #[test]
 fn a_handler_that_the_container_runtime_has_by_itself_is_not_taken() {
     for name in ["runc", "crun"] {

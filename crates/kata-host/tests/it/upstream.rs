@@ -80,6 +80,20 @@ fn every_build_of_qemu_gets_its_own_firmware() {
     }
 }
 
+/// The shim refuses a hypervisor that is not in the list of its configuration.
+#[test]
+fn the_configured_hypervisor_is_in_the_list_of_valid_paths() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    done(&mut node, &install());
+    let text = node.text(&format!("{}/etc/kata/configuration.toml", paths::CURRENT));
+    let table: toml::Table = text.parse().unwrap();
+    let qemu = &table["hypervisor"]["qemu"];
+    assert!(qemu["path"].as_str().unwrap().ends_with("/etc/kata/qemu"), "{text}");
+    let valid = qemu["valid_hypervisor_paths"].as_array().unwrap();
+    assert!(valid.contains(&qemu["path"]), "{text}");
+}
+
 /// What changes in a ConfigMap reaches a guest only if its shim knows the kubelet's folder.
 #[test]
 fn the_kubelets_folder_is_the_distributions() {

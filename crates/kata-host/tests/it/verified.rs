@@ -1,8 +1,11 @@
 //! The look at the container runtime after its restart: what it offers, and which sandboxes it still has.
 
+use std::time::Duration;
+
 use hostlab::runtime::Twist;
 use hostlab::sweep::nodes;
 use kata_api::node_task::{NodeReport, NodeTask, Outcome, TaskHandler};
+use kata_host::host::HostErrorKind;
 
 use crate::node::{Node, V2_MAIN};
 use crate::runs::{done, install, remove};
@@ -20,7 +23,7 @@ fn rolled_back(name: &str, node: &mut Node, task: &NodeTask, twist: Twist, says:
     assert_eq!(report.checks[0].code, "KATA3033", "{place}");
     let says = format!("{} is active: {says}", node.runtime.unit);
     assert_eq!(report.checks[0].message, says, "{place}");
-    assert!(report.message.contains("the change was undone"), "{place}");
+    assert!(report.message.contains("the change was rolled back"), "{place}");
     assert_eq!(node.etc(), etc, "{place}");
     assert_eq!((node.runtime.restarts, &node.runtime.running), (restarts + 2, &running), "{place}");
     node.runtime.takes_in = None;
@@ -49,6 +52,31 @@ fn a_runtime_that_offers_something_else_is_rolled_back() {
             }
             rolled_back(name, &mut node, &install(), twist, &says);
             assert!(node.offers("kata") && node.offers(default), "{name}: {code}");
+        }
+    }
+}
+
+/// CRI-O with a thousand containers takes a minute.
+#[test]
+fn a_runtime_that_takes_a_minute_to_answer_is_waited_for() {
+    for (_, mut node) in nodes() {
+        node.stage("a");
+        node.starts_for = Duration::from_secs(60);
+        done(&mut node, &install());
+        assert_eq!(node.runtime.restarts, 1);
+    }
+}
+
+/// containerd serves no CRI for a moment before its plugin does, and may end and be started again meanwhile.
+#[test]
+fn only_consecutive_final_answers_end_the_wait() {
+    let (dead, away) = (HostErrorKind::Unimplemented, HostErrorKind::Unreachable);
+    for (in_a_row, outcome) in [(2, Outcome::Done), (3, Outcome::RolledBack)] {
+        for (name, mut node) in nodes() {
+            node.stage("a");
+            node.first_answers = [vec![dead; in_a_row], vec![away], vec![dead; 2]].concat();
+            let report = kata_host::run(&mut node, &install());
+            assert_eq!(report.outcome, outcome, "{name}, {in_a_row}: {report:?}");
         }
     }
 }
@@ -91,7 +119,7 @@ fn a_sandbox_that_a_restart_costs_is_named_and_nothing_undone() {
         node.runtime.kills = Some("2".to_owned());
         let report = done(&mut node, &install());
         assert_eq!(lost(&report), Some("shop/web-2"), "KATA3039: {name}: {report:?}");
-        let says = "Sandboxes that ran before the container runtime was restarted do not run any more: shop/web-2. ";
+        let says = "Sandboxes that ran before the restart of the container runtime no longer run: shop/web-2. ";
         assert!(report.message.starts_with(says), "{name}: {report:?}");
         assert_eq!(node.runtime.restarts, 1, "{name}");
         assert!(node.offers("kata"), "{name}");
@@ -126,7 +154,7 @@ fn a_sandbox_that_is_lost_by_a_change_that_is_undone_is_named_with_it() {
         assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
         assert_eq!(report.checks[0].code, "KATA3033", "{report:?}");
         assert_eq!(lost(&report), Some("shop/web-1"), "{report:?}");
-        assert!(report.message.contains("the change was undone"), "{report:?}");
+        assert!(report.message.contains("the change was rolled back"), "{report:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the API server's answers look like, as far as the client itself reads them: pages of lists, and
-//! the Status objects that say why a call failed. Nothing is sent here.
+//! The API server's answers, as far as the client itself reads them: pages of lists, and the Status objects
+//! that explain a failed call. This module sends nothing.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::error::CallError;
 
-/// One page of a list; every item is read by itself, so that an invalid one harms no other.
+/// One page of a list. Each item is parsed separately, so that an invalid one does not affect the others.
 #[derive(Deserialize)]
 pub(super) struct Page<'a> {
     pub(super) kind: String,
@@ -26,14 +26,14 @@ pub(super) struct PageMetadata {
     pub(super) continue_token: Option<String>,
 }
 
-/// What every answer to a write has: that of an object, or of a Status.
+/// The field that every answer to a write has, be it an object or a Status.
 #[derive(Deserialize)]
 pub(super) struct Written {
     #[serde(rename = "kind")]
     _kind: String,
 }
 
-/// The parts of a Status object that matter.
+/// The parts of a Status object that the client reads.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct StatusBody {
@@ -56,8 +56,19 @@ pub(super) fn parse<T: DeserializeOwned>(call: &str, body: &[u8]) -> Result<T, C
         .map_err(|source| CallError::Unreadable { call: call.to_owned(), source })
 }
 
-/// The failure that an answer says under a code of success, as proxies may send it on.
-pub(super) fn disguised(call: &str, body: &[u8]) -> Option<CallError> {
+/// A page of a list. Another document has no items either, and must not count as an empty list.
+pub(super) fn parse_page<'a>(call: &str, body: &'a [u8]) -> Result<Page<'a>, CallError> {
+    let page: Page<'_> = serde_json::from_slice(body)
+        .map_err(|source| CallError::Unreadable { call: call.to_owned(), source })?;
+    if page.kind.ends_with("List") {
+        return Ok(page);
+    }
+    let source = serde::de::Error::custom(format!("a {} is not a list", page.kind));
+    Err(CallError::Unreadable { call: call.to_owned(), source })
+}
+
+/// The failure in an answer with a success code, as a proxy may send it.
+pub(super) fn disguised_failure(call: &str, body: &[u8]) -> Option<CallError> {
     /// Longer answers are objects or lists.
     const STATUS_BYTES: usize = 16 << 10;
     if body.len() > STATUS_BYTES {

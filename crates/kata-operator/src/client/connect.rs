@@ -1,5 +1,4 @@
-//! From a kubeconfig, or the pod's service account, to a connection. Nothing is sent here but the one
-//! request by which [`check`] tells whether the API server answers.
+//! Builds a connection from a kubeconfig or the pod's service account. Only [`check`] sends a request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +8,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::settings::{Connection, KubeconfigSource};
 
-/// How long the connection may take to come about.
+/// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may be silent: longer than a watch lasts.
+/// How long a connection may carry no data: longer than a watch lasts.
 const READ_TIMEOUT: Duration = Duration::from_secs(70);
 /// How long the first answer may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,9 +21,7 @@ pub enum ConnectError {
     /// A kubeconfig file cannot be read or contains an error.
     #[error("cannot use kubeconfig {}", path.display())]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Box<KubeconfigError>,
     },
@@ -33,15 +30,14 @@ pub enum ConnectError {
     Context {
         /// The context that was asked for.
         context: Option<String>,
-        /// Why.
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// No kubeconfig, and not in a pod.
+    /// There is no kubeconfig, and the process is not in a pod.
     #[error(
         "no kubeconfig found and not running in a pod; give --kubeconfig FILE or set KUBECONFIG"
     )]
-    Nothing {
+    NoKubeconfig {
         /// Why the service account cannot be used.
         #[source]
         source: Box<kube::config::InClusterError>,
@@ -51,7 +47,6 @@ pub enum ConnectError {
     Client {
         /// The API server's URL.
         server: String,
-        /// Why.
         #[source]
         source: Box<kube::Error>,
     },
@@ -60,24 +55,30 @@ pub enum ConnectError {
     Unreachable {
         /// The API server's URL.
         server: String,
-        /// Why.
         #[source]
         source: Box<kube::Error>,
     },
     /// The API server does not answer in time.
     #[error("cannot reach the API server at {server}: no answer within {} s", CHECK_TIMEOUT.as_secs())]
-    Silent {
+    Unresponsive {
         /// The API server's URL.
         server: String,
     },
-    /// The API server does not accept our credentials.
+    /// The API server does not accept the credentials.
     #[error("the API server at {server} does not accept the credentials: {message}")]
     Unauthorized {
         /// The API server's URL.
         server: String,
-        /// What it says.
+        /// The API server's message.
         message: String,
     },
+}
+
+impl ConnectError {
+    /// Whether the API server does not answer, which may end without a change here.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Unresponsive { .. })
+    }
 }
 
 /// Builds a client, with kube's own retries off.
@@ -128,20 +129,19 @@ async fn config(connection: &Connection) -> Result<Config, ConnectError> {
                 }
             })
         }
-        None => {
-            Config::incluster().map_err(|source| ConnectError::Nothing { source: Box::new(source) })
-        }
+        None => Config::incluster()
+            .map_err(|source| ConnectError::NoKubeconfig { source: Box::new(source) }),
     }
 }
 
-/// Asks the API server for its version, once.
+/// Reads the API server's version, once.
 ///
 /// # Errors
-/// If it does not answer or does not accept our credentials.
+/// If it does not answer or does not accept the credentials.
 pub async fn check(client: &kube::Client, server: &str) -> Result<String, ConnectError> {
     let server = server.to_owned();
     match tokio::time::timeout(CHECK_TIMEOUT, client.apiserver_version()).await {
-        Err(_) => Err(ConnectError::Silent { server }),
+        Err(_) => Err(ConnectError::Unresponsive { server }),
         Ok(Ok(version)) => Ok(version.git_version),
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
             Err(ConnectError::Unauthorized { server, message: status.message })

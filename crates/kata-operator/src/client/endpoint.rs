@@ -1,4 +1,4 @@
-//! Where the API server serves a kind of objects. Nothing is sent here.
+//! Where the API server serves a kind of objects. This module sends nothing.
 
 use kube::Resource;
 
@@ -7,7 +7,7 @@ use kube::Resource;
 pub struct Endpoint {
     pub(super) kind: String,
     pub(super) path: String,
-    /// The only objects that lists and watches speak of.
+    /// The label selector of lists and watches.
     pub(super) labels: Option<String>,
 }
 
@@ -47,13 +47,13 @@ impl Endpoint {
         Self { kind: name, path, labels }
     }
 
-    /// The same, and lists and watches speak of the objects with these labels only.
+    /// The same endpoint; its lists and watches select the objects with these labels.
     #[must_use]
     pub fn labelled(self, selector: &str) -> Self {
         Self { labels: Some(selector.to_owned()), ..self }
     }
 
-    /// Where an object is written.
+    /// The endpoint of an object.
     pub fn for_object(object: &kata_plan::ObjectRef) -> Self {
         match &object.namespace {
             Some(namespace) => Self::within(object.kind, namespace),

@@ -15,21 +15,21 @@ fn record(holder: &str, version: u64) -> Record {
     }
 }
 
-fn take(version: u64) -> Move {
-    Move::Take { version: version.to_string(), transitions: 4 }
+fn take(version: u64) -> LeaseAction {
+    LeaseAction::Take { version: version.to_string(), transitions: 4 }
 }
 
 #[test]
-fn what_is_done_depends_on_the_record_and_on_how_long_it_has_not_changed() {
-    /// What the Lease says at this second.
-    type Look = (u64, Option<Record>);
-    let rows: [(&[Look], Move); 9] = [
-        (&[(0, None)], Move::Create),
+fn the_action_depends_on_the_record_and_on_how_long_it_has_not_changed() {
+    /// The Lease as read at this second.
+    type Reading = (u64, Option<Record>);
+    let rows: [(&[Reading], LeaseAction); 9] = [
+        (&[(0, None)], LeaseAction::Create),
         (&[(0, Some(record("", 1)))], take(1)),
-        (&[(0, Some(record("me", 1)))], Move::Renew { version: "1".to_owned() }),
-        // However old the record is: the first look counts.
-        (&[(1_000_000, Some(record("other", 1)))], Move::Wait),
-        (&[(0, Some(record("other", 1))), (136, Some(record("other", 1)))], Move::Wait),
+        (&[(0, Some(record("me", 1)))], LeaseAction::Renew { version: "1".to_owned() }),
+        // The age of a record counts from its first reading.
+        (&[(1_000_000, Some(record("other", 1)))], LeaseAction::Wait),
+        (&[(0, Some(record("other", 1))), (136, Some(record("other", 1)))], LeaseAction::Wait),
         (&[(0, Some(record("other", 1))), (137, Some(record("other", 1)))], take(1)),
         // A renewal starts the wait anew.
         (
@@ -38,61 +38,77 @@ fn what_is_done_depends_on_the_record_and_on_how_long_it_has_not_changed() {
                 (130, Some(record("other", 2))),
                 (137, Some(record("other", 2))),
             ],
-            Move::Wait,
+            LeaseAction::Wait,
         ),
-        // The holder of a Lease that somebody deleted does not know it yet.
-        (&[(0, Some(record("other", 1))), (136, None)], Move::Wait),
-        (&[(0, Some(record("other", 1))), (137, None)], Move::Create),
+        // The holder of a deleted Lease may not know yet that it is deleted.
+        (&[(0, Some(record("other", 1))), (136, None)], LeaseAction::Wait),
+        (&[(0, Some(record("other", 1))), (137, None)], LeaseAction::Create),
     ];
-    for (looks, expected) in rows {
+    for (readings, expected) in rows {
         let mut candidate = Candidate::new("me".to_owned(), Timing::default());
-        let mut last = Move::Wait;
-        for (at, record) in looks {
-            last = candidate.observe(SECOND * u32::try_from(*at).unwrap(), record.clone());
+        let mut last = LeaseAction::Wait;
+        for (at, record) in readings {
+            last = candidate.observe(SECOND * u32::try_from(*at).unwrap(), record.clone(), false);
         }
-        assert_eq!(last, expected, "{looks:?}");
+        assert_eq!(last, expected, "{readings:?}");
     }
 }
 
 #[test]
-fn a_holder_that_wants_longer_is_respected_longer() {
+fn a_holder_that_has_ended_is_respected_only_until_the_fence() {
+    let other = || Some(record("other", 1));
     let mut candidate = Candidate::new("me".to_owned(), Timing::default());
-    let patient = Record { duration: SECOND * 500, ..record("other", 1) };
-    assert_eq!(candidate.observe(Duration::ZERO, Some(patient.clone())), Move::Wait);
-    assert_eq!(candidate.observe(SECOND * 499, Some(patient.clone())), Move::Wait);
-    assert_eq!(candidate.observe(SECOND * 500, Some(patient)), take(1));
+    assert_eq!(candidate.observe(SECOND * 10, other(), true), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 11, other(), true), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 10 + FENCE, other(), true), take(1));
+    // A renewal shows another process, and the end of the first one says nothing about it.
+    let renewed = || Some(record("other", 2));
+    assert_eq!(candidate.observe(SECOND * 13, renewed(), false), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 14, renewed(), true), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 15, renewed(), false), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 17, renewed(), true), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 17 + FENCE, renewed(), true), take(2));
+}
+
+#[test]
+fn a_longer_lease_duration_of_the_holder_is_respected() {
+    let mut candidate = Candidate::new("me".to_owned(), Timing::default());
+    let longer = Record { duration: SECOND * 500, ..record("other", 1) };
+    assert_eq!(candidate.observe(Duration::ZERO, Some(longer.clone()), false), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 499, Some(longer.clone()), false), LeaseAction::Wait);
+    assert_eq!(candidate.observe(SECOND * 500, Some(longer), false), take(1));
 }
 
 #[test]
 fn leading_ends_a_renew_deadline_after_the_last_renewal_was_sent() {
     let mut candidate = Candidate::new("me".to_owned(), Timing::default());
-    candidate.succeeded(SECOND * 10);
+    candidate.record_renewal(SECOND * 10);
     assert!(candidate.leads(SECOND * 116));
     assert!(!candidate.leads(SECOND * 117));
-    candidate.succeeded(SECOND * 20);
+    candidate.record_renewal(SECOND * 20);
     candidate.resign();
     assert!(!candidate.leads(SECOND * 20));
 }
 
-/// What happens to a candidate's turn.
+/// The outcome of a candidate's attempt to acquire or renew the Lease.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
-    /// It reads and writes, and hears of it.
-    Whole,
+enum Attempt {
+    /// It reads, writes and gets the answer.
+    Answered,
     /// It reads and writes, and the answer is lost.
     AnswerLost,
-    /// It reads, is held up for this long, and writes then.
-    HeldUp(u64),
+    /// It reads, and writes this many seconds later.
+    Delayed(u64),
     /// It cannot reach the API server.
-    Away,
+    Disconnected,
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn any_attempt() -> impl Strategy<Value = Attempt> {
     prop_oneof![
-        4 => Just(Turn::Whole),
-        1 => Just(Turn::AnswerLost),
-        1 => (0_u64..60).prop_map(Turn::HeldUp),
-        3 => Just(Turn::Away),
+        4 => Just(Attempt::Answered),
+        1 => Just(Attempt::AnswerLost),
+        1 => (0_u64..60).prop_map(Attempt::Delayed),
+        3 => Just(Attempt::Disconnected),
     ]
 }
 
@@ -118,7 +134,7 @@ proptest! {
     fn two_candidates_with_skewed_clocks_never_both_lead(
         offsets in [0.0_f64..1e6, 0.0_f64..1e6],
         rates in [0.88_f64..1.12, 0.88_f64..1.12],
-        script in proptest::collection::vec((0_usize..2, 1_u64..60, turn()), 1..120),
+        script in proptest::collection::vec((0_usize..2, 1_u64..60, any_attempt()), 1..120),
     ) {
         let names = ["a", "b"];
         let mut actors: Vec<Actor> = (0..2).map(|index| Actor {
@@ -129,25 +145,25 @@ proptest! {
         let mut lease: Option<Record> = None;
         let mut version = 0;
         let mut time = 0.0_f64;
-        for (index, pause, what) in script {
+        for (index, pause, attempt) in script {
             time += f64::from(u32::try_from(pause).unwrap());
-            if !matches!(what, Turn::Away) {
+            if !matches!(attempt, Attempt::Disconnected) {
                 let actor = &mut actors[index];
                 let sent = actor.clock(time);
-                let next = actor.candidate.observe(sent, lease.clone());
-                if let Turn::HeldUp(seconds) = what {
+                let next = actor.candidate.observe(sent, lease.clone(), false);
+                if let Attempt::Delayed(seconds) = attempt {
                     time += f64::from(u32::try_from(seconds).unwrap());
                 }
                 let expected = match &next {
-                    Move::Wait => None,
-                    Move::Create => Some(None),
-                    Move::Take { version, .. } | Move::Renew { version } => Some(Some(version.clone())),
+                    LeaseAction::Wait => None,
+                    LeaseAction::Create => Some(None),
+                    LeaseAction::Take { version, .. } | LeaseAction::Renew { version } => Some(Some(version.clone())),
                 };
                 if expected.is_some_and(|expected| expected == lease.as_ref().map(|l| l.version.clone())) {
                     version += 1;
                     lease = Some(record(names[index], version));
-                    if !matches!(what, Turn::AnswerLost) {
-                        actor.candidate.succeeded(sent);
+                    if !matches!(attempt, Attempt::AnswerLost) {
+                        actor.candidate.record_renewal(sent);
                     }
                 }
             }

@@ -1,7 +1,7 @@
-//! How long nodes stay in a phase, from one report to the next.
+//! Measures how long nodes stay in a phase, from one report to the next.
 //!
-//! Only what this process saw from its beginning to its end is told: a phase that began before the
-//! process did would be told too short.
+//! Only a phase that this process observed from its beginning to its end is measured: an earlier one would be
+//! measured too short.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The nodes of the last report, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Phases {
+pub(super) struct PhaseTracker {
     /// `None` before the first report.
     nodes: Option<BTreeMap<String, Seen>>,
 }
@@ -20,22 +20,22 @@ pub(super) struct Phases {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     phase: Phase,
-    /// When the phase began, if that was seen.
+    /// When the phase began, if this process observed that.
     since: Option<Instant>,
 }
 
-impl Phases {
-    /// Takes a report; returns the phases that are over, and how long they lasted.
-    pub(super) fn take(&mut self, nodes: &[NodeReport], now: Instant) -> Vec<(Phase, Duration)> {
+impl PhaseTracker {
+    /// Compares a report with the last one; returns the phases that ended, and how long they lasted.
+    pub(super) fn update(&mut self, nodes: &[NodeReport], now: Instant) -> Vec<(Phase, Duration)> {
         let first = self.nodes.is_none();
         let before = self.nodes.take().unwrap_or_default();
-        let mut over = Vec::new();
+        let mut ended = Vec::new();
         let mut after = BTreeMap::new();
         for node in nodes {
             let seen = match before.get(&node.uid) {
                 Some(seen) if seen.phase == node.phase => *seen,
                 Some(seen) => {
-                    over.extend(seen.since.map(|since| (seen.phase, now - since)));
+                    ended.extend(seen.since.map(|since| (seen.phase, now - since)));
                     Seen { phase: node.phase, since: Some(now) }
                 }
                 None => Seen { phase: node.phase, since: (!first).then_some(now) },
@@ -43,7 +43,7 @@ impl Phases {
             after.insert(node.uid.clone(), seen);
         }
         self.nodes = Some(after);
-        over
+        ended
     }
 }
 
@@ -66,19 +66,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_phase_that_was_seen_to_begin_and_to_end_is_told() {
+    fn only_a_phase_observed_from_beginning_to_end_is_measured() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut phases = Phases::default();
-        assert_eq!(phases.take(&[node("a", Phase::Installing)], at(0)), []);
+        let mut phases = PhaseTracker::default();
+        assert_eq!(phases.update(&[node("a", Phase::Installing)], at(0)), []);
         // When its installation began is not known.
         let report = [node("a", Phase::Ready), node("b", Phase::Waiting)];
-        assert_eq!(phases.take(&report, at(10)), []);
+        assert_eq!(phases.update(&report, at(10)), []);
         let report = [node("a", Phase::Ready), node("b", Phase::Installing)];
-        assert_eq!(phases.take(&report, at(40)), [(Phase::Waiting, Duration::from_secs(30))]);
+        assert_eq!(phases.update(&report, at(40)), [(Phase::Waiting, Duration::from_secs(30))]);
         let report = [node("b", Phase::Installing)];
-        assert_eq!(phases.take(&report, at(50)), [], "a node that is gone ends nothing");
+        assert_eq!(phases.update(&report, at(50)), [], "a node that is gone ends nothing");
         let report = [node("b", Phase::Ready)];
-        assert_eq!(phases.take(&report, at(100)), [(Phase::Installing, Duration::from_secs(60))]);
+        assert_eq!(phases.update(&report, at(100)), [(Phase::Installing, Duration::from_secs(60))]);
     }
 }

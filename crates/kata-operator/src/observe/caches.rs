@@ -1,26 +1,25 @@
-//! The caches of all watched kinds: which are followed on which platform, what a write's answer does to
-//! them, and whether they have answers yet.
+//! The caches of all watched kinds: which are followed on which platform, and which one contains an object.
 //!
-//! They hold what the API server said, and nothing is decided here.
+//! This module decides nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
 use kata_plan::{Kind, NodeFacts, Options, Platform};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::{JobCaches, MonitorCaches};
-use crate::client::{Client, Endpoint};
-use crate::ingest::Cached;
+use crate::client::Client;
+use crate::ingest::CachedValue;
 use crate::jitter::Jitter;
 use crate::metrics::{Check, Metrics};
-use crate::watch::Cache;
+use crate::observe::jobs::JobCaches;
+use crate::observe::monitor::MonitorCaches;
+use crate::watch::{AnyCache, Cache, LoopWaker};
 
 /// The data of a ConfigMap.
 pub(super) type Data = BTreeMap<String, String>;
@@ -28,70 +27,64 @@ pub(super) type Data = BTreeMap<String, String>;
 /// The caches of all watched kinds.
 #[derive(Debug)]
 pub struct Caches {
-    /// KataConfigs.
     pub configs: Arc<Cache<KataConfig>>,
     /// Nodes, trimmed.
     pub nodes: Arc<Cache<Arc<NodeFacts>>>,
-    /// MachineConfigPools.
     pub pools: Arc<Cache<MachineConfigPool>>,
-    /// Our MachineConfig with the extension.
+    /// The operator's MachineConfig with the extension.
     pub machine_config: Arc<Cache<MachineConfig>>,
-    /// Our MachineConfig of image mode.
+    /// The operator's MachineConfig of image mode.
     pub image_machine_config: Arc<Cache<MachineConfig>>,
     /// The data of the ConfigMap with feature gates.
     pub feature_gates: Arc<Cache<Data>>,
     /// The data of the ConfigMap of image mode.
     pub image_mode: Arc<Cache<Data>>,
-    /// ContainerRuntimeConfigs.
     pub container_runtime_configs: Arc<Cache<ContainerRuntimeConfig>>,
-    /// RuntimeClasses.
     pub runtime_classes: Arc<Cache<RuntimeClass>>,
-    /// KataNodes.
     pub kata_nodes: Arc<Cache<Arc<KataNode>>>,
-    /// What kata-monitor has.
+    /// The objects of kata-monitor.
     pub monitor: MonitorCaches,
     /// The Jobs of the node agent.
     pub jobs: JobCaches,
+    /// Wakes the loop.
+    pub wake: Arc<LoopWaker>,
 }
 
 impl Caches {
     /// Empty caches.
-    pub fn new(poke: &Arc<Notify>, options: &Options) -> Self {
-        fn all<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Cache<T> {
-            Cache::new(Endpoint::of(kind), None, Arc::clone(poke))
-        }
-        fn cache<T: Cached>(kind: Kind, poke: &Arc<Notify>) -> Arc<Cache<T>> {
-            Arc::new(all(kind, poke))
-        }
-        fn named<T: Cached>(endpoint: Endpoint, name: &str, poke: &Arc<Notify>) -> Arc<Cache<T>> {
-            let selector = format!("metadata.name={name}");
-            Arc::new(Cache::new(endpoint, Some(selector), Arc::clone(poke)))
-        }
+    pub fn new(options: &Options) -> Self {
         let Options { namespace, monitor_image, .. } = options;
-        let machine_configs = || Endpoint::of(Kind::MachineConfig);
-        let config_maps = || Endpoint::namespaced::<ConfigMap>(namespace);
+        let wake = Arc::new(LoopWaker::default());
+        fn all<T: CachedValue>(kind: Kind, wake: &Arc<LoopWaker>) -> Arc<Cache<T>> {
+            Arc::new(Cache::new(kind, wake))
+        }
+        fn each<T: CachedValue>(kind: Kind, wake: &Arc<LoopWaker>) -> Arc<Cache<T>> {
+            Arc::new(Cache::new(kind, wake).tolerate_unreadable())
+        }
+        let machine_config = |name| Arc::new(Cache::new(Kind::MachineConfig, &wake).named(name));
+        let config_map =
+            |name| Arc::new(Cache::new(Kind::ConfigMap, &wake).within(namespace).named(name));
         Self {
-            configs: Arc::new(all(Kind::KataConfig, poke).each_by_itself()),
-            nodes: Arc::new(all(Kind::Node, poke).each_by_itself()),
-            pools: cache(Kind::MachineConfigPool, poke),
-            machine_config: named(machine_configs(), names::MACHINE_CONFIG, poke),
-            image_machine_config: named(machine_configs(), names::IMAGE_MACHINE_CONFIG, poke),
-            feature_gates: named(config_maps(), names::FEATURE_GATES, poke),
-            image_mode: named(config_maps(), names::IMAGE_MODE_CONFIG, poke),
-            container_runtime_configs: cache(Kind::ContainerRuntimeConfig, poke),
-            runtime_classes: cache(Kind::RuntimeClass, poke),
-            kata_nodes: cache(Kind::KataNode, poke),
-            monitor: MonitorCaches::new(namespace, monitor_image.is_some(), poke),
-            jobs: JobCaches::new(namespace, poke),
+            configs: each(Kind::KataConfig, &wake),
+            nodes: each(Kind::Node, &wake),
+            pools: all(Kind::MachineConfigPool, &wake),
+            machine_config: machine_config(names::MACHINE_CONFIG),
+            image_machine_config: machine_config(names::IMAGE_MACHINE_CONFIG),
+            feature_gates: config_map(names::FEATURE_GATES),
+            image_mode: config_map(names::IMAGE_MODE_CONFIG),
+            container_runtime_configs: all(Kind::ContainerRuntimeConfig, &wake),
+            runtime_classes: all(Kind::RuntimeClass, &wake),
+            kata_nodes: each(Kind::KataNode, &wake),
+            monitor: MonitorCaches::new(namespace, monitor_image.is_some(), &wake),
+            jobs: JobCaches::new(namespace, &wake),
+            wake,
         }
     }
 
-    /// The latest version of a node whose facts are still those that were seen in version `seen`;
-    /// `None` if they are not.
+    /// The version that a write of a node must name, if the node's facts are still those that were seen in
+    /// version `seen`; `None` if they are not.
     pub fn version_of_node(&self, name: &str, seen: &str) -> Option<String> {
-        let latest = self.nodes.version_if(name, |facts| facts.resource_version == seen)?;
-        // A version that is no number is compared by nobody.
-        Some(if latest == u128::MAX { seen.to_owned() } else { latest.to_string() })
+        self.nodes.version_since(name, seen, |facts| &facts.resource_version)
     }
 
     /// Starts to follow KataConfigs.
@@ -106,7 +99,7 @@ impl Caches {
         tasks.spawn(cache.follow(client.clone(), Arc::clone(jitter), metrics.clone()));
     }
 
-    /// Starts to follow everything else that matters where these nodes are changed by `platform`.
+    /// Starts to follow the other kinds of this platform.
     pub fn follow_cluster(
         &self,
         platform: Platform,
@@ -115,128 +108,99 @@ impl Caches {
         jitter: &Arc<Jitter>,
         metrics: &Metrics,
     ) {
-        let Self {
-            configs: _,
-            nodes,
-            pools,
-            machine_config,
-            image_machine_config,
-            feature_gates,
-            image_mode,
-            container_runtime_configs,
-            runtime_classes,
-            kata_nodes,
-            monitor,
-            jobs,
-        } = self;
-        let with = || (client.clone(), Arc::clone(jitter), metrics.clone());
-        macro_rules! follow {
-            ($($cache:ident)*) => {$(
-                let (client, jitter, metrics) = with();
-                tasks.spawn(Arc::clone($cache).follow(client, jitter, metrics));
-            )*};
+        for cache in self.of_cluster(platform) {
+            tasks.spawn(cache.follow(client.clone(), Arc::clone(jitter), metrics.clone()));
         }
-        follow!(nodes runtime_classes kata_nodes);
+        if platform == Platform::OpenShift {
+            self.monitor.follow(tasks, client, jitter, metrics);
+        }
+    }
+
+    /// The caches of a platform, without that of KataConfigs and those of kata-monitor.
+    fn of_cluster(&self, platform: Platform) -> Vec<Arc<dyn AnyCache>> {
+        fn any<T: CachedValue>(cache: &Arc<Cache<T>>) -> Arc<dyn AnyCache> {
+            Arc::<Cache<T>>::clone(cache)
+        }
+        let mut caches = vec![any(&self.nodes), any(&self.runtime_classes), any(&self.kata_nodes)];
         match platform {
-            Platform::OpenShift => {
-                follow!(pools machine_config image_machine_config feature_gates image_mode);
-                follow!(container_runtime_configs);
-                monitor.follow(tasks, client, jitter, metrics);
-            }
-            Platform::Kubernetes => jobs.follow(tasks, client, jitter, metrics),
+            Platform::OpenShift => caches.extend([
+                any(&self.pools),
+                any(&self.machine_config),
+                any(&self.image_machine_config),
+                any(&self.feature_gates),
+                any(&self.image_mode),
+                any(&self.container_runtime_configs),
+            ]),
+            Platform::Kubernetes => caches.extend([any(&self.jobs.jobs), any(&self.jobs.pods)]),
         }
+        caches
     }
 
-    /// Takes what a write answered into the cache of its kind.
-    pub fn absorb(&self, kind: Kind, name: &str, text: &str) {
-        match kind {
-            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
-                self.image_machine_config.absorb(text);
-            }
-            Kind::KataConfig => self.configs.absorb(text),
-            Kind::KataNode => self.kata_nodes.absorb(text),
-            Kind::Node => self.nodes.absorb(text),
-            Kind::MachineConfig => self.machine_config.absorb(text),
-            Kind::MachineConfigPool => self.pools.absorb(text),
-            Kind::ContainerRuntimeConfig => self.container_runtime_configs.absorb(text),
-            Kind::RuntimeClass => self.runtime_classes.absorb(text),
-            Kind::DaemonSet | Kind::SecurityContextConstraints => self.monitor.absorb(kind, text),
-            Kind::Job => self.jobs.absorb(text),
-            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => {}
-        }
-    }
-
-    /// Takes note that a write found the object gone.
-    pub fn forget(&self, kind: Kind, name: &str) {
-        match kind {
-            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
-                self.image_machine_config.forget(name);
-            }
-            Kind::KataConfig => self.configs.forget(name),
-            Kind::KataNode => self.kata_nodes.forget(name),
-            Kind::Node => self.nodes.forget(name),
-            Kind::MachineConfig => self.machine_config.forget(name),
-            Kind::MachineConfigPool => self.pools.forget(name),
-            Kind::ContainerRuntimeConfig => self.container_runtime_configs.forget(name),
-            Kind::RuntimeClass => self.runtime_classes.forget(name),
-            Kind::Job => self.jobs.forget(name),
-            Kind::DaemonSet
-            | Kind::SecurityContextConstraints
-            | Kind::ConfigMap
-            | Kind::Pod
-            | Kind::PodDisruptionBudget => {}
-        }
-    }
-
-    /// Whether every kind has had a first answer, be it an error. Without a `platform` only KataConfigs are
-    /// followed.
-    pub fn have_answers(&self, platform: Option<Platform>) -> bool {
-        let shared = || {
-            self.nodes.has_answer()
-                && self.runtime_classes.has_answer()
-                && self.kata_nodes.has_answer()
+    /// The caches that are followed. Without a `platform`, only KataConfigs are followed.
+    fn followed(&self, platform: Option<Platform>) -> Vec<Arc<dyn AnyCache>> {
+        let configs: Arc<dyn AnyCache> = Arc::<Cache<KataConfig>>::clone(&self.configs);
+        let cluster = platform.map(|platform| self.of_cluster(platform)).unwrap_or_default();
+        let monitor = match platform {
+            Some(Platform::OpenShift) => self.monitor.followed(),
+            Some(Platform::Kubernetes) | None => Vec::new(),
         };
-        self.configs.has_answer()
-            && match platform {
-                None => true,
-                Some(Platform::Kubernetes) => shared() && self.jobs.have_answers(),
-                Some(Platform::OpenShift) => {
-                    shared()
-                        && self.pools.has_answer()
-                        && self.machine_config.has_answer()
-                        && self.image_machine_config.has_answer()
-                        && self.feature_gates.has_answer()
-                        && self.image_mode.has_answer()
-                        && self.container_runtime_configs.has_answer()
-                        && self.monitor.have_answers()
-                }
+        std::iter::once(configs).chain(cluster).chain(monitor).collect()
+    }
+
+    /// The cache that contains an object, if there is one.
+    fn cache_of(&self, kind: Kind, name: &str) -> Option<Arc<dyn AnyCache>> {
+        Some(match kind {
+            Kind::MachineConfig if name == names::IMAGE_MACHINE_CONFIG => {
+                Arc::<Cache<_>>::clone(&self.image_machine_config)
             }
+            Kind::MachineConfig => Arc::<Cache<_>>::clone(&self.machine_config),
+            Kind::KataConfig => Arc::<Cache<_>>::clone(&self.configs),
+            Kind::KataNode => Arc::<Cache<_>>::clone(&self.kata_nodes),
+            Kind::Node => Arc::<Cache<_>>::clone(&self.nodes),
+            Kind::MachineConfigPool => Arc::<Cache<_>>::clone(&self.pools),
+            Kind::ContainerRuntimeConfig => Arc::<Cache<_>>::clone(&self.container_runtime_configs),
+            Kind::RuntimeClass => Arc::<Cache<_>>::clone(&self.runtime_classes),
+            Kind::Job => Arc::<Cache<_>>::clone(&self.jobs.jobs),
+            Kind::DaemonSet | Kind::SecurityContextConstraints => {
+                return self.monitor.cache_of(kind);
+            }
+            Kind::ConfigMap | Kind::Pod | Kind::PodDisruptionBudget => return None,
+        })
+    }
+
+    /// Makes the next pass wait until the watch shows the object that a write returned.
+    pub fn await_response(&self, kind: Kind, name: &str, text: &str) {
+        if let Some(cache) = self.cache_of(kind, name) {
+            cache.await_response(text);
+        }
+    }
+
+    /// Makes the next pass wait until the watch shows the deletion of an object.
+    pub fn await_deletion(&self, kind: Kind, name: &str) {
+        if let Some(cache) = self.cache_of(kind, name) {
+            cache.await_deletion(name);
+        }
+        self.monitor.relist_deleted(kind);
+    }
+
+    /// Whether a pass must wait for a watch, see [`AnyCache::is_behind`].
+    pub fn are_behind(&self, platform: Option<Platform>) -> bool {
+        self.followed(platform).iter().any(|cache| cache.is_behind())
+    }
+
+    /// Lists the kinds again that have been behind for too long; returns when to check again.
+    pub fn relist_late(&self, platform: Option<Platform>) -> Option<Instant> {
+        self.followed(platform).iter().filter_map(|cache| cache.relist_if_late()).min()
+    }
+
+    /// Whether every followed kind has a first answer, be it an error.
+    pub fn have_answers(&self, platform: Option<Platform>) -> bool {
+        self.followed(platform).iter().all(|cache| cache.has_answer())
+            && (platform != Some(Platform::OpenShift) || self.monitor.have_answers())
     }
 
     /// For `/readyz`.
     pub fn checks(&self, platform: Option<Platform>) -> Vec<Check> {
-        let mut checks = vec![self.configs.check()];
-        if platform.is_some() {
-            checks.extend([
-                self.nodes.check(),
-                self.runtime_classes.check(),
-                self.kata_nodes.check(),
-            ]);
-        }
-        if platform == Some(Platform::Kubernetes) {
-            checks.extend(self.jobs.checks());
-        }
-        if platform == Some(Platform::OpenShift) {
-            checks.extend([
-                self.pools.check(),
-                self.machine_config.check(),
-                self.image_machine_config.check(),
-                self.feature_gates.check(),
-                self.image_mode.check(),
-                self.container_runtime_configs.check(),
-            ]);
-            checks.extend(self.monitor.checks());
-        }
-        checks
+        self.followed(platform).iter().map(|cache| cache.check()).collect()
     }
 }

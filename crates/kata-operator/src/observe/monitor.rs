@@ -1,11 +1,10 @@
-//! The caches of what kata-monitor has in the cluster: two objects, each by its name.
+//! The two objects of kata-monitor, each by its name.
 //!
-//! An operator that was given no image of kata-monitor looks once whether an earlier one left
-//! something, and follows only what it finds. It must not need permissions that it was not given.
+//! An operator that runs kata-monitor follows them. Without kata-monitor the operator has no permission to
+//! watch them and only lists them: once if they do not exist, else until the objects of an earlier operator
+//! are gone.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kata_api::names;
 use kata_plan::{Kind, MonitorObjects, Observed};
@@ -14,62 +13,68 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::{Client, Endpoint};
-use crate::error::Retry;
+use crate::client::Client;
+use crate::error::{Retry, chain};
 use crate::jitter::Jitter;
-use crate::metrics::{Check, Metrics};
-use crate::watch::Cache;
+use crate::metrics::Metrics;
+use crate::pacing::{RESYNC, WATCH_FAILED};
+use crate::watch::{AnyCache, Cache, LoopWaker};
 
-/// The first and the longest wait before a look that failed is repeated.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-/// The caches of kata-monitor's objects.
+/// The objects of kata-monitor.
 #[derive(Debug)]
 pub struct MonitorCaches {
-    daemon_set: Arc<Single>,
-    constraints: Arc<Single>,
+    daemon_set: Arc<MonitorCache>,
+    constraints: Arc<MonitorCache>,
 }
 
-/// The cache of one object.
 #[derive(Debug)]
-struct Single {
+struct MonitorCache {
     cache: Arc<Cache<Value>>,
-    /// Whether it shall exist, so that it matters if it cannot be read.
-    wanted: bool,
-    /// Whether the API server does not serve the kind.
-    unserved: AtomicBool,
-    /// Whether a look is over that found nothing to follow.
-    settled: AtomicBool,
-    poke: Arc<Notify>,
+    /// Whether kata-monitor is to run, so that the object is followed.
+    is_wanted: bool,
+    found: Mutex<Found>,
+    /// The object was deleted: list it again.
+    deleted: Notify,
+    wake: Arc<LoopWaker>,
+}
+
+/// The result of the lists before a watch, or instead of one.
+#[derive(Clone, Debug)]
+enum Found {
+    /// There is no answer yet, or the cache has it.
+    Nothing,
+    /// The API server does not serve the kind.
+    NotServed,
+    /// The object, which is not followed.
+    Listed(Observed<Option<Value>>),
 }
 
 impl MonitorCaches {
-    /// Empty caches. `wanted` is whether kata-monitor shall run, in this namespace.
-    pub fn new(namespace: &str, wanted: bool, poke: &Arc<Notify>) -> Self {
-        let single = |endpoint, name: &str| {
-            let selector = Some(format!("metadata.name={name}"));
-            Arc::new(Single {
-                cache: Arc::new(Cache::new(endpoint, selector, Arc::clone(poke))),
-                wanted,
-                unserved: AtomicBool::new(false),
-                settled: AtomicBool::new(false),
-                poke: Arc::clone(poke),
+    /// Empty caches. `is_wanted` is whether kata-monitor is to run, in this namespace.
+    pub fn new(namespace: &str, is_wanted: bool, wake: &Arc<LoopWaker>) -> Self {
+        let monitored = |cache| {
+            Arc::new(MonitorCache {
+                cache: Arc::new(cache),
+                is_wanted,
+                found: Mutex::new(Found::Nothing),
+                deleted: Notify::new(),
+                wake: Arc::clone(wake),
             })
         };
+        let constraints = Cache::new(Kind::SecurityContextConstraints, wake);
         Self {
-            daemon_set: single(Endpoint::within(Kind::DaemonSet, namespace), names::MONITOR),
-            constraints: single(
-                Endpoint::of(Kind::SecurityContextConstraints),
-                names::MONITOR_CONSTRAINTS,
+            daemon_set: monitored(
+                Cache::new(Kind::DaemonSet, wake).within(namespace).named(names::MONITOR),
             ),
+            constraints: monitored(constraints.named(names::MONITOR_CONSTRAINTS)),
         }
     }
 
-    fn all(&self) -> [&Arc<Single>; 2] {
+    fn all(&self) -> [&Arc<MonitorCache>; 2] {
         [&self.daemon_set, &self.constraints]
     }
 
-    /// Starts to follow them.
+    /// Starts to follow them, or to list them.
     pub fn follow(
         &self,
         tasks: &mut JoinSet<()>,
@@ -77,101 +82,133 @@ impl MonitorCaches {
         jitter: &Arc<Jitter>,
         metrics: &Metrics,
     ) {
-        for single in self.all() {
+        for monitored in self.all() {
             let (client, jitter, metrics) = (client.clone(), Arc::clone(jitter), metrics.clone());
-            tasks.spawn(Arc::clone(single).follow(client, jitter, metrics));
+            tasks.spawn(Arc::clone(monitored).follow(client, jitter, metrics));
         }
     }
 
-    /// What is known.
-    pub fn observed(&self) -> MonitorObjects {
+    pub fn view(&self) -> MonitorObjects {
         MonitorObjects {
-            daemon_set: self.daemon_set.observed(),
-            constraints: (!self.constraints.unserved.load(Ordering::Relaxed))
-                .then(|| self.constraints.observed()),
+            // Every API server serves DaemonSets.
+            daemon_set: self.daemon_set.view().unwrap_or(Observed::Known(None)),
+            constraints: self.constraints.view(),
         }
     }
 
-    /// Takes what a write answered.
-    pub fn absorb(&self, kind: Kind, text: &str) {
+    /// The caches that are followed.
+    pub(super) fn followed(&self) -> Vec<Arc<dyn AnyCache>> {
+        let any = |monitored: &Arc<MonitorCache>| -> Arc<dyn AnyCache> {
+            Arc::<Cache<Value>>::clone(&monitored.cache)
+        };
+        let all = self.all().into_iter();
+        all.filter(|monitored| monitored.is_followed()).map(any).collect()
+    }
+
+    /// The cache of a kind, if it is followed.
+    pub(super) fn cache_of(&self, kind: Kind) -> Option<Arc<dyn AnyCache>> {
+        let monitored = self.of(kind).filter(|monitored| monitored.is_followed())?;
+        Some(Arc::<Cache<Value>>::clone(&monitored.cache))
+    }
+
+    fn of(&self, kind: Kind) -> Option<&Arc<MonitorCache>> {
         match kind {
-            Kind::DaemonSet => self.daemon_set.cache.absorb(text),
-            Kind::SecurityContextConstraints => self.constraints.cache.absorb(text),
-            _ => {}
+            Kind::DaemonSet => Some(&self.daemon_set),
+            Kind::SecurityContextConstraints => Some(&self.constraints),
+            _ => None,
         }
     }
 
-    /// Whether each has had a first answer, be it an error.
+    /// Lists the deleted object of this kind again, if it is not followed.
+    pub fn relist_deleted(&self, kind: Kind) {
+        if let Some(monitored) = self.of(kind).filter(|monitored| !monitored.is_wanted) {
+            monitored.deleted.notify_one();
+        }
+    }
+
+    /// Whether each has a first answer, be it an error.
     pub fn have_answers(&self) -> bool {
-        self.all()
-            .iter()
-            .all(|single| single.settled.load(Ordering::Relaxed) || single.cache.has_answer())
+        self.all().iter().all(|monitored| match &*monitored.lock() {
+            Found::Nothing => monitored.cache.has_answer(),
+            Found::NotServed | Found::Listed(_) => true,
+        })
     }
 
-    /// For `/readyz`: what has to be read and can be.
-    pub fn checks(&self) -> impl Iterator<Item = Check> {
-        self.all()
-            .into_iter()
-            .filter(|single| single.wanted && !single.unserved.load(Ordering::Relaxed))
-            .map(|single| single.cache.check())
-    }
-
-    /// Reads again what is followed, past the caches; errors show in them.
-    pub async fn refresh(&self, client: &Client) {
-        for single in self.all() {
-            if !single.settled.load(Ordering::Relaxed) {
-                // A read that fails now fails in the watch too, which tells.
-                drop(single.cache.refresh(client).await);
+    /// Compares what is followed with lists past the caches.
+    pub async fn verify(&self, client: &Client) {
+        for monitored in self.all() {
+            if monitored.is_followed() {
+                drop(monitored.cache.read_fresh(client).await);
             }
         }
     }
 }
 
-impl Single {
-    fn observed(&self) -> Observed<Option<Value>> {
-        self.cache.observed().map(|objects| objects.into_iter().next())
+impl MonitorCache {
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the object, for ever; ends if there is nothing to follow.
+    /// Whether the object is followed, or will be as soon as it can be listed.
+    fn is_followed(&self) -> bool {
+        self.is_wanted && !matches!(*self.lock(), Found::NotServed)
+    }
+
+    /// The object; `None` if its kind is not served.
+    fn view(&self) -> Option<Observed<Option<Value>>> {
+        match self.lock().clone() {
+            Found::Nothing => Some(only(self.cache.view().objects)),
+            Found::NotServed => None,
+            Found::Listed(object) => Some(object),
+        }
+    }
+
+    fn set_found(&self, found: Found) {
+        *self.lock() = found;
+        self.wake.changed.notify_one();
+    }
+
+    /// Follows the object, for ever, if kata-monitor is to run; else lists it until it is gone.
     async fn follow(self: Arc<Self>, client: Client, jitter: Arc<Jitter>, metrics: Metrics) {
         let mut attempt = 0;
         loop {
-            let begun = Instant::now();
-            match self.cache.refresh(&client).await {
-                Ok(_version) if self.wanted || self.exists() => break,
-                Ok(_version) => return self.settle(),
-                Err(error) if error.is_not_found() => {
-                    self.unserved.store(true, Ordering::Relaxed);
-                    return self.settle();
+            let listed = self.cache.list_fresh(&client).await;
+            let refused = listed.as_ref().is_err_and(|error| error.retry() == Retry::AfterChange);
+            let is_stable = match listed {
+                Err(error) if error.is_not_found() => return self.set_found(Found::NotServed),
+                // If the list is refused, the watch's cache reports it.
+                result if self.is_wanted && (result.is_ok() || refused) => break,
+                Err(error) if self.is_wanted => {
+                    self.cache.record_error(&error);
+                    false
                 }
-                // Whoever shall not run it may not be allowed to look.
-                Err(error) if !self.wanted && matches!(error.retry(), Retry::AfterChange) => {
-                    return self.settle();
-                }
-                Err(error) => {
-                    if self.wanted {
-                        self.cache.note(&error);
-                    } else {
-                        // Nobody waits for it.
-                        self.settled.store(true, Ordering::Relaxed);
+                result => {
+                    let object = only(result.map_or_else(
+                        |error| Observed::unknown(self.cache.kind().as_str(), chain(&error)),
+                        |view| view.objects,
+                    ));
+                    let is_gone = matches!(object, Observed::Known(None));
+                    let is_left = matches!(&object, Observed::Known(Some(object)) if
+                        object["metadata"]["deletionTimestamp"].is_null());
+                    self.set_found(Found::Listed(object));
+                    // An operator that does not run kata-monitor may lack the permission to list it.
+                    if is_gone || refused {
+                        return;
                     }
-                    let (first, cap) = LOOK_AGAIN;
-                    let wait = jitter.backoff(attempt, first, cap);
-                    attempt = attempt.saturating_add(1);
-                    tokio::time::sleep_until(begun + wait).await;
+                    is_left
                 }
+            };
+            let wait = if is_stable { RESYNC } else { WATCH_FAILED.wait(attempt, &jitter) };
+            attempt = if is_stable { 0 } else { attempt.saturating_add(1) };
+            tokio::select! {
+                () = self.deleted.notified() => {}
+                () = tokio::time::sleep_until(Instant::now() + wait) => {}
             }
         }
-        self.settled.store(false, Ordering::Relaxed);
         Arc::clone(&self.cache).follow(client, jitter, metrics).await;
     }
+}
 
-    fn exists(&self) -> bool {
-        self.cache.observed().known().is_some_and(|objects| !objects.is_empty())
-    }
-
-    fn settle(&self) {
-        self.settled.store(true, Ordering::Relaxed);
-        self.poke.notify_one();
-    }
+fn only(objects: Observed<Vec<Value>>) -> Observed<Option<Value>> {
+    objects.map(|objects| objects.into_iter().next())
 }

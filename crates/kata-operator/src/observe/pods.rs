@@ -1,5 +1,5 @@
-//! The pods that a decision asks for, which no cache holds: the sandboxed ones, and those that hold up a
-//! drain. They are read past any cache, one by one, and nothing is decided here.
+//! Reads the pods that a decision asks for and no cache contains: the sandboxed ones, and those that block a
+//! drain. This module decides nothing.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -7,90 +7,91 @@ use kata_plan::{DrainBlocker, Kind, Observed, PodScope, validate};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Observer;
-use crate::client::Endpoint;
+use crate::client::{Client, Endpoint};
 use crate::error::chain;
 
-impl Observer {
-    /// Reads pods that name a RuntimeClass for which `wanted` holds, past any cache.
-    pub(super) async fn pods(
-        &self,
-        scope: &PodScope,
-        wanted: impl Fn(&str) -> bool,
-        mut each: impl FnMut(&Pod),
-    ) -> Observed<()> {
-        let (what, selector) = match scope {
-            PodScope::Cluster => ("pods".to_owned(), None),
-            PodScope::Node(node) => {
-                (format!("pods on {node}"), Some(format!("spec.nodeName={node}")))
+/// Reads the pods whose RuntimeClass is wanted, past any cache.
+pub(super) async fn read_pods(
+    client: &Client,
+    scope: &PodScope,
+    is_wanted: impl Fn(&str) -> bool,
+    mut each: impl FnMut(&Pod),
+) -> Observed<()> {
+    let (what, selector) = match scope {
+        PodScope::Cluster => ("pods".to_owned(), None),
+        PodScope::Node(node) => (format!("pods on {node}"), Some(format!("spec.nodeName={node}"))),
+    };
+    let mut parse_error = None;
+    let endpoint = Endpoint::of(Kind::Pod);
+    let listed = client.list(&endpoint, selector.as_deref(), |text| {
+        // Most pods name no RuntimeClass, and are not parsed as a whole.
+        let pod = match serde_json::from_str::<PodRuntimeClass>(text) {
+            Ok(pod) if !pod.spec.runtime_class_name.as_deref().is_some_and(&is_wanted) => {
+                return;
             }
+            _ => serde_json::from_str::<Pod>(text),
         };
-        let mut broken = None;
-        let endpoint = Endpoint::of(Kind::Pod);
-        let listed = self.client.list(&endpoint, selector.as_deref(), |text| {
-            // Most pods name no RuntimeClass; they are not worth reading as a whole.
-            let pod = match serde_json::from_str::<PodGlance>(text) {
-                Ok(glance) if !glance.spec.runtime_class_name.as_deref().is_some_and(&wanted) => {
-                    return;
-                }
-                _ => serde_json::from_str::<Pod>(text),
-            };
-            match pod {
-                Ok(pod) => each(&pod),
-                Err(error) => broken = Some(error.to_string()),
-            }
-        });
-        match (listed.await, broken) {
-            (Err(error), _) => Observed::unknown(what, chain(&error)),
-            (Ok(_), Some(error)) => Observed::unknown(what, error),
-            (Ok(_), None) => Observed::Known(()),
+        match pod {
+            Ok(pod) => each(&pod),
+            Err(error) => parse_error = Some(error.to_string()),
         }
-    }
-
-    pub(super) async fn drain_blockers(&self, node: &str) -> Observed<Vec<DrainBlocker>> {
-        let (mut pods, mut budgets, mut broken) = (Vec::new(), Vec::new(), None);
-        let what = format!("what holds up the drain of {node}");
-        let selector = format!("spec.nodeName={node}");
-        let listed = self
-            .client
-            .list(&Endpoint::of(Kind::Pod), Some(&selector), |text| {
-                keep(text, &mut pods, &mut broken);
-            })
-            .await;
-        if let Err(error) = listed {
-            return Observed::unknown(what, chain(&error));
-        }
-        let listed = self
-            .client
-            .list(&Endpoint::of(Kind::PodDisruptionBudget), None, |text| {
-                keep::<PodDisruptionBudget>(text, &mut budgets, &mut broken);
-            })
-            .await;
-        match (listed, broken) {
-            (Err(error), _) => Observed::unknown(what, chain(&error)),
-            (Ok(_), Some(error)) => Observed::unknown(what, error),
-            (Ok(_), None) => Observed::Known(validate::drain_blockers(&pods, &budgets)),
-        }
+    });
+    match (listed.await, parse_error) {
+        (Err(error), _) => Observed::unknown(what, chain(&error)),
+        (Ok(_), Some(error)) => Observed::unknown(what, error),
+        (Ok(_), None) => Observed::Known(()),
     }
 }
 
-fn keep<T: DeserializeOwned>(text: &str, items: &mut Vec<T>, broken: &mut Option<String>) {
+/// Reads the pods that block the drain of a node, past any cache.
+pub(super) async fn read_drain_blockers(
+    client: &Client,
+    node: &str,
+) -> Observed<Vec<DrainBlocker>> {
+    let (mut pods, mut budgets, mut parse_error) = (Vec::new(), Vec::new(), None);
+    let what = format!("the pods that block the drain of {node}");
+    let selector = format!("spec.nodeName={node}");
+    let listed = client
+        .list(&Endpoint::of(Kind::Pod), Some(&selector), |text| {
+            parse_into(text, &mut pods, &mut parse_error);
+        })
+        .await;
+    if let Err(error) = listed {
+        return Observed::unknown(what, chain(&error));
+    }
+    let listed = client
+        .list(&Endpoint::of(Kind::PodDisruptionBudget), None, |text| {
+            parse_into::<PodDisruptionBudget>(text, &mut budgets, &mut parse_error);
+        })
+        .await;
+    match (listed, parse_error) {
+        (Err(error), _) => Observed::unknown(what, chain(&error)),
+        (Ok(_), Some(error)) => Observed::unknown(what, error),
+        (Ok(_), None) => Observed::Known(validate::drain_blockers(&pods, &budgets)),
+    }
+}
+
+fn parse_into<T: DeserializeOwned>(
+    text: &str,
+    items: &mut Vec<T>,
+    parse_error: &mut Option<String>,
+) {
     match serde_json::from_str(text) {
         Ok(item) => items.push(item),
-        Err(error) => *broken = Some(error.to_string()),
+        Err(error) => *parse_error = Some(error.to_string()),
     }
 }
 
-/// As much of a pod as tells whether it is worth reading.
+/// The RuntimeClass of a pod.
 #[derive(Deserialize)]
-struct PodGlance {
+struct PodRuntimeClass {
     #[serde(default)]
-    spec: PodGlanceSpec,
+    spec: PodRuntimeClassSpec,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct PodGlanceSpec {
+struct PodRuntimeClassSpec {
     #[serde(default)]
     runtime_class_name: Option<String>,
 }

@@ -177,7 +177,7 @@ async fn an_answer_that_is_no_list_is_not_an_empty_one() {
         let mut items = 0;
         client.list(&nodes, None, |_| items += 1).await.unwrap_err();
         client.get::<Node>(&nodes, "a").await.unwrap_err();
-        let platform = kata_operator::settings::Platform::Auto;
+        let platform = kata_api::platform::Platform::Auto;
         kata_operator::platform::detect(&client, platform).await.unwrap_err();
         assert_eq!(items, 0, "{fault:?}");
     }

@@ -3,14 +3,21 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kata_operator::lease::Timing;
-use kata_operator::settings::{Election, Platform};
+use kata_api::platform::Platform;
+use kata_operator::client::WritePermit;
+use kata_operator::clock::Clock;
+use kata_operator::jitter::Jitter;
+use kata_operator::lease::holder::PodProcess;
+use kata_operator::lease::{Candidate, FENCE, LeaderElector, Timing};
+use kata_operator::metrics::Metrics;
+use kata_operator::settings::Election;
 use kata_operator::{RunError, Settings, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::LEASES;
-use tokio::sync::oneshot;
+use simcluster::api::server::Writer;
+use simcluster::resource::{LEASES, PODS};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -44,6 +51,24 @@ fn start_at(cluster: &Cluster, identity: &str, seed: u64, now: Timestamp) -> Ope
         }
     };
     Operator { task: tokio::spawn(run(kube, settings, shutdown)), stop }
+}
+
+/// Starts the election alone: the task ends when the leader may write no more.
+fn start_elector(cluster: &Cluster, identity: &str, seed: u64) -> JoinHandle<()> {
+    let client = lab::calls(cluster, WritePermit::Always);
+    let candidate = Candidate::new(identity.to_owned(), Timing::default());
+    let clock = Clock::simulated(lab::epoch());
+    tokio::spawn(async move {
+        let (permit, fence) = watch::channel(WritePermit::None);
+        let jitter = Jitter::new(seed);
+        let metrics = Metrics::new();
+        let mut elector =
+            LeaderElector::new(client, "default", candidate, clock, &jitter, permit, metrics);
+        elector.acquire_lease().await;
+        assert!(fence.borrow().allows(Instant::now()));
+        elector.renew_until_lost().await;
+        assert_eq!(*fence.borrow(), WritePermit::None);
+    })
 }
 
 fn lease(cluster: &Cluster) -> Option<Value> {
@@ -97,31 +122,88 @@ async fn a_lease_that_was_released_is_taken_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_ends_before_another_may_lead() {
     let cluster = lab::bare();
-    let first = start(&cluster, "one", 1);
+    let first = start_elector(&cluster, "one", 1);
     assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
     let cut = Rule::once(Match::default(), Fault::Hang { when: When::Before }).times(0);
     cluster.with(|sim, _| sim.frontend.faults.add(cut));
     let begun = Instant::now();
-    let ended = first.task.await.unwrap();
-    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    first.await.unwrap();
     assert!(begun.elapsed() <= Timing::default().renew_deadline, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_finds_another_in_the_lease_ends() {
     let cluster = lab::bare();
-    let first = start(&cluster, "one", 1);
+    let first = start_elector(&cluster, "one", 1);
     assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
     cluster.with(|sim, now| {
-        let writer = simcluster::api::server::Writer { manager: "test", now };
-        let patch = serde_json::json!({"spec": {"holderIdentity": "thief"}});
+        let writer = Writer { manager: "test", now };
+        let patch = json!({"spec": {"holderIdentity": "thief"}});
         sim.api.merge(writer, &LEASES, "default", "kata-operator", &patch).unwrap();
     });
     let stolen = Instant::now();
-    let ended = first.task.await.unwrap();
+    first.await.unwrap();
     // At its next look, and not only when its own time has run out.
     assert!(stolen.elapsed() <= Timing::default().retry, "{:?}", stolen.elapsed());
-    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    assert_eq!(holder(&cluster), "thief");
+}
+
+/// Two operators of which the second took the lease over from the first, and one that created it.
+async fn leaders() -> [(Cluster, JoinHandle<()>, &'static str); 2] {
+    let heir = lab::bare();
+    let first = start_elector(&heir, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&heir) == "one").await);
+    let second = start_elector(&heir, "two", 2);
+    first.abort();
+    assert!(lab::until(Duration::from_secs(300), || holder(&heir) == "two").await);
+    let creator = lab::bare();
+    let third = start_elector(&creator, "three", 3);
+    assert!(lab::until(Duration::from_secs(5), || holder(&creator) == "three").await);
+    [(heir, second, "it took the lease over"), (creator, third, "it created the lease")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_keeps_the_lease_through_an_outage_of_a_minute_however_it_got_it() {
+    for (cluster, leader, how) in leaders().await {
+        let before = holder(&cluster);
+        let cut = Rule::once(Match::default(), Fault::Reset { when: When::Before }).times(0);
+        cluster.with(|sim, _| sim.frontend.faults.add(cut));
+        lab::pass(Duration::from_mins(1)).await;
+        cluster.with(|sim, _| sim.frontend.faults.clear());
+        lab::pass(Duration::from_mins(10)).await;
+        assert!(!leader.is_finished(), "{how}, and gave it up");
+        assert_eq!(holder(&cluster), before, "{how}");
+        leader.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_works_on_until_its_deadline_however_it_got_the_lease() {
+    for (cluster, leader, how) in leaders().await {
+        let cut = Rule::once(Match::default(), Fault::Reset { when: When::Before }).times(0);
+        cluster.with(|sim, _| sim.frontend.faults.add(cut));
+        let begun = Instant::now();
+        leader.await.unwrap();
+        // Its last renewal was sent at most so long before.
+        let Timing { renew_deadline, retry, .. } = Timing::default();
+        assert!(begun.elapsed() >= renew_deadline - retry, "{how}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() <= renew_deadline, "{how}: {:?}", begun.elapsed());
+    }
+}
+
+/// It stops between two looks, and does not know yet that it lost the lease.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stops_leaves_the_lease_of_another_as_it_is() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "test", now };
+        let patch = json!({"spec": {"holderIdentity": "thief"}});
+        sim.api.merge(writer, &LEASES, "default", "kata-operator", &patch).unwrap();
+    });
+    first.stop.send(()).unwrap();
+    first.task.await.unwrap().unwrap();
     assert_eq!(holder(&cluster), "thief");
 }
 
@@ -151,12 +233,120 @@ async fn a_leader_counts_from_when_it_sent_its_renewal() {
     let rule = Rule::once(slow, Fault::Delay { millis: 8_000 });
     cluster.with(|sim, _| sim.frontend.faults.add(rule));
     let begun = Instant::now();
-    let first = start(&cluster, "one", 1);
+    let first = start_elector(&cluster, "one", 1);
     assert!(lab::until(Duration::from_secs(9), || holder(&cluster) == "one").await);
     let cut = Rule::once(Match::default(), Fault::Hang { when: When::Before }).times(0);
     cluster.with(|sim, _| sim.frontend.faults.add(cut));
-    let ended = first.task.await.unwrap();
-    assert!(matches!(ended, Err(RunError::LeaseLost)), "{ended:?}");
+    first.await.unwrap();
     let slack = Duration::from_secs(1);
     assert!(begun.elapsed() <= Timing::default().renew_deadline + slack, "{:?}", begun.elapsed());
+}
+
+/// A process of the operator in the Pod `operator-1`, which started so many seconds after the epoch.
+fn in_pod(uid: &str, second: i64) -> PodProcess {
+    let started = lab::epoch().checked_add(SignedDuration::from_secs(second)).unwrap();
+    PodProcess { pod: "operator-1".to_owned(), uid: uid.to_owned(), started }
+}
+
+/// The Pod `operator-1`, whose container terminated so many seconds after the epoch.
+fn create_pod(cluster: &Cluster) -> String {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "operator-1", "namespace": "default"},
+        "spec": {"containers": [{"name": "operator", "image": "operator"}]},
+    });
+    lab::create(cluster, &PODS, "default", pod);
+    let pod = cluster.with(|sim, _| sim.api.get(&PODS, "default", "operator-1")).unwrap();
+    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// What the kubelet reports when the container terminated so many seconds after the epoch.
+fn terminate_container(cluster: &Cluster, second: i64) {
+    let finished = lab::epoch().checked_add(SignedDuration::from_secs(second)).unwrap();
+    let state = json!({"terminated": {"exitCode": 137, "finishedAt": finished.to_string()}});
+    let patch = json!({"status": {"containerStatuses": [{
+        "name": "operator", "image": "operator", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    }]}});
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubelet", now };
+        sim.api.merge_status(writer, &PODS, "default", "operator-1", &patch).unwrap();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_container_takes_its_own_lease_within_five_seconds() {
+    let cluster = lab::bare();
+    let first = start(&cluster, &in_pod("u", 0).identity(), 1);
+    assert!(lab::until(Duration::from_secs(5), || !holder(&cluster).is_empty()).await);
+    first.task.abort();
+    let killed = Instant::now();
+    let restarted = in_pod("u", 1).identity();
+    let second = start(&cluster, &restarted, 2);
+    assert!(lab::until(Duration::from_secs(300), || holder(&cluster) == restarted).await);
+    assert!(killed.elapsed() <= Duration::from_secs(5), "{:?}", killed.elapsed());
+    second.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_leads_within_five_seconds_of_the_end_of_the_leaders_container() {
+    let cluster = lab::bare();
+    let uid = create_pod(&cluster);
+    let leader = in_pod(&uid, 0).identity();
+    let first = start(&cluster, &leader, 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == leader).await);
+    let second = start(&cluster, "standby", 2);
+    lab::pass(Duration::from_secs(60)).await;
+    first.task.abort();
+    let killed = Instant::now();
+    terminate_container(&cluster, 60);
+    assert!(lab::until(Duration::from_secs(300), || holder(&cluster) == "standby").await);
+    assert!(killed.elapsed() <= Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() >= FENCE, "{:?}", killed.elapsed());
+    second.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_respects_the_lease_of_a_leader_that_is_not_known_to_have_ended() {
+    for (what, uid, terminated) in [
+        ("the container is not known to have ended", None, None),
+        ("an earlier process ended", None, Some(9)),
+        ("another pod of the same name ended", Some("another"), Some(60)),
+    ] {
+        let cluster = lab::bare();
+        let created = create_pod(&cluster);
+        let leader = in_pod(uid.unwrap_or(&created), 10).identity();
+        let first = start(&cluster, &leader, 1);
+        assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == leader).await);
+        let second = start(&cluster, "standby", 2);
+        if let Some(second) = terminated {
+            terminate_container(&cluster, second);
+        }
+        first.task.abort();
+        let killed = Instant::now();
+        assert!(lab::until(Duration::from_secs(300), || holder(&cluster) == "standby").await);
+        assert!(
+            killed.elapsed() >= Duration::from_secs(137 - 26),
+            "{what}: {:?}",
+            killed.elapsed()
+        );
+        second.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_an_hour_ends_with_one_leader_and_no_restart() {
+    let cluster = lab::bare();
+    let operators = [start(&cluster, "one", 1), start(&cluster, "two", 2)];
+    assert!(lab::until(Duration::from_secs(5), || !holder(&cluster).is_empty()).await);
+    let cut = Rule::once(Match::default(), Fault::Hang { when: When::Before }).times(0);
+    cluster.with(|sim, _| sim.frontend.faults.add(cut));
+    lab::pass(Duration::from_hours(1)).await;
+    let before = lease(&cluster);
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    assert!(lab::until(Duration::from_mins(3), || lease(&cluster) != before).await);
+    for operator in operators {
+        assert!(!operator.task.is_finished(), "an operator ended");
+        operator.task.abort();
+    }
 }

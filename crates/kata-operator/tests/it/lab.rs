@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kata_manifests::manifests::Options;
+use kata_manifests::manifests::{self, NAME};
 use kata_operator::Settings;
-use kata_operator::arguments::ManifestsArguments;
 use kata_operator::client::{Client, WritePermit};
 use kata_operator::jitter::Jitter;
-use kata_operator::manifests::{self, NAME};
 use kata_operator::metrics::Metrics;
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
@@ -23,6 +23,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
+
+use crate::late::LateLists;
 
 /// When simulated clusters begin.
 pub(crate) fn epoch() -> Timestamp {
@@ -90,7 +92,7 @@ pub(crate) fn kata_configs() -> Resource {
     Resource::dynamic("kataconfiguration.openshift.io".to_owned(), "kataconfigs".to_owned())
 }
 
-fn kata_nodes() -> Resource {
+pub(crate) fn kata_nodes() -> Resource {
     Resource::dynamic("kata-operator.dev".to_owned(), "katanodes".to_owned())
 }
 
@@ -250,6 +252,17 @@ impl Operator {
 
     /// Starts an operator that shows a token.
     pub(crate) fn with_token(cluster: &Cluster, settings: Settings, token: Option<&str>) -> Self {
+        Self::behind(cluster, settings, token, &LateLists::default())
+    }
+
+    /// Starts an operator whose lists may answer late.
+    pub(crate) fn behind(
+        cluster: &Cluster,
+        settings: Settings,
+        token: Option<&str>,
+        late: &LateLists,
+    ) -> Self {
+        let late = late.clone();
         let bearer = token.map(|token| format!("Bearer {token}").parse().unwrap());
         let cluster = cluster.clone();
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -260,7 +273,7 @@ impl Operator {
             loop {
                 let requests = Arc::clone(&requests);
                 let bearer: Option<http::HeaderValue> = bearer.clone();
-                let service = cluster.client_service().map_request(
+                let service = late.in_front_of(cluster.client_service()).map_request(
                     move |mut request: http::Request<kube::client::Body>| {
                         let line = format!("{} {}", request.method(), request.uri());
                         requests.lock().unwrap().push(line);
@@ -315,7 +328,7 @@ impl Drop for Operator {
 }
 
 /// Enforces RBAC, brings what `kata-operator manifests` prints, and gives a token of the operator.
-pub(crate) fn guard(cluster: &Cluster, arguments: &ManifestsArguments) -> String {
+pub(crate) fn guard(cluster: &Cluster, arguments: &Options) -> String {
     let objects = manifests::objects(arguments).unwrap();
     cluster.with(|sim, now| {
         bootstrap::enforce(sim, Signer::new([1, 2])).unwrap();

@@ -1,14 +1,15 @@
 //! The operator against the simulated cluster: in process on virtual time, and as a process over HTTP.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as expected")]
 
+mod cache;
 mod calls;
 mod crash;
-mod distribution;
 mod election;
+mod health;
 mod lab;
+mod late;
 mod metrics;
 mod monitor;
-mod node_agent;
 mod pace;
 mod privilege;
 mod process;
@@ -18,4 +19,6 @@ mod rollout;
 mod speed;
 mod traces;
 mod trouble;
+mod uninstall;
+mod upgrade;
 mod writes;

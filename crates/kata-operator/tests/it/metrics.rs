@@ -33,7 +33,7 @@ async fn served(cluster: &Cluster) -> (Operator, String) {
 }
 
 /// Status line, headers and body.
-async fn get(address: &str, path: &str) -> (String, String, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (String, String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kata_manifests::manifests::Options;
 use kata_operator::Settings;
-use kata_operator::arguments::ManifestsArguments;
 use serde_json::{Value, json};
 use simcluster::resource::DAEMONSETS;
 use simcluster::{Cluster, Resource};
@@ -88,10 +88,8 @@ async fn an_operator_without_an_image_looks_once_and_leaves_it_at_that() {
 #[tokio::test(start_paused = true)]
 async fn the_manifests_grant_what_it_takes_and_no_more() {
     let cluster = lab::openshift(1, 1);
-    let arguments = ManifestsArguments {
-        monitor_image: Some("example.org/monitor".to_owned()),
-        ..ManifestsArguments::default()
-    };
+    let arguments =
+        Options { monitor_image: Some("example.org/monitor".to_owned()), ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     let image = settings(Some("example.org/monitor"));
@@ -115,7 +113,7 @@ async fn the_manifests_grant_what_it_takes_and_no_more() {
 
     assert_eq!(lab::denied(&cluster), [""; 0]);
     let used: BTreeSet<String> = requests(&operator).into_iter().collect();
-    let granted: BTreeSet<String> = kata_operator::manifests::granted_for_monitor()
+    let granted: BTreeSet<String> = kata_manifests::manifests::granted_for_monitor()
         .into_iter()
         // What a patch that creates its object needs besides `patch`.
         .filter(|(_, _, verb, _)| verb != "create")
@@ -139,6 +137,70 @@ async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
     assert!(lab::until(Duration::from_secs(10), gone).await);
     assert!(lab::until(Duration::from_secs(10), || lab::is_ready(&cluster, "example")).await);
     drop(operator);
+}
+
+/// The default manifests allow an operator without an image to list what an earlier one left, and no more.
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_removed_is_reported_and_never_watched() {
+    let cluster = cluster();
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
+    assert!(lab::until(LIMIT, there).await);
+    drop(operator);
+
+    let token = lab::guard(&cluster, &Options::default());
+    let operator = Operator::with_token(&cluster, settings(None), Some(&token));
+    let command = format!("kubectl delete daemonsets {NAME} -n {NAMESPACE}");
+    let reported = || {
+        let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+        let text = config["status"].to_string();
+        text.contains("KATA1017") && text.contains(&command)
+    };
+    assert!(lab::until(Duration::from_mins(1), reported).await, "not reported");
+    lab::pass(Duration::from_hours(1)).await;
+    assert!(reported());
+    let mut counts = std::collections::BTreeMap::new();
+    for request in requests(&operator) {
+        *counts.entry(request).or_insert(0) += 1;
+    }
+    println!("{counts:?}");
+    assert!(!counts.keys().any(|request| request.starts_with("watch")), "{counts:?}");
+    assert!(counts["list daemonsets"] <= 14, "{counts:?}");
+    let denied = lab::denied(&cluster);
+    assert!(denied.iter().all(|text| text.contains("cannot delete resource")), "{denied:#?}");
+    // It is over when somebody who may has removed it.
+    cluster.with(|sim, now| {
+        let writer = simcluster::api::server::Writer { manager: "kubectl", now };
+        let options = simcluster::api::server::DeleteOptions::default();
+        sim.api.delete(writer, &DAEMONSETS, NAMESPACE, NAME, &options).unwrap();
+        sim.api.delete(writer, &scc(), "", CONSTRAINTS, &options).unwrap();
+    });
+    assert!(lab::until(Duration::from_mins(6), || !reported()).await);
+}
+
+/// A watch that the role does not grant is tried ever more rarely, and reported once.
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_is_tried_once_a_minute() {
+    use simcluster::api::fault::{Fault, Match, Rule, When};
+    let cluster = cluster();
+    cluster.with(|sim, _| {
+        let resource = "daemonsets".to_owned();
+        let matches = Match { resource, verb: "watch".to_owned(), ..Match::default() };
+        let fault =
+            Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+        sim.frontend.faults.add(Rule::once(matches, fault).times(0));
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let watches = || requests(&operator).iter().filter(|line| *line == "watch daemonsets").count();
+    let before = watches();
+    lab::pass(Duration::from_mins(10)).await;
+    let tried = watches() - before;
+    assert!((9..=21).contains(&tried), "{tried} watches in 10 minutes");
+    let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+    assert!(config["status"].to_string().contains("KATA1016"), "{config:#}");
 }
 
 /// A cluster that has no SecurityContextConstraints is told of, and monitored all the same.

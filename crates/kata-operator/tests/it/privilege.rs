@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kata_api::platform::Platform;
+use kata_manifests::manifests::Options;
+use kata_manifests::manifests::{self, Permission};
 use kata_operator::Settings;
-use kata_operator::arguments::ManifestsArguments;
-use kata_operator::manifests::{self, Permission};
-use kata_operator::settings::{Election, Platform};
+use kata_operator::lease::holder::PodProcess;
+use kata_operator::settings::Election;
 use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::server::{DeleteOptions, Writer};
@@ -27,8 +29,10 @@ const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
 
 fn settings(identity: &str) -> Settings {
     let timing = kata_operator::lease::Timing::default();
+    let process =
+        PodProcess { pod: identity.to_owned(), uid: identity.to_owned(), started: lab::epoch() };
     let mut settings = Settings {
-        election: Some(Election { identity: identity.to_owned(), timing }),
+        election: Some(Election { identity: process.identity(), timing }),
         ..Settings::simulated(lab::epoch())
     };
     settings.options.monitor_image = Some(MONITOR_IMAGE.to_owned());
@@ -68,7 +72,7 @@ impl Story<'_> {
 
     /// From the extension to an image of the operating system that brings Kata.
     async fn switch_to_image_mode(&self) {
-        let home = &ManifestsArguments::default().namespace;
+        let home = kata_api::names::NAMESPACE;
         let url = "registry.example/rhcos-kata@sha256:1";
         let data = [
             ("osc-feature-gates", json!({"layeredImageDeployment": "true"})),
@@ -206,10 +210,7 @@ fn permission(line: &str) -> Permission {
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_is_what_is_used() {
     let cluster = lab::openshift(1, 1);
-    let arguments = ManifestsArguments {
-        monitor_image: Some(MONITOR_IMAGE.to_owned()),
-        ..ManifestsArguments::default()
-    };
+    let arguments = Options { monitor_image: Some(MONITOR_IMAGE.to_owned()), ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     // As the Deployment does it: one works, the other stands by.
@@ -225,8 +226,7 @@ async fn what_is_granted_is_what_is_used() {
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
     let cluster = lab::kubernetes();
-    let arguments =
-        ManifestsArguments { platform: Platform::Kubernetes, ..ManifestsArguments::default() };
+    let arguments = Options { platform: Platform::Kubernetes, ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     let operators = ["one", "two"]

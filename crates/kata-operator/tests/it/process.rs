@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use kata_operator::arguments::ManifestsArguments;
+use kata_manifests::manifests::Options;
 use serde_json::{Value, json};
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::clock::Clock;
@@ -193,7 +193,7 @@ async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_its_service_account_it_does_everything_and_nothing_is_denied() {
     let lab = Lab::start("account").await;
-    let token = lab::guard(&lab.cluster, &ManifestsArguments::default());
+    let token = lab::guard(&lab.cluster, &Options::default());
     lab.show(&token);
     let before = lab::end_state(&lab.cluster);
     let (mut operator, _) = lab.operator(&["--leader-elect"]).await;
@@ -250,7 +250,17 @@ async fn it_says_how_it_is_and_stops_at_sigterm() {
     let (code, verbose) = http_get(&address, "/readyz?verbose").await.unwrap();
     assert_eq!(code, 200);
     assert!(verbose.contains("[+] cache of Node ok"), "{verbose}");
-    let (_, metrics) = http_get(&address, "/metrics").await.unwrap();
+    // The operator is ready as soon as its caches are, which is before the end of the first pass.
+    let reconciled = async {
+        loop {
+            let (_, metrics) = http_get(&address, "/metrics").await.unwrap();
+            if metrics.contains("kata_operator_reconciles_total{") {
+                return metrics;
+            }
+            tokio::time::sleep_until(Instant::now() + Duration::from_millis(20)).await;
+        }
+    };
+    let metrics = tokio::time::timeout(LIMIT, reconciled).await.unwrap();
     for name in [
         "kata_operator_build_info{version=",
         "kata_operator_reconciles_total{controller=\"kataconfig\",result=\"ok\"}",
@@ -301,10 +311,10 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
         (
             "plugin",
             PLUGIN,
-            "the credential plugin failed with exit status: 7; run the command below `exec` in the kubeconfig by \
-             hand to see what it says",
+            "the credential plugin failed with exit status: 7; run the command under `exec` in the kubeconfig by \
+             hand to see its output",
         ),
-        ("broken", BROKEN, "broken.kubeconfig: it is no kubeconfig, as line "),
+        ("broken", BROKEN, "broken.kubeconfig: not a valid kubeconfig (line "),
     ] {
         let file = format!("{name}.kubeconfig");
         let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
@@ -351,6 +361,22 @@ async fn the_crds_are_printed_as_yaml() {
         .collect();
     let expected = ["kataconfigs.kataconfiguration.openshift.io", "katanodes.kata-operator.dev"];
     assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn the_program_has_the_commands_of_node_jobs_and_probes() {
+    for (arguments, code, said) in [
+        (&["probe"][..], 0, "\"bootId\""),
+        (&["node-agent", "run", "--task", "install"], 2, "error: --task cannot be understood: "),
+        (&["node-agent", "device", "tap"], 1, "error: cannot use the device tap: "),
+    ] {
+        let run = Command::new(env!("CARGO_BIN_EXE_kata-operator")).args(arguments).output();
+        let output = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
 }
 
 /// The status code and body of a GET; `None` if nobody listens.

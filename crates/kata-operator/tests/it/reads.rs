@@ -7,7 +7,7 @@ use serde_json::json;
 use simcluster::Cluster;
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::api::server::Writer;
-use simcluster::resource::{NODES, PODS, RUNTIMECLASSES};
+use simcluster::resource::{CONFIGMAPS, NAMESPACES, NODES, PODS, RUNTIMECLASSES};
 
 use crate::lab::{self, Operator};
 
@@ -117,6 +117,33 @@ async fn pods_that_cannot_be_listed_are_not_gone() {
     cluster.with(|sim, _| sim.frontend.faults.clear());
     let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
     assert!(lab::until(LIMIT, gone).await);
+}
+
+/// The caches are compared with lists every five minutes, those of ConfigMaps too.
+#[tokio::test(start_paused = true)]
+async fn a_config_map_whose_change_the_watch_missed_is_read_again() {
+    let (cluster, _operator) = installed(3, 1).await;
+    let (namespace, name) = ("openshift-sandboxed-containers-operator", "osc-feature-gates");
+    let gates = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"layeredImageDeployment": "false"},
+    });
+    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    lab::create(&cluster, &NAMESPACES, "", home);
+    lab::create(&cluster, &CONFIGMAPS, namespace, gates);
+    lab::pass(SETTLE).await;
+    break_all(&cluster, "", "configmaps", Fault::DropEvent);
+    let switched_on = json!({"data": {"layeredImageDeployment": "true"}});
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "admin", now };
+        sim.api.merge(writer, &CONFIGMAPS, namespace, name, &switched_on).unwrap();
+    });
+    lab::pass(Duration::from_secs(5)).await;
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    let degraded = || lab::condition(&cluster, "example", "Degraded");
+    assert_eq!(degraded().0, "False");
+    assert!(lab::until(Duration::from_mins(6), || degraded().1 == "ImageModeIncomplete").await);
 }
 
 /// A pass that waits for pods lists them, so that lists tell how many passes there are.

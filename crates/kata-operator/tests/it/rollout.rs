@@ -83,10 +83,20 @@ async fn what_is_deleted_or_changed_by_hand_comes_back() {
     lab::pass(Duration::from_secs(5)).await;
     lab::assert_same(&lab::end_state(&cluster), &wanted, "");
 
-    let label = json!({"metadata": {"labels": {"katacontainers.io/kata-runtime": null}}});
-    lab::merge(&cluster, &NODES, &lab::worker(0), &label);
+    for label in ["katacontainers.io/kata-runtime", "kata.node-restriction.kubernetes.io/kata"] {
+        let gone = json!({"metadata": {"labels": {label: null}}});
+        let node = lab::get(&cluster, &NODES, &lab::worker(0)).unwrap();
+        assert_eq!(node["metadata"]["labels"][label], "true");
+        lab::merge(&cluster, &NODES, &lab::worker(0), &gone);
+        lab::pass(Duration::from_secs(5)).await;
+        lab::assert_same(&lab::end_state(&cluster), &wanted, label);
+    }
+
+    let leaving = json!([{"key": "kata-operator.dev/leaving", "effect": "NoSchedule"}]);
+    let tainted = json!({"spec": {"taints": leaving}});
+    lab::merge(&cluster, &NODES, &lab::worker(0), &tainted);
     lab::pass(Duration::from_secs(5)).await;
-    lab::assert_same(&lab::end_state(&cluster), &wanted, "");
+    lab::assert_same(&lab::end_state(&cluster), &wanted, "leaving taint");
 }
 
 /// A watch that stays silent for ever: the resync finds what changed.

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kata_operator::client::{Endpoint, WritePermit};
+use kata_operator::client::WritePermit;
 use kata_operator::jitter::Jitter;
 use kata_operator::metrics::Metrics;
-use kata_operator::watch::Cache;
+use kata_operator::watch::{AnyCache as _, Cache};
 use kata_plan::Kind;
 use serde_json::json;
 use simcluster::Cluster;
 use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::resource::{NODES, RUNTIMECLASSES};
-use tokio::sync::Notify;
 
 use crate::lab::{self, Operator};
 
@@ -135,8 +134,7 @@ async fn a_half_open_watch_is_noticed_within_sixty_five_seconds() {
 async fn a_cache_out_of_contact_is_not_ready_after_ten_seconds() {
     let cluster = lab::bare();
     let client = lab::calls(&cluster, WritePermit::Always);
-    let endpoint = Endpoint::of(Kind::RuntimeClass);
-    let cache = Arc::new(Cache::<RuntimeClass>::new(endpoint, None, Arc::new(Notify::new())));
+    let cache = Arc::new(Cache::<RuntimeClass>::new(Kind::RuntimeClass, &Arc::default()));
     let following = Arc::clone(&cache).follow(client, Arc::new(Jitter::new(1)), Metrics::new());
     let task = tokio::spawn(following);
     lab::pass(Duration::from_secs(5)).await;
@@ -150,7 +148,7 @@ async fn a_cache_out_of_contact_is_not_ready_after_ten_seconds() {
     lab::create(&cluster, &RUNTIMECLASSES, "", class);
     let noticed = lab::within(Duration::from_secs(13), || cache.check().1.is_err()).await;
     assert!(noticed.is_some());
-    assert!(cache.observed().is_known(), "what was known is good for a while");
+    assert!(cache.view().objects.is_known(), "what was known is good for a while");
     lab::pass(MINUTE).await;
     end(&cluster);
     assert!(lab::within(Duration::from_secs(31), || cache.check().1.is_ok()).await.is_some());

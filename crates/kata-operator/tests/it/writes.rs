@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS};
+use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -35,6 +35,35 @@ async fn what_relies_on_a_write_that_failed_is_not_done() {
     assert!(node["metadata"]["labels"].get("node-role.kubernetes.io/kata-oc").is_none());
     cluster.with(|sim, _| sim.frontend.faults.clear());
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+}
+
+/// Both write the whole list of finalizers: what the operator read before the other wrote must not win.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_another_client_adds_meanwhile_stays() {
+    let cluster = lab::openshift(2, 1);
+    let slow = Match {
+        verb: "patch".to_owned(),
+        resource: "kataconfigs".to_owned(),
+        subresource: "-".to_owned(),
+        manager: "kata-operator".to_owned(),
+        ..Match::default()
+    };
+    let late = Fault::Delay { millis: 5_000 };
+    let finalizers = || {
+        let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap_or_default();
+        let list = config["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        list.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let own = kata_api::names::FINALIZER;
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(slow, late)));
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    lab::pass(Duration::from_secs(3)).await;
+    assert_eq!(finalizers(), [""; 0], "the operator's write is under way");
+    let first = json!({"metadata": {"finalizers": ["example.com/first"]}});
+    lab::merge(&cluster, &lab::kata_configs(), "example", &first);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    assert_eq!(finalizers(), ["example.com/first", own]);
 }
 
 thread_local! {
@@ -116,4 +145,31 @@ async fn what_is_in_an_object_is_not_in_the_log() {
     assert!(ours.len() > 10, "{} lines: {text}", ours.len());
     let told: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
     assert!(told.is_empty(), "{told:#?}");
+}
+
+/// The operator was updated, and its CustomResourceDefinitions were not.
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_lacks_a_field_is_named_with_the_command_that_updates_it() {
+    const COMMAND: &str = "kata-operator crd | kubectl apply --server-side --force-conflicts -f -";
+    listen();
+    let cluster = lab::openshift(1, 1);
+    let name = "katanodes.kata-operator.dev";
+    let whole = lab::get(&cluster, &CRDS, name).unwrap();
+    let mut versions = whole["spec"]["versions"].clone();
+    let status = "/0/schema/openAPIV3Schema/properties/status/properties";
+    let fields = versions.pointer_mut(status).unwrap().as_object_mut().unwrap();
+    assert!(fields.remove("bootId").is_some());
+    lab::merge(&cluster, &CRDS, name, &json!({"spec": {"versions": versions}}));
+    let _operator = Operator::start(&cluster);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let says = || {
+        let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+        config["status"].to_string().contains(COMMAND)
+    };
+    assert!(lab::until(Duration::from_mins(5), says).await);
+    let text = String::from_utf8(LOG.take().unwrap_or_default()).unwrap();
+    let named: Vec<&str> = text.lines().filter(|line| line.contains(COMMAND)).collect();
+    assert!(!named.is_empty(), "{text}");
+    lab::merge(&cluster, &CRDS, name, &json!({"spec": {"versions": whole["spec"]["versions"]}}));
+    assert!(lab::until(LIMIT, || !says() && lab::is_ready(&cluster, "example")).await);
 }

@@ -1,192 +1,216 @@
-//! The promises about objects that are written and deleted: they are ours, only our fields are written, and
-//! nothing goes that a node or a pod still needs.
-//!
-//! Like its parent it reads the snapshot and the plan alone, and shares no judgement with the decision.
-
-use std::collections::BTreeSet;
+//! Preconditions for writing and deleting an object, and for removing the finalizer: the object belongs to
+//! the operator, and no node and no pod needs an object that is deleted.
 
 use kata_api::{MachineConfig, names};
 use serde_json::Value;
 
-use super::{Checker, Property, managed, of_monitor};
+use super::{Facts, Kept, Property, ensure};
+use crate::assessment::KataState;
+use crate::classes::is_our_class;
+use crate::jobs;
+use crate::mco::{bodies, monitor_body, payload};
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
-use crate::plan::{Action, OnFailure, Step};
-use crate::report::Decision;
-use crate::snapshot::{Platform, PodScope, SandboxedPod};
+use crate::plan::Action;
+use crate::selection;
+use crate::snapshot::{NodeFacts, Platform, PodScope, SandboxedPod};
+use crate::text;
 
-impl Checker<'_> {
-    pub(super) fn deletion(&mut self, object: &ObjectRef, decision: &Decision) {
-        self.expect(Property::Foreign, object.uid.is_some(), || {
-            format!("{object} is deleted by name only")
-        });
-        let expected = match object.kind {
-            Kind::MachineConfig => names::MACHINE_CONFIGS.contains(&object.name.as_str()),
-            Kind::MachineConfigPool => object.name == names::POOL,
-            Kind::ContainerRuntimeConfig => object.name == names::CONTAINER_RUNTIME_CONFIG,
-            Kind::RuntimeClass => self
-                .snapshot
-                .runtime_classes
-                .known()
-                .into_iter()
-                .flatten()
-                .any(|class| class.metadata.uid == object.uid && managed(class)),
-            Kind::KataNode => true,
-            Kind::Job => {
-                self.deleted_job(object);
-                object.namespace.as_ref() == Some(&self.snapshot.options.namespace)
-            }
-            Kind::DaemonSet => {
-                object.name == names::MONITOR
-                    && object.namespace.as_ref() == Some(&self.snapshot.options.namespace)
-                    && of_monitor(Some(&self.snapshot.monitor.daemon_set))
-            }
-            Kind::SecurityContextConstraints => {
-                object.name == names::MONITOR_CONSTRAINTS
-                    && of_monitor(self.snapshot.monitor.constraints.as_ref())
-            }
-            Kind::KataConfig
-            | Kind::Node
-            | Kind::ConfigMap
-            | Kind::Pod
-            | Kind::PodDisruptionBudget => false,
+impl<'a> Facts<'a> {
+    /// Whether the object of this name belongs to the operator; `None` if it does not exist. `Some(false)`
+    /// for one that could not be read or that the operator never creates.
+    fn is_own(&self, object: &ObjectRef) -> Option<bool> {
+        fn find<T>(
+            read: &Observed<Vec<T>>,
+            is_it: impl Fn(&T) -> bool,
+            is_own: impl Fn(&T) -> bool,
+        ) -> Option<bool> {
+            let Observed::Known(list) = read else { return Some(false) };
+            list.iter().find(|it| is_it(it)).map(is_own)
+        }
+        let single = |read: &Observed<Option<Value>>| match read {
+            Observed::Known(found) => found.as_ref().map(monitor_body::is_ours),
+            Observed::Unknown { .. } => Some(false),
         };
-        self.expect(Property::Foreign, expected, || format!("{object} is not ours to delete"));
+        let snapshot = self.snapshot;
+        let name = &object.name;
+        let is_it = |other: &Option<String>| other.as_ref() == Some(name);
         match object.kind {
-            Kind::RuntimeClass => {
-                let pods = self.pods(&PodScope::Cluster);
-                let unused = pods
-                    .as_ref()
-                    .is_some_and(|pods| pods.iter().all(|pod| pod.runtime_class != object.name));
-                self.expect(Property::RunningPods, unused, || {
-                    format!("{object} is deleted with pods {pods:?}")
-                });
-            }
-            Kind::MachineConfig if self.is_replaced(object, decision) => {}
-            Kind::MachineConfig | Kind::MachineConfigPool => {
-                let on_it: Vec<&str> = self
-                    .nodes()
-                    .iter()
-                    .filter(|node| {
-                        node.labels.contains_key(names::KATA_ROLE_LABEL)
-                            || node.refers_to_pool(names::POOL)
-                    })
-                    .map(|node| node.name.as_str())
-                    .collect();
-                self.expect(Property::Stranded, on_it.is_empty(), || {
-                    format!("{object} is deleted under the nodes {on_it:?}")
-                });
-                let for_masters = match self.snapshot.machine_configs.get(&object.name) {
-                    Some(Observed::Known(Some(config))) => role(config) == Some(names::MASTER_POOL),
-                    _ => false,
-                };
-                if object.kind == Kind::MachineConfig && for_masters {
-                    let pods = self.pods(&PodScope::Cluster);
-                    // Pods of other people's classes elsewhere have nothing to do with us.
-                    let elsewhere = |pod: &&SandboxedPod| {
-                        let node = pod.node.as_deref().and_then(|node| self.node(node));
-                        let theirs = self.snapshot.runtime_classes.known().is_some_and(|classes| {
-                            classes.iter().any(|class| {
-                                class.metadata.name.as_deref() == Some(&pod.runtime_class)
-                                    && !managed(class)
-                            })
-                        });
-                        theirs
-                            && !node.is_some_and(|node| {
-                                node.labels.contains_key(names::MASTER_ROLE_LABEL)
-                            })
-                    };
-                    let free = pods.as_ref().is_some_and(|pods| pods.iter().all(elsewhere));
-                    self.expect(Property::RunningPods, free, || {
-                        format!("{object} is deleted with pods {pods:?}")
-                    });
+            Kind::KataNode | Kind::Job => Some(true),
+            Kind::MachineConfig if names::MACHINE_CONFIGS.contains(&&**name) => {
+                match snapshot.machine_configs.get(name) {
+                    Some(Observed::Known(found)) => {
+                        found.as_ref().map(bodies::is_our_machine_config)
+                    }
+                    Some(Observed::Unknown { .. }) | None => Some(false),
                 }
             }
-            _ => {}
+            Kind::MachineConfigPool if name == names::POOL => {
+                find(&snapshot.pools, |it| is_it(&it.metadata.name), bodies::is_our_pool)
+            }
+            Kind::ContainerRuntimeConfig if name == names::CONTAINER_RUNTIME_CONFIG => find(
+                &snapshot.container_runtime_configs,
+                |it| is_it(&it.metadata.name),
+                bodies::is_our_container_runtime_config,
+            ),
+            Kind::RuntimeClass => {
+                find(&snapshot.runtime_classes, |it| is_it(&it.metadata.name), is_our_class)
+            }
+            Kind::DaemonSet if name == names::MONITOR => single(&snapshot.monitor.daemon_set),
+            Kind::SecurityContextConstraints if name == names::MONITOR_CONSTRAINTS => {
+                snapshot.monitor.constraints.as_ref().map_or(Some(false), single)
+            }
+            _ => Some(false),
         }
     }
 
-    /// Whether the other MachineConfig that brings Kata is there when this one is deleted, and stays.
-    fn is_replaced(&self, object: &ObjectRef, decision: &Decision) -> bool {
-        let steps = &decision.plan.steps;
-        let deletes = |step: &Step, name: &str| {
-            matches!(&step.action, Action::Delete { object, .. }
-                if object.kind == Kind::MachineConfig && object.name == name)
-        };
-        names::MACHINE_CONFIGS.iter().filter(|name| **name != object.name).any(|other| {
-            let made = steps.iter().take_while(|step| !deletes(step, &object.name)).any(|step| {
-                step.on_failure == OnFailure::Stop
-                    && matches!(&step.action, Action::Apply { object, .. }
-                        if object.kind == Kind::MachineConfig && object.name == *other)
-            });
-            let exists = matches!(self.snapshot.machine_configs.get(*other),
-                Some(Observed::Known(Some(config)))
-                    if config.metadata.deletion_timestamp.is_none() && self.brings_kata(config));
-            (made || exists) && !steps.iter().any(|step| deletes(step, other))
+    fn is_in_own_namespace(&self, object: &ObjectRef) -> bool {
+        object.namespace.as_ref().is_none_or(|it| *it == self.snapshot.options.namespace)
+    }
+
+    pub(super) fn may_apply(&self, object: &ObjectRef, body: Option<&Value>) -> Kept {
+        let is_own = self.is_own(object).unwrap_or(true) && self.is_in_own_namespace(object);
+        ensure(is_own, Property::Ownership, || {
+            format!("{object} does not belong to the operator")
+        })?;
+        match body {
+            Some(body) if object.kind == Kind::Job => self.may_make_job(object, body),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn may_delete(&self, object: &ObjectRef) -> Kept {
+        let is_own = self.is_own(object).unwrap_or(false) && self.is_in_own_namespace(object);
+        ensure(is_own && object.uid.is_some(), Property::Ownership, || {
+            format!("{object} does not belong to the operator, or has no uid")
+        })?;
+        match object.kind {
+            Kind::RuntimeClass => {
+                self.ensure_no_pods_need(object, |pod| pod.runtime_class == object.name)
+            }
+            Kind::MachineConfig if self.is_replaced(object) => Ok(()),
+            Kind::MachineConfig if self.is_for_control_plane(object) => {
+                let mut masters =
+                    self.nodes.values().filter(|node| selection::is_control_plane(node));
+                // If no node has Kata or gets it, no pod can be sandboxed.
+                if masters.all(|node| node.kata_state(self.snapshot) == KataState::Absent) {
+                    return Ok(());
+                }
+                self.ensure_no_pods_need(object, |pod| !self.is_elsewhere(pod))
+            }
+            Kind::MachineConfig | Kind::MachineConfigPool => {
+                let nodes = self.nodes.values().filter(|node| is_on_pool(node));
+                let nodes: Vec<&String> = nodes.map(|node| &node.name).collect();
+                ensure(nodes.is_empty(), Property::UnusedConfiguration, || {
+                    let nodes = text::list(&nodes, text::NAMES);
+                    format!("{object} is deleted while nodes are on it: {nodes}")
+                })
+            }
+            Kind::Job => self.may_delete_job(object),
+            _ => Ok(()),
+        }
+    }
+
+    /// All sandboxed pods of the cluster were read, and no unfinished one needs the object.
+    fn ensure_no_pods_need(
+        &self,
+        object: &ObjectRef,
+        needs_it: impl Fn(&SandboxedPod) -> bool,
+    ) -> Kept {
+        let cluster = self.snapshot.pods.get(&PodScope::Cluster).and_then(Observed::known);
+        let pods: Option<Vec<&SandboxedPod>> =
+            cluster.map(|pods| pods.iter().filter(|pod| !pod.finished && needs_it(pod)).collect());
+        self.ensure_no_pods(pods.as_deref(), &format!("{object} is deleted"))
+    }
+
+    fn machine_config(&self, name: &str) -> Option<&'a MachineConfig> {
+        let mut own = payload::machine_configs(self.snapshot);
+        own.find(|(other, _)| *other == name).map(|(_, config)| config)
+    }
+
+    /// Whether another MachineConfig installs Kata after this one is deleted.
+    fn is_replaced(&self, object: &ObjectRef) -> bool {
+        names::MACHINE_CONFIGS.iter().filter(|name| **name != object.name).any(|name| {
+            let is_it = |it: &ObjectRef| it.kind == Kind::MachineConfig && it.name == **name;
+            let exists = self
+                .machine_config(name)
+                .is_some_and(|config| config.metadata.deletion_timestamp.is_none());
+            let mut steps = self.plan.steps.iter().map(|step| &step.action);
+            let deleted =
+                steps.any(|it| matches!(it, Action::Delete { object, .. } if is_it(object)));
+            (exists || self.earlier.applied.iter().any(|object| is_it(object))) && !deleted
         })
     }
 
-    pub(super) fn body(&mut self, object: &ObjectRef, body: &Value) {
-        let keys = |value: &Value| -> BTreeSet<String> {
-            value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
-        };
-        let spec: &[&str] = match object.kind {
-            Kind::MachineConfig if object.name == names::MACHINE_CONFIG => {
-                &["config", "extensions"]
-            }
-            Kind::MachineConfig if object.name == names::IMAGE_MACHINE_CONFIG => {
-                &["config", "kernelArguments", "osImageURL"]
-            }
-            Kind::MachineConfigPool if object.name == names::POOL => {
-                &["machineConfigSelector", "maxUnavailable", "nodeSelector", "paused"]
-            }
-            Kind::ContainerRuntimeConfig if object.name == names::CONTAINER_RUNTIME_CONFIG => {
-                &["containerRuntimeConfig", "machineConfigPoolSelector"]
-            }
-            Kind::KataNode => &["kataConfig", "nodeName"],
-            Kind::DaemonSet if object.name == names::MONITOR => {
-                &["selector", "template", "updateStrategy"]
-            }
-            Kind::SecurityContextConstraints if object.name == names::MONITOR_CONSTRAINTS => &[],
-            Kind::Job => &["activeDeadlineSeconds", "backoffLimit", "template"],
-            Kind::RuntimeClass => &[],
-            _ => {
-                return self
-                    .expect(Property::Fields, false, || format!("{object} is not ours to write"));
-            }
-        };
-        let metadata: &[&str] = match object.kind {
-            Kind::MachineConfig => &["annotations", "labels", "name"],
-            Kind::Job => &["annotations", "labels", "name", "namespace"],
-            Kind::RuntimeClass => &["annotations", "labels", "name", "ownerReferences"],
-            _ => &["labels", "name", "namespace", "ownerReferences"],
-        };
-        let strange: Vec<String> = keys(&body["spec"])
-            .into_iter()
-            .filter(|key| !spec.contains(&key.as_str()))
-            .chain(
-                keys(&body["metadata"]).into_iter().filter(|key| !metadata.contains(&key.as_str())),
-            )
-            .collect();
-        self.expect(Property::Fields, strange.is_empty(), || {
-            format!("{object} is written with the fields {strange:?}")
+    /// Whether a MachineConfig is for the pool of the control plane.
+    fn is_for_control_plane(&self, object: &ObjectRef) -> bool {
+        self.machine_config(&object.name)
+            .and_then(|config| {
+                config.metadata.labels.as_ref()?.get(names::MACHINE_CONFIG_ROLE_LABEL)
+            })
+            .is_some_and(|role| role == names::MASTER_POOL)
+    }
+
+    /// Whether a pod uses a foreign RuntimeClass and is not on a node of the control plane.
+    fn is_elsewhere(&self, pod: &SandboxedPod) -> bool {
+        let node = pod.node.as_deref().and_then(|node| self.nodes.get(node));
+        let mut classes = self.snapshot.runtime_classes.known().into_iter().flatten();
+        let foreign = classes.any(|class| {
+            class.metadata.name.as_ref() == Some(&pod.runtime_class) && !is_our_class(class)
         });
-        if object.kind == Kind::RuntimeClass {
-            let selector = &body["scheduling"]["nodeSelector"];
-            let selected = selector[names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED;
-            self.expect(Property::Verified, selected, || {
-                format!("{object} does not select the label of verified nodes")
-            });
-            // Other installers give their nodes the same label.
-            let ours = self.snapshot.options.platform != Platform::Kubernetes
-                || selector[names::CLAIM_LABEL] == names::CLAIMED;
-            self.expect(Property::Verified, ours, || {
-                format!("{object} selects nodes of other installers too")
-            });
+        foreign && !node.is_some_and(|node| selection::is_control_plane(node))
+    }
+
+    /// The finalizer of the active KataConfig is removed only if nothing of the operator is left. Nothing
+    /// in the cluster belongs to the other KataConfigs.
+    pub(super) fn may_remove_finalizers(&self, action: &Action, config: &ObjectRef) -> Kept {
+        if self.active.is_none_or(|active| active.metadata.uid != config.uid) {
+            return Ok(());
         }
+        self.ensure_lists_are_known(action)?;
+        let left = self.leftovers();
+        ensure(left.is_empty(), Property::Finalizer, || {
+            format!("{action} while these objects are left: {}", text::list(&left, text::NAMES))
+        })
+    }
+
+    /// The objects of the operator that are left in the cluster, or may be.
+    fn leftovers(&self) -> Vec<String> {
+        let snapshot = self.snapshot;
+        let is_claimed = |node: &&&NodeFacts| match snapshot.options.platform {
+            Platform::OpenShift => is_on_pool(node),
+            Platform::Kubernetes => jobs::is_claimed(&node.labels),
+        };
+        let nodes =
+            self.nodes.values().filter(is_claimed).map(|node| format!("Node {}", node.name));
+        let unreadable =
+            snapshot.unreadable(Kind::Node).into_iter().map(|it| it.object.to_string());
+        let kata_nodes = self.kata_nodes.keys().map(|name| format!("KataNode {name}"));
+        let jobs = self.jobs_by_uid.values().map(|job| format!("Job {}", job.name));
+        let classes = snapshot.runtime_classes.known().into_iter().flatten();
+        let classes = classes.filter(|class| is_our_class(class));
+        let classes = classes.filter_map(|class| class.metadata.name.clone());
+        let configs = payload::machine_configs(snapshot).map(|(name, _)| name.to_owned());
+        let monitor = [
+            (names::MONITOR, Some(&snapshot.monitor.daemon_set)),
+            (names::MONITOR_CONSTRAINTS, snapshot.monitor.constraints.as_ref()),
+        ];
+        let is_deleted_with_config = |object: &Value| {
+            snapshot.options.monitor_image.is_none()
+                && self.active.is_some_and(|config| monitor_body::is_owned_by(object, config))
+        };
+        let is_left =
+            |object: &Value| monitor_body::is_ours(object) && !is_deleted_with_config(object);
+        let monitor = monitor.into_iter().filter(
+            |(_, read)| matches!(read, Some(Observed::Known(Some(found))) if is_left(found)),
+        );
+        let monitor = monitor.map(|(name, _)| name.to_owned());
+        let of_nodes = nodes.chain(unreadable).chain(kata_nodes).chain(jobs);
+        of_nodes.chain(classes).chain(configs).chain(monitor).collect()
     }
 }
 
-fn role(config: &MachineConfig) -> Option<&str> {
-    config.metadata.labels.as_ref()?.get(names::MACHINE_CONFIG_ROLE_LABEL).map(String::as_str)
+/// Whether a node is in the operator's pool, or has a configuration of that pool.
+fn is_on_pool(node: &NodeFacts) -> bool {
+    node.labels.contains_key(names::KATA_ROLE_LABEL) || node.refers_to_pool(names::POOL)
 }

@@ -1,32 +1,33 @@
-//! The conditions: which reason and message each of ours has, and how they replace those that are there.
-//!
-//! They tell what [`super::standing`] found; conditions of other people stay as they are.
+//! The conditions of a KataConfig: their status, reason and message follow from [`super::situation`].
+//! Conditions of other clients are unchanged.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kata_api::conditions::{self, in_progress, reasons};
 use kata_api::kata_node::Phase;
+use kata_api::situations::Situation;
 use kata_api::{Code, KataConfigStatus, Severity};
 
-use super::standing::{Standing, concerns_readiness, worst};
-use super::{NAMES, existing_classes, is_ready};
+use super::situation::{ConfigState, TroubledNodes};
+use super::summary::summary;
+use super::{NAMES, existing_classes, has_kata, worst};
+use crate::assessment::Assessment;
+use crate::draft::Draft;
 use crate::report::{Finding, Report};
-use crate::steps::Steps;
 use crate::text;
-use crate::view::View;
 
 /// Most bytes of a condition's message; the API allows 32,768.
 const MESSAGE: usize = 4_096;
 
 /// A condition without its times.
-pub(super) struct Wanted {
+pub(super) struct NewCondition {
     pub(super) type_: &'static str,
     status: &'static str,
     reason: String,
     message: String,
 }
 
-impl Wanted {
+impl NewCondition {
     pub(super) fn new(
         type_: &'static str,
         status: &'static str,
@@ -37,10 +38,43 @@ impl Wanted {
     }
 }
 
-/// Whether all is ready, and, after what keeps it from that, whatever else is to be warned of.
-pub(super) fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -> Wanted {
-    let (mut wanted, first) = readiness(view, standing, report);
-    for other in warnings(view, report).filter(|other| Some(*other) != first) {
+/// The conditions of the active KataConfig.
+pub(super) fn of_active(
+    cluster: &Assessment,
+    draft: &Draft,
+    report: &Report,
+    state: &ConfigState<'_>,
+) -> Vec<NewCondition> {
+    let row = state.situation.row();
+    let summary = summary(cluster, draft, report, state.worst.is_some());
+    let mut wanted =
+        vec![in_progress(cluster, draft, state, &summary), ready(cluster, state, report, &summary)];
+    if let Some(finding) = state.stalled_by {
+        let message =
+            format!("{}: {} {}", finding.code, finding.message, fix_in_parentheses(finding));
+        let reason = finding.code.entry().reason;
+        wanted.push(NewCondition::new(conditions::STALLED, "True", reason, message));
+    } else if row.reconciling {
+        let reason =
+            if cluster.deleting { in_progress::UNINSTALLING } else { reasons::ROLLING_OUT };
+        wanted.push(NewCondition::new(conditions::RECONCILING, "True", reason, summary));
+    }
+    let troubled = TroubledNodes::of(cluster);
+    wanted.push(degraded(report, |finding| troubled.is_failure(finding)));
+    wanted
+        .extend(row.deletion_blocked.map(|is_blocked| deletion_blocked(report, state, is_blocked)));
+    wanted
+}
+
+/// The condition Ready. Its message ends with all other warnings.
+fn ready(
+    cluster: &Assessment,
+    state: &ConfigState<'_>,
+    report: &Report,
+    summary: &str,
+) -> NewCondition {
+    let (mut wanted, first) = readiness(cluster, state, report, summary);
+    for other in warnings(cluster, report).filter(|other| Some(*other) != first) {
         let other = format!("; {}: {}", other.code, other.message);
         if wanted.message.len() + other.len() <= MESSAGE {
             wanted.message.push_str(&other);
@@ -49,78 +83,74 @@ pub(super) fn ready(view: &View<'_>, standing: &Standing<'_>, report: &Report) -
     wanted
 }
 
-/// What nothing else tells: errors are in `Degraded`, and what is wrong with a node is in its KataNode. That
-/// nothing is selected is plain if it is not the worst.
-fn warnings<'a>(view: &'a View<'_>, report: &'a Report) -> impl Iterator<Item = &'a Finding> {
+/// The warnings that are reported nowhere else: errors are in `Degraded`, and problems of a node are in its
+/// KataNode. `NoNodesSelected` is left out, because it is obvious if another finding is worse.
+fn warnings<'a>(cluster: &'a Assessment, report: &'a Report) -> impl Iterator<Item = &'a Finding> {
     report.findings.iter().filter(|finding| {
         finding.code.entry().severity == Severity::Warning
             && finding.code != Code::NoNodesSelected
-            && !finding.subject.kind.is_beside()
-            && !view.nodes.iter().any(|node| node.object() == finding.subject)
+            && !finding.subject.kind.is_auxiliary()
+            && !cluster.nodes.iter().any(|node| node.object() == finding.subject)
     })
 }
 
-/// The condition with the worst that there is, and what that is.
+/// The condition Ready with the worst finding, and that finding.
 fn readiness<'a>(
-    view: &View<'_>,
-    standing: &Standing<'a>,
+    cluster: &Assessment,
+    state: &ConfigState<'a>,
     report: &'a Report,
-) -> (Wanted, Option<&'a Finding>) {
-    let summary = &standing.summary;
-    if standing.ready {
-        // Whoever leaves may be held up all the same, and whoever is left out may be missed.
-        let worst = standing.worst.or_else(|| worst(report));
-        let message = match worst {
-            Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
-            None => summary.clone(),
-        };
-        let wanted = Wanted::new(conditions::READY, "True", reasons::ALL_NODES_READY, message);
-        return (wanted, worst);
-    }
-    let first = standing.worst;
-    let worst = standing.worst.map(|finding| {
-        (finding.code.entry().reason, format!("{summary}; {}: {}", finding.code, finding.message))
-    });
-    if view.deleting {
-        let message = worst.map_or_else(|| summary.clone(), |(_, message)| message);
-        let wanted = Wanted::new(conditions::READY, "False", in_progress::UNINSTALLING, message);
-        return (wanted, first);
-    }
-    let all_ready = view.nodes.iter().all(|node| !node.wanted || is_ready(node));
-    let (reason, message) = match worst {
-        // It keeps no selected node from being ready: something else does.
-        Some((_, message))
-            if !all_ready && first.is_some_and(|it| it.code == Code::PodsOnLeavingNode) =>
-        {
-            let reason =
-                if standing.pending { reasons::ROLLING_OUT } else { reasons::NODES_NOT_READY };
-            (reason, message)
-        }
-        Some(worst) => worst,
-        None if all_ready && !standing.classes_exist && !view.nodes.is_empty() => {
-            (reasons::RUNTIME_CLASS_MISSING, format!("{summary}; {} yet", missing_classes(view)))
-        }
-        None => {
-            let other = report.findings.iter().find(|finding| finding.code == Code::OtherRollout);
-            match other {
-                Some(finding) if !standing.pending => (
-                    finding.code.entry().reason,
-                    format!("{summary}; {}: {}", finding.code, finding.message),
-                ),
-                _ if standing.pending => (reasons::ROLLING_OUT, summary.clone()),
-                _ => (reasons::NODES_NOT_READY, summary.clone()),
-            }
-        }
+    summary: &str,
+) -> (NewCondition, Option<&'a Finding>) {
+    let ready = |status, reason: &str, message: String| {
+        NewCondition::new(conditions::READY, status, reason, message)
     };
-    (Wanted::new(conditions::READY, "False", reason, message), first)
+    let with_finding = |finding: Option<&Finding>| match finding {
+        Some(finding) => format!("{summary}; {}: {}", finding.code, finding.message),
+        None => summary.to_owned(),
+    };
+    let first = state.worst;
+    if state.is_ready {
+        // A leaving node may still be blocked, and an excluded node may be missed.
+        let worst = first.or_else(|| worst(report)).or_else(|| other_rollout(report));
+        return (ready("True", reasons::ALL_NODES_READY, with_finding(worst)), worst);
+    }
+    if cluster.deleting {
+        return (ready("False", in_progress::UNINSTALLING, with_finding(first)), first);
+    }
+    let all_have_kata = cluster.nodes.iter().all(|node| !node.wanted || has_kata(node));
+    let is_at_work = state.situation.row().reconciling && state.has_work;
+    let unfinished = if is_at_work { reasons::ROLLING_OUT } else { reasons::NODES_NOT_READY };
+    let wanted = match first {
+        // It does not block the installation on the selected nodes; something else does.
+        Some(finding) if finding.code == Code::PodsOnLeavingNode && !all_have_kata => {
+            ready("False", unfinished, with_finding(first))
+        }
+        Some(finding) => ready("False", finding.code.entry().reason, with_finding(first)),
+        None if all_have_kata && !state.classes_exist => ready(
+            "False",
+            reasons::RUNTIME_CLASS_MISSING,
+            format!("{summary}; {} yet", missing_classes(cluster)),
+        ),
+        None => ready("False", unfinished, with_finding(other_rollout(report))),
+    };
+    (wanted, first)
 }
 
-pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_>) -> Wanted {
+fn other_rollout(report: &Report) -> Option<&Finding> {
+    report.findings.iter().find(|finding| finding.code == Code::OtherRollout)
+}
+
+fn in_progress(
+    cluster: &Assessment,
+    draft: &Draft,
+    state: &ConfigState<'_>,
+    summary: &str,
+) -> NewCondition {
     let wanted = |status, reason: &str, message: String| {
-        Wanted::new(conditions::IN_PROGRESS, status, reason, message)
+        NewCondition::new(conditions::IN_PROGRESS, status, reason, message)
     };
-    if view.deleting {
-        return match steps.blocked_by.first() {
+    if cluster.deleting {
+        return match draft.blocked_by.first() {
             Some(class) => wanted(
                 "False",
                 in_progress::BLOCKED_BY_EXISTING_KATA_PODS,
@@ -133,24 +163,26 @@ pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_
             ),
         };
     }
-    if let Some(node) = view.nodes.iter().find(|node| node.phase == Phase::Failed) {
-        let message = in_progress::failed_message(&node.facts.name, node.failure());
+    if let Some(node) = cluster.nodes.iter().find(|node| node.phase == Phase::Failed) {
+        let message = in_progress::failed_message(&node.facts.name, &node.failure);
         return wanted("True", in_progress::FAILED, message);
     }
-    if view.nodes.is_empty() {
+    if cluster.nodes.is_empty() {
         let reason = Code::NoNodesSelected.entry().reason;
         let cause = Code::NoNodesSelected.entry().cause;
-        let message = standing.worst.map_or(cause, |finding| finding.message.as_str());
+        let message = state.worst.map_or(cause, |finding| finding.message.as_str());
         return wanted("False", reason, message.to_owned());
     }
-    if !standing.pending {
-        let reason = match (standing.ready, standing.worst) {
+    let row = state.situation.row();
+    let is_paused = state.situation == Situation::Paused && state.is_ready;
+    if !(state.has_work || row.reconciling) || is_paused {
+        let reason = match (state.is_ready, state.worst) {
             (false, Some(finding)) => finding.code.entry().reason,
             _ => in_progress::AS_EXPECTED,
         };
-        return wanted("False", reason, standing.summary.clone());
+        return wanted("False", reason, summary.to_owned());
     }
-    let before = view
+    let before = cluster
         .config
         .status
         .iter()
@@ -158,8 +190,12 @@ pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_
         .find(|condition| condition.type_ == conditions::IN_PROGRESS)
         .map(|condition| condition.reason.as_str());
     let initial = before == Some(in_progress::INSTALLING)
-        || (existing_classes(view).is_empty()
-            && view.config.status.as_ref().is_none_or(|status| status.runtime_classes.is_empty()));
+        || (existing_classes(cluster).is_empty()
+            && cluster
+                .config
+                .status
+                .as_ref()
+                .is_none_or(|status| status.runtime_classes.is_empty()));
     if initial {
         wanted("True", in_progress::INSTALLING, in_progress::INSTALLING_MESSAGE.to_owned())
     } else {
@@ -167,52 +203,30 @@ pub(super) fn in_progress(view: &View<'_>, steps: &Steps, standing: &Standing<'_
     }
 }
 
-/// What has failed: every error, and what nodes failed with that goes on being tried.
-pub(super) fn degraded(report: &Report, has_failed: impl Fn(&Finding) -> bool) -> Wanted {
-    let errors: Vec<&Finding> = report
-        .findings
-        .iter()
-        .filter(|finding| {
-            (finding.code.entry().severity == Severity::Error || has_failed(finding))
-                && !matches!(finding.code, Code::PodsStillRunning | Code::ReadFailed)
-        })
-        .collect();
-    match errors.first() {
-        Some(first) => {
-            let messages: Vec<String> = errors
-                .iter()
-                .map(|finding| format!("{}: {}", finding.code, finding.message))
-                .collect();
-            Wanted::new(
-                conditions::DEGRADED,
-                "True",
-                first.code.entry().reason,
-                text::list(&messages, NAMES),
-            )
-        }
-        None => Wanted::new(
-            conditions::DEGRADED,
-            "False",
-            reasons::AS_EXPECTED,
-            "nothing is known to be broken",
-        ),
-    }
+/// The condition Degraded, with all failures.
+pub(super) fn degraded(report: &Report, is_failure: impl Fn(&Finding) -> bool) -> NewCondition {
+    let failures: Vec<&Finding> =
+        report.findings.iter().filter(|finding| is_failure(finding)).collect();
+    let Some(first) = failures.first() else {
+        let message = "no failures detected";
+        return NewCondition::new(conditions::DEGRADED, "False", reasons::AS_EXPECTED, message);
+    };
+    let messages: Vec<String> =
+        failures.iter().map(|finding| format!("{}: {}", finding.code, finding.message)).collect();
+    let message = text::list(&messages, NAMES);
+    NewCondition::new(conditions::DEGRADED, "True", first.code.entry().reason, message)
 }
 
-pub(super) fn deletion_blocked(report: &Report) -> Wanted {
-    let blocking = report
-        .findings
-        .iter()
-        .find(|finding| finding.code == Code::PodsStillRunning)
-        .or_else(|| worst(report).filter(|finding| concerns_readiness(finding)));
-    match blocking {
-        Some(finding) => Wanted::new(
+fn deletion_blocked(report: &Report, state: &ConfigState<'_>, is_blocked: bool) -> NewCondition {
+    let pods = report.findings.iter().find(|finding| finding.code == Code::PodsStillRunning);
+    match pods.or(state.stalled_by).or(state.worst).filter(|_| is_blocked) {
+        Some(finding) => NewCondition::new(
             conditions::DELETION_BLOCKED,
             "True",
             finding.code.entry().reason,
-            format!("{}: {} {}", finding.code, finding.message, fix(finding)),
+            format!("{}: {} {}", finding.code, finding.message, fix_in_parentheses(finding)),
         ),
-        None => Wanted::new(
+        None => NewCondition::new(
             conditions::DELETION_BLOCKED,
             "False",
             reasons::NOT_BLOCKED,
@@ -222,9 +236,9 @@ pub(super) fn deletion_blocked(report: &Report) -> Wanted {
 }
 
 /// `RuntimeClass kata does not exist`.
-fn missing_classes(view: &View<'_>) -> String {
-    let existing = existing_classes(view);
-    let missing: Vec<String> = view
+fn missing_classes(cluster: &Assessment) -> String {
+    let existing = existing_classes(cluster);
+    let missing: Vec<String> = cluster
         .runtimes
         .iter()
         .filter(|runtime| !existing.contains(&runtime.name))
@@ -238,7 +252,7 @@ fn missing_classes(view: &View<'_>) -> String {
     }
 }
 
-pub(super) fn fix(finding: &Finding) -> String {
+fn fix_in_parentheses(finding: &Finding) -> String {
     format!("({})", finding.fix.trim_end_matches('.'))
 }
 
@@ -246,7 +260,7 @@ pub(super) fn conditions(
     now: Timestamp,
     previous: Option<&KataConfigStatus>,
     generation: Option<i64>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<NewCondition>,
 ) -> Vec<Condition> {
     let before = |type_: &str| {
         previous.into_iter().flat_map(|status| &status.conditions).find(|c| c.type_ == type_)
@@ -264,7 +278,6 @@ pub(super) fn conditions(
             type_: wanted.type_.to_owned(),
         })
         .collect();
-    // Conditions of other people stay.
     conditions.extend(
         previous
             .into_iter()

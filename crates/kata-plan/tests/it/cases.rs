@@ -6,9 +6,11 @@
 use kata_plan::decide;
 
 use self::fixture::build;
+use crate::promises::forms;
 use crate::render;
 
 mod fixture;
+mod situations;
 
 /// The text of a fixture's decision.
 fn decision(fixture: &str) -> String {
@@ -17,6 +19,7 @@ fn decision(fixture: &str) -> String {
     let decision = decide(&snapshot);
     let violations = kata_plan::invariants::check(&snapshot, &decision);
     assert!(violations.is_empty(), "{violations:#?}");
+    forms::check(&snapshot, &decision);
     render::decision(&decision)
 }
 
@@ -131,6 +134,13 @@ cases! {
         - edit: {kind: MachineConfigPool, name: kata-oc, with: {status: {conditions: [{type: RenderDegraded, status: 'True', message: 'MachineConfig 99-bad is bad'}]}}}
         - pass: true
         "
+    a_failure_of_an_older_generation_says_nothing: "
+        workers: 1
+        before:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: theirs, generation: 2}, spec: {machineConfigPoolSelector: {matchExpressions: [{key: pools.operator.machineconfiguration.openshift.io/kata-oc, operator: Exists}]}}, status: {observedGeneration: 1, conditions: [{type: Failure, status: 'True', message: 'Error: invalid'}]}}
+        spec: {}
+        then: [{pass: true}]
+        "
     failed_container_runtime_config_freezes_rendering: "
         workers: 1
         before:
@@ -146,7 +156,7 @@ cases! {
         - rounds: 30
         "
     node_not_ready_for_a_moment_keeps_its_label: "{workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}]}"
-    node_not_ready_for_long_loses_its_label: "{workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}, {minutes: 2}]}"
+    node_not_ready_for_long_keeps_its_label: "{workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}, {minutes: 90}]}"
     node_failed: "{workers: 2, spec: {}, then: [{failing: worker-0}, {rounds: 20}]}"
     node_failed_and_cordoned: "
         workers: 2

@@ -24,7 +24,7 @@ fn fields_of_the_spec_that_are_ignored_are_named() {
     let (object, message) = finding(&world, Code::PeerPodsUnsupported);
     assert_eq!(
         (object.as_str(), message.as_str()),
-        ("cluster-kataconfig", "spec.enablePeerPods is true, and is ignored",)
+        ("cluster-kataconfig", "spec.enablePeerPods is true, but peer pods are not supported",)
     );
     let (_, message) = finding(&world, Code::InvalidLogLevel);
     assert!(message.contains("\"loud\""), "{message}");
@@ -46,7 +46,7 @@ fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
     assert!(message.contains("kata-old"), "{message}");
     assert!(world.get(Kind::RuntimeClass, "kata-old").is_some());
     // Nobody watches pods.
-    let again = decide(&world.observe()).look_again.unwrap();
+    let again = decide(&world.observe()).requeue_after.unwrap();
     assert!(again <= std::time::Duration::from_secs(5), "{again:?}");
 }
 
@@ -129,7 +129,7 @@ fn which_nodes_count_is_told_in_terms_of_the_spec() {
             true,
             json!({"kataConfigPoolSelector": selector}),
             "no node matches spec.kataConfigPoolSelector (kata=true) and runs Linux; a node of the control \
-             plane counts only if the selector names its role, its host name or a label of your own"
+             plane is selected only if the selector names its role, its host name or a label of your own"
                 .to_owned(),
         ),
     ] {

@@ -6,14 +6,16 @@ use serde_json::json;
 
 use crate::journeys::{condition, is};
 use crate::plain::{Fate, NAMESPACE, task_of};
-use crate::world::{VERIFIED, World};
+use crate::world::{KATA_CLASS, VERIFIED, World};
 
 mod ahead;
 mod jobs;
+mod old_names;
 mod periods;
 mod runtimes;
 mod startup_taint;
 mod trouble;
+mod unknown;
 
 const CLAIM: &str = "kata-operator.dev/claimed";
 
@@ -21,20 +23,31 @@ fn label(world: &World, node: &str) -> Option<String> {
     world.node(node).labels.get(VERIFIED).cloned()
 }
 
+/// The keys of a node's taints.
+fn taints(world: &World, node: &str) -> Vec<String> {
+    world.node(node).taints.into_iter().map(|taint| taint.key).collect()
+}
+
+/// Whether new sandboxed pods can come to a node: it has the label, and no taint keeps them away.
+fn serves(world: &World, node: &str) -> bool {
+    label(world, node).as_deref() == Some("true") && taints(world, node).is_empty()
+}
+
 fn host(world: &World, node: &str) -> serde_json::Value {
     world.get(Kind::KataNode, node).unwrap()["status"]["host"].clone()
 }
 
-fn nothing_left(world: &World) {
+pub(crate) fn nothing_left(world: &World) {
     for kind in [Kind::KataConfig, Kind::KataNode, Kind::RuntimeClass, Kind::Job] {
         assert_eq!(world.names(kind), Vec::<String>::new());
     }
     for name in world.names(Kind::Node) {
         let labels = world.node(&name).labels;
         assert!(
-            !labels.contains_key(VERIFIED) && !labels.contains_key(CLAIM),
+            [VERIFIED, KATA_CLASS, CLAIM].iter().all(|key| !labels.contains_key(*key)),
             "{name}: {labels:?}"
         );
+        assert_eq!(taints(world, &name), Vec::<String>::new(), "{name}");
     }
 }
 
@@ -76,7 +89,8 @@ fn installs_one_node_after_the_other_and_removes_them() {
     }
     assert_eq!(label(&world, "master-0"), None);
     let class = world.get(Kind::RuntimeClass, "kata").unwrap();
-    assert_eq!(class["scheduling"]["nodeSelector"], json!({CLAIM: "true", VERIFIED: "true"}));
+    let selector = json!({CLAIM: "true", VERIFIED: "true", KATA_CLASS: "true"});
+    assert_eq!(class["scheduling"]["nodeSelector"], selector);
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     world.settle();
     nothing_left(&world);
@@ -132,7 +146,7 @@ fn a_node_that_is_rolled_back_does_not_hold_up_the_others_and_is_not_tried_again
     world.hosts.insert("worker-0".to_owned(), Fate::RollsBack);
     world.config(&json!({}));
     world.settle();
-    assert_eq!(label(&world, "worker-0").as_deref(), Some("false"));
+    assert_eq!(label(&world, "worker-0"), None);
     assert_eq!(label(&world, "worker-1").as_deref(), Some("true"));
     assert_eq!(label(&world, "worker-2").as_deref(), Some("true"));
     assert_eq!(condition(&world, "Degraded"), is("True", "NodeRolledBack"));
@@ -164,9 +178,9 @@ fn a_change_that_fails_again_and_again_goes_no_further() {
     }
     world.config(&json!({"rollout": {"maxUnavailable": 3}}));
     world.settle();
-    let touched =
-        (0..6).filter(|index| label(&world, &format!("worker-{index}")).is_some()).count();
-    assert_eq!(touched, 2);
+    let claimed =
+        (0..6).filter(|index| world.node(&format!("worker-{index}")).labels.contains_key(CLAIM));
+    assert_eq!(claimed.count(), 2);
     assert!(finding(&world, "KATA3111").contains("worker-0, worker-1"));
     // Another payload is another change.
     world.hosts.clear();
@@ -259,11 +273,14 @@ fn nodes_join_and_leave() {
         assert_eq!(world.changing(), Vec::<String>::new());
         world.tick();
     }
-    assert_eq!(label(&world, "worker-9").as_deref(), Some("false"));
+    // A kubelet that restarts would fail the pod if the label were gone; the taint keeps new pods away.
+    assert_eq!(label(&world, "worker-9").as_deref(), Some("true"));
+    assert_eq!(taints(&world, "worker-9"), ["kata-operator.dev/leaving"]);
     assert!(finding(&world, "KATA2112").contains("default/web"));
     world.delete(Kind::Pod, "default/web");
     world.settle();
     assert_eq!(label(&world, "worker-9"), None);
+    assert_eq!(taints(&world, "worker-9"), Vec::<String>::new());
     assert!(world.get(Kind::KataNode, "worker-9").is_none());
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
@@ -320,8 +337,14 @@ fn a_deletion_waits_for_the_last_pod_and_then_completes() {
         world.tick();
     }
     assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
-    assert_eq!(label(&world, "worker-0").as_deref(), Some("false"));
-    assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+    // A kubelet that restarts would fail the pod if the label were gone; the class takes no new pods.
+    assert_eq!(label(&world, "worker-0"), None);
+    assert_eq!(label(&world, "worker-1").as_deref(), Some("true"));
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    assert_eq!(
+        class["scheduling"]["nodeSelector"],
+        json!({"kata-operator.node-restriction.kubernetes.io/closed": "true"})
+    );
     world.delete(Kind::Pod, "default/web");
     world.settle();
     nothing_left(&world);
@@ -347,7 +370,7 @@ fn a_claim_that_somebody_takes_away_leaves_no_label_behind() {
     world.config(&json!({}));
     world.settle();
     world.delete(Kind::KataConfig, "cluster-kataconfig");
-    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("false"));
+    until(&mut world, |world| label(world, "worker-0").is_none());
     world.label("worker-0", CLAIM, None);
     world.settle();
     nothing_left(&world);
@@ -395,11 +418,11 @@ fn a_node_that_lost_its_virtualization_loses_the_label_until_it_has_it_again() {
         }
         until(&mut world, |world| {
             host(world, "worker-0")["job"]["outcome"] == "Refused"
-                && label(world, "worker-0").as_deref() == Some("false")
+                && label(world, "worker-0").is_none()
         });
         for _ in 0..100 {
             world.pass();
-            assert_eq!(label(&world, "worker-0").as_deref(), Some("false"), "{upgrade}");
+            assert_eq!(label(&world, "worker-0"), None, "{upgrade}");
             world.tick();
         }
         // While it is looked at again nothing is said of the last time.
@@ -436,10 +459,10 @@ fn who_cannot_have_it_is_told_why() {
     assert_eq!(
         all,
         [
-            "KATA3114 OtherInstaller: Node worker-3: node worker-3 is left alone: it carries the label kata-deploy.katacontainers.io/default, which something else put there",
-            "KATA2110 UnsupportedNode: Node worker-0: node worker-0 is left alone: it runs Windows",
-            "KATA2110 UnsupportedNode: Node worker-1: node worker-1 is left alone: its container runtime docker is neither containerd nor CRI-O",
-            "KATA2110 UnsupportedNode: Node worker-2: node worker-2 is left alone: the Machine Config Operator manages it, and would undo what a Job does",
+            "KATA3114 OtherInstaller: Node worker-3: node worker-3 is excluded: it carries the label kata-deploy.katacontainers.io/default, which kata-operator did not set",
+            "KATA2110 UnsupportedNode: Node worker-0: node worker-0 is excluded: it runs Windows",
+            "KATA2110 UnsupportedNode: Node worker-1: node worker-1 is excluded: its container runtime docker is neither containerd nor CRI-O",
+            "KATA2110 UnsupportedNode: Node worker-2: node worker-2 is excluded: the Machine Config Operator manages it and would revert the changes of a Job",
         ]
     );
 }
@@ -525,8 +548,8 @@ fn only_of_nodes_that_were_changed_it_is_told_that_they_are_clear() {
     let mut world = World::plain(1, 2);
     world.config(&json!({}));
     world.pass();
-    until(&mut world, |world| host(world, "worker-0")["touched"] == true);
-    assert!(host(&world, "worker-1")["touched"].is_null());
+    until(&mut world, |world| host(world, "worker-0")["mayHaveArtifacts"] == true);
+    assert!(host(&world, "worker-1")["mayHaveArtifacts"].is_null());
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     let mut told = Vec::new();
     for _ in 0..100 {
@@ -535,42 +558,44 @@ fn only_of_nodes_that_were_changed_it_is_told_that_they_are_clear() {
         world.tick();
     }
     nothing_left(&world);
-    assert_eq!(told, ["node worker-0 is clear of Kata"]);
+    assert_eq!(told, ["Kata was removed from node worker-0"]);
 }
 
-/// There the kubelet is restarted with the container runtime, and fails the pods whose node selector does not fit
-/// any more: that of a RuntimeClass is in each of its pods.
+/// A kubelet that restarts, as it does with the container runtime of k3s, fails the pods whose node selector no
+/// longer matches: the one of a RuntimeClass is in each of its pods.
 #[test]
-fn a_node_of_k3s_keeps_the_label_while_it_is_changed() {
-    for (version, keeps) in [("containerd://2.1.4-k3s2", true), ("containerd://2.1.4", false)] {
-        let mut world = World::plain(1, 3);
-        let info = json!({"status": {"nodeInfo": {"containerRuntimeVersion": version}}});
+fn a_node_keeps_its_labels_while_it_is_changed_in_place_and_takes_no_new_pods() {
+    let mut world = World::plain(1, 3);
+    world.config(&json!({}));
+    world.settle();
+    let runtimes = json!([{"name": "kata"}, {"name": "kata-clh"}]);
+    let spec = json!({"metadata": {"generation": 2}, "spec": {"runtimes": runtimes}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+    let mut most = 0;
+    for _ in 0..200 {
+        world.pass();
+        let changing = world.names(Kind::Job).into_iter().filter_map(|name| {
+            let job = world.get(Kind::Job, &name).unwrap();
+            let task = task_of(job);
+            let runs = job["status"]["conditions"].is_null();
+            (runs && task.action == NodeAction::Install).then_some(task.node)
+        });
+        let changing: Vec<String> = changing.collect();
+        most = most.max(changing.len());
         for node in ["worker-0", "worker-1", "worker-2"] {
-            world.edit(Kind::Node, node, &info);
+            assert_eq!(label(&world, node).as_deref(), Some("true"));
+            let is_closed = taints(&world, node) == ["kata-operator.dev/leaving"];
+            assert!(is_closed || !changing.contains(&node.to_owned()), "{node}");
         }
-        world.config(&json!({}));
-        world.settle();
-        let runtimes = json!([{"name": "kata"}, {"name": "kata-clh"}]);
-        let spec = json!({"metadata": {"generation": 2}, "spec": {"runtimes": runtimes}});
-        world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
-        let (mut lost, mut most) = (0, 0);
-        let nodes = ["worker-0", "worker-1", "worker-2"];
-        for _ in 0..200 {
-            world.pass();
-            lost += nodes.iter().filter(|it| label(&world, it).as_deref() != Some("true")).count();
-            let installs = world.names(Kind::Job).into_iter().filter(|name| {
-                let job = world.get(Kind::Job, name).unwrap();
-                job["status"]["conditions"].is_null() && task_of(job).action == NodeAction::Install
-            });
-            most = most.max(installs.count());
-            world.tick();
-        }
-        assert_eq!(lost == 0, keeps, "{version}: {lost}");
-        assert_eq!(most, 1, "{version}: one node at a time");
-        assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-        assert!(world.get(Kind::RuntimeClass, "kata-clh").is_some());
-        world.delete(Kind::KataConfig, "cluster-kataconfig");
-        world.settle();
-        nothing_left(&world);
+        world.tick();
     }
+    assert_eq!(most, 1, "one node at a time");
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert!(world.get(Kind::RuntimeClass, "kata-clh").is_some());
+    for node in ["worker-0", "worker-1", "worker-2"] {
+        assert_eq!(taints(&world, node), Vec::<String>::new());
+    }
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    nothing_left(&world);
 }

@@ -1,9 +1,12 @@
 //! Whole lives of a KataConfig on the model: what must hold at the end, and on the way.
 
-use kata_plan::{Freshness, Kind, Need, Request, StepFailure, conclude, decide, needs};
+use kata_api::{Code, names};
+use kata_plan::{
+    Action, Freshness, Kind, Need, Request, Step, StepFailure, decide, needs, report_after_apply,
+};
 use serde_json::json;
 
-use crate::world::{KATA, MC, VERIFIED, World};
+use crate::world::{KATA, KATA_CLASS, MC, VERIFIED, World};
 
 mod adoption;
 
@@ -39,6 +42,104 @@ pub(crate) fn assert_nothing_left(world: &World) {
     }
 }
 
+/// A KataNode says what was done to a node, so the KataConfig stays until the last one is gone.
+#[test]
+fn a_kata_node_that_somebody_holds_keeps_the_kata_config() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    let hold = |by: serde_json::Value| json!({"metadata": {"finalizers": by}});
+    world.edit(Kind::KataNode, "worker-0", &hold(json!(["example.org/hold"])));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..200 {
+        world.pass();
+        world.tick();
+        assert!(world.get(Kind::KataConfig, "cluster-kataconfig").is_some());
+    }
+    world.edit(Kind::KataNode, "worker-0", &hold(json!([])));
+    world.delete(Kind::KataNode, "worker-0");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+/// It may be bound to any node at the next moment.
+#[test]
+fn a_sandboxed_pod_that_no_node_has_yet_blocks_the_deletion() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.create(json!({
+        "kind": "Pod", "metadata": {"namespace": "default", "name": "pending"},
+        "spec": {"runtimeClassName": "kata", "containers": []}, "status": {"phase": "Pending"},
+    }));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..50 {
+        world.pass();
+        world.tick();
+    }
+    assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
+    assert!(world.node("worker-0").labels.contains_key(KATA));
+    world.delete(Kind::Pod, "default/pending");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+/// It would change twice: to what the pool was rendered as before, and to what it is rendered as then.
+#[test]
+fn no_node_joins_a_pool_that_cannot_be_rendered() {
+    let mut world = World::new(3, 2);
+    world.label("worker-0", "kata", Some("true"));
+    world.config(&selected());
+    world.settle();
+    let degraded = |status: &str| {
+        json!({"status": {"conditions": [
+            {"type": "RenderDegraded", "status": status, "message": "MachineConfig 99-bad is bad"}]}})
+    };
+    world.edit(Kind::MachineConfigPool, "kata-oc", &degraded("True"));
+    world.label("worker-1", "kata", Some("true"));
+    for _ in 0..5 {
+        world.pass();
+        assert!(!world.node("worker-1").labels.contains_key(KATA));
+    }
+    world.edit(Kind::MachineConfigPool, "kata-oc", &degraded("False"));
+    world.pass();
+    assert!(world.node("worker-1").labels.contains_key(KATA));
+}
+
+#[test]
+fn the_kernel_arguments_of_image_mode_are_followed() {
+    let namespace = "openshift-sandboxed-containers-operator";
+    let config_map = |name: &str, data: serde_json::Value| json!({"kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data});
+    let mut world = World::new(3, 1);
+    world.create(config_map("osc-feature-gates", json!({"layeredImageDeployment": "true"})));
+    let image = json!({"osImageURL": "kata1", "kernelArguments": "a=1"});
+    world.create(config_map("layered-image-deploy-cm", image));
+    world.config(&json!({}));
+    world.settle();
+    let arguments = |world: &World| {
+        let name = "50-enable-sandboxed-containers-image";
+        world.get(Kind::MachineConfig, name).unwrap()["spec"]["kernelArguments"].clone()
+    };
+    assert_eq!(arguments(&world), json!(["a=1"]));
+    let change = json!({"data": {"kernelArguments": "a=2"}});
+    world.edit(Kind::ConfigMap, &format!("{namespace}/layered-image-deploy-cm"), &change);
+    world.settle();
+    assert_eq!(arguments(&world), json!(["a=2"]));
+}
+
+/// Where no node has Kata or gets it there are no sandboxed pods to look for before the MachineConfig goes.
+#[test]
+fn a_compact_cluster_is_left_before_any_node_got_kata() {
+    let mut world = World::compact(1);
+    world.config(&json!({}));
+    world.pass();
+    world.render();
+    world.pass();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_nothing_left(&world);
+}
+
 #[test]
 fn installs_and_removes_one_node_after_the_other() {
     let mut world = World::new(3, 3);
@@ -48,9 +149,12 @@ fn installs_and_removes_one_node_after_the_other() {
     assert_eq!(condition(&world, "InProgress"), is("False", "AsExpected"));
     assert_eq!(condition(&world, "Reconciling"), <(String, String)>::default());
     assert!(last.report.waiting_on.is_empty() && last.report.findings.is_empty());
-    assert!(last.report.events.is_empty() && last.report.status.unwrap().patch.is_none());
+    assert!(last.report.events.is_empty() && !last.report.status.unwrap().needs_write);
     let class = world.get(Kind::RuntimeClass, "kata").unwrap();
-    assert_eq!(class["scheduling"]["nodeSelector"], json!({KATA: "", VERIFIED: "true"}));
+    assert_eq!(
+        class["scheduling"]["nodeSelector"],
+        json!({KATA: "", VERIFIED: "true", KATA_CLASS: "true"})
+    );
     assert_eq!(class["overhead"]["podFixed"], json!({"cpu": "250m", "memory": "350Mi"}));
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     world.settle();
@@ -121,8 +225,13 @@ fn a_running_pod_blocks_deletion_and_scale_in_until_it_is_gone() {
     world.settle();
     assert_eq!(condition(&world, "InProgress"), is("False", "BlockedByExistingKataPods"));
     assert_eq!(condition(&world, "DeletionBlocked"), is("True", "PodsStillRunning"));
-    assert!(!world.node("worker-0").labels.contains_key(VERIFIED));
-    assert!(world.get(Kind::RuntimeClass, "kata").is_some());
+    // A kubelet that restarts would fail the pod if the label were gone; the class takes no new pods.
+    assert!(world.node("worker-0").labels.contains_key(VERIFIED));
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    assert_eq!(
+        class["scheduling"]["nodeSelector"],
+        json!({"kata-operator.node-restriction.kubernetes.io/closed": "true"})
+    );
     world.delete(Kind::Pod, "default/web");
     world.settle();
     assert_nothing_left(&world);
@@ -134,6 +243,8 @@ fn a_pod_that_slips_in_after_the_label_is_off_stops_the_removal() {
     world.config(&json!({}));
     world.settle();
     world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.pass();
+    assert!(world.node("worker-0").labels.contains_key(VERIFIED));
     world.pass();
     assert!(!world.node("worker-0").labels.contains_key(VERIFIED));
     world.pod("late", "kata", "worker-0");
@@ -189,7 +300,10 @@ fn a_compact_cluster_gets_kata_through_the_pool_master_and_is_cleared_again() {
     assert!(world.get(Kind::MachineConfigPool, "kata-oc").is_none());
     let class = world.get(Kind::RuntimeClass, "kata").unwrap();
     let master = "node-role.kubernetes.io/master";
-    assert_eq!(class["scheduling"]["nodeSelector"], json!({master: "", VERIFIED: "true"}));
+    assert_eq!(
+        class["scheduling"]["nodeSelector"],
+        json!({master: "", VERIFIED: "true", KATA_CLASS: "true"})
+    );
     world.delete(Kind::KataConfig, "cluster-kataconfig");
     world.settle();
     assert_nothing_left(&world);
@@ -319,6 +433,28 @@ fn nothing_disruptive_is_planned_on_reads_from_a_cache() {
     assert!(!decision.report.waiting_on.is_empty());
 }
 
+/// A cache that does not show the class yet would have the label removed while a pod can still start.
+#[test]
+fn the_runtime_label_leaves_a_node_on_fresh_reads_of_the_classes_only() {
+    let mut world = World::new(3, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    let loses_label = |step: &Step| {
+        let Action::LabelNode { remove, .. } = &step.action else { return false };
+        remove.contains(names::RUNTIME_LABEL)
+    };
+    let mut snapshot = world.observe();
+    while !decide(&snapshot).plan.steps.iter().any(loses_label) {
+        world.pass();
+        world.tick();
+        snapshot = world.observe();
+    }
+    snapshot.freshness = Freshness::Cached;
+    assert_eq!(needs(&snapshot), [Need::Objects]);
+    assert!(!decide(&snapshot).plan.steps.iter().any(loses_label));
+}
+
 #[test]
 fn an_idle_cluster_needs_neither_quorum_reads_nor_pods() {
     let mut world = World::new(3, 2);
@@ -336,11 +472,11 @@ fn a_generation_is_not_observed_before_its_writes_succeeded() {
     let decision = decide(&snapshot);
     assert_eq!(decision.report.status.as_ref().unwrap().status.observed_generation, Some(1));
     let failure = StepFailure {
-        undone: false,
+        code: Code::WriteFailed,
         object: decision.plan.steps[1].action.object().clone(),
         error: "machineconfigs is forbidden".to_owned(),
     };
-    let report = conclude(&snapshot, &decision, &[failure]);
+    let report = report_after_apply(&decision, &[failure]);
     let status = report.status.unwrap().status;
     assert_eq!(status.observed_generation, None);
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();

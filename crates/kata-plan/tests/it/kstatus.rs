@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+use kata_api::kata_config::LIST_CAP;
+use kata_api::situations::{Readiness, Row, SITUATIONS};
 use kata_api::{Code, conditions, event_reasons};
 use kata_plan::{EventToSend, Snapshot, StatusReport};
 
@@ -19,8 +22,19 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
     let types: BTreeSet<&str> =
         status.conditions.iter().map(|found| found.type_.as_str()).collect();
     assert_eq!(types.len(), status.conditions.len(), "{text}");
-    for condition in &status.conditions {
+    let before = config.status.iter().flat_map(|status| &status.conditions);
+    let is_foreign = |type_: &str| !conditions::ALL.contains(&type_);
+    let foreign: Vec<_> = before.clone().filter(|found| is_foreign(&found.type_)).collect();
+    let kept: Vec<_> = status.conditions.iter().filter(|it| is_foreign(&it.type_)).collect();
+    assert_eq!(kept, foreign, "conditions of other clients are kept as they are");
+    for condition in status.conditions.iter().filter(|found| !is_foreign(&found.type_)) {
+        let before = before.clone().find(|before| before.type_ == condition.type_);
+        let kept = before.is_some_and(|before| before.status == condition.status);
+        let now = Timestamp::from_second(snapshot.now.as_second()).unwrap();
+        let since = if kept { before.unwrap().last_transition_time.0 } else { now };
+        assert_eq!(condition.last_transition_time.0, since, "{}: {text}", condition.type_);
         assert!(!condition.reason.is_empty() && !condition.message.is_empty(), "{text}");
+        assert!(condition.message.len() <= 32_768, "{text}");
         assert!(["True", "False", "Unknown"].contains(&condition.status.as_str()), "{text}");
         // The reference names every type and every reason.
         assert!(is_among(&conditions::TYPES, &condition.type_), "{text}");
@@ -30,6 +44,22 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
     assert!(find("Ready").is_some(), "{text}");
     // kstatus reads these two as InProgress and Failed; both at once is neither.
     assert!(is("Reconciling") != Some("True") || is("Stalled") != Some("True"), "{text}");
+    let row = |row: &&Row| {
+        let ready: &[&str] = match row.ready {
+            Readiness::False => &["False"],
+            Readiness::True => &["True"],
+            Readiness::IfCurrent | Readiness::IfInstalled => &["True", "False"],
+            // The others stay as they were.
+            Readiness::Unknown => return is("Ready") != Some("True"),
+        };
+        let blocked = row.deletion_blocked.map(|it| if it { "True" } else { "False" });
+        ready.contains(&is("Ready").unwrap_or_default())
+            && is("Reconciling") == row.reconciling.then_some("True")
+            && is("Stalled") == row.stalled.then_some("True")
+            && (!row.degraded || is("Degraded") == Some("True"))
+            && is("DeletionBlocked") == blocked
+    };
+    assert!(SITUATIONS.iter().any(|it| row(&it)), "no row of the table: {text}");
     if is("Ready") == Some("True") {
         assert_eq!(status.observed_generation, config.metadata.generation, "{text}");
         assert!(!deleting, "{text}");
@@ -39,7 +69,23 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
         assert_eq!(is("InProgress"), Some("True"), "{text}");
     }
     let nodes = &status.kata_nodes;
+    let lists = [
+        &nodes.installed,
+        &nodes.installing,
+        &nodes.waiting_to_install,
+        &nodes.failed_to_install,
+        &nodes.uninstalling,
+        &nodes.waiting_to_uninstall,
+        &nodes.failed_to_uninstall,
+    ];
+    assert!(lists.iter().all(|list| list.len() <= LIST_CAP), "{nodes:?}");
     assert!(nodes.ready_node_count <= nodes.node_count || deleting, "{nodes:?}");
+    if !nodes.truncated && !deleting && is("Ready") != Some("Unknown") {
+        let listed: BTreeSet<&String> = lists.iter().flat_map(|list| list.iter()).collect();
+        let count: usize = lists.iter().map(|list| list.len()).sum();
+        assert_eq!(listed.len(), count, "a node is in two lists: {nodes:?}");
+        assert!(i64::try_from(count).unwrap() >= nodes.node_count, "one is in none: {nodes:?}");
+    }
     let whole = i64::try_from(nodes.installed.len()).unwrap() == nodes.ready_node_count;
     assert!(whole || nodes.truncated, "{nodes:?}");
 }

@@ -109,5 +109,5 @@ fn a_log_level_that_crio_does_not_know_is_named_and_changes_nothing() {
     assert_eq!(world.names(Kind::ContainerRuntimeConfig), [""; 0]);
     let findings: Vec<&str> =
         decision.report.findings.iter().map(|finding| finding.message.as_str()).collect();
-    assert_eq!(findings, ["spec.logLevel \"chatty\" is no log level of CRI-O, and is ignored"]);
+    assert_eq!(findings, ["spec.logLevel \"chatty\" is not a log level of CRI-O and is ignored"]);
 }

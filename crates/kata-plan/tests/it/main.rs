@@ -11,6 +11,7 @@ mod kstatus;
 mod lessons;
 mod monitor;
 mod plain;
+mod promises;
 mod random;
 mod render;
 mod turns;

@@ -287,6 +287,30 @@ fn nothing_of_it_is_left_when_the_kata_config_goes() {
     assert!(daemon_set(&world).is_none() && constraints(&world).is_none());
 }
 
+/// With the manifests as they are by default the operator may not delete what the OpenShift operator left: it
+/// goes with its owner, the KataConfig, and so must not keep it.
+#[test]
+fn without_an_image_what_may_not_be_deleted_does_not_hold_the_deletion_up() {
+    let mut world = World::new(3, 3);
+    world.config(&json!({}));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    for _ in 0..600 {
+        if world.get(Kind::KataConfig, "cluster-kataconfig").is_none() {
+            assert!(daemon_set(&world).is_none() && constraints(&world).is_none());
+            return;
+        }
+        // What was deleted in the last pass is there again, as if that had been refused.
+        if daemon_set(&world).is_none() {
+            world.delete(Kind::SecurityContextConstraints, CONSTRAINTS);
+            of_the_openshift_operator(&mut world);
+        }
+        world.pass();
+        world.tick();
+    }
+    panic!("the KataConfig stays");
+}
+
 #[test]
 fn what_the_openshift_operator_left_is_taken_over_in_place() {
     let mut world = monitored();

@@ -1,10 +1,11 @@
 //! Why nodes wait whose turn has not come: the reason that is told is the reason.
 
+use kata_api::Code;
 use kata_plan::{Kind, decide};
 use serde_json::json;
 
 use crate::plain::Fate;
-use crate::world::World;
+use crate::world::{KATA, World};
 
 /// What is said of nodes that are not being changed.
 fn waits(world: &World) -> Vec<String> {
@@ -43,16 +44,16 @@ fn of_many_nodes_some_wait_to_be_checked() {
         waits(&world),
         [
             format!(
-                "5 nodes that are not being changed (at most 20 are checked at once): {}",
+                "5 nodes that are not being changed (at most 20 nodes are checked at once): {}",
                 names[20..].join(", ")
             ),
             format!(
-                "20 nodes that are not being changed (Jobs are being made): {} and 10 more",
+                "20 nodes that are not being changed (its Job is being created): {} and 10 more",
                 names[..10].join(", ")
             ),
         ]
     );
-    assert!(ready(&world).ends_with("; waiting: at most 20 are checked at once"));
+    assert!(ready(&world).ends_with("; waiting: at most 20 nodes are checked at once"));
 }
 
 #[test]
@@ -63,9 +64,11 @@ fn the_first_node_of_a_change_goes_alone_although_there_is_room() {
     until(&mut world, |world| !world.changing().is_empty());
     assert_eq!(
         waits(&world),
-        ["2 nodes that are not being changed (the first one goes alone): worker-1, worker-2"]
+        [
+            "2 nodes that are not being changed (the first node must succeed first): worker-1, worker-2"
+        ]
     );
-    assert!(ready(&world).ends_with("; waiting: the first one goes alone"));
+    assert!(ready(&world).ends_with("; waiting: the first node must succeed first"));
 }
 
 #[test]
@@ -186,7 +189,8 @@ fn a_pool_is_full_when_as_many_of_its_nodes_are_being_changed_as_may_be() {
         let waits = waits(&world);
         assert_eq!(waits.len(), 1, "{limit}: {waits:#?}");
         assert_eq!(waits[0].contains(&turn), is_full, "{limit}: {waits:#?}");
-        assert_eq!(waits[0].contains('('), is_full, "{limit}: {waits:#?}");
+        let chosen = waits[0].contains("the Machine Config Operator chooses the next node");
+        assert_eq!(chosen, !is_full, "{limit}: {waits:#?}");
     }
 }
 
@@ -217,7 +221,8 @@ fn nodes_of_another_pool_take_nobodys_turn() {
     // One joins the pool kata-oc, of which no node is being changed.
     world.label("worker-2", "kata", Some("true"));
     world.pass();
-    assert_eq!(waits(&world), ["1 node that is not being changed: worker-2"]);
+    let chosen = "1 node that is not being changed (the Machine Config Operator chooses the next node): worker-2";
+    assert_eq!(waits(&world), [chosen]);
     // Another one leaves: that one has to wait.
     world.label("worker-1", "kata", None);
     world.pass();
@@ -225,8 +230,44 @@ fn nodes_of_another_pool_take_nobodys_turn() {
     assert_eq!(
         waits(&world),
         [
-            "1 node that is not being changed (at most 1 of the pool worker may be unavailable): worker-1",
-            "1 node that is not being changed: worker-2",
+            "1 node that is not being changed (at most 1 of the pool worker may be unavailable: worker-0 (being changed)): worker-1",
+            chosen,
         ]
     );
+}
+
+/// The Machine Config Operator reads more conditions than Ready (`checkNodeReady` of its node controller).
+#[test]
+fn a_node_with_disk_pressure_that_takes_the_room_of_others_is_named_with_the_condition() {
+    for deleting in [false, true] {
+        let mut world = World::new(3, 2);
+        world.config(&json!({}));
+        if deleting {
+            world.settle();
+            world.delete(Kind::KataConfig, "cluster-kataconfig");
+        }
+        // Until the Machine Config Operator has to choose the next node.
+        while world.pass().plan.steps.is_empty()
+            || world.node("worker-1").labels.contains_key(KATA) == deleting
+        {
+            world.tick();
+        }
+        let conditions = json!([
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "DiskPressure", "status": "True"},
+        ]);
+        world.edit(Kind::Node, "worker-0", &json!({"status": {"conditions": conditions}}));
+        let pool = if deleting { "worker" } else { "kata-oc" };
+        let report = decide(&world.observe()).report;
+        let finding = report.findings.iter().find(|it| it.code == Code::NodeUnderPressure);
+        assert_eq!(
+            finding.map(|finding| finding.message.clone()),
+            Some(format!(
+                "node worker-0 has the condition DiskPressure, so the Machine Config Operator counts it as \
+                 unavailable in the pool {pool}"
+            )),
+            "{:#?}",
+            report.findings
+        );
+    }
 }

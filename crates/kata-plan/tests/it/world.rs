@@ -14,6 +14,8 @@ mod operator;
 pub(crate) const PREFIX: &str = "machineconfiguration.openshift.io/";
 pub(crate) const KATA: &str = "node-role.kubernetes.io/kata-oc";
 pub(crate) const VERIFIED: &str = "katacontainers.io/kata-runtime";
+/// The label of the nodes that serve the class `kata`.
+pub(crate) const KATA_CLASS: &str = "kata.node-restriction.kubernetes.io/kata";
 pub(crate) const MC: &str = "50-enable-sandboxed-containers-extension";
 
 type Key = (Kind, String);

@@ -2,12 +2,16 @@
 //!
 //! A claim is about what the API server has, or about Events; it never waits.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::Value;
 use simcluster::Simulation;
 use simcluster::resource::EVENTS_V1;
 
 use super::parse::{self, Target};
 use super::stage::resource;
+use crate::story::span;
 
 /// Something that holds or does not.
 #[derive(Clone, Debug)]
@@ -27,11 +31,12 @@ pub(crate) enum Claim {
 pub(crate) enum Test {
     Absent,
     Present,
-    /// A condition's status and, if it matters, its reason.
+    /// A condition's status and, if it matters, its reason and for how long the condition has had this status.
     Condition {
         type_: String,
         status: String,
         reason: Option<String>,
+        since: Option<Duration>,
     },
     /// Whether a condition's message contains a text.
     Says {
@@ -170,20 +175,25 @@ fn tests_of(words: &[&str]) -> Result<Vec<Test>, String> {
                 } else {
                     match field_test(right) {
                         Some(FieldTest::Equals { equal: true, value }) => {
+                            let (value, since) = match value.split_once('>') {
+                                Some((value, text)) => (value.to_owned(), Some(parse::span(text)?)),
+                                None => (value, None),
+                            };
                             let (status, reason) = match value.split_once('/') {
                                 Some((status, reason)) => {
                                     (status.to_owned(), Some(reason.to_owned()))
                                 }
                                 None => (value, None),
                             };
-                            Test::Condition { type_: left.to_owned(), status, reason }
+                            Test::Condition { type_: left.to_owned(), status, reason, since }
                         }
                         Some(FieldTest::Contains { contains, text }) => {
                             Test::Says { type_: left.to_owned(), contains, text }
                         }
                         _ => {
                             return Err(format!(
-                                "{word:?}: write CONDITION=STATUS, CONDITION=STATUS/REASON or CONDITION~TEXT"
+                                "{word:?}: write CONDITION=STATUS, CONDITION=STATUS/REASON, CONDITION=STATUS>5m or \
+                                 CONDITION~TEXT"
                             ));
                         }
                     }
@@ -216,6 +226,13 @@ fn plain(value: Option<&Value>) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
     }
+}
+
+/// For how long a condition has had its status.
+fn lasts(condition: &Value, now: Timestamp) -> Duration {
+    let since = condition["lastTransitionTime"].as_str().and_then(|text| text.parse().ok());
+    let lasts = since.map(|since: Timestamp| now.duration_since(since));
+    lasts.and_then(|span| Duration::try_from(span).ok()).unwrap_or_default()
 }
 
 impl Claim {
@@ -262,14 +279,14 @@ impl Claim {
                 let def = resource(sim, &target.kind)?;
                 let namespace = target.namespace(def.namespaced);
                 let object = sim.api.get(&def.resource, namespace, &target.name);
-                tests.iter().try_for_each(|test| test.holds(object.as_deref()))
+                tests.iter().try_for_each(|test| test.holds(object.as_deref(), sim.now()))
             }
         })
     }
 }
 
 impl Test {
-    fn holds(&self, object: Option<&Value>) -> Result<(), String> {
+    fn holds(&self, object: Option<&Value>, now: Timestamp) -> Result<(), String> {
         let verdict = |holds: bool, instead: String| if holds { Ok(()) } else { Err(instead) };
         let Some(object) = object else {
             return verdict(matches!(self, Self::Absent), "it does not exist".to_owned());
@@ -284,15 +301,17 @@ impl Test {
         match self {
             Self::Absent => Err("it exists".to_owned()),
             Self::Present => Ok(()),
-            Self::Condition { type_, status, reason } => match condition(type_) {
+            Self::Condition { type_, status, reason, since } => match condition(type_) {
                 None => Err(format!("there is no condition {type_}")),
                 Some(found) => verdict(
                     found["status"] == **status
-                        && reason.as_ref().is_none_or(|reason| found["reason"] == **reason),
+                        && reason.as_ref().is_none_or(|reason| found["reason"] == **reason)
+                        && since.is_none_or(|since| lasts(found, now) > since),
                     format!(
-                        "{type_}={}/{}: {}",
+                        "{type_}={}/{} for {}: {}",
                         plain(found.get("status")),
                         plain(found.get("reason")),
+                        span(lasts(found, now)),
                         plain(found.get("message"))
                     ),
                 ),

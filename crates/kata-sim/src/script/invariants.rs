@@ -4,6 +4,7 @@
 //! It knows nothing of the operator's plans or judgement.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::names::{self, node_job};
@@ -11,10 +12,10 @@ use serde_json::Value;
 use simcluster::Simulation;
 use simcluster::api::{Event, EventKind};
 use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES};
-use simcluster::world::Platform;
 use simcluster::world::crio::Handler;
+use simcluster::world::{NodeFault, Platform};
 
-/// How long a running operator may take to see that a node is not usable any more.
+/// How long a running operator may take to see that a node has lost its runtime.
 const GRACE: SignedDuration = SignedDuration::from_secs(20);
 
 /// The checker, and what it has to remember.
@@ -24,6 +25,8 @@ pub(crate) struct Invariants {
     seen: Option<u64>,
     /// Since when a node carries a mark that it should not carry, while the operator runs.
     wrongly_marked: BTreeMap<String, Timestamp>,
+    /// Nodes that were marked since they got the runtime.
+    verified: BTreeSet<String>,
     /// What was told already.
     told: BTreeSet<String>,
 }
@@ -38,36 +41,33 @@ impl Invariants {
     pub(crate) fn check(&mut self, sim: &Simulation, now: Timestamp, up: bool) -> Vec<String> {
         let revision = sim.api.store.revision();
         let seen = self.seen.replace(revision).unwrap_or(revision);
-        let mut broken: Vec<String> = sim
-            .api
-            .store
-            .events_after(seen)
-            .into_iter()
-            .flatten()
-            .filter_map(|event| of_change(sim, event))
-            .collect();
+        let events: Vec<Arc<Event>> =
+            sim.api.store.events_after(seen).into_iter().flatten().cloned().collect();
+        let mut broken: Vec<String> =
+            events.iter().filter_map(|event| self.of_change(sim, event)).collect();
         broken.extend(pods_without_runtime(sim));
         broken.extend(crowded_nodes(sim));
         let disturbed = !up || sim.frontend.faults.rules().next().is_some();
         broken.extend(self.marks(sim, now, disturbed));
         broken.retain(|text| self.told.insert(text.clone()));
+        self.verified.retain(|node| has_runtime(sim, node));
         broken
     }
 
-    /// Nodes that stay marked as usable and are not.
+    /// Nodes that stay marked and have no runtime, and to which new pods could come all the same.
     fn marks(&mut self, sim: &Simulation, now: Timestamp, disturbed: bool) -> Vec<String> {
         let mut broken = Vec::new();
         let mut wrong = BTreeMap::new();
         for node in sim.api.list(&NODES) {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
-            let usable = node["spec"]["unschedulable"] != true && has_runtime(sim, name);
-            if disturbed || usable || !is_marked(&node) {
+            let open = is_marked(&node) && !is_closed(&node);
+            if disturbed || has_runtime(sim, name) || !open {
                 continue;
             }
             let since = self.wrongly_marked.get(name).copied().unwrap_or(now);
             if now.duration_since(since) > GRACE {
                 broken.push(format!(
-                    "node {name} keeps {}, and is cordoned or has no runtime",
+                    "node {name} keeps {}, and has no runtime",
                     names::RUNTIME_LABEL
                 ));
             }
@@ -76,10 +76,103 @@ impl Invariants {
         self.wrongly_marked = wrong;
         broken
     }
+
+    /// What a change breaks.
+    fn of_change(&mut self, sim: &Simulation, event: &Event) -> Option<String> {
+        let deleted = event.kind == EventKind::Deleted;
+        let name = event.name.as_str();
+        if event.resource == NODES && !deleted {
+            return self.of_node(sim, event);
+        }
+        if event.resource == PODS && event.kind == EventKind::Modified {
+            return refused_pod(sim, event);
+        }
+        if deleted
+            && ((event.resource == MACHINECONFIGPOOLS && name == names::POOL)
+                || (event.resource == MACHINECONFIGS
+                    && names::MACHINE_CONFIGS.contains(&name)
+                    // Unless the other one took its place.
+                    && names::MACHINE_CONFIGS
+                        .iter()
+                        .all(|name| sim.api.get(&MACHINECONFIGS, "", name).is_none())))
+        {
+            return on_pool(sim)
+                .map(|node| format!("{} {name} was deleted under node {node}", event.resource));
+        }
+        if deleted && event.resource == RUNTIMECLASSES {
+            let user = sim.api.list(&PODS).into_iter().find(|pod| unfinished(pod, name))?;
+            return Some(format!("RuntimeClass {name} was deleted under pod {}", full_name(&user)));
+        }
+        None
+    }
+
+    /// A node is marked when its runtime was verified, which takes a Ready node the first time, and keeps
+    /// its mark while sandboxed pods run there.
+    fn of_node(&mut self, sim: &Simulation, event: &Event) -> Option<String> {
+        let (name, node) = (event.name.as_str(), &event.current);
+        match (event.previous.as_ref().is_some_and(|node| is_marked(node)), is_marked(node)) {
+            (true, false) => return pod_of_unmarked(sim, name),
+            (false, true) => {}
+            (true, true) | (false, false) => return None,
+        }
+        let ready = node["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        let first = self.verified.insert(name.to_owned());
+        let verified = has_runtime(sim, name) && (ready || !first);
+        (!verified).then(|| format!("node {name} was marked as verified, and is not usable"))
+    }
+}
+
+/// A running sandboxed pod on a node that has lost its mark, and not the use of its runtime.
+fn pod_of_unmarked(sim: &Simulation, node: &str) -> Option<String> {
+    let without_kvm =
+        sim.world.hosts.get(node).is_some_and(|host| host.faults.contains(&NodeFault::NoKvm));
+    let runs = |pod: &Value| {
+        !without_kvm && pod["spec"]["nodeName"] == *node && pod["status"]["phase"] == "Running"
+    };
+    let pod = sim.api.list(&PODS).into_iter().find(|pod| runs(pod) && is_sandboxed(sim, pod))?;
+    Some(format!("node {node} lost its mark under sandboxed pod {}", full_name(&pod)))
+}
+
+/// A sandboxed pod that ran on a node with its handler, until the kubelet did not admit it again.
+fn refused_pod(sim: &Simulation, event: &Event) -> Option<String> {
+    let (before, after) = (event.previous.as_ref()?, &event.current);
+    let node = after["spec"]["nodeName"].as_str()?;
+    let reason = after["status"]["reason"].as_str()?;
+    let ran = before["status"]["phase"] == "Running" && after["status"]["phase"] == "Failed";
+    let refused = matches!(reason, "NodeAffinity" | "TaintToleration");
+    (ran && refused && is_sandboxed(sim, after)).then(|| {
+        format!("the kubelet of node {node} failed sandboxed pod {}: {reason}", full_name(after))
+    })
+}
+
+/// Whether the class of a pod is one whose handler the pod's node offers, and which makes virtual machines.
+fn is_sandboxed(sim: &Simulation, pod: &Value) -> bool {
+    let handler = || {
+        let class = pod["spec"]["runtimeClassName"].as_str()?;
+        let class = sim.api.get(&RUNTIMECLASSES, "", class)?;
+        let host = sim.world.hosts.get(pod["spec"]["nodeName"].as_str()?)?;
+        host.handlers.get(class["handler"].as_str()?).map(Handler::is_vm)
+    };
+    handler().unwrap_or(false)
+}
+
+fn full_name(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
 }
 
 fn is_marked(node: &Value) -> bool {
     node["metadata"]["labels"][names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED
+}
+
+/// Whether the operator keeps new pods off a node, for as long as it is not known what the node has.
+fn is_closed(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    taints.into_iter().any(|taint| taint["key"] == names::LEAVING_TAINT)
 }
 
 /// Whether the host behind a node has the runtime; one that is down counts as it was.
@@ -123,46 +216,6 @@ fn unfinished(pod: &Value, class: &str) -> bool {
         && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// What a change breaks.
-fn of_change(sim: &Simulation, event: &Event) -> Option<String> {
-    let deleted = event.kind == EventKind::Deleted;
-    let name = event.name.as_str();
-    if event.resource == NODES && !deleted {
-        let before = event.previous.as_ref().is_some_and(|node| is_marked(node));
-        let node = &event.current;
-        let ready = node["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-        let usable = ready && node["spec"]["unschedulable"] != true && has_runtime(sim, name);
-        return (is_marked(node) && !before && !usable)
-            .then(|| format!("node {name} was marked as verified, and is not usable"));
-    }
-    if deleted
-        && ((event.resource == MACHINECONFIGPOOLS && name == names::POOL)
-            || (event.resource == MACHINECONFIGS
-                && names::MACHINE_CONFIGS.contains(&name)
-                // Unless the other one took its place.
-                && names::MACHINE_CONFIGS
-                    .iter()
-                    .all(|name| sim.api.get(&MACHINECONFIGS, "", name).is_none())))
-    {
-        return on_pool(sim)
-            .map(|node| format!("{} {name} was deleted under node {node}", event.resource));
-    }
-    if deleted && event.resource == RUNTIMECLASSES {
-        let user = sim.api.list(&PODS).into_iter().find(|pod| unfinished(pod, name))?;
-        let metadata = &user["metadata"];
-        return Some(format!(
-            "RuntimeClass {name} was deleted under pod {}/{}",
-            metadata["namespace"].as_str().unwrap_or_default(),
-            metadata["name"].as_str().unwrap_or_default()
-        ));
-    }
-    None
-}
-
 /// Sandboxed pods on nodes that have no runtime for them.
 fn pods_without_runtime(sim: &Simulation) -> Vec<String> {
     let ours: BTreeSet<String> = sim
@@ -178,11 +231,8 @@ fn pods_without_runtime(sim: &Simulation) -> Vec<String> {
         let class = pod["spec"]["runtimeClassName"].as_str().unwrap_or_default();
         let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
         if ours.contains(class) && unfinished(&pod, class) && !has_runtime(sim, node) {
-            broken.push(format!(
-                "sandboxed pod {}/{} is on node {node}, which has no runtime",
-                pod["metadata"]["namespace"].as_str().unwrap_or_default(),
-                pod["metadata"]["name"].as_str().unwrap_or_default()
-            ));
+            let pod = full_name(&pod);
+            broken.push(format!("sandboxed pod {pod} is on node {node}, which has no runtime"));
         }
     }
     broken

@@ -3,23 +3,27 @@
 //! A line is a command, a comment (`#`) or empty. Words may be quoted. Nothing is carried out here, and
 //! nothing is looked up in a cluster: whether an object exists is found out later.
 
+mod api_fault;
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::Value;
-use simcluster::api::fault::{Fault, Match, Rule, When};
+use simcluster::api::fault::{Rule, When};
 use simcluster::topology::Layout;
 use simcluster::world::NodeFault;
 
+pub(crate) use self::cluster::layout;
 use super::claim::{self, Claim};
 
 /// How long `wait` waits if nothing is said.
 const PATIENCE: Duration = Duration::from_mins(60);
 /// The verbs, for those who mistype one.
 const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, cordon, \
-                     uncordon, os-image, api-fault, crash operator, restart operator, foreign-write, \
+                     uncordon, os-image, api-fault, etcd, crash operator, restart operator, foreign-write, \
                      refused, invariants";
 
 /// A line's number, from 1, and what is wrong with it.
@@ -62,6 +66,8 @@ pub(crate) enum Verb {
     },
     Merge {
         target: Target,
+        /// Whether the status is changed and nothing else, through its subresource.
+        status: bool,
         patch: Value,
         manager: &'static str,
     },
@@ -79,11 +85,15 @@ pub(crate) enum Verb {
     Fault {
         node: String,
         fault: Option<NodeFault>,
+        /// After which time it is over; without one it lasts.
+        lasts: Option<Duration>,
     },
     NodeAdd(String),
     NodeRemove(String),
     OsImage(String),
     ApiFault(Option<Rule>),
+    EtcdBackup,
+    EtcdRestore,
     Crash(Option<(u64, When)>),
     /// The operator is started again, with this image of kata-monitor.
     Restart {
@@ -103,27 +113,6 @@ impl Command {
         }
         Ok(self)
     }
-}
-
-/// Takes the cluster's layout out of the commands; it is built before anything else happens.
-pub(crate) fn layout(mut commands: Vec<Command>) -> Result<(Layout, Vec<Command>), Mistake> {
-    let mut layout = None;
-    let mut begun = false;
-    for command in &mut commands {
-        match &command.verb {
-            Verb::Comment => {}
-            Verb::Cluster(wanted) => {
-                if begun {
-                    let problem = "there is a cluster already: let `cluster` be the first command";
-                    return Err((command.line, problem.to_owned()));
-                }
-                layout = Some(Layout::clone(wanted));
-                begun = true;
-            }
-            _ => begun = true,
-        }
-    }
-    Ok((layout.unwrap_or_default(), commands))
 }
 
 /// The commands of a script.
@@ -181,7 +170,7 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
         return Err(format!("{verb} takes no YAML: only apply does"));
     }
     match (*verb, rest) {
-        ("cluster", options) => cluster(options),
+        ("cluster", options) => cluster::options(options),
         ("apply", []) => match inline {
             Some(yaml) => Ok(Verb::Apply(documents(yaml)?)),
             None => Err("apply needs a file, or <<EOF and YAML in the lines below".to_owned()),
@@ -202,20 +191,24 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
         }
         ("expect", rest) => Ok(Verb::Expect(claim::parse(rest)?)),
         ("advance", [span_text]) => Ok(Verb::Advance(span(span_text)?)),
-        ("fault", [node, "none"]) => Ok(Verb::Fault { node: (*node).to_owned(), fault: None }),
-        ("fault", [node, fault]) => {
-            Ok(Verb::Fault { node: (*node).to_owned(), fault: Some(fault.parse()?) })
-        }
+        ("fault", [node, "none"]) => fault(node, None, None),
+        ("fault", [node, name]) => fault(node, Some(name), None),
+        ("fault", [node, name, "for", lasts]) => fault(node, Some(name), Some(lasts)),
         ("node", ["add", name]) => Ok(Verb::NodeAdd((*name).to_owned())),
         ("node", ["rm", name]) => Ok(Verb::NodeRemove((*name).to_owned())),
         ("cordon" | "uncordon", [node]) => Ok(Verb::Merge {
             target: Target { kind: "node".to_owned(), name: (*node).to_owned(), namespace: None },
+            status: false,
             patch: serde_json::json!({"spec": {"unschedulable": *verb == "cordon"}}),
             manager: "kubectl",
         }),
         ("os-image", [image]) => Ok(Verb::OsImage((*image).to_owned())),
         ("api-fault", ["none"]) => Ok(Verb::ApiFault(None)),
-        ("api-fault", [fault, options @ ..]) => api_fault(fault, options).map(Verb::ApiFault),
+        ("api-fault", [fault, options @ ..]) => {
+            api_fault::rule(fault, options).map(|rule| Verb::ApiFault(Some(rule)))
+        }
+        ("etcd", ["backup"]) => Ok(Verb::EtcdBackup),
+        ("etcd", ["restore"]) => Ok(Verb::EtcdRestore),
         ("crash", ["operator"]) => Ok(Verb::Crash(None)),
         ("crash", ["operator", "after", calls, "calls"]) => {
             Ok(Verb::Crash(Some((number(calls)?, When::Before))))
@@ -244,7 +237,8 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
 fn usage(verb: &str) -> &'static str {
     match verb {
         "advance" => "write: advance 5m",
-        "fault" => "write: fault NODE FAULT, or fault NODE none",
+        "fault" => "write: fault NODE FAULT [for SPAN], or fault NODE none",
+        "etcd" => "write: etcd backup, or etcd restore",
         "node" => "write: node add NAME, or node rm NAME",
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",
@@ -307,29 +301,12 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a span of time: write 90s, 5m or 1h30m"))
 }
 
-fn cluster(options: &[&str]) -> Result<Verb, String> {
-    let mut layout = Layout::default();
-    for option in options {
-        match option.split_once('=') {
-            Some(("platform", platform)) => layout.platform = platform.parse()?,
-            Some(("control-plane", count)) => layout.control_plane = number(count)?,
-            Some(("workers", count)) => layout.workers = number(count)?,
-            None if *option == "compact" => {
-                layout.compact = true;
-                layout.workers = 0;
-            }
-            _ => {
-                return Err(format!(
-                    "unknown option {option:?}: give platform=openshift|kubernetes, control-plane=N, \
-                     workers=N or compact"
-                ));
-            }
-        }
+fn fault(node: &str, name: Option<&str>, lasts: Option<&str>) -> Result<Verb, String> {
+    let fault = name.map(str::parse).transpose()?;
+    if fault == Some(NodeFault::KubeletRestart) && lasts.is_some() {
+        return Err("kubelet-restart happens once: write it without a span of time".to_owned());
     }
-    if !(1..=9).contains(&layout.control_plane) || layout.workers > 10_000 {
-        return Err("give 1 to 9 control-plane nodes and at most 10000 workers".to_owned());
-    }
-    Ok(Verb::Cluster(Box::new(layout)))
+    Ok(Verb::Fault { node: node.to_owned(), fault, lasts: lasts.map(span).transpose()? })
 }
 
 /// The objects of a YAML file.
@@ -377,70 +354,17 @@ fn show(words: &[&str]) -> Result<Verb, String> {
 }
 
 fn foreign_write(text: &str) -> Result<Verb, String> {
-    let hint = "write: foreign-write KIND NAME [-n NAMESPACE] {\"spec\": {...}}";
+    let hint = "write: foreign-write KIND NAME [-n NAMESPACE] {\"spec\": {...}}, or status {...} for the status";
     let (head, patch) = text.split_once('{').ok_or_else(|| hint.to_owned())?;
     let patch: Value = serde_saphyr::from_str(&format!("{{{patch}"))
         .map_err(|error| format!("the patch is not JSON or YAML: {error}; {hint}"))?;
     let words = words(head)?;
     let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-    match target(&words)? {
-        (target, []) => Ok(Verb::Merge { target, patch, manager: "rival" }),
-        _ => Err(hint.to_owned()),
-    }
-}
-
-fn api_fault(fault: &str, options: &[&str]) -> Result<Option<Rule>, String> {
-    let mut rule = Rule::once(Match::default(), Fault::Reset { when: When::Before });
-    let mut when = When::Before;
-    for option in options {
-        let matches = &mut rule.matches;
-        match option.split_once('=') {
-            Some(("verb", value)) => value.clone_into(&mut matches.verb),
-            Some(("resource", value)) => value.clone_into(&mut matches.resource),
-            Some(("name", value)) => value.clone_into(&mut matches.name),
-            Some(("subresource", value)) => value.clone_into(&mut matches.subresource),
-            Some(("nth", value)) => rule.nth = number(value)?,
-            Some(("times", value)) => rule.times = number(value)?,
-            None if *option == "forever" => rule.times = 0,
-            None if *option == "answered" => when = When::After,
-            _ => {
-                return Err(format!(
-                    "unknown option {option:?}: give verb=, resource=, name=, subresource=, nth=N, \
-                     times=N, forever or answered"
-                ));
-            }
-        }
-    }
-    let millis = |text: &str| {
-        span(text).and_then(|span| {
-            u64::try_from(span.as_millis()).map_err(|_too_long| format!("{text} is too long"))
-        })
+    let (target, rest) = target(&words)?;
+    let (status, patch) = match rest {
+        [] => (false, patch),
+        ["status"] => (true, serde_json::json!({ "status": patch })),
+        _ => return Err(hint.to_owned()),
     };
-    rule.fault = match fault.split_once('=') {
-        Some(("status", code)) => {
-            Fault::Status { code: number(code)?, retry_after: None, message: None, when }
-        }
-        Some(("delay", text)) => Fault::Delay { millis: millis(text)? },
-        Some(("delay-event", text)) => Fault::DelayEvent { millis: millis(text)? },
-        _ => match fault {
-            "hang" => Fault::Hang { when },
-            "reset" => Fault::Reset { when },
-            // The request took effect, and the client does not learn it.
-            "lost" => Fault::Reset { when: When::After },
-            "garbage" => Fault::Garbage { when },
-            "drop-event" => Fault::DropEvent,
-            "duplicate-event" => Fault::DuplicateEvent,
-            "close-watch" => Fault::CloseWatch,
-            "expire-watch" => Fault::ExpireWatch,
-            "silence-watch" => Fault::SilenceWatch,
-            _ => {
-                return Err(format!(
-                    "unknown fault {fault:?}: give none, status=CODE, delay=SPAN, hang, reset, lost, \
-                     garbage, drop-event, duplicate-event, delay-event=SPAN, close-watch, \
-                     expire-watch or silence-watch"
-                ));
-            }
-        },
-    };
-    Ok(Some(rule))
+    Ok(Verb::Merge { target, status, patch, manager: "rival" })
 }

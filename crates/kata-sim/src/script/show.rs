@@ -13,6 +13,10 @@ use super::stage::resource;
 
 /// How much of a configuration's hash is shown.
 const HASH: usize = 6;
+/// What the label of each class that a node serves begins with.
+const CLASS_LABELS: &str = "kata.node-restriction.kubernetes.io/";
+/// What the operator's taints begin with.
+const OWN_TAINTS: &str = "kata-operator.dev/";
 /// Metadata that says nothing in a transcript.
 const NOISE: [&str; 6] = [
     "managedFields",
@@ -92,7 +96,7 @@ fn kata_config(object: &Value, text: &mut String) {
     put(
         text,
         &format!(
-            "KataConfig {}: generation {} (status of {}){deleting}; {} of {} nodes ready; classes: {}",
+            "KataConfig {}: generation {} (status of {}){deleting}; {} of {} nodes have Kata; classes: {}",
             word(&metadata["name"]),
             metadata["generation"],
             status["observedGeneration"],
@@ -150,6 +154,22 @@ fn node(sim: &Simulation, object: &Value, text: &mut String) {
         if let Some(value) = labels[label].as_str() {
             let value = if value.is_empty() { String::new() } else { format!("={value}") };
             let _infallible = write!(line, ", {short}{value}");
+        }
+    }
+    let served: Vec<&str> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| **value == "true")
+        .filter_map(|(key, _)| key.strip_prefix(CLASS_LABELS))
+        .collect();
+    if !served.is_empty() {
+        let _infallible = write!(line, ", serves {}", served.join(" "));
+    }
+    let taints = object["spec"]["taints"].as_array().into_iter().flatten();
+    for key in taints.filter_map(|taint| taint["key"].as_str()) {
+        if let Some(own) = key.strip_prefix(OWN_TAINTS) {
+            let _infallible = write!(line, ", tainted {own}");
         }
     }
     let kata_nodes = Resource::dynamic("kata-operator.dev", "katanodes");

@@ -3,22 +3,25 @@
 //! Times in the transcript are those of the cluster since its start. What the KataConfigs say is told
 //! whenever it changes, from the store's log, so that nothing that was said for a moment is missed.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use simcluster::Simulation;
-use simcluster::api::ApiError;
 use simcluster::api::fault::{Fault, Match, Rule};
 use simcluster::api::registry::ResourceDef;
-use simcluster::api::server::{PatchType, WriteOptions, WriteRequest, WriteVerb, Writer};
+use simcluster::api::store::Backup;
 use simcluster::cluster::Cluster;
 use simcluster::resource::KATACONFIGS;
 use simcluster::topology::{self, Layout};
+use simcluster::world::NodeFault;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use self::change::{Failed, change};
 use super::RunError;
 use super::invariants::Invariants;
 use super::parse::{Command, Target, Verb};
@@ -65,6 +68,8 @@ pub(crate) struct Stage<W> {
     /// What each KataConfig said last, by name and condition.
     said: BTreeMap<(String, String), String>,
     invariants: Option<Invariants>,
+    /// What `etcd backup` kept.
+    backup: Option<Backup>,
     expected: usize,
     failed: usize,
 }
@@ -92,6 +97,7 @@ impl<W: Write> Stage<W> {
             told,
             said: BTreeMap::new(),
             invariants: Some(Invariants::default()),
+            backup: None,
             expected: 0,
             failed: 0,
         })
@@ -205,11 +211,35 @@ impl<W: Write> Stage<W> {
                 );
                 Ok(())
             }
+            Verb::EtcdBackup => {
+                self.backup = Some(self.cluster.with(|sim, _| sim.api.store.backup()));
+                Ok(())
+            }
+            Verb::EtcdRestore => {
+                self.tell()?;
+                match &self.backup {
+                    Some(backup) => {
+                        self.told = self.cluster.with(|sim, _| {
+                            sim.restore_etcd(backup);
+                            sim.api.store.revision()
+                        });
+                        if let Some(invariants) = &mut self.invariants {
+                            invariants.skip(self.told);
+                        }
+                        Ok(())
+                    }
+                    None => Err("there is no backup: write `etcd backup` before".to_owned()),
+                }
+            }
             verb => {
                 self.tell()?;
+                if let Verb::Fault { node, fault: Some(fault), lasts: Some(lasts) } = &verb {
+                    self.end_fault(node.clone(), fault.clone(), *lasts);
+                }
+                let is_fault = matches!(verb, Verb::Fault { .. });
                 let done = self.cluster.with(|sim, _| change(sim, verb));
-                // Invariants are about what the operator does, not about what scripts do.
-                if let Some(invariants) = &mut self.invariants {
+                // What the script itself changes is not checked; what a fault leads to is.
+                if let Some(invariants) = self.invariants.as_mut().filter(|_| !is_fault) {
                     invariants.skip(self.cluster.with(|sim, _| sim.api.store.revision()));
                 }
                 match (done, refused) {
@@ -233,6 +263,16 @@ impl<W: Write> Stage<W> {
         tokio::task::yield_now().await;
         self.tell()?;
         Ok(performed)
+    }
+
+    /// Lets a fault of a node be over after some time.
+    fn end_fault(&self, node: String, fault: NodeFault, lasts: Duration) {
+        let cluster = self.cluster.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(Instant::now() + lasts).await;
+            // The node may be gone by then, and the fault with it.
+            let _gone = cluster.with(|sim, _| topology::clear_fault(sim, &node, Some(&fault)));
+        });
     }
 
     /// Lets the operator crash at a call, and stay down.
@@ -317,130 +357,4 @@ impl<W: Write> Stage<W> {
             (false, false) => self.timed(&format!("{name} {text}")),
         }
     }
-}
-
-/// Why a command did nothing.
-enum Failed {
-    /// The API server says no.
-    Refused(String),
-    /// The script is wrong.
-    Mistake(String),
-}
-
-impl From<ApiError> for Failed {
-    fn from(error: ApiError) -> Self {
-        Self::Refused(error.message)
-    }
-}
-
-/// Changes the cluster as a command says; returns what to show.
-fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed> {
-    match verb {
-        Verb::Apply(objects) => {
-            let mut lines = String::new();
-            for object in objects {
-                lines.push_str(&apply(sim, object)?);
-                lines.push('\n');
-            }
-            return Ok(lines);
-        }
-        Verb::Delete(target) => {
-            let (def, namespace) = find(sim, &target)?;
-            let writer = Writer { manager: "kubectl", now: sim.now() };
-            sim.api.delete(writer, &def, &namespace, &target.name, &Default::default())?;
-        }
-        Verb::Label { target, set } => {
-            merge(sim, &target, "kubectl", &json!({"metadata": {"labels": set}}))?;
-        }
-        Verb::Merge { target, patch, manager } => merge(sim, &target, manager, &patch)?,
-        Verb::Fault { node, fault: Some(fault) } => topology::set_fault(sim, &node, fault)?,
-        Verb::Fault { node, fault: None } => topology::clear_fault(sim, &node, None)?,
-        Verb::NodeAdd(name) => topology::add_node(sim, &name, topology::Role::Worker)?,
-        Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
-        Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,
-        Verb::ApiFault(Some(rule)) => sim.frontend.faults.add(rule),
-        Verb::ApiFault(None) => sim.frontend.faults.clear(),
-        Verb::Comment
-        | Verb::Cluster(_)
-        | Verb::ApplyFile(_)
-        | Verb::Show { .. }
-        | Verb::Wait { .. }
-        | Verb::Expect(_)
-        | Verb::Advance(_)
-        | Verb::Crash(_)
-        | Verb::Restart { .. }
-        | Verb::Invariants(_) => {}
-    }
-    Ok(String::new())
-}
-
-fn find(sim: &Simulation, target: &Target) -> Result<(simcluster::Resource, String), Failed> {
-    let def = resource(sim, &target.kind).map_err(Failed::Mistake)?;
-    Ok((def.resource.clone(), target.namespace(def.namespaced).to_owned()))
-}
-
-fn merge(
-    sim: &mut Simulation,
-    target: &Target,
-    manager: &str,
-    patch: &Value,
-) -> Result<(), Failed> {
-    let (resource, namespace) = find(sim, target)?;
-    let writer = Writer { manager, now: sim.now() };
-    sim.api.merge(writer, &resource, &namespace, &target.name, patch)?;
-    Ok(())
-}
-
-/// Gives owner references without a uid that of the object which they name: no script can know it.
-fn complete_owners(sim: &Simulation, object: &mut Value) -> Result<(), Failed> {
-    for owner in object["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
-        if owner.get("uid").is_some() {
-            continue;
-        }
-        let word = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
-        let target = Target { kind: word("kind"), name: word("name"), namespace: None };
-        let (resource, namespace) = find(sim, &target)?;
-        let found = sim.api.get(&resource, &namespace, &target.name).ok_or_else(|| {
-            Failed::Mistake(format!("the owner {} {} does not exist", target.kind, target.name))
-        })?;
-        owner["uid"] = found["metadata"]["uid"].clone();
-    }
-    Ok(())
-}
-
-/// Server-side apply, as kubectl does it.
-fn apply(sim: &mut Simulation, mut object: Value) -> Result<String, Failed> {
-    complete_owners(sim, &mut object)?;
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (api_version, kind) = (word(&object["apiVersion"]), word(&object["kind"]));
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let def = sim.api.registry.by_kind(group, &kind).cloned().ok_or_else(|| {
-        Failed::Mistake(format!("the cluster serves no kind {kind:?} of {api_version:?}"))
-    })?;
-    let name = word(&object["metadata"]["name"]);
-    let namespace = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => namespace.to_owned(),
-        None if def.namespaced => "default".to_owned(),
-        None => String::new(),
-    };
-    let request = WriteRequest {
-        verb: WriteVerb::Patch(PatchType::Apply),
-        resource: def.resource.clone(),
-        namespace,
-        name: name.clone(),
-        subresource: String::new(),
-        body: object,
-        options: WriteOptions {
-            field_manager: "kubectl".to_owned(),
-            field_validation: simcluster::api::server::FieldValidation::Strict,
-            force: true,
-            ..WriteOptions::default()
-        },
-    };
-    let now = sim.now();
-    let answer = sim.api.write(now, &request)?;
-    let what = if answer.code == 201 { "created" } else { "configured" };
-    let warnings: String =
-        answer.warnings.iter().map(|warning| format!("\nWarning: {warning}")).collect();
-    Ok(format!("{}/{name} {what}{warnings}", def.singular))
 }

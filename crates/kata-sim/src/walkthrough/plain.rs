@@ -113,7 +113,7 @@ impl<W: Write> Admin<'_, W> {
         let (status, reason, message) = condition(config.as_ref(), conditions::DEGRADED);
         self.story.fact(
             status == "True" && reason == "NodeRolledBack" && message.contains("worker-1"),
-            "Degraded names worker-1: its change was undone",
+            "Degraded names worker-1: its change was rolled back",
         )?;
         self.story.line(message.split(": cannot").next().unwrap_or_default())?;
         let back = self.file("worker-1", "/etc/containerd/config.toml");

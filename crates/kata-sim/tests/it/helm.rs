@@ -46,7 +46,7 @@ fn the_chart_goes_only_when_no_kataconfig_is_left() {
     assert!(!refused.stderr.contains("timed out"), "{refused:#?}");
     let path = "jsonpath={.items[*].status.containerStatuses[*].state.terminated.message}";
     let said = hand.with(&format!("get pods -n {NAMESPACE} -o"), path).good();
-    assert!(said.contains("KataConfig cluster-kataconfig exists"), "{said}");
+    assert!(said.contains("KataConfig cluster-kataconfig still exists"), "{said}");
     hand.kubectl(&format!("get deployment kata-operator -n {NAMESPACE}")).good();
 
     hand.kubectl("delete kataconfig --all").good();

@@ -98,7 +98,7 @@ fn an_install_can_be_watched_described_and_read() {
         &described,
         &[
             "Name: cluster-kataconfig",
-            "Message: 1 of 1 node ready",
+            "Message: 1 of 1 node has Kata",
             "Reason: AllNodesReady",
             "Status: True",
             "Type: Ready",
@@ -118,7 +118,7 @@ fn an_install_can_be_watched_described_and_read() {
     assert_eq!(
         normal(&hand.kubectl("get kataconfig -o wide").good()),
         "NAME INPROGRESS COMPLETED TOTAL AGE READY REASON CLASS MESSAGE\n\
-         cluster-kataconfig False 1 1 AGE True AllNodesReady kata 1 of 1 node ready\n"
+         cluster-kataconfig False 1 1 AGE True AllNodesReady kata 1 of 1 node has Kata\n"
     );
     assert_eq!(
         normal(&hand.kubectl("get kn").good()),

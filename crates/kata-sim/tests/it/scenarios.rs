@@ -99,6 +99,9 @@ fn what_does_not_hold_is_told_and_gives_exit_code_1() {
          expect node worker-7 present\n\
          wait count nodes 7 within 10s\n\
          expect event Nothing\n\
+         advance 1m\n\
+         expect node worker-0 Ready=True>1m\n\
+         expect node worker-0 Ready=True>1h\n\
          refused label node worker-0 a=b\n\
          delete pod nobody\n",
     );
@@ -108,9 +111,10 @@ fn what_does_not_hold_is_told_and_gives_exit_code_1() {
         "× it does not exist",
         "× not within 10s; there are 6",
         "× there is no such Event",
+        "× Ready=True/KubeletReady for 10m40s",
         "× the API server does not refuse it",
         "× the API server refuses: pods \"nobody\" not found",
-        "fails.txt: 6 failures: not everything holds that should (simulated)",
+        "fails.txt: 7 failures: not everything holds that should (simulated)",
     ] {
         assert!(said.contains(line), "{line:?} is not in\n{said}");
     }
@@ -134,6 +138,59 @@ fn a_broken_invariant_is_found_without_being_asked_for() {
 }
 
 #[test]
+fn nodes_and_etcd_fail_as_scripts_say() {
+    let (code, said, complaint) = run(
+        "faults.txt",
+        "cluster platform=kubernetes control-plane=1 workers=1 runtime=k3s\n\
+         expect node worker-0 .status.nodeInfo.containerRuntimeVersion~-k3s1\n\
+         label node worker-0 a=b\n\
+         apply <<EOF\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {name: choosy}\n\
+         spec: {nodeSelector: {a: b}, containers: [{name: a, image: a}]}\n\
+         EOF\n\
+         wait pod choosy .status.phase=Running within 10s\n\
+         etcd backup\n\
+         fault worker-0 not-ready for 90s\n\
+         expect node worker-0 Ready=False\n\
+         advance 89s\n\
+         expect node worker-0 Ready=False\n\
+         wait node worker-0 Ready=True within 2s\n\
+         label node worker-0 a-\n\
+         advance 1m\n\
+         expect pod choosy .status.phase=Running\n\
+         fault worker-0 kubelet-restart\n\
+         expect pod choosy .status.phase=Failed .status.reason=NodeAffinity\n\
+         etcd restore\n\
+         expect node worker-0 .metadata.labels[a]=b\n\
+         expect pod choosy .status.phase=Running\n",
+    );
+    assert_eq!(code, Some(0), "{said}{complaint}");
+}
+
+#[test]
+fn a_sandboxed_pod_that_its_kubelet_fails_breaks_an_invariant() {
+    // The script takes the label itself; the operator knows nothing of it.
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let text = format!(
+        "label node worker-0 kata=true chosen=true\n\
+         apply {examples}/kataconfig.yaml\n\
+         wait kataconfig cluster-kataconfig Ready=True\n\
+         apply <<EOF\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n\
+         spec: {{runtimeClassName: kata, nodeSelector: {{chosen: 'true'}}, \
+         containers: [{{name: a, image: a}}]}}\n\
+         EOF\n\
+         wait pod a .status.phase=Running\n\
+         label node worker-0 chosen-\n\
+         fault worker-0 kubelet-restart\n"
+    );
+    let (code, said, _) = run("refused.txt", &text);
+    assert_eq!(code, Some(1), "{said}");
+    let broken = "INVARIANT BROKEN: the kubelet of node worker-0 failed sandboxed pod default/a";
+    assert!(said.contains(broken), "{said}");
+}
+
+#[test]
 fn mistakes_name_file_line_and_remedy_before_anything_runs() {
     for (text, complaint) in [
         ("\nlable node a b=c\n", "wrong.txt:2: unknown command \"lable\": give one of cluster, "),
@@ -148,6 +205,9 @@ fn mistakes_name_file_line_and_remedy_before_anything_runs() {
         ("label node a b=\"c\n", "wrong.txt:1: a \" is not closed"),
         ("foreign-write node a [1]\n", "wrong.txt:1: write: foreign-write KIND NAME "),
         ("api-fault status=x\n", "wrong.txt:1: \"x\" is not a number in range"),
+        ("fault worker-0 kubelet-restart for 5s\n", "wrong.txt:1: kubelet-restart happens once"),
+        ("cluster runtime=k3s\n", "wrong.txt:1: runtime= needs platform=kubernetes"),
+        ("etcd lost\n", "wrong.txt:1: \"etcd lost\" has too few or too many words; write: etcd "),
         ("crash operator after\n", "wrong.txt:1: \"crash operator after\" has too few or too many"),
     ] {
         let (code, said, complaints) = run("wrong.txt", text);
@@ -158,4 +218,7 @@ fn mistakes_name_file_line_and_remedy_before_anything_runs() {
     let (code, _, complaints) = run("unknown-kind.txt", "expect unicorn a present\n");
     assert_eq!(code, Some(2));
     assert!(complaints.contains(":1: the cluster serves no kind \"unicorn\""), "{complaints}");
+    let (code, _, complaints) = run("no-backup.txt", "etcd restore\n");
+    assert_eq!(code, Some(2));
+    assert!(complaints.contains(":1: there is no backup: write `etcd backup`"), "{complaints}");
 }

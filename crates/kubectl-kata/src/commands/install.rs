@@ -215,7 +215,7 @@ async fn tell_nodes(
     let now = context.settings.now();
     let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![created]))).await?;
     let report = kata_plan::decide(&snapshot).report;
-    if !report.knows_nodes() {
+    if !report.nodes_are_complete() {
         return Ok(());
     }
     let chosen: Vec<&str> =

@@ -243,6 +243,7 @@ fn facts(config: &KataConfig) -> ConfigFacts {
         deleting: config.metadata.deletion_timestamp.is_some(),
         ready: condition(config, conditions::READY),
         stalled: condition(config, conditions::STALLED).filter(|stalled| stalled.status == "True"),
+        paused: problem::pause(config).and_then(|paused| condition(config, &paused.type_)),
         node_count: status.kata_nodes.node_count,
         ready_node_count: status.kata_nodes.ready_node_count,
     }

@@ -178,8 +178,9 @@ async fn plan(
         ));
     }
     let objects = objects(&snapshot, config);
-    let owned = kata_plan::running_pods(&snapshot).into_iter();
-    let owned = owned.filter_map(|pod| Some((pod.namespace.as_str(), pod.owner.as_deref()?)));
+    let running = kata_plan::running_pods(&snapshot);
+    let owned =
+        running.iter().filter_map(|pod| Some((pod.namespace.as_str(), pod.owner.as_deref()?)));
     let controllers = owners::controllers(&context.api, owned).await?;
     let others = pods.iter().any(|pod| pod.owner.is_none());
     let fix = owners::fix(&controllers, others);
@@ -222,13 +223,13 @@ async fn plan(
 
 /// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
 fn successor(kata: &Kata, snapshot: &mut Snapshot) -> Option<Successor> {
-    let all = kata_plan::by_age(kata.configs.items()).into_iter().skip(1);
+    let all = kata_plan::configs_by_age(kata.configs.items()).into_iter().skip(1);
     snapshot.configs =
         all.filter(|config| config.metadata.deletion_timestamp.is_none()).cloned().collect();
     let name = snapshot.configs.first()?.metadata.name.clone().unwrap_or_default();
     let report = kata_plan::decide(snapshot).report;
     let nodes = report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.clone());
-    Some(Successor { name, nodes: report.knows_nodes().then(|| nodes.collect()) })
+    Some(Successor { name, nodes: report.nodes_are_complete().then(|| nodes.collect()) })
 }
 
 /// What comes after, in a sentence.

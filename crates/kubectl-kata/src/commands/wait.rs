@@ -134,8 +134,8 @@ fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
 
 /// What the operator gave up before the latest change it may go on with now.
 fn stalled(config: &ConfigFacts) -> Stand {
-    let stalled = config.stalled.is_some() && status::is_current(config);
-    if stalled { Stand::Stuck } else { Stand::Under }
+    let is_stuck = config.stalled.is_some() || config.paused.is_some();
+    if is_stuck && status::is_current(config) { Stand::Stuck } else { Stand::Under }
 }
 
 /// Waits. A timeout of zero is none.
@@ -489,15 +489,17 @@ fn finish(
         context.printer.line(&style.paint(Tone::Good, &text))?;
         return Ok(exit);
     }
-    let stalled = report.config.as_ref().and_then(|config| config.stalled.as_ref());
-    let why = match (wanted, stalled, &report.config) {
-        (Wanted::Ready, None, Some(config)) if config.deleting => {
+    let config = report.config.as_ref();
+    let stalled = config.and_then(|config| config.stalled.as_ref());
+    let why = match (stalled, config) {
+        (None, Some(config)) if config.deleting && matches!(wanted, Wanted::Ready) => {
             format!("KataConfig {} is being deleted", config.name)
         }
-        (_, Some(stalled), _) => {
-            format!("Stalled {}: it takes help to go on", stalled.reason)
+        (Some(stalled), _) => format!("Stalled {}: manual action required", stalled.reason),
+        (None, Some(ConfigFacts { paused: Some(paused), .. })) => {
+            format!("{}: it goes on when the pause ends", paused.reason)
         }
-        (_, None, _) => "a node has failed".to_owned(),
+        (None, _) => "a node has failed".to_owned(),
     };
     context.printer.line(&marked(&format!("{why}, {span}"), report.head.simulated))?;
     for line in problem_lines(&report.problems, &style) {

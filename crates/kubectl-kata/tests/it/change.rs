@@ -408,7 +408,7 @@ async fn uninstall_says_what_a_deletion_under_way_waits_for() {
     lab.merge(&kata_configs(), "", "cluster-kataconfig", &paused(true));
     lab.pass(5).await;
     lab.delete(&kata_configs(), "", "cluster-kataconfig");
-    lab.until("stalled", |lab| lab.condition("Stalled") == "True").await;
+    lab.until("blocked", |lab| lab.condition("DeletionBlocked") == "True").await;
     let done = lab.kata_command("uninstall --dry-run").await.expect(4);
     assert!(!done.out.contains("nothing is in the way"), "{}", done.out);
     done.says(&["KATA3112", "does not go on before what is told above is mended"]);

@@ -144,7 +144,7 @@ async fn what_is_found_of_jobs_names_the_namespace_of_their_operator() {
     lab.pass(10).await;
     let done = lab.kata_command("doctor").await.expect(1);
     done.says(&[
-        "node worker-0: Job kata-worker-0 is gone, and pod sandboxes/kata-worker-0-pod is not",
+        "node worker-0: Job kata-worker-0 is gone, but pod sandboxes/kata-worker-0-pod has not ended",
     ]);
 }
 
@@ -319,7 +319,14 @@ async fn what_the_operator_says_is_told() {
     let old = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
     let generation = &old["metadata"]["generation"];
     for (condition, status, reason, message, id, code) in [
-        ("Ready", "True", "AllNodesReady", "1 of 1 node ready; KATA1022: somebody", "KATA1022", 0),
+        (
+            "Ready",
+            "True",
+            "AllNodesReady",
+            "1 of 1 node has Kata; KATA1022: somebody",
+            "KATA1022",
+            0,
+        ),
         ("Degraded", "True", "AgentImageUnknown", "KATA3116: no Job can run", "KATA3116", 1),
         ("Ready", "Unknown", "ReadFailed", "cannot read nodes: 503", "KATA1016", 1),
     ] {

@@ -8,7 +8,7 @@ use clap::Parser as _;
 use http::header::AUTHORIZATION;
 use http_body_util::{BodyExt as _, Full};
 use jiff::{SignedDuration, Timestamp};
-use kata_operator::arguments::ManifestsArguments;
+use kata_manifests::manifests::Options;
 use kubectl_kata::arguments::{Arguments, EnvVars, Terminal, settings};
 use kubectl_kata::{Printer, run};
 use serde_json::{Value, json};
@@ -153,11 +153,11 @@ impl Lab {
     /// Creates what `kata-operator manifests` prints, but for the Deployment.
     pub(crate) fn install(&self) {
         let platform = match self.platform {
-            Platform::OpenShift => kata_operator::settings::Platform::Openshift,
-            Platform::Kubernetes => kata_operator::settings::Platform::Kubernetes,
+            Platform::OpenShift => kata_api::platform::Platform::Openshift,
+            Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
         };
-        let arguments = ManifestsArguments { platform, ..ManifestsArguments::default() };
-        let objects = kata_operator::manifests::objects(&arguments).unwrap();
+        let arguments = Options { platform, ..Options::default() };
+        let objects = kata_manifests::manifests::objects(&arguments).unwrap();
         for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
             self.create(object.clone());
         }
@@ -167,7 +167,7 @@ impl Lab {
     pub(crate) fn start_operator(&mut self) {
         let client = kube::Client::new(self.cluster.client_service(), "default");
         let mut settings = kata_operator::Settings::simulated(self.cluster.now());
-        settings.options.agent_image = Some(ManifestsArguments::default().image);
+        settings.options.agent_image = Some(kata_manifests::manifests::IMAGE.to_owned());
         self.operator = Some(tokio::spawn(async move {
             let run = kata_operator::run(client, settings, std::future::pending());
             run.await.unwrap();

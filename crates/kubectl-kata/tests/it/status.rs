@@ -501,7 +501,9 @@ async fn the_fix_is_the_operators_own_where_it_has_one() {
         .expect(1)
         .says(&[code.entry().code, code.entry().fix.trim_end_matches('.')]);
     assert!(
-        own.ends_with("to go on with the others meanwhile, raise spec.rollout.maxUnavailable."),
+        own.ends_with(
+            "to continue with the other nodes meanwhile, raise spec.rollout.maxUnavailable."
+        ),
         "{own}"
     );
 }
@@ -570,7 +572,7 @@ async fn a_node_that_is_left_out_is_named_beside_other_problems() {
     let peer_pods = json!({"spec": {"enablePeerPods": true}});
     lab.merge(&kata_configs(), "", "cluster-kataconfig", &peer_pods);
     lab.pass(10).await;
-    let named = "node worker-2 belongs to the pool infra";
+    let named = "node worker-2 is excluded: it belongs to the pool infra";
     lab.kata_command("status").await.expect(0).says(&["KATA1014", "KATA2102", named]);
     let done = lab.kata_command("verify --node worker-2").await.expect(1);
     assert!(!done.out.contains("does not select it"), "{}", done.out);

@@ -194,7 +194,8 @@ async fn what_holds_the_rollout_up_is_why_a_pod_waits_for_it() {
     let paused = json!({"spec": {"rollout": {"paused": true}}});
     lab.merge(&crate::lab::kata_configs(), "", "cluster-kataconfig", &paused);
     lab.label("worker-1", "kata", Some("true"));
-    lab.until("stalled", |lab| lab.condition("Stalled") == "True").await;
+    lab.until("the pause", |lab| lab.condition("Ready") == "False").await;
+    lab.pass(30).await;
     lab.namespace("test-kata");
     lab.create(json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -208,4 +209,49 @@ async fn what_holds_the_rollout_up_is_why_a_pod_waits_for_it() {
     let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
     assert!(!done.out.contains("KATA5206"), "{}", done.out);
     done.says(&["KATA3112", "before worker-1 is given Kata, which does not go on without help"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_closed_class_is_told_to_be_created_again() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    lab.pod("early", Some("kata"));
+    lab.phase("early", "Running").await;
+    lab.delete(&crate::lab::kata_configs(), "", "cluster-kataconfig");
+    lab.until("the class is closed", |lab| lab.condition("DeletionBlocked") == "True").await;
+    lab.pod("late", Some("kata"));
+    lab.pass(10).await;
+    let done = lab.kata_command("why pod/late -n test-kata").await.expect(1);
+    done.says(&[
+        "KATA5205",
+        "RuntimeClass kata took no new pods when the pod was created",
+        "create a KataConfig, then delete the pod and create it again",
+    ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_loses_kata_is_named_with_its_taint() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0", "worker-1"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    let pod = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "test-kata"},
+            "spec": {
+                "runtimeClassName": "kata", "nodeSelector": {"kubernetes.io/hostname": "worker-1"},
+                "containers": [{"name": "a", "image": "i"}],
+            },
+        })
+    };
+    lab.create(pod("early"));
+    lab.phase("early", "Running").await;
+    lab.label("worker-1", "kata", None);
+    lab.pass(30).await;
+    lab.create(pod("late"));
+    lab.pass(10).await;
+    let done = lab.kata_command("why pod/late -n test-kata").await.expect(1);
+    done.says(&["worker-1", "Kata is about to be removed", "kata-operator.dev/leaving"]);
 }

@@ -4,6 +4,7 @@
 
 mod pod;
 mod pool_policy;
+mod quota;
 mod runtime_class;
 
 use serde_json::{Value, json};
@@ -32,6 +33,7 @@ pub(crate) fn admit_create(
         pod::priority(api, name, object)?;
         pod::default_tolerations(object);
         runtime_class::admit(api, name, object)?;
+        quota::admit(api, call.namespace, name)?;
     }
     Ok(())
 }

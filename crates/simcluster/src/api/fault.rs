@@ -65,6 +65,12 @@ pub enum Fault {
         /// How late, in milliseconds.
         millis: u64,
     },
+    /// The request takes effect at once, and its answer arrives late: what it says may no longer be so. A watch
+    /// begins late and misses nothing.
+    DelayAnswer {
+        /// How late, in milliseconds.
+        millis: u64,
+    },
     /// No answer ever comes.
     Hang {
         /// Before or after the request took effect.
@@ -246,6 +252,8 @@ pub enum Failure {
 pub struct Plan {
     /// How late it arrives.
     pub delay: Duration,
+    /// How late its answer arrives.
+    pub answer_delay: Duration,
     /// How it fails before it takes effect.
     pub before: Option<Failure>,
     /// How it fails after it took effect.
@@ -357,6 +365,10 @@ impl Faults {
                 }
                 Fault::Delay { millis } => {
                     plan.delay += Duration::from_millis(*millis);
+                    continue;
+                }
+                Fault::DelayAnswer { millis } => {
+                    plan.answer_delay += Duration::from_millis(*millis);
                     continue;
                 }
                 Fault::Hang { when } => (Failure::Hang, *when),

@@ -23,10 +23,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::registry::{Registry, ResourceDef};
-use super::store::Store;
+use super::registry::{self, Registry, ResourceDef};
+use super::store::{Backup, Event, Store};
 use crate::Resource;
-use crate::resource::{NAMESPACES, PODS};
+use crate::resource::{CRDS, NAMESPACES, PODS};
 pub(crate) use call::Call;
 use commit::{served, storage};
 use delete::Deletion;
@@ -55,6 +55,21 @@ impl ApiServer {
     /// A server that goes on with stored objects; their definitions must be in the registry.
     pub(crate) fn restored(store: Store, registry: Registry, identity: Identity) -> Self {
         Self { store, registry, identity, parsed: None }
+    }
+
+    /// Goes back to a backup of the store, with the resources that it defines. Returns how objects differ from
+    /// before.
+    pub(crate) fn restore(&mut self, backup: &Backup) -> Vec<Event> {
+        let changes = self.store.restore(backup);
+        let mut registry = Registry::default();
+        for crd in self.store.list(&CRDS) {
+            // Whatever is stored was parsed when it was written.
+            if let Ok(def) = registry::definition(crd) {
+                registry.insert(def);
+            }
+        }
+        self.registry = registry;
+        changes
     }
 
     /// What the next uids and generated names follow from.

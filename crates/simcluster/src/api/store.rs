@@ -59,6 +59,15 @@ pub struct Store {
     window: usize,
     /// The revision up to which changes were seen by those who must see all; `None` if nobody must.
     unseen_after: Option<u64>,
+    /// How often a backup was restored.
+    restores: u64,
+}
+
+/// All objects and the revision at one moment, as a backup of etcd has them.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    revision: u64,
+    tables: BTreeMap<Resource, Table>,
 }
 
 impl Default for Store {
@@ -70,6 +79,7 @@ impl Default for Store {
             floor: 1,
             window: DEFAULT_WINDOW,
             unseen_after: None,
+            restores: 0,
         }
     }
 }
@@ -86,6 +96,57 @@ impl Store {
             tables.entry(resource).or_default().insert((namespace, name), object);
         }
         Self { revision, tables, floor: revision, ..Self::default() }
+    }
+
+    /// A backup of the present state; it shares the objects.
+    pub fn backup(&self) -> Backup {
+        Backup { revision: self.revision, tables: self.tables.clone() }
+    }
+
+    /// Goes back to a backup: objects and revision are what they were, and the log is empty. Returns how objects
+    /// differ from before, as the log would have it.
+    pub(crate) fn restore(&mut self, backup: &Backup) -> Vec<Event> {
+        let before = std::mem::replace(&mut self.tables, backup.tables.clone());
+        self.revision = backup.revision;
+        self.floor = backup.revision;
+        self.log.clear();
+        self.restores += 1;
+        let event = |resource: &Resource, key: &(String, String), kind, previous, current| Event {
+            revision: backup.revision,
+            resource: resource.clone(),
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+            kind,
+            previous,
+            current,
+        };
+        let mut changes = Vec::new();
+        for (resource, table) in &before {
+            let kept = self.tables.get(resource);
+            for (key, old) in table {
+                if kept.is_none_or(|kept| !kept.contains_key(key)) {
+                    let (kind, old) = (EventKind::Deleted, Arc::clone(old));
+                    changes.push(event(resource, key, kind, Some(Arc::clone(&old)), old));
+                }
+            }
+        }
+        for (resource, table) in &self.tables {
+            for (key, new) in table {
+                let old = before.get(resource).and_then(|table| table.get(key));
+                let kind = match old {
+                    Some(old) if Arc::ptr_eq(old, new) => continue,
+                    Some(_) => EventKind::Modified,
+                    None => EventKind::Added,
+                };
+                changes.push(event(resource, key, kind, old.cloned(), Arc::clone(new)));
+            }
+        }
+        changes
+    }
+
+    /// How often a backup was restored; a watch that began before has no place in the log any more.
+    pub fn restores(&self) -> u64 {
+        self.restores
     }
 
     /// All objects with their resources, namespaces and names, in this order.
@@ -143,6 +204,18 @@ impl Store {
         let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
         self.record(resource, namespace, name, kind, previous, Arc::clone(&object));
         object
+    }
+
+    /// Changes the form in which the stored objects of a resource are read, without a new revision and without an
+    /// event.
+    pub(crate) fn reread(&mut self, resource: &Resource, change: impl Fn(&mut Value)) {
+        for object in self.tables.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut) {
+            let mut changed = (**object).clone();
+            change(&mut changed);
+            if changed != **object {
+                *object = Arc::new(changed);
+            }
+        }
     }
 
     /// Removes an object; returns its last state with the revision of the removal.

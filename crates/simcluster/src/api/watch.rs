@@ -38,6 +38,8 @@ pub struct Watcher {
     phase: Phase,
     /// Everything up to this revision was sent, or did not concern this watch.
     cursor: u64,
+    /// [`Store::restores`] when the watch began.
+    restores: u64,
     /// Events are held back until then.
     held: Option<Timestamp>,
     next_bookmark: Timestamp,
@@ -131,6 +133,7 @@ impl Watcher {
             bookmarks: options.bookmarks,
             phase: Phase::Live,
             cursor: revision,
+            restores: store.restores(),
             held: None,
             next_bookmark: later(now, BOOKMARK_EVERY),
             last_bookmark_sent: false,
@@ -160,7 +163,8 @@ impl Watcher {
     pub fn poll(&mut self, store: &Store, faults: &mut Faults, now: Timestamp) -> Output {
         self.now = now;
         let mut bytes = Vec::new();
-        if now >= self.ends && !matches!(self.phase, Phase::Silent) {
+        let restored = store.restores() != self.restores;
+        if (restored || now >= self.ends) && !matches!(self.phase, Phase::Silent) {
             self.phase = Phase::Ended;
         }
         if let Phase::Awaiting { revision } = self.phase

@@ -15,10 +15,10 @@ use super::names::{
     CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, FIRST_PIVOT_CONFIG, REASON, STATE,
 };
 use super::pool::{Membership, annotation, conflict_message, membership};
-use super::status::{is_degraded, is_up};
+use super::status::is_degraded;
 use super::{Timing, backoff, event};
 use crate::api::{Event, EventKind};
-use crate::recorder::note;
+use crate::recorder::{self, note};
 use crate::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES};
 use crate::world::{NodeFault, Power};
 use crate::{Context, Controller};
@@ -289,7 +289,7 @@ impl Controller for DaemonController {
             ("sync", _) => {}
             (_, Phase::Idle) => {}
             (_, Phase::Rebooting { to }) => {
-                if running && is_up(&node) {
+                if running && recorder::condition(&node, "Ready") == "True" {
                     self.after_boot(&node, to, cx);
                 } else {
                     cx.after(key, self.timing.daemon_poll);

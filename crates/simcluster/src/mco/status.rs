@@ -46,17 +46,16 @@ pub(super) fn set_condition(
     status["conditions"] = Value::Array(conditions);
 }
 
-/// Whether the node can run pods.
+/// Whether the node can run pods (`CheckNodeReady` of the real controller, which asks for no condition to be
+/// there).
 pub(super) fn is_ready(node: &Value) -> bool {
-    is_up(node) && node["spec"]["unschedulable"] != true
-}
-
-/// Whether the kubelet reports the node ready, cordoned or not.
-pub(super) fn is_up(node: &Value) -> bool {
-    let status = |kind: &str| condition(node, kind).and_then(|known| known["status"].as_str());
-    status("Ready") == Some("True")
-        && status("DiskPressure").is_none_or(|value| value == "False")
-        && status("NetworkUnavailable").is_none_or(|value| value == "False")
+    let is = |kind: &str, wanted: &str| {
+        condition(node, kind).is_none_or(|known| known["status"] == wanted)
+    };
+    is("Ready", "True")
+        && is("DiskPressure", "False")
+        && is("NetworkUnavailable", "False")
+        && node["spec"]["unschedulable"] != true
 }
 
 fn is_done(node: &Value) -> bool {

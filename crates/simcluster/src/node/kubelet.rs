@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::agent::Ending;
@@ -18,11 +19,13 @@ use crate::api::{Event, EventKind};
 use crate::recorder::{Occurrence, note, record};
 use crate::resource::{NODES, PODS};
 use crate::simulation::{Context, Controller};
-use crate::world::{Container, Host};
+use crate::world::Host;
 
+mod admit;
 mod node;
 mod start;
 
+use node::Start;
 use start::{address_index, images};
 
 /// From the binding of a pod to its acceptance.
@@ -31,6 +34,10 @@ const ACCEPT: Duration = Duration::from_millis(50);
 const STOP: Duration = Duration::from_secs(2);
 /// First and longest pause after a failure, of a sandbox or a container.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// How long a container runs until its failures before no longer count.
+const BACK_OFF_RESET: SignedDuration = SignedDuration::from_secs(600);
+/// From the end of a container to its first restart, which is not held back.
+const RESTART: Duration = Duration::from_secs(1);
 /// How often a kubelet looks whether its node's status has changed.
 const NODE_STATUS: Duration = Duration::from_secs(10);
 /// Commands that run longer than this run until they are stopped.
@@ -56,6 +63,8 @@ struct Run {
     failures: u32,
     ip: String,
     pulls: BTreeSet<String>,
+    /// How often each container ended soon after it had started.
+    crashes: BTreeMap<String, u32>,
 }
 
 /// The kubelets.
@@ -65,7 +74,7 @@ pub struct Kubelets {
     pods: PodIndex,
     images: BTreeSet<(String, String)>,
     addresses: BTreeMap<String, u32>,
-    boots: BTreeMap<String, String>,
+    starts: BTreeMap<String, Start>,
     /// How the containers of the operator's Jobs end that run.
     endings: BTreeMap<(PodKey, String), Ending>,
 }
@@ -104,7 +113,7 @@ impl Controller for Kubelets {
         self.pods.observe(event);
         if event.resource == NODES {
             let Some(host) = cx.world.hosts.get(&event.name) else { return };
-            if !host.is_up() || self.boots.get(&event.name) != Some(&host.boot_id) {
+            if !host.is_up() || self.starts.get(&event.name) != Some(&Start::of(host)) {
                 cx.after(format!("node/{}", event.name), Duration::ZERO);
             }
         } else if event.resource == PODS {
@@ -138,6 +147,7 @@ impl Controller for Kubelets {
                 self.step(&pod_key, &pod, cx);
             }
             "kill" => self.kill(&pod_key, &pod, cx),
+            "stop" => stop_sandbox(&pod, cx),
             "exit" => self.exit(&pod_key, &pod, (container, restart), cx),
             "again" => self.again(&pod_key, &pod, container, cx),
             _ => {}
@@ -174,6 +184,7 @@ impl Kubelets {
                 failures: 0,
                 ip: String::new(),
                 pulls: BTreeSet::new(),
+                crashes: BTreeMap::new(),
             };
             self.find(&mut run, &key, pod, cx);
             self.runs.insert(key.clone(), run);
@@ -207,7 +218,7 @@ impl Kubelets {
             };
             if ran.is_some() && pod::container_ids(pod).any(runs) {
                 run.stage = Stage::Running;
-                self.go_on(key, pod, cx);
+                Self::go_on(run, key, pod, cx);
             } else {
                 run.stage = Stage::Images;
             }
@@ -221,7 +232,7 @@ impl Kubelets {
     }
 
     /// Waits again for the ends and the restarts of a pod's containers.
-    fn go_on(&self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
+    fn go_on(run: &mut Run, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
         let policy = pod["spec"]["restartPolicy"].as_str().unwrap_or("Always");
         for container in pod::containers(pod) {
             let name = container["name"].as_str().unwrap_or_default();
@@ -234,7 +245,9 @@ impl Kubelets {
                 schedule_exit(cx, key, pod, container);
             } else if policy == "Always" || (policy == "OnFailure" && code != Some(0)) {
                 let count = status["restartCount"].as_u64().unwrap_or(0);
-                let wait = back_off(u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(1));
+                let crashes = u32::try_from(count).unwrap_or(u32::MAX);
+                run.crashes.insert(name.to_owned(), crashes.saturating_add(1));
+                let wait = crashes.checked_sub(1).map_or(RESTART, back_off);
                 cx.after(format!("{}/{name}", key_of("again", key)), wait);
             }
         }
@@ -242,10 +255,7 @@ impl Kubelets {
 
     fn kill(&mut self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if let Some(host) = cx.world.hosts.get_mut(node) {
-            host.stop_sandbox(uid);
-        }
+        stop_sandbox(pod, cx);
         // Who holds the pod by a finalizer wants to see how it ended.
         let held = pod["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
         if held && !pod::is_finished(pod) {
@@ -284,35 +294,49 @@ impl Kubelets {
         if !current {
             return;
         }
-        let (mut status, aftermath) = pod::ended(pod, container, code, cx.now);
+        let pause = self.pause(key, container, status, cx.now);
+        let (mut status, aftermath) = pod::ended(pod, container, code, pause, cx.now);
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         if let Some(ending) = ending {
             pod::leave_message(&mut status, container, &ending.message);
             // The kubelet reports what the container runtime offers at its next look.
-            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             cx.reschedule(format!("node/{node}"), NODE_STATUS);
         }
         write_status(cx, pod, status);
         match aftermath {
             Aftermath::Wait => {}
-            Aftermath::Restart(0) => {
-                cx.after(format!("{}/{container}", key_of("again", key)), Duration::from_secs(1));
-            }
-            Aftermath::Restart(count) => {
-                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-                let message =
-                    format!("Back-off restarting failed container {container} in pod {}", key.1);
-                tell(cx, pod, true, "BackOff", &message, node);
-                let wait = back_off(u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX));
+            Aftermath::Restart => {
+                if pause.is_some() {
+                    let message = format!(
+                        "Back-off restarting failed container {container} in pod {}",
+                        pod::id(pod)
+                    );
+                    tell(cx, pod, true, "BackOff", &message, node);
+                }
+                let wait = pause.unwrap_or(RESTART);
                 cx.after(format!("{}/{container}", key_of("again", key)), wait);
             }
-            Aftermath::Finished => {
-                let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-                if let Some(host) = cx.world.hosts.get_mut(node) {
-                    host.stop_sandbox(uid);
-                }
-            }
+            Aftermath::Finished => stop_sandbox(pod, cx),
         }
+    }
+
+    /// How long a container that ended is held back before it starts again; not at all the first time, or if it
+    /// ran long enough.
+    fn pause(
+        &mut self,
+        key: &PodKey,
+        container: &str,
+        status: Option<&Value>,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let started = status?["state"]["running"]["startedAt"].as_str()?.parse::<Timestamp>().ok();
+        let crashes = &mut self.runs.get_mut(key)?.crashes;
+        let crashes = crashes.entry(container.to_owned()).or_default();
+        if started.is_some_and(|started| now.duration_since(started) > BACK_OFF_RESET) {
+            *crashes = 0;
+        }
+        *crashes += 1;
+        crashes.checked_sub(2).map(back_off)
     }
 
     fn again(&mut self, key: &PodKey, pod: &Value, container: &str, cx: &mut Context<'_>) {
@@ -321,11 +345,17 @@ impl Kubelets {
         }
         let status = pod::restarted(pod, container, cx.now);
         if let Some(new) = write_status(cx, pod, status) {
-            register_containers(cx, &new);
             for spec in pod::containers(&new).filter(|spec| spec["name"] == container) {
-                schedule_exit(cx, key, &new, spec);
+                self.run_container(key, &new, spec, cx);
             }
         }
+    }
+}
+
+fn stop_sandbox(pod: &Value, cx: &mut Context<'_>) {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if let Some(host) = cx.world.hosts.get_mut(node) {
+        host.stop_sandbox(pod["metadata"]["uid"].as_str().unwrap_or_default());
     }
 }
 
@@ -335,14 +365,19 @@ fn schedule_exit(cx: &mut Context<'_>, key: &PodKey, pod: &Value, container: &Va
         return;
     }
     let name = container["name"].as_str().unwrap_or_default();
+    cx.reschedule(exit_key(key, pod, name), after);
+}
+
+/// The key of the end of the container's present run.
+fn exit_key(key: &PodKey, pod: &Value, container: &str) -> String {
     let restarts = pod["status"]["containerStatuses"]
         .as_array()
         .into_iter()
         .flatten()
-        .find(|status| status["name"] == name)
+        .find(|status| status["name"] == container)
         .and_then(|status| status["restartCount"].as_i64())
         .unwrap_or(0);
-    cx.reschedule(format!("{}/{name}/{restarts}", key_of("exit", key)), after);
+    format!("{}/{container}/{restarts}", key_of("exit", key))
 }
 
 fn write_status(cx: &mut Context<'_>, pod: &Value, status: Value) -> Option<std::sync::Arc<Value>> {
@@ -353,19 +388,4 @@ fn write_status(cx: &mut Context<'_>, pod: &Value, status: Value) -> Option<std:
     new["status"] = status;
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     note("pod status", cx.api.update_status(writer(cx), &PODS, namespace, new))
-}
-
-/// Tells the host which containers of the pod run.
-fn register_containers(cx: &mut Context<'_>, pod: &Value) {
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-    let Some(host) = cx.world.hosts.get_mut(node) else { return };
-    for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
-        let id = status["containerID"].as_str().and_then(|id| id.strip_prefix("cri-o://"));
-        if let (Some(id), false) = (id, status["state"]["running"].is_null()) {
-            let name = status["name"].as_str().unwrap_or_default().to_owned();
-            let container = Container { pod_uid: uid.to_owned(), name };
-            host.containers.insert(id.to_owned(), container);
-        }
-    }
 }

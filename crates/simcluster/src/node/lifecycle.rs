@@ -1,5 +1,5 @@
-//! The node lifecycle controller: it taints nodes that are not ready or cordoned, declares silent
-//! ones unknown, and evicts and collects their pods.
+//! The node lifecycle controller: it taints nodes that are cordoned, not ready or short of something, declares
+//! silent ones unknown, and evicts and collects their pods.
 //!
 //! Silence is read from the host's power, not from Leases: idle nodes write none.
 
@@ -23,6 +23,13 @@ const COLLECT: Duration = Duration::from_secs(20);
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// What keeps new pods away while it is `True`: the condition and the key of its taint.
+const SHORTAGES: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "node.kubernetes.io/network-unavailable"),
+];
 
 /// The node lifecycle controller.
 #[derive(Debug, Default)]
@@ -134,11 +141,17 @@ fn wanted_taints(node: &Value, now: &str) -> Option<Vec<Value>> {
     if node["spec"]["unschedulable"] == true {
         wanted.push((UNSCHEDULABLE, "NoSchedule"));
     }
+    let short = SHORTAGES.iter().filter(|(kind, _)| condition(node, kind) == "True");
+    wanted.extend(short.map(|(_, key)| (*key, "NoSchedule")));
     let is = |taint: &Value, (key, effect): (&str, &str)| {
         taint["key"] == key && taint["effect"] == effect
     };
     let ours = |taint: &Value| {
-        [NOT_READY, UNREACHABLE, UNSCHEDULABLE].iter().any(|key| taint["key"] == *key)
+        let shortages = SHORTAGES.iter().map(|(_, key)| *key);
+        [NOT_READY, UNREACHABLE, UNSCHEDULABLE]
+            .into_iter()
+            .chain(shortages)
+            .any(|key| taint["key"] == key)
     };
     let mut new: Vec<Value> = old
         .iter()

@@ -2,6 +2,8 @@
 //!
 //! Pure: it computes statuses from pods; the kubelet decides when each stage comes.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -54,6 +56,20 @@ pub struct Placement<'a> {
     pub host_ip: &'a str,
     /// The pod's address.
     pub pod_ip: &'a str,
+}
+
+/// A pod as the kubelet's messages name it: `NAME_NAMESPACE(UID)`.
+pub fn id(pod: &Value) -> String {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+    format!("{}_{}({})", text("name"), text("namespace"), text("uid"))
+}
+
+/// Whole seconds as Go prints a duration, such as `2m40s`.
+fn go_duration(span: Duration) -> String {
+    match (span.as_secs() / 60, span.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
 }
 
 fn names(pod: &Value) -> String {
@@ -238,36 +254,44 @@ pub fn failed_first(pod: &Value, container: &str, message: &str, now: Timestamp)
 /// What follows the end of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aftermath {
-    /// It starts again; this is how often it ran before.
-    Restart(i64),
+    /// It starts again.
+    Restart,
     /// Other containers still run.
     Wait,
     /// The pod is over.
     Finished,
 }
 
-/// A container ended with `code`.
-pub fn ended(pod: &Value, container: &str, code: i32, now: Timestamp) -> (Value, Aftermath) {
+/// A container ended with `code`; if it starts again, then after this pause.
+pub fn ended(
+    pod: &Value,
+    container: &str,
+    code: i32,
+    pause: Option<Duration>,
+    now: Timestamp,
+) -> (Value, Aftermath) {
     let mut status = pod["status"].clone();
     let policy = pod["spec"]["restartPolicy"].as_str().unwrap_or("Always");
     let again = policy == "Always" || (policy == "OnFailure" && code != 0);
-    let mut restarts = 0;
     for entry in status["containerStatuses"].as_array_mut().into_iter().flatten() {
         if entry["name"] != container {
             continue;
         }
         let state = terminated(entry, code, now);
-        restarts = entry["restartCount"].as_i64().unwrap_or(0);
         entry["ready"] = json!(false);
         entry["started"] = json!(false);
-        if again && restarts > 0 {
-            entry["lastState"] = state;
-            entry["state"] = json!({"waiting": {
-                "reason": "CrashLoopBackOff",
-                "message": format!("back-off restarting failed container={container}"),
-            }});
-        } else {
-            entry["state"] = state;
+        match pause.filter(|_| again) {
+            Some(pause) => {
+                let message = format!(
+                    "back-off {} restarting failed container={container} pod={}",
+                    go_duration(pause),
+                    id(pod)
+                );
+                entry["lastState"] = state;
+                entry["state"] =
+                    json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
+            }
+            None => entry["state"] = state,
         }
     }
     let codes: Option<Vec<i64>> = status["containerStatuses"]
@@ -279,7 +303,7 @@ pub fn ended(pod: &Value, container: &str, code: i32, now: Timestamp) -> (Value,
     if again {
         let message = format!("containers with unready status: [{container}]");
         not_ready(&mut status, "ContainersNotReady", &message, now);
-        return (status, Aftermath::Restart(restarts));
+        return (status, Aftermath::Restart);
     }
     let Some(codes) = codes else {
         let message = format!("containers with unready status: [{container}]");

@@ -123,12 +123,38 @@ fn runtime_handlers(host: &Host) -> Value {
 
 fn conditions(host: &Host, old: &Value, now: Timestamp) -> Value {
     let mut conditions = old.clone();
-    for (kind, reason, message) in [
-        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    let disk = if host.faults.contains(&NodeFault::DiskPressure) {
+        ("DiskPressure", "True", "KubeletHasDiskPressure", "kubelet has disk pressure")
+    } else {
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+    };
+    for (kind, status, reason, message) in [
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        disk,
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ] {
-        set_condition(&mut conditions, kind, "False", reason, message, now);
+        set_condition(&mut conditions, kind, status, reason, message, now);
+    }
+    // Who routes between nodes says so only once it had something to do.
+    let routed = old.as_array().into_iter().flatten().any(|it| it["type"] == "NetworkUnavailable");
+    if host.faults.contains(&NodeFault::NetworkUnavailable) {
+        let message = "RouteController failed to create a route";
+        set_condition(
+            &mut conditions,
+            "NetworkUnavailable",
+            "True",
+            "NoRouteCreated",
+            message,
+            now,
+        );
+    } else if routed {
+        let message = "RouteController created a route";
+        set_condition(&mut conditions, "NetworkUnavailable", "False", "RouteCreated", message, now);
     }
     let (status, reason, message) = if !host.is_up() {
         ("False", "KubeletNotReady", "node is shutting down")

@@ -172,14 +172,7 @@ fn standard_tolerations() -> impl Iterator<Item = Value> {
 fn placement(spec: &Value, node: &Value) -> (bool, bool) {
     let labels = &node["metadata"]["labels"];
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
-    let chosen = spec["nodeSelector"]
-        .as_object()
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value));
-    let required =
-        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let admitted = required.is_null()
-        || selector::node_terms_match(&required["nodeSelectorTerms"], labels, name);
-    if !chosen || !admitted {
+    if !selector::pod_chooses_node(spec, labels, name) {
         return (false, false);
     }
     let standard: Vec<Value> = standard_tolerations().collect();

@@ -1,5 +1,6 @@
 //! The Job controller: pods until enough of them succeeded, or too many failed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,16 +15,20 @@ use crate::simulation::{Context, Controller};
 
 /// The first pause after a failed pod; it doubles with each, up to six minutes.
 const BACK_OFF: Duration = Duration::from_secs(10);
+/// The first and the longest pause after a pod that the API server refused; it doubles with each.
+const REFUSED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The Job controller.
 #[derive(Debug)]
 pub struct Jobs {
     pods: Owned,
+    /// How many pods of a Job were refused in a row.
+    refusals: BTreeMap<String, u32>,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self { pods: Owned::by("Job") }
+        Self { pods: Owned::by("Job"), refusals: BTreeMap::new() }
     }
 }
 
@@ -45,7 +50,10 @@ impl Controller for Jobs {
     fn act(&mut self, key: &str, cx: &mut Context<'_>) {
         let (key, verb) = key.split_once('#').unwrap_or((key, ""));
         let (namespace, name) = split(key);
-        let Some(job) = cx.api.get(&JOBS, namespace, name) else { return };
+        let Some(job) = cx.api.get(&JOBS, namespace, name) else {
+            self.refusals.remove(key);
+            return;
+        };
         if !job["metadata"]["deletionTimestamp"].is_null() {
             return;
         }
@@ -68,7 +76,7 @@ impl Controller for Jobs {
 }
 
 impl Jobs {
-    fn sync(&self, key: &str, job: &Value, retry: bool, cx: &mut Context<'_>) {
+    fn sync(&mut self, key: &str, job: &Value, retry: bool, cx: &mut Context<'_>) {
         let maker =
             Maker { owner: job, api_version: "batch/v1", kind: "Job", component: "job-controller" };
         let number = |field: &str, default: u64| {
@@ -121,9 +129,13 @@ impl Jobs {
                 for attempt in active.len()..wanted.min(active.len() + BURST) {
                     let created = maker.create(&attempt.to_string(), cx, |pod| label(pod, job));
                     if created.is_none() {
-                        cx.after(key, Duration::from_secs(15));
+                        let refusals = self.refusals.entry(key.to_owned()).or_default();
+                        let pause = REFUSED.0.saturating_mul(1 << (*refusals).min(6));
+                        *refusals += 1;
+                        cx.reschedule(key, pause.min(REFUSED.1));
                         break;
                     }
+                    self.refusals.remove(key);
                     running += 1;
                 }
             }

@@ -48,6 +48,16 @@ impl Disk {
     pub fn fresh(runtime: Option<Runtime>) -> Self {
         let crio = ["/etc/crio", "/etc/crio/crio.conf.d", "/run/crio"];
         let crio = crio.into_iter().filter(|_| runtime == Some(Runtime::Crio));
+        let k3s = [
+            "/run/k3s",
+            "/run/k3s/containerd",
+            "/var/lib/rancher",
+            "/var/lib/rancher/k3s",
+            "/var/lib/rancher/k3s/agent",
+            "/var/lib/rancher/k3s/agent/etc",
+            "/var/lib/rancher/k3s/agent/etc/containerd",
+        ];
+        let k3s = k3s.into_iter().filter(|_| runtime == Some(Runtime::K3s));
         let directories = [
             "/etc",
             "/etc/containerd",
@@ -60,7 +70,8 @@ impl Disk {
             "/var",
             "/var/lib",
         ];
-        let directories = directories.into_iter().chain(crio).map(str::to_owned).collect();
+        let directories =
+            directories.into_iter().chain(crio).chain(k3s).map(str::to_owned).collect();
         Self { directories, ..Self::default() }
     }
 

@@ -23,6 +23,16 @@ pub const UNIT: &str = "containerd.service";
 pub const FRESH: &str = "version = 3\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n\n\
     [plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\"\n";
 
+/// The version of the containerd of k3s.
+pub const K3S_VERSION: &str = "2.1.4-k3s1";
+/// The unit of k3s on a node that is not of the control plane.
+pub const K3S_UNIT: &str = "k3s-agent.service";
+/// The main configuration file that k3s writes.
+pub const K3S_MAIN: &str = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+/// What that file begins with.
+pub const K3S_IMPORTS: &str =
+    "imports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n";
+
 /// What the main file of a fresh host with the older one says.
 pub const OLD: &str = "version = 2\nroot = \"/var/lib/containerd\"\n\n\
     [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"registry.k8s.io/pause:3.10\"\n\
@@ -99,18 +109,31 @@ pub fn load(host: &Host, main: &str) -> Result<Table, String> {
     let id = if version == Some(2) { OLD_PLUGIN } else { PLUGIN };
     let runc: Table =
         DEFAULTS.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let configured = runtimes_of(&merged, id).cloned().unwrap_or_default();
+    let configured = runtimes_of(&merged, id).cloned();
     let mut runtimes = Table::new();
-    if !old || configured.is_empty() {
-        // The older one has it only if no runtime is configured.
+    if !old || configured.is_none() {
+        // The older one has it only if there is no table of runtimes.
         runtimes.insert("runc".to_owned(), Value::Table(runc));
+        if old {
+            set_sandbox_mode(&mut runtimes, "podsandbox");
+        }
     }
-    merge(&mut runtimes, configured);
+    merge(&mut runtimes, configured.unwrap_or_default());
+    if old {
+        set_sandbox_mode(&mut runtimes, "");
+    }
     let nest = |name: &str, table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
     let defaults = nest("plugins", nest(id, nest("containerd", nest("runtimes", runtimes))));
     merge(&mut merged, defaults);
     merged.entry("version").or_insert(Value::from(3));
     Ok(merged)
+}
+
+/// Sets the mode of sandboxes, which the older one has of each runtime, where none is set.
+fn set_sandbox_mode(runtimes: &mut Table, mode: &str) {
+    for runtime in runtimes.iter_mut().filter_map(|(_, runtime)| runtime.as_table_mut()) {
+        runtime.entry("sandbox_mode").or_insert(Value::from(mode));
+    }
 }
 
 fn runtimes_of<'a>(table: &'a Table, id: &str) -> Option<&'a Table> {
@@ -137,7 +160,8 @@ fn merge(target: &mut Table, from: Table) {
 
 /// Starts the process: with the files as they are, and the faults as they are.
 pub fn start(host: &mut Host) {
-    let loaded = load(host, MAIN);
+    let main = if host.runtime() == Runtime::K3s { K3S_MAIN } else { MAIN };
+    let loaded = load(host, main);
     let starts = host.containerd.starts.saturating_add(1);
     let mut state = State { starts, ..State::default() };
     host.handlers.clear();

@@ -35,6 +35,12 @@ pub enum NodeFault {
     SandboxFails(String),
     /// The kubelet reports that the node is not ready.
     NotReady,
+    /// The kubelet reports that the node's disk is full: it admits no pods but those that the node needs itself.
+    DiskPressure,
+    /// The node has no route to the pods of the others.
+    NetworkUnavailable,
+    /// The kubelet restarts. That happens at once and is over: it is never in [`super::Host::faults`].
+    KubeletRestart,
     /// Without the Machine Config Operator: the container runtime does not serve while Kata is configured.
     RuntimeFails,
     /// Without the Machine Config Operator: nothing can be written any more, whatever is deleted.
@@ -52,7 +58,8 @@ pub enum NodeFault {
 pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, handler-missing, \
                                slow-boot=FACTOR, install-fails=REASON, unreconcilable=REASON, \
                                boot-fails=REASON, uncordon-fails, drift=REASON, \
-                               sandbox-fails=REASON, not-ready, runtime-fails, disk-full, \
+                               sandbox-fails=REASON, not-ready, disk-pressure, network-unavailable, kubelet-restart, \
+                               runtime-fails, disk-full, \
                                pull-fails, agent-killed, payload-damaged";
 
 impl NodeFault {
@@ -76,7 +83,10 @@ impl NodeFault {
             | Self::HandlerMissing
             | Self::SlowBoot(_)
             | Self::SandboxFails(_)
-            | Self::NotReady => None,
+            | Self::NotReady
+            | Self::DiskPressure
+            | Self::NetworkUnavailable
+            | Self::KubeletRestart => None,
         }
     }
 }
@@ -95,6 +105,9 @@ impl std::str::FromStr for NodeFault {
             "reboot-held" => Self::HoldReboot,
             "handler-missing" => Self::HandlerMissing,
             "not-ready" => Self::NotReady,
+            "disk-pressure" => Self::DiskPressure,
+            "network-unavailable" => Self::NetworkUnavailable,
+            "kubelet-restart" => Self::KubeletRestart,
             "runtime-fails" => Self::RuntimeFails,
             "disk-full" => Self::DiskFull,
             "pull-fails" => Self::PullFails,
@@ -140,6 +153,9 @@ impl std::fmt::Display for NodeFault {
             Self::HandlerMissing => f.write_str("handler-missing"),
             Self::SlowBoot(factor) => write!(f, "slow-boot={factor}x"),
             Self::NotReady => f.write_str("not-ready"),
+            Self::DiskPressure => f.write_str("disk-pressure"),
+            Self::NetworkUnavailable => f.write_str("network-unavailable"),
+            Self::KubeletRestart => f.write_str("kubelet-restart"),
             Self::RuntimeFails => f.write_str("runtime-fails"),
             Self::DiskFull => f.write_str("disk-full"),
             Self::PullFails => f.write_str("pull-fails"),

@@ -112,6 +112,9 @@ pub struct Host {
     pub sandboxes: BTreeMap<String, Sandbox>,
     /// Running containers by id.
     pub containers: BTreeMap<String, Container>,
+    /// How often its kubelet was restarted without a boot.
+    #[serde(default)]
+    pub kubelet_restarts: u32,
     /// How its container runtime stands, where Jobs change nodes.
     #[serde(default)]
     pub containerd: containerd::State,
@@ -200,6 +203,10 @@ impl Host {
             Runtime::Containerd2 => {
                 vec![(containerd::MAIN.to_owned(), containerd::FRESH.to_owned())]
             }
+            Runtime::K3s => {
+                let text = format!("{}{}", containerd::K3S_IMPORTS, containerd::FRESH);
+                vec![(containerd::K3S_MAIN.to_owned(), text)]
+            }
         });
         host.boot(now.checked_sub(age).unwrap_or(now));
         host
@@ -273,11 +280,22 @@ impl Host {
         self.restart_runtime();
     }
 
+    /// Restarts the kubelet: it admits its pods again. Sandboxes survive.
+    ///
+    /// Callers outside of [`Host`] also call [`super::World::touch`], which tells the kubelet.
+    pub fn restart_kubelet(&mut self) {
+        self.kubelet_restarts = self.kubelet_restarts.saturating_add(1);
+    }
+
     /// Restarts the container runtime: it reads its files again; sandboxes survive.
     pub fn restart_runtime(&mut self) {
         match self.runtime() {
             Runtime::Crio => crio::start(self),
             Runtime::Containerd1 | Runtime::Containerd2 => containerd::start(self),
+            Runtime::K3s => {
+                containerd::start(self);
+                self.restart_kubelet();
+            }
         }
     }
 
@@ -301,6 +319,7 @@ impl Host {
             Runtime::Crio => ("cri-o", crio::VERSION, crio::UNIT),
             Runtime::Containerd1 => ("containerd", containerd::OLD_VERSION, containerd::UNIT),
             Runtime::Containerd2 => ("containerd", containerd::VERSION, containerd::UNIT),
+            Runtime::K3s => ("containerd", containerd::K3S_VERSION, containerd::K3S_UNIT),
         }
     }
 
@@ -309,6 +328,7 @@ impl Host {
         match self.runtime() {
             Runtime::Crio => "/usr/bin/crio",
             Runtime::Containerd1 | Runtime::Containerd2 => "/usr/bin/containerd",
+            Runtime::K3s => "/usr/local/bin/k3s",
         }
     }
 

@@ -258,6 +258,37 @@ async fn every_kind_of_request_fault_reaches_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_answer_says_what_was_so_when_the_request_came() {
+    let cluster = cluster();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&cluster));
+    api.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
+    let before = cluster.with(|sim, _| sim.api.store.revision()).to_string();
+    cluster.with(|sim, _| {
+        sim.frontend.faults.add(rule("list", Fault::DelayAnswer { millis: 5000 }));
+        sim.frontend.faults.add(rule("create", Fault::DelayAnswer { millis: 3000 }));
+    });
+    let begin = tokio::time::Instant::now();
+    let params = ListParams::default();
+    let late_list = async { (api.list(&params).await.unwrap(), begin.elapsed().as_secs()) };
+    let late_create = async {
+        let object = config_map("b", "1");
+        tokio::time::sleep_until(begin + Duration::from_millis(1)).await;
+        api.create(&PostParams::default(), &object).await.unwrap();
+        begin.elapsed().as_secs()
+    };
+    let meanwhile = async {
+        tokio::time::sleep_until(begin + Duration::from_secs(1)).await;
+        assert!(api.get_opt("b").await.unwrap().is_some(), "it took effect at once");
+        api.delete("a", &DeleteParams::default()).await.unwrap();
+    };
+    let ((list, listed), created, ()) = tokio::join!(late_list, late_create, meanwhile);
+    assert_eq!((listed, created), (5, 3));
+    assert_eq!(list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(list.metadata.resource_version, Some(before));
+    assert!(api.get_opt("a").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_kind_of_watch_fault_reaches_the_client() {
     let cluster = cluster();
     let api: Api<ConfigMap> = Api::default_namespaced(client(&cluster));

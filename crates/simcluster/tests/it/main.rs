@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+mod etcd_restore;
 mod http_semantics;
 mod kube_client;
 mod kube_controller;

@@ -15,7 +15,10 @@ use simcluster::world::{NodeFault, Platform};
 use simcluster::{Resource, Simulation};
 
 mod commands;
+mod crash_loop;
+mod kubelet_restart;
 mod pods;
+mod shortages;
 
 /// Plain Kubernetes: nothing but nodes and workloads.
 pub(crate) fn cluster(control_plane: u32, workers: u32) -> Simulation {

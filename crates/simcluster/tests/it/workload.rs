@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use simcluster::resource::{
-    DAEMONSETS, DEPLOYMENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS, RUNTIMECLASSES,
+    DAEMONSETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS,
+    RESOURCEQUOTAS, RUNTIMECLASSES,
 };
 use simcluster::topology::{self, Role};
 use simcluster::workload::scheduler::request;
@@ -188,6 +189,49 @@ fn a_daemon_set_runs_on_cordoned_and_on_new_nodes() {
     topology::remove_node(&mut sim, "worker-0").unwrap();
     sim.advance(Duration::from_secs(60));
     assert_eq!(nodes_of(&pods(&sim)), ["worker-1", "worker-2"]);
+}
+
+#[test]
+fn a_job_whose_pod_is_refused_says_why_and_tries_again() {
+    let mut sim = cluster(0, 1);
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-more"},
+        "spec": {"hard": {"pods": "1"}},
+    });
+    create(&mut sim, &RESOURCEQUOTAS, "default", quota);
+    create(&mut sim, &PODS, "default", pod("present", json!({})));
+    let template = json!({"spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "busybox:1", "command": ["true"]}],
+    }});
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "task"},
+        "spec": {"template": template},
+    });
+    create(&mut sim, &JOBS, "default", job);
+    sim.advance(Duration::from_secs(600));
+    let job = get(&sim, &JOBS, "default", "task");
+    assert_eq!(sim.api.list(&PODS).len(), 1);
+    let status = &job["status"];
+    assert_eq!((&status["active"], &status["conditions"]), (&json!(0), &Value::Null));
+    let refusals: Vec<_> = sim
+        .api
+        .list(&EVENTS)
+        .into_iter()
+        .filter(|event| event["reason"] == "FailedCreate" && event["type"] == "Warning")
+        .collect();
+    // One second, two, four and so on to a minute: each names another pod.
+    assert!((14..=18).contains(&refusals.len()), "{}", refusals.len());
+    let message = refusals[0]["message"].as_str().unwrap();
+    let why = "\" is forbidden: exceeded quota: no-more, requested: pods=1, used: pods=1, limited: pods=1";
+    assert!(
+        message.starts_with("Error creating: pods \"task-") && message.ends_with(why),
+        "{message}"
+    );
+    let more = json!({"spec": {"hard": {"pods": "2"}}});
+    sim.api.merge(writer(&sim), &RESOURCEQUOTAS, "default", "no-more", &more).unwrap();
+    sim.advance(Duration::from_secs(70));
+    assert_eq!(condition(&get(&sim, &JOBS, "default", "task"), "Complete"), "True");
 }
 
 #[test]

@@ -9,16 +9,21 @@ kubernetes
 {{- end -}}
 {{- end -}}
 
-{{- /* The operator's image. */ -}}
-{{- define "kata-operator.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
-{{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default (printf "v%s" .Chart.AppVersion) .Values.image.tag) -}}
+{{- /* "yes" on OpenShift, else empty. */ -}}
+{{- define "kata-operator.openshift" -}}
+{{- if eq (include "kata-operator.platform" .) "openshift" -}}
+yes
 {{- end -}}
 {{- end -}}
 
-{{- /* Whether the kinds of the Prometheus operator are wanted; empty if not. */ -}}
+{{- /* "yes" if the operator runs kata-monitor, else empty. */ -}}
+{{- define "kata-operator.kataMonitor" -}}
+{{- if and .Values.monitor.image (include "kata-operator.openshift" .) -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{- /* "yes" if the release has a ServiceMonitor and a PrometheusRule, else empty. */ -}}
 {{- define "kata-operator.monitoring" -}}
 {{- if eq (toString .Values.monitoring.enabled) "true" -}}
 {{- if and (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) .Release.IsInstall -}}
@@ -30,4 +35,33 @@ yes
 {{- else if and (eq (toString .Values.monitoring.enabled) "auto") (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}
 yes
 {{- end -}}
+{{- end -}}
+
+{{- /* The operator's image. */ -}}
+{{- define "kata-operator.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default (printf "v%s" .Chart.AppVersion) .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Labels of every object, besides its component. */ -}}
+{{- define "kata-operator.labels" -}}
+app.kubernetes.io/name: kata-operator
+app.kubernetes.io/part-of: kata-operator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "kata-operator.releaseLabels" . }}
+{{- end -}}
+
+{{- /* Labels that only Helm sets. */ -}}
+{{- define "kata-operator.releaseLabels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /* What selects the operator's pods and no others. */ -}}
+{{- define "kata-operator.selector" -}}
+app.kubernetes.io/name: kata-operator
+app.kubernetes.io/component: operator
 {{- end -}}

@@ -78,7 +78,8 @@ impl Lag {
             view.log_level = old.log_level;
         }
         if lags(Cache::Class) {
-            (view.class, view.class_owner) = (old.class, old.class_owner);
+            view.class = old.class;
+            (view.class_owner, view.class_closed) = (old.class_owner, old.class_closed);
         }
         view
     }

@@ -35,8 +35,10 @@ pub fn canonical(mut state: State) -> State {
         state.world.nodes = arrange(state.world.nodes);
         state.lag.world.nodes = arrange(state.lag.world.nodes);
         for planned in state.plans.iter_mut().flatten() {
-            let (Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node }) =
-                &mut planned.write
+            let (Write::Label { node, .. }
+            | Write::Taint { node, .. }
+            | Write::Record { node }
+            | Write::DeleteRecord { node }) = &mut planned.write
             else {
                 continue;
             };
@@ -47,6 +49,7 @@ pub fn canonical(mut state: State) -> State {
         let world = &mut state.world;
         let owned = world.config.exists && world.class_owner == world.config.uid;
         world.class_owner = u8::from(world.class.exists() && !owned);
+        world.class_closed &= world.class.exists();
         world.config.uid = 0;
         for object in [
             &mut world.machine_config,
@@ -62,9 +65,10 @@ pub fn canonical(mut state: State) -> State {
 
 fn concerns(write: Write) -> Option<u8> {
     match write {
-        Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node } => {
-            Some(node)
-        }
+        Write::Label { node, .. }
+        | Write::Taint { node, .. }
+        | Write::Record { node }
+        | Write::DeleteRecord { node } => Some(node),
         _ => None,
     }
 }

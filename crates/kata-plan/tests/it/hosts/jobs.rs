@@ -3,7 +3,7 @@
 use kata_plan::{Kind, decide};
 use serde_json::json;
 
-use super::{finding, host, label, nothing_left, until};
+use super::{finding, host, label, nothing_left, serves, until};
 use crate::journeys::{condition, is};
 use crate::plain::{Fate, NAMESPACE};
 use crate::world::World;
@@ -78,7 +78,7 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
         assert_eq!(world.changing(), Vec::<String>::new());
         world.tick();
     }
-    let said = format!("is gone, and pod {job}-pod is not");
+    let said = format!("is gone, but pod {job}-pod has not ended");
     assert!(finding(&world, "KATA3105").contains(&said));
     assert!(fix(&world, "KATA3105").starts_with("Delete the pod"));
     world.hosts.clear();
@@ -117,8 +117,8 @@ fn no_other_node_leaves_service_while_a_job_that_is_gone_is_made_again() {
         world.hosts.clear();
         for _ in 0..400 {
             let nodes = world.names(Kind::KataNode);
-            let serve = nodes.iter().filter(|it| label(&world, it).as_deref() == Some("true"));
-            assert!(serve.count() >= 3, "{fate:?}: {node}");
+            let serving = nodes.iter().filter(|it| serves(&world, it));
+            assert!(serving.count() >= 3, "{fate:?}: {node}");
             world.pass();
             world.tick();
         }
@@ -206,7 +206,7 @@ fn a_job_is_over_when_its_pod_is() {
         assert_eq!(host(&world, "worker-0")["job"]["outcome"], json!(null));
         world.tick();
     }
-    let said = format!("is over, and pod {pod} is not");
+    let said = format!("has ended, but pod {pod} has not");
     assert!(finding(&world, "KATA3108").contains(&said));
     assert!(fix(&world, "KATA3108").starts_with("Delete the pod"));
     world.set_ready("worker-0", false);
@@ -324,8 +324,25 @@ fn a_mirror_pod_says_nothing_of_any_node() {
         world.pass();
         world.tick();
         for node in ["worker-0", "worker-1"] {
-            assert_eq!(label(&world, node).as_deref(), Some("true"), "{node}");
+            assert!(serves(&world, node), "{node}");
         }
     }
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+#[test]
+fn a_node_gets_no_label_before_its_kubelet_reports_the_handler() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Unreported);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        let kata_node = world.get(Kind::KataNode, "worker-0");
+        let job = kata_node.map(|it| it["status"]["host"]["job"].clone()).unwrap_or_default();
+        job["action"] == "Install" && job["outcome"] == "Done"
+    });
+    for _ in 0..15 {
+        world.pass();
+        world.tick();
+        assert_eq!(label(&world, "worker-0"), None);
+    }
 }

@@ -12,7 +12,7 @@ use kata_plan::{
     PodScope, Snapshot, UnreadableObject, decide, needs, validate,
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::World;
 
@@ -156,7 +156,8 @@ impl World {
     }
 
     fn single(&self, kind: Kind) -> Observed<Option<Value>> {
-        self.typed::<Value>(kind).map(|objects| objects.into_iter().next().map(validate::content))
+        self.typed::<Value>(kind)
+            .map(|objects| objects.into_iter().next().map(validate::strip_server_fields))
     }
 
     /// A pass that is killed after so many of its writes, and before it writes any status.
@@ -174,6 +175,7 @@ impl World {
         assert_eq!(decision, decide(&reversed(&snapshot)), "the order of lists matters");
         let violations = kata_plan::invariants::check(&snapshot, &decision);
         assert!(violations.is_empty(), "{violations:#?}\n{}", crate::render::decision(&decision));
+        crate::promises::forms::check(&snapshot, &decision);
         for status in decision.report.status.iter().chain(&decision.report.other_configs) {
             crate::kstatus::check(status, &snapshot);
         }
@@ -184,10 +186,11 @@ impl World {
             self.execute(&step.action.request());
         }
         for status in decision.report.status.iter().chain(&decision.report.other_configs) {
-            if let Some(patch) = &status.patch
-                && self.get(Kind::KataConfig, &status.config.name).is_some()
+            if status.needs_write
+                && let Some(config) =
+                    self.objects.get_mut(&(Kind::KataConfig, status.config.name.clone()))
             {
-                self.edit(Kind::KataConfig, &status.config.name, patch);
+                config["status"] = json!(status.status);
             }
         }
         decision

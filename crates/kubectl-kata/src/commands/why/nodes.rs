@@ -13,6 +13,9 @@ use crate::document::{NodeProgress, NodeVerdict, Problem, WhyReport};
 use crate::human::{self, quantity};
 use crate::pod::Pod;
 
+/// The verdict of every node if the pod was admitted while its RuntimeClass was closed.
+const CLASS_CLOSED: &str = "the RuntimeClass takes no new pods";
+
 /// What the scheduler wrote into the pod.
 pub(super) fn scheduler_message(pod: &Value) -> Option<String> {
     let conditions = pod["status"]["conditions"].as_array()?;
@@ -60,7 +63,11 @@ fn verdict(
     let labels: BTreeMap<String, String> =
         serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
     if let Some(taint) = repelling(spec, node) {
-        return (format!("taint {taint} is not tolerated"), false);
+        return if taint == names::LEAVING_TAINT {
+            leaving(kata)
+        } else {
+            (format!("taint {taint} is not tolerated"), false)
+        };
     }
     let wanted = spec["nodeSelector"].as_object();
     let lacking: Vec<(&String, &Value)> = wanted
@@ -71,14 +78,27 @@ fn verdict(
     let ours = |key: &str| {
         [names::RUNTIME_LABEL, names::CLAIM_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL]
             .contains(&key)
+            || key.starts_with(names::CLASS_LABEL_PREFIX)
     };
+    if lacking.iter().any(|(key, _)| *key == names::CLOSED_LABEL) {
+        return (CLASS_CLOSED.to_owned(), false);
+    }
     // What the admin asked for says more than what follows from it.
     if let Some((key, value)) = lacking.iter().find(|(key, _)| !ours(key)) {
         let value = value.as_str().unwrap_or_default();
         return (format!("the node lacks the label {key}={value}"), false);
     }
     if !lacking.is_empty() {
-        return of_kata(kata);
+        let has_kata = labels.get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED);
+        return if has_kata
+            && lacking.iter().all(|(key, _)| key.starts_with(names::CLASS_LABEL_PREFIX))
+        {
+            let class = slim.class().unwrap_or_default();
+            (format!("has Kata, but does not serve RuntimeClass {class}"), false)
+        } else {
+            of_kata(kata)
+        };
     }
     if node["spec"]["unschedulable"] == true {
         return match kata.and_then(|kata| kata.status.as_ref()) {
@@ -103,6 +123,17 @@ fn verdict(
         lacks.push(format!("CPU short by {}", human::cpu(cpu)));
     }
     if lacks.is_empty() { ("fits".to_owned(), false) } else { (lacks.join(", "), false) }
+}
+
+/// A node with the leaving taint, whose Kata is about to be changed or removed.
+fn leaving(kata: Option<&KataNode>) -> (String, bool) {
+    let phase = kata.and_then(|kata| kata.status.as_ref()).map(|status| status.phase);
+    let is_changed = matches!(phase, Some(Phase::Waiting | Phase::Installing | Phase::Updating));
+    let what = if is_changed { "changed" } else { "removed" };
+    (
+        format!("Kata is about to be {what}, new pods stay away (taint {})", names::LEAVING_TAINT),
+        is_changed,
+    )
 }
 
 /// What a node without the label of verified nodes lacks.
@@ -175,6 +206,19 @@ pub(super) fn conclusion(
     said: Option<&str>,
 ) -> (Vec<Problem>, String) {
     let subject = report.target.as_str();
+    if report.nodes.iter().any(|node| node.verdict == CLASS_CLOSED) {
+        let class = report.runtime_class.as_deref().unwrap_or_default();
+        let message = format!(
+            "RuntimeClass {class} took no new pods when the pod was created, because the KataConfig was \
+             being deleted"
+        );
+        let fix = "create a KataConfig, then delete the pod and create it again";
+        return (
+            vec![Problem::new(Code::NoNodeFits, subject, message).with_fix(fix)],
+            "will not be scheduled: a pod keeps the node selector that it was admitted with"
+                .to_owned(),
+        );
+    }
     if report.nodes.iter().any(|node| node.verdict == "fits") {
         let text =
             said.map_or_else(String::new, |said| format!(" The scheduler last said: {said}"));

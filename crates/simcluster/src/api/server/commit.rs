@@ -36,6 +36,14 @@ impl ApiServer {
         if *call.resource() == CRDS
             && let Some(def) = self.parsed.take()
         {
+            // A real API server stores the objects as they were written, and prunes and defaults them each time that
+            // it reads them.
+            if let Some(custom) = &def.custom {
+                self.store.reread(&def.resource, |object| {
+                    custom.schema.prune(object);
+                    custom.schema.default(object);
+                });
+            }
             self.registry.insert(def);
         }
         served(call.resource(), stored)

@@ -1,5 +1,5 @@
-//! A kubelet and its Node object: it registers the host, reports what becomes of it, and after a boot or
-//! a pause begins its pods again.
+//! A kubelet and its Node object: it registers the host, reports what becomes of it, admits its pods again when
+//! it starts, and begins them again after a boot or a pause.
 //!
 //! It changes no host but by the boot that is due, and no pod beyond its status: how a pod starts is in
 //! [`super::start`].
@@ -8,19 +8,33 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ACCEPT, Kubelets, Stage, key_of, tell, write_status, writer};
+use super::admit::Occasion;
+use super::{ACCEPT, Kubelets, RESTART, Stage, key_of, tell, write_status, writer};
 use crate::node::{pod, registration};
 use crate::recorder::{self, note};
 use crate::resource::{LEASES, NODES, PODS};
 use crate::simulation::Context;
 use crate::world::{Host, Power};
 
+/// One start of a host's kubelet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Start {
+    boot_id: String,
+    count: u32,
+}
+
+impl Start {
+    pub(super) fn of(host: &Host) -> Self {
+        Self { boot_id: host.boot_id.clone(), count: host.kubelet_restarts }
+    }
+}
+
 impl Kubelets {
     /// Brings the Node object in line with the host; `due` says that a reboot is over.
     pub(super) fn sync_node(&mut self, name: &str, due: bool, cx: &mut Context<'_>) {
         let now = cx.now;
         let Some(host) = cx.world.hosts.get_mut(name) else {
-            self.boots.remove(name);
+            self.starts.remove(name);
             return;
         };
         let mut booted = false;
@@ -45,10 +59,11 @@ impl Kubelets {
         }
         let Some(host) = cx.world.hosts.get(name) else { return };
         let Some(spec) = &host.spec else { return };
-        let known = self.boots.get(name);
-        booted |= host.is_up() && known.is_some_and(|boot| *boot != host.boot_id);
+        let start = Start::of(host);
+        let known = self.starts.insert(name.to_owned(), start.clone());
         let joins = known.is_none();
-        self.boots.insert(name.to_owned(), host.boot_id.clone());
+        let restarted = host.is_up() && known.as_ref().is_some_and(|known| *known != start);
+        booted |= restarted && known.is_some_and(|known| known.boot_id != start.boot_id);
         match cx.api.get(&NODES, "", name) {
             None if joins || booted => {
                 let node = registration::node(host, spec, now);
@@ -87,7 +102,42 @@ impl Kubelets {
             }
         }
         if cx.world.hosts.get(name).is_some_and(Host::is_up) {
+            if restarted || booted {
+                self.readmit(name, cx);
+            }
             self.resume(name, booted, cx);
+        }
+    }
+
+    /// Admits the pods of a kubelet that started, the oldest first; those that do not fit the node any more fail.
+    fn readmit(&mut self, name: &str, cx: &mut Context<'_>) {
+        if let Some(node) = cx.api.get(&NODES, "", name) {
+            tell(cx, &node, false, "Starting", "Starting kubelet.", name);
+        }
+        let mut bound: Vec<_> = self
+            .pods
+            .on(name)
+            .into_iter()
+            .filter_map(|key| Some((cx.api.get(&PODS, &key.0, &key.1)?, key)))
+            .filter(|(pod, _)| !pod::is_finished(pod) && !pod::is_deleting(pod))
+            .collect();
+        bound.sort_by_key(|(pod, _)| {
+            pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned()
+        });
+        for (pod, key) in bound {
+            if !self.admit(&key, &pod, Occasion::KubeletStart, cx) {
+                continue;
+            }
+            // The back-off of its containers was in the memory of the kubelet before.
+            if let Some(run) = self.runs.get_mut(&key) {
+                run.crashes.clear();
+            }
+            for container in pod::containers(&pod).filter_map(|spec| spec["name"].as_str()) {
+                let again = format!("{}/{container}", key_of("again", &key));
+                if cx.pending(&again) {
+                    cx.reschedule(again, RESTART);
+                }
+            }
         }
     }
 

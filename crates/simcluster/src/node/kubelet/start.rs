@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::admit::Occasion;
 use super::{
-    AGES, Kubelets, Run, Stage, back_off, key_of, register_containers, schedule_exit, tell,
-    write_status,
+    AGES, Kubelets, Run, Stage, back_off, exit_key, key_of, schedule_exit, tell, write_status,
 };
 use crate::node::PodKey;
 use crate::node::agent;
@@ -18,8 +18,8 @@ use crate::node::command::{Course, course};
 use crate::node::pod::{self, Placement};
 use crate::resource::RUNTIMECLASSES;
 use crate::simulation::Context;
-use crate::world::Host;
 use crate::world::sandbox::SandboxRequest;
+use crate::world::{Container, Host};
 
 /// From the acceptance to the sandbox.
 const MAKE_SANDBOX: Duration = Duration::from_millis(800);
@@ -37,6 +37,10 @@ impl Kubelets {
         let host_ip = cx.world.hosts.get(&node).map(Host::address).unwrap_or_default();
         let wait = match run.stage {
             Stage::Accept => {
+                if !self.admit(key, pod, Occasion::Binding, cx) {
+                    return;
+                }
+                let Some(run) = self.runs.get_mut(key) else { return };
                 run.stage = Stage::Sandbox;
                 write_status(cx, pod, pod::accepted(pod, &host_ip, cx.now));
                 MAKE_SANDBOX
@@ -131,23 +135,8 @@ impl Kubelets {
                     tell(cx, pod, false, "Started", &format!("Started container {name}"), &node);
                 }
                 if let Some(new) = write_status(cx, pod, pod::started(pod, place, cx.now)) {
-                    register_containers(cx, &new);
                     for container in pod::containers(&new) {
-                        let host = cx.world.hosts.get_mut(&node);
-                        let ran = host.and_then(|host| agent::run(container, host)).or_else(|| {
-                            let mut programs = cx.world.programs.iter();
-                            programs.find_map(|program| program(cx.api, &new, container))
-                        });
-                        if let Some(ending) = ran {
-                            let name = container["name"].as_str().unwrap_or_default().to_owned();
-                            cx.reschedule(
-                                format!("{}/{name}/0", key_of("exit", key)),
-                                ending.after,
-                            );
-                            self.endings.insert((key.clone(), name), ending);
-                        } else {
-                            schedule_exit(cx, key, &new, container);
-                        }
+                        self.run_container(key, &new, container, cx);
                     }
                 }
                 return;
@@ -155,6 +144,49 @@ impl Kubelets {
             Stage::Running => return,
         };
         cx.after(key_of("pod", key), wait);
+    }
+}
+
+impl Kubelets {
+    /// Runs a container that the pod's status says has started, and plans its end.
+    pub(super) fn run_container(
+        &mut self,
+        key: &PodKey,
+        pod: &Value,
+        container: &Value,
+        cx: &mut Context<'_>,
+    ) {
+        register_containers(cx, pod);
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let starts = |cx: &Context<'_>| cx.world.hosts.get(node).map(|host| host.kubelet_restarts);
+        let before = starts(cx);
+        let host = cx.world.hosts.get_mut(node);
+        let ending = host.and_then(|host| agent::run(container, host)).or_else(|| {
+            let mut programs = cx.world.programs.iter();
+            programs.find_map(|program| program(cx.api, pod, container))
+        });
+        if starts(cx) != before {
+            cx.world.touch(node);
+        }
+        let Some(ending) = ending else { return schedule_exit(cx, key, pod, container) };
+        let name = container["name"].as_str().unwrap_or_default();
+        cx.reschedule(exit_key(key, pod, name), ending.after);
+        self.endings.insert((key.clone(), name.to_owned()), ending);
+    }
+}
+
+/// Tells the host which containers of the pod run.
+fn register_containers(cx: &mut Context<'_>, pod: &Value) {
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let Some(host) = cx.world.hosts.get_mut(node) else { return };
+    for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+        let id = status["containerID"].as_str().and_then(|id| id.strip_prefix("cri-o://"));
+        if let (Some(id), false) = (id, status["state"]["running"].is_null()) {
+            let name = status["name"].as_str().unwrap_or_default().to_owned();
+            let container = Container { pod_uid: uid.to_owned(), name };
+            host.containers.insert(id.to_owned(), container);
+        }
     }
 }
 

@@ -189,14 +189,7 @@ impl<'a> Wish<'a> {
                 text("value")
             )));
         }
-        let by_label = spec["nodeSelector"]
-            .as_object()
-            .is_none_or(|wanted| wanted.iter().all(|(key, value)| state.labels[key] == *value));
-        let required =
-            &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-        let by_affinity = required.is_null()
-            || selector::node_terms_match(&required["nodeSelectorTerms"], &state.labels, name);
-        if !by_label || !by_affinity {
+        if !selector::pod_chooses_node(spec, &state.labels, name) {
             let why = "node(s) didn't match Pod's node affinity/selector";
             return Some(Refusal::Never(why.to_owned()));
         }

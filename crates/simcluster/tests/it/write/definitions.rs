@@ -145,6 +145,33 @@ fn a_definition_that_is_being_deleted_takes_no_new_objects() {
 }
 
 #[test]
+fn stored_objects_are_read_by_the_schema_of_today() {
+    let mut api = server();
+    let crd = |properties: Value| {
+        let mut crd = definition("example.com", "Widget", "widgets");
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": properties}}});
+        crd
+    };
+    create(
+        &mut api,
+        &CRDS,
+        "",
+        crd(json!({"old": {"type": "string"}, "kept": {"type": "string"}})),
+    )
+    .unwrap();
+    let body = json!({"metadata": {"name": "w"}, "spec": {"old": "a", "kept": "b"}});
+    let written = object(create(&mut api, &WIDGETS, "", body));
+    let properties = json!({"kept": {"type": "string"}, "new": {"type": "string", "default": "c"}});
+    let versions = crd(properties)["spec"]["versions"].clone();
+    let place = ("", "widgets.example.com");
+    merge(&mut api, &CRDS, place, json!({"spec": {"versions": versions}})).unwrap();
+    let read = api.get(&WIDGETS, "", "w").unwrap();
+    assert_eq!(read["spec"], json!({"kept": "b", "new": "c"}));
+    assert_eq!(read["metadata"], written["metadata"], "nothing was written");
+}
+
+#[test]
 fn an_updated_definition_is_served_anew() {
     let mut api = widgets();
     let names = json!({"spec": {"names": {"shortNames": ["wd"]}}});

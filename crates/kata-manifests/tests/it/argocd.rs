@@ -1,0 +1,80 @@
+//! The health script for Argo CD.
+
+use serde_json::{Value, json};
+
+use crate::files::{output, program, read};
+
+/// A JSON value as an expression of Lua.
+fn lua(value: &Value) -> String {
+    match value {
+        Value::Null => "nil".to_owned(),
+        Value::String(text) => format!("[==[{text}]==]"),
+        Value::Array(items) => {
+            format!("{{{}}}", items.iter().map(lua).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(map) => {
+            let pairs = map.iter().map(|(key, value)| format!("[\"{key}\"] = {}", lua(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[test]
+fn argo_cd_calls_a_kata_config_healthy_when_it_is_ready_and_not_before() {
+    let Some(program) = program("KATA_TEST_LUA", "ARGO CD'S HEALTH SCRIPT") else { return };
+    let script = read("deploy/argocd/health.lua");
+    let holds = |name: &str| json!({"type": name, "status": "True", "message": format!("{name}!")});
+    let lacks =
+        |name: &str| json!({"type": name, "status": "False", "message": format!("no {name}")});
+    let cases = [
+        (json!({"metadata": {"generation": 1}}), "Progressing"),
+        (json!({"metadata": {"generation": 1}, "status": {}}), "Progressing"),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1,
+            "conditions": [lacks("Ready"), holds("Reconciling")]}}),
+            "Progressing",
+        ),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1,
+            "conditions": [holds("Ready"), lacks("Degraded")]}}),
+            "Healthy",
+        ),
+        (
+            json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1,
+            "conditions": [holds("Ready")]}}),
+            "Progressing",
+        ),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1,
+            "conditions": [lacks("Ready"), holds("Reconciling"), holds("Stalled")]}}),
+            "Degraded",
+        ),
+        (
+            json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1,
+            "conditions": [holds("Ready"), holds("Degraded")]}}),
+            "Degraded",
+        ),
+        (
+            json!({"metadata": {"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"observedGeneration": 1, "conditions": [holds("Ready")]}}),
+            "Progressing",
+        ),
+        (
+            json!({"metadata": {"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"observedGeneration": 1,
+            "conditions": [holds("Ready"), holds("DeletionBlocked")]}}),
+            "Degraded",
+        ),
+    ];
+    for (config, wanted) in cases {
+        let code = format!(
+            "obj = {}\nlocal found = (function()\n{script}\nend)()\n\
+             print(found.status .. ': ' .. found.message)",
+            lua(&config)
+        );
+        let told = output(&program, &["-e", &code]).unwrap();
+        assert!(told.starts_with(&format!("{wanted}: ")), "{config}: {told}");
+        assert!(told.trim_end().len() > wanted.len() + 2, "{config}: no message");
+    }
+}

@@ -1,0 +1,221 @@
+//! The Helm chart: what it renders is what the manifests are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::platform::Platform;
+use kata_manifests::alerts;
+use kata_manifests::manifests::{self, IMAGE, Options};
+use serde_json::{Value, json};
+
+use crate::files::{difference, documents, names, output, program, read};
+use crate::rules::{Permissions, permissions};
+
+const CHART: &str = "deploy/helm/kata-operator";
+const NAMESPACE: &str = "kata-home";
+const MONITOR: &str = "registry.example/monitor:1";
+
+/// The kinds of installation for which manifests and chart differ.
+const VARIANTS: [(Platform, Option<&str>); 3] = [
+    (Platform::Kubernetes, None),
+    (Platform::Openshift, None),
+    (Platform::Openshift, Some(MONITOR)),
+];
+
+/// The objects of the manifests, besides the namespace, which Helm creates.
+fn wanted(platform: Platform, monitor: Option<&str>) -> Vec<Value> {
+    let mut objects = manifests::objects(&Options {
+        namespace: NAMESPACE.to_owned(),
+        image: "registry.example/operator:v1".to_owned(),
+        platform,
+        monitor_image: monitor.map(str::to_owned),
+    })
+    .unwrap();
+    objects.retain(|object| object["kind"] != "Namespace");
+    objects
+}
+
+/// Objects by kind, namespace and name.
+fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    let named = objects.into_iter().map(|object| {
+        let metadata = &object["metadata"];
+        (format!("{} {}/{}", object["kind"], metadata["namespace"], metadata["name"]), object)
+    });
+    named.collect()
+}
+
+/// The object without what only Helm adds.
+fn without_release(mut object: Value) -> Value {
+    if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+        labels.remove("app.kubernetes.io/managed-by");
+        labels.remove("helm.sh/chart");
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("annotations");
+        if metadata.get("labels") == Some(&json!({})) {
+            metadata.remove("labels");
+        }
+    }
+    if object["kind"] == "Deployment"
+        && let Some(arguments) =
+            object["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut()
+    {
+        // On OpenShift the manifests let the operator find the platform; the chart names it.
+        arguments.retain(|argument| {
+            let argument = argument.as_str().unwrap();
+            !argument.starts_with("--log-filter=") && !argument.starts_with("--platform=")
+        });
+    }
+    object
+}
+
+#[test]
+fn helm_renders_the_objects_of_the_manifests() {
+    let Some(helm) = program("KATA_TEST_HELM", "WHAT THE HELM CHART RENDERS") else { return };
+    for (platform, monitor) in VARIANTS {
+        let platform_is = format!("platform={}", platform.as_str());
+        let monitored = format!("monitor.image={}", monitor.unwrap_or_default());
+        let mut words = vec!["template", "release", CHART, "--namespace", NAMESPACE, "--no-hooks"];
+        for setting in
+            ["image.repository=registry.example/operator,image.tag=v1", &platform_is, &monitored]
+        {
+            words.extend(["--set", setting]);
+        }
+        if platform == Platform::Openshift {
+            words.extend(["--api-versions", "monitoring.coreos.com/v1"]);
+        }
+        let rendered = documents(&output(&helm, &words).unwrap());
+        let rendered = by_name(rendered.into_iter().map(without_release).collect());
+        let wanted = wanted(platform, monitor).into_iter().map(without_release).collect();
+        let wanted = by_name(wanted);
+        let names = |of: &BTreeMap<String, Value>| of.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&rendered), names(&wanted), "{platform:?} {monitor:?}");
+        for (name, object) in &wanted {
+            let difference = difference(&rendered[name], object);
+            assert_eq!(difference, None, "{name} {platform:?} {monitor:?}, chart and manifests");
+        }
+    }
+}
+
+#[test]
+fn helm_accepts_the_chart_and_refuses_unknown_values() {
+    let Some(helm) = program("KATA_TEST_HELM", "WHAT VALUES THE HELM CHART TAKES") else { return };
+    output(&helm, &["lint", "--strict", CHART]).unwrap();
+    let template = |setting: &str| output(&helm, &["template", "r", CHART, "--set", setting]);
+    for (setting, said) in [
+        ("platfrom=openshift", "platfrom"),
+        ("platform=windows", "platform"),
+        ("replicas=0", "replicas"),
+        ("image.digest=sha256:abc", "digest"),
+        ("crds.keeep=true", "keeep"),
+    ] {
+        let refused = template(setting).unwrap_err();
+        assert!(refused.contains(said), "{setting}: {refused}");
+    }
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let rendered = template(&format!("image.digest={digest}")).unwrap();
+    assert!(rendered.contains(&format!("image: \"ghcr.io/kata-operator/kata-operator@{digest}\"")));
+    assert!(!template("crds.enabled=false").unwrap().contains("kind: CustomResourceDefinition"));
+    assert!(template("crds.keep=true").unwrap().contains("helm.sh/resource-policy: keep"));
+    assert!(!template("crds.keep=false").unwrap().contains("helm.sh/resource-policy"));
+    // The operator's pods name the secrets themselves; the Jobs' pods get them from their account.
+    let pulled = documents(&template("platform=kubernetes,imagePullSecrets[0].name=pull").unwrap());
+    let account = pulled.iter().find(|object| {
+        object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "kata-node-agent"
+    });
+    assert_eq!(account.unwrap()["imagePullSecrets"][0]["name"], "pull");
+    let with_hook = template("preDeleteCheck=true").unwrap();
+    assert!(with_hook.contains("helm.sh/hook: pre-delete"));
+    assert!(!template("preDeleteCheck=false").unwrap().contains("helm.sh/hook"));
+}
+
+/// What the templates have if every condition holds, and every value is empty.
+fn stripped() -> Vec<Value> {
+    let mut objects = Vec::new();
+    for name in names(&format!("{CHART}/templates")) {
+        if name == "crds.yaml" || !name.ends_with(".yaml") {
+            continue;
+        }
+        let mut text = String::new();
+        for line in read(&format!("{CHART}/templates/{name}")).lines() {
+            let line: String =
+                line.split("{{").map(|part| part.rsplit("}}").next().unwrap()).collect();
+            text.push_str(&line);
+            text.push('\n');
+        }
+        objects.extend(documents(&text));
+    }
+    objects
+}
+
+/// Roles, by kind and name, with their permissions; every other object has none.
+fn roles(objects: &[Value]) -> BTreeMap<String, Permissions> {
+    let mut roles: BTreeMap<String, Permissions> = BTreeMap::new();
+    for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        let rules = if object["rules"].is_array() { &object["rules"] } else { &json!([]) };
+        roles.entry(name).or_default().extend(permissions(rules));
+    }
+    roles
+}
+
+/// The part of `helm_renders_the_objects_of_the_manifests` that needs no helm.
+#[test]
+fn the_templates_have_the_objects_and_permissions_of_the_manifests() {
+    let all: Vec<Value> =
+        VARIANTS.iter().flat_map(|(platform, monitor)| wanted(*platform, *monitor)).collect();
+    let mut in_chart = roles(&stripped());
+    let hook = in_chart.remove("\"Job\" \"kata-operator-pre-delete\"");
+    assert_eq!(hook, Some(Permissions::new()));
+    assert_eq!(in_chart, roles(&all));
+}
+
+/// Without helm the placeholder of the namespace is empty, as in these manifests.
+#[test]
+fn the_node_policy_of_the_chart_is_the_one_of_the_manifests() {
+    let options = Options { namespace: String::new(), ..Options::default() };
+    let policies = |objects: Vec<Value>| -> Vec<Value> {
+        let policies =
+            objects.into_iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicy");
+        policies.map(|mut policy| policy["spec"].take()).collect()
+    };
+    let in_chart = policies(stripped());
+    assert_eq!(in_chart.len(), 1);
+    assert_eq!(in_chart, policies(manifests::objects(&options).unwrap()));
+}
+
+#[test]
+fn the_files_of_the_chart_are_those_of_the_generators() {
+    assert_eq!(read(&format!("{CHART}/files/crds.yaml")), manifests::crds().unwrap());
+    let alerts = alerts::rules(kata_api::names::NAMESPACE).unwrap();
+    assert_eq!(read(&format!("{CHART}/files/alerts.yaml")), alerts);
+}
+
+#[test]
+fn the_default_values_are_those_of_the_manifests() {
+    let values: Value = serde_saphyr::from_str(&read(&format!("{CHART}/values.yaml"))).unwrap();
+    let objects = manifests::objects(&Options::default()).unwrap();
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(values["replicas"], deployment["spec"]["replicas"]);
+    for field in ["affinity", "priorityClassName", "tolerations"] {
+        assert_eq!(difference(&values[field], &pod[field]), None, "{field}");
+    }
+    let container = &pod["containers"][0];
+    assert_eq!(values["resources"], container["resources"]);
+    assert_eq!(values["image"]["pullPolicy"], container["imagePullPolicy"]);
+    let image = format!(
+        "{}:v{}",
+        values["image"]["repository"].as_str().unwrap(),
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(image, IMAGE);
+    let schema: Value =
+        serde_json::from_str(&read(&format!("{CHART}/values.schema.json"))).unwrap();
+    let keys = |value: &Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let mut in_schema = keys(&schema["properties"]);
+    // Helm adds it to the values of a chart that is a part of another one.
+    in_schema.remove("global");
+    assert_eq!(keys(&values), in_schema);
+}

@@ -1,0 +1,140 @@
+//! containerd runs, its unit is active, and its CRI plugin did not start: for the kubelet the node is down.
+
+use std::fs;
+
+use kata_api::node_task::{NodeAction, NodeReport, Outcome};
+
+use crate::lab::{Node, assert_same, assert_went_back};
+use crate::payload;
+
+#[test]
+fn containerd_2() {
+    dead("2");
+}
+
+#[test]
+fn containerd_1_7() {
+    dead("1.7");
+}
+
+/// What containerd says by itself of a default runtime that is not configured.
+const CAUSE: &str = "invalid plugin config: no corresponding runtime configured";
+const MAIN: &str = "etc/containerd/config.toml";
+const RENDERED: &str = "etc/containerd/conf.d/80-rendered.toml";
+
+/// A setting that `config dump` takes and the CRI plugin does not.
+fn bad(release: &str) -> String {
+    let plugin =
+        if release == "2" { "io.containerd.cri.v1.runtime" } else { "io.containerd.grpc.v1.cri" };
+    format!("[plugins.\"{plugin}\".containerd]\n  default_runtime_name = \"gone\"\n")
+}
+
+/// The finding of a code, which has to say what containerd says, in one line.
+fn assert_cause(report: &NodeReport, code: &str) {
+    let check = report.checks.iter().find(|check| check.code == code);
+    let check = check.unwrap_or_else(|| panic!("{code}: {report:?}"));
+    let text = format!("unknown service runtime.v1.RuntimeService: {CAUSE}");
+    assert!(check.message.contains(&text), "{report:?}");
+    assert!(!check.message.contains('\n'), "{report:?}");
+}
+
+fn dead(release: &str) {
+    let Some(node) = Node::start(release, "dead") else { return };
+    let before = node.files();
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    let install = |handlers: &[&str]| node.run(NodeAction::Install, "a", handlers);
+    let report = install(&["kata"]);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    let good = node.files();
+    let active = || node.systemctl(&["show", "--property", "ActiveState", "containerd.service"]);
+
+    // Whoever renders a drop-in when the unit starts renders a bad one as soon as ours has a second handler.
+    // `config dump` finds nothing wrong with it.
+    fs::write(node.root.join("root/rendered.toml"), bad(release)).unwrap();
+    fs::copy(node.root.join("root/rendered.toml"), node.root.join(RENDERED)).unwrap();
+    let dump = node.inside(
+        "/node/bin/containerd",
+        &["--config", "/etc/containerd/config.toml", "config", "dump"],
+    );
+    assert!(dump.status.success(), "{dump:?}");
+    assert!(String::from_utf8_lossy(&dump.stdout).contains("gone"), "{dump:?}");
+    fs::remove_file(node.root.join(RENDERED)).unwrap();
+    node.service(
+        "containerd.service",
+        &format!(
+            "ExecStartPre=/bin/sh -c 'rm -f /{RENDERED}; \
+             if grep -q kata-two /etc/containerd/conf.d/60-kata-operator.toml; \
+             then cp /root/rendered.toml /{RENDERED}; fi'"
+        ),
+    );
+    let incarnation = node.incarnation();
+    let report = install(&["kata", "kata-two"]);
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+    assert_cause(&report, "KATA3033");
+    // The message repeats it behind what the code means, as far as there is room.
+    assert!(report.message.contains(CAUSE), "{report:?}");
+    assert!(report.changed && report.restarted, "{report:?}");
+    assert_ne!(node.incarnation(), incarnation);
+    assert!(node.ready());
+    assert_eq!(node.handlers(), ["kata".to_owned(), "runc".to_owned()].into());
+    assert_went_back(&node.files(), &good);
+    node.service("containerd.service", "");
+
+    // An administrator has edited the main file by hand, and has not restarted containerd since.
+    let main = node.root.join(MAIN);
+    let text = fs::read_to_string(&main).unwrap();
+    let table = "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n";
+    let edited = if release == "2" {
+        format!("{text}{}", bad(release))
+    } else {
+        assert!(text.contains(table), "{text}");
+        text.replace(table, &bad(release))
+    };
+    fs::write(&main, edited).unwrap();
+    let edited = node.files();
+    let report = install(&["kata", "kata-two"]);
+    if release == "2" {
+        // Going back does not bring it back, and the node says so until the file is corrected.
+        for report in [report, install(&["kata", "kata-two"])] {
+            assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+            assert_cause(&report, "KATA3034");
+            assert_eq!(active(), "ActiveState=active");
+            assert!(!node.ready());
+        }
+        fs::write(&main, &text).unwrap();
+        let report = install(&["kata", "kata-two"]);
+        assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+        assert_went_back(&node.files(), &good);
+    } else {
+        // Our drop-in has a copy of that section, so that the old one brings it back.
+        assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+        assert_cause(&report, "KATA3033");
+        assert_went_back(&node.files(), &edited);
+        fs::write(&main, &text).unwrap();
+    }
+    assert!(node.ready());
+    let report = install(&["kata", "kata-two"]);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    let two = ["kata", "kata-two", "runc"].map(str::to_owned);
+    assert_eq!(node.handlers(), two.into());
+
+    // As some packages ship it: there is no such plugin at all.
+    let installed = node.files();
+    fs::write(&main, format!("disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n{text}"))
+        .unwrap();
+    node.systemctl(&["restart", "containerd.service"]);
+    let report = install(&["kata"]);
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert!(report.message.contains("disabled_plugins"), "{report:?}");
+    assert_eq!(report.checks.first().unwrap().code, "KATA3009", "{report:?}");
+    assert_eq!(active(), "ActiveState=active");
+    fs::write(&main, &text).unwrap();
+    node.restart();
+    assert_same(&node.files(), &installed);
+
+    let report = node.run(NodeAction::Remove, "", &[]);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_same(&node.files(), &before);
+}

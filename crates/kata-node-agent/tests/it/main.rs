@@ -1,0 +1,30 @@
+//! The node agent as a process against real container runtimes: containerd under a real systemd, in
+//! namespaces of its own, on a root folder that the agent takes for the node's.
+//!
+//! The packages come from `.ci/containerd.sh`. Without them these tests say that they were not run, and
+//! fail if `KATA_TEST_CONTAINERD` asks for them.
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::let_underscore_must_use,
+    reason = "tests drive processes, say what they measured or did not run, and end at what is wrong"
+)]
+
+mod crio;
+mod dead;
+mod evil;
+mod full;
+mod kills;
+mod lab;
+mod life;
+mod links;
+mod meanwhile;
+mod mock;
+mod payload;
+mod pods;
+mod sandboxes;
+mod seeds;
+mod shipped;
+mod staging;

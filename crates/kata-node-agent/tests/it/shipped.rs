@@ -1,0 +1,172 @@
+//! The main files as distributions ship them, with a real containerd as the judge: it prints the merged
+//! configuration before and after each change that `kata-host` makes on a node in memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hostlab::disk::Disk;
+use hostlab::node::{Node, task};
+use hostlab::runtime::{Kind, Printer};
+use hostlab::shipped::{self, Shipped, foreign_changes};
+use kata_api::node_task::{NodeAction, Outcome, TaskHandler};
+use kata_host::containerd::EMPTY_FILE;
+use toml::{Table, Value};
+
+use crate::lab::{command, packages, workspace};
+
+/// Our handlers.
+const OURS: [&str; 2] = ["kata", "kata-two"];
+
+/// A containerd whose `config dump` is asked. The files of a node in memory are below `root` for it, and what
+/// they say of paths is adapted on the way in and out.
+#[derive(Clone, Debug)]
+struct Containerd {
+    program: PathBuf,
+    kind: Kind,
+    root: PathBuf,
+}
+
+impl Containerd {
+    /// `None` if it is not there.
+    fn of_release(release: &str) -> Option<Self> {
+        let packages = packages(release)?;
+        let numbers = packages.file_name().unwrap().to_str().unwrap().split('.');
+        let numbers: Vec<u32> = numbers.map(|number| number.parse().unwrap()).collect();
+        let root = workspace().join(format!("target/nodes/shipped-{release}"));
+        let program = packages.join("usr/bin/containerd");
+        Some(Self { program, kind: Kind::Containerd(numbers[0], numbers[1]), root })
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = command(self.program.to_str().unwrap()).args(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    fn dump(&self, disk: &Disk, config: &str) -> Result<String, String> {
+        if config == EMPTY_FILE {
+            return self.run(&["--config", config, "config", "dump"]);
+        }
+        let root = self.root.to_str().unwrap();
+        let below = |text: &str| {
+            let quoted = |quote: char, folder: &str| format!("{quote}{folder}");
+            let mut text = text.to_owned();
+            for folder in ["/etc/", "/var/lib/rancher/", "/var/snap/"] {
+                for quote in ['"', '\''] {
+                    let found = quoted(quote, folder);
+                    text = text.replace(&found, &quoted(quote, &format!("{root}{folder}")));
+                }
+            }
+            text
+        };
+        if self.root.exists() {
+            fs::remove_dir_all(&self.root).unwrap();
+        }
+        for path in disk.all().keys() {
+            let Some(bytes) = disk.read(path).filter(|_| path.ends_with(".toml")) else { continue };
+            let file = PathBuf::from(format!("{root}{path}"));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, below(&String::from_utf8(bytes).unwrap())).unwrap();
+        }
+        let dump = self.run(&["--config", &format!("{root}{config}"), "config", "dump"])?;
+        Ok(dump.replace(root, ""))
+    }
+
+    /// What it makes of a node's files. It takes no path of a main file that is not there.
+    fn merged(&self, node: &Node) -> Table {
+        let main = &node.runtime.main;
+        let exists = node.disk.stat(main).is_some();
+        self.dump(&node.disk, if exists { main } else { EMPTY_FILE }).unwrap().parse().unwrap()
+    }
+}
+
+fn runtimes(table: &Table) -> Table {
+    let plugins = table["plugins"].as_table().unwrap();
+    let found = ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"]
+        .iter()
+        .find_map(|plugin| plugins.get(*plugin)?.get("containerd")?.get("runtimes"));
+    let mut runtimes = found.and_then(Value::as_table).cloned().unwrap_or_default();
+    for (_, runtime) in runtimes.iter_mut() {
+        // Of no options some versions print an empty table, and some none.
+        let runtime = runtime.as_table_mut().unwrap();
+        runtime.retain(|_, value| value.as_table().is_none_or(|table| !table.is_empty()));
+    }
+    runtimes
+}
+
+/// Installs, adds a runtime, removes it and uninstalls. After each change containerd's own merged configuration
+/// is compared with the one of before.
+fn change_and_compare(containerd: &Containerd, shipped: Shipped) {
+    let place = format!("{}, {:?}", shipped.name, containerd.kind);
+    let mut node = shipped.node(containerd.kind);
+    let before = containerd.merged(&node);
+    let model = node.runtime.load(&node.disk, &node.runtime.main).unwrap();
+    assert_eq!(runtimes(&model), runtimes(&before), "{place}: the model of hostlab differs");
+    let printing = containerd.clone();
+    node.runtime.printer = Some(Printer::new(move |disk, config| printing.dump(disk, config)));
+    node.stage("a");
+    let one = task(NodeAction::Install, "a");
+    let mut two = one.clone();
+    two.handlers.push(TaskHandler { name: OURS[1].to_owned(), shim: "clh".to_owned() });
+    for (task, handlers) in [(&one, 1), (&two, 2), (&one, 1), (&task(NodeAction::Remove, ""), 0)] {
+        let report = kata_host::run(&mut node, task);
+        assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
+        let after = containerd.merged(&node);
+        assert_eq!(foreign_changes(&before, &after, &OURS), Vec::<String>::new(), "{place}");
+        for (index, name) in OURS.iter().enumerate() {
+            let path = runtimes(&after)
+                .get(*name)
+                .and_then(|runtime| runtime["options"]["ConfigPath"].as_str().map(str::to_owned));
+            let wanted = format!("/opt/kata-operator/current/etc/{name}/configuration.toml");
+            assert_eq!(path, (index < handlers).then_some(wanted), "{place}");
+        }
+    }
+}
+
+/// Every main file that this containerd may find.
+fn every_file(release: &str) {
+    let Some(containerd) = Containerd::of_release(release) else { return };
+    let generated = containerd.run(&["config", "default"]).unwrap();
+    let generated = generated.replace("SystemdCgroup = false", "SystemdCgroup = true");
+    let generated = shipped::of_text("kubeadm, generated", generated.leak(), &[]);
+    let mut count = 0;
+    let found = shipped::all()
+        .filter(|it| !it.is_rendered() && it.kinds.iter().any(|kind| same(*kind, containerd.kind)));
+    for shipped in found.chain([generated]) {
+        change_and_compare(&containerd, shipped);
+        count += 1;
+    }
+    println!("containerd {release}: {count} main files, no other key changed by a change of ours");
+    remove(&containerd.root);
+}
+
+/// Whether two releases behave alike: the newest 2.x stands for all of them.
+fn same(one: Kind, other: Kind) -> bool {
+    match (one, other) {
+        (Kind::Containerd(2, _), Kind::Containerd(2, minor)) => {
+            one == other || (one == Kind::Containerd(2, 1) && minor > 1)
+        }
+        _ => one == other,
+    }
+}
+
+fn remove(folder: &Path) {
+    if folder.exists() {
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn containerd_1_6_keeps_every_other_key() {
+    every_file("1.6");
+}
+
+#[test]
+fn containerd_1_7_keeps_every_other_key() {
+    every_file("1.7");
+}
+
+#[test]
+fn containerd_2_keeps_every_other_key() {
+    every_file("2");
+}

@@ -1,0 +1,165 @@
+//! The operator takes over a cluster from its former version.
+
+use std::time::Duration;
+
+use kata_operator::Settings;
+use serde_json::{Value, json};
+use simcluster::Cluster;
+use simcluster::api::server::{PatchType, WriteOptions, WriteRequest, WriteVerb};
+use simcluster::resource::{CRDS, JOBS, NAMESPACES, NODES};
+
+use crate::lab::{self, Operator};
+
+const LIMIT: Duration = Duration::from_hours(2);
+const NODE: &str = "worker-0";
+
+fn settings() -> Settings {
+    let mut settings = Settings::simulated(lab::epoch());
+    settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());
+    settings
+}
+
+fn host(cluster: &Cluster) -> Value {
+    lab::get(cluster, &lab::kata_nodes(), NODE).unwrap_or_default()["status"]["host"].clone()
+}
+
+/// The former name of each field that was renamed.
+const HOST_STATUS: [(&str, &str); 2] = [("bad", "failedFor"), ("touched", "mayHaveArtifacts")];
+const HOST_JOB: [(&str, &str); 4] = [
+    ("at", "time"),
+    ("before", "previousOutcome"),
+    ("facts", "nodeFactsDigest"),
+    ("state", "desiredStateDigest"),
+];
+
+fn rename(object: &mut Value, names: &[(&str, &str)]) {
+    let fields = object.as_object_mut().unwrap();
+    for (old, new) in names {
+        if let Some(value) = fields.remove(*new) {
+            fields.insert((*old).to_owned(), value);
+        }
+    }
+}
+
+/// The CRD of KataNodes as the former version had it.
+fn former_crd() -> Value {
+    let mut crd = serde_json::to_value(&kata_api::crds()[1]).unwrap();
+    let host = crd
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/host")
+        .unwrap();
+    rename(&mut host["properties"], &HOST_STATUS);
+    let job = &mut host["properties"]["job"];
+    rename(&mut job["properties"], &HOST_JOB);
+    job["properties"]["action"] = json!({"type": "string"});
+    job["required"] = json!(["action", "at", "facts", "name", "number", "state"]);
+    crd
+}
+
+/// Puts the CRD in the place of the one that is there, as `kubectl apply` does.
+fn replace_crd(cluster: &Cluster, crd: &Value) {
+    let name = crd["metadata"]["name"].as_str().unwrap();
+    lab::merge(cluster, &CRDS, name, &json!({"spec": {"versions": crd["spec"]["versions"]}}));
+}
+
+/// Writes the status as the former version did: server-side apply by the operator's field manager.
+fn write_as_the_former_version(cluster: &Cluster, node: &Value) {
+    let mut status = node["status"].clone();
+    rename(&mut status["host"], &HOST_STATUS);
+    rename(&mut status["host"]["job"], &HOST_JOB);
+    let body = json!({
+        "apiVersion": node["apiVersion"], "kind": "KataNode", "metadata": {"name": NODE}, "status": status,
+    });
+    let request = WriteRequest {
+        verb: WriteVerb::Patch(PatchType::Apply),
+        resource: lab::kata_nodes(),
+        namespace: String::new(),
+        name: NODE.to_owned(),
+        subresource: "status".to_owned(),
+        body,
+        options: WriteOptions {
+            field_manager: "kata-operator".to_owned(),
+            ..WriteOptions::default()
+        },
+    };
+    cluster.with(|sim, now| sim.api.write(now, &request)).unwrap();
+}
+
+/// What an upgrade must leave as it is.
+fn undisturbed(cluster: &Cluster) -> Value {
+    let node = lab::get(cluster, &NODES, NODE).unwrap();
+    let jobs = cluster.with(|sim, _| sim.api.list(&JOBS));
+    let jobs: Vec<&Value> = jobs.iter().map(|job| &job["metadata"]["name"]).collect();
+    json!([node["metadata"]["labels"], node["spec"], node["status"]["nodeInfo"]["bootID"], jobs])
+}
+
+/// A cluster with one installed node and without an operator.
+async fn installed() -> Cluster {
+    let cluster = lab::kubernetes();
+    let home = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
+    });
+    lab::create(&cluster, &NAMESPACES, "", home);
+    let operator = Operator::with(&cluster, settings());
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    lab::pass(Duration::from_mins(5)).await;
+    drop(operator);
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_with_a_value_that_this_version_does_not_know_is_named_and_disturbs_nothing() {
+    let cluster = installed().await;
+    let mut node = lab::get(&cluster, &lab::kata_nodes(), NODE).unwrap();
+    node["status"]["host"]["job"]["action"] = json!("Repair");
+    replace_crd(&cluster, &former_crd());
+    write_as_the_former_version(&cluster, &node);
+    replace_crd(&cluster, &serde_json::to_value(&kata_api::crds()[1]).unwrap());
+    let before = (undisturbed(&cluster), host(&cluster));
+    assert_eq!(before.1["job"]["action"], "Repair");
+    let operator = Operator::with(&cluster, settings());
+    lab::pass(Duration::from_hours(13)).await;
+    assert!(operator.runs() && lab::is_ready(&cluster, "example"));
+    assert_eq!((undisturbed(&cluster), host(&cluster)), before);
+    let reason = "KataNodeValueUnknown".to_owned();
+    assert_eq!(lab::condition(&cluster, "example", "Degraded"), ("True".to_owned(), reason));
+
+    lab::delete(&cluster, &lab::kata_nodes(), "", NODE);
+    let healed = || lab::condition(&cluster, "example", "Degraded").0 == "False";
+    assert!(lab::until(LIMIT, healed).await, "{:#}", host(&cluster));
+    let inspected = || host(&cluster)["installed"].is_string();
+    assert!(lab::until(LIMIT, inspected).await, "{:#}", host(&cluster));
+    assert_eq!(host(&cluster)["restarts"], before.1["restarts"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installation_of_the_former_version_is_taken_over_without_a_job_a_reboot_or_a_label() {
+    let cluster = installed().await;
+    let written = lab::get(&cluster, &lab::kata_nodes(), NODE).unwrap();
+    replace_crd(&cluster, &former_crd());
+    assert!(host(&cluster)["mayHaveArtifacts"].is_null(), "the former CRD drops the new names");
+    write_as_the_former_version(&cluster, &written);
+    let former = host(&cluster);
+    assert_eq!((&former["touched"], &former["job"]["action"]), (&json!(true), &json!("Install")));
+    let before = undisturbed(&cluster);
+
+    replace_crd(&cluster, &serde_json::to_value(&kata_api::crds()[1]).unwrap());
+    assert_eq!(host(&cluster), former, "the new CRD keeps the former names");
+    let operator = Operator::with(&cluster, settings());
+    lab::pass(Duration::from_mins(10)).await;
+    assert!(operator.runs() && lab::is_ready(&cluster, "example"));
+    assert_eq!(undisturbed(&cluster), before);
+
+    // The first write of the record, after the next inspection, leaves the new names only.
+    let inspected = || host(&cluster)["job"]["action"] == "Inspect";
+    assert!(lab::until(Duration::from_hours(48), inspected).await, "{:#}", host(&cluster));
+    let host = host(&cluster);
+    for (fields, names) in [(&host, &HOST_STATUS[..]), (&host["job"], &HOST_JOB[..])] {
+        for (old, _) in names {
+            assert!(fields[*old].is_null(), "{old}: {host:#}");
+        }
+    }
+    assert_eq!(host["mayHaveArtifacts"], true);
+    assert!(host["installed"].is_string() && host["job"]["time"].is_string(), "{host:#}");
+    assert_eq!(host["restarts"], former["restarts"]);
+}

@@ -1,0 +1,195 @@
+//! The RuntimeClasses of kata-operator: their bodies for server-side apply, and the predicates that decide
+//! whether an existing class belongs to it and whether that differs. [`crate::plan`] decides when a class
+//! is written.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::node::v1::{Overhead, RuntimeClass, Scheduling};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kata_api::kata_config::RuntimeSpec;
+use kata_api::{KataConfig, names};
+use serde_json::{Value, json};
+
+use crate::object::Kind;
+use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
+
+/// Whether a RuntimeClass belongs to kata-operator, or to the OpenShift operator.
+pub fn is_our_class(class: &RuntimeClass) -> bool {
+    is_managed(&class.metadata)
+        || class.metadata.owner_references.iter().flatten().any(|owner| {
+            owner.kind == Kind::KataConfig.as_str()
+                && owner.api_version.starts_with("kataconfiguration.openshift.io/")
+        })
+}
+
+/// Whether a RuntimeClass is closed to new pods.
+pub(crate) fn is_closed(class: &RuntimeClass) -> bool {
+    let selector = class.scheduling.as_ref().and_then(|it| it.node_selector.as_ref());
+    selector.is_some_and(|selector| selector.contains_key(names::CLOSED_LABEL))
+}
+
+/// An existing RuntimeClass with a node selector that no node matches, so that it takes no new pods.
+/// Running pods keep the selector that they were admitted with.
+pub(crate) fn closed_class(config: &KataConfig, existing: &RuntimeClass) -> Value {
+    let name = existing.metadata.name.as_deref().unwrap_or_default();
+    let mut body = body(Kind::RuntimeClass, name, &own_labels(config));
+    let is_set = |key: &&str| annotation(&existing.metadata, key).is_some();
+    for key in [names::OVERHEAD_ANNOTATION, names::SHIM_ANNOTATION].iter().filter(|key| is_set(key))
+    {
+        body["metadata"]["annotations"][*key] = json!(annotation(&existing.metadata, key));
+    }
+    body["metadata"]["ownerReferences"] = owner_references(config);
+    body["handler"] = json!(existing.handler);
+    if let Some(overhead) = &existing.overhead {
+        body["overhead"] = json!(overhead);
+    }
+    let tolerations = existing.scheduling.as_ref().and_then(|it| it.tolerations.clone());
+    body["scheduling"] = json!(Scheduling {
+        node_selector: Some(BTreeMap::from([(names::CLOSED_LABEL.to_owned(), "true".to_owned())])),
+        tolerations: Some(tolerations.unwrap_or_default()),
+    });
+    body
+}
+
+fn owner_references(config: &KataConfig) -> Value {
+    json!([{
+        "apiVersion": Kind::KataConfig.api_version(),
+        "kind": Kind::KataConfig.as_str(),
+        "name": config.metadata.name,
+        "uid": config.metadata.uid.clone().unwrap_or_default(),
+    }])
+}
+
+/// The body of a RuntimeClass, if the existing one differs. The handler is not compared, because it is
+/// immutable.
+///
+/// `own` is the label that the class selects in addition to the runtime label and the key of the class.
+pub(crate) fn runtime_class(
+    config: &KataConfig,
+    own: (&str, &str),
+    runtime: &RuntimeSpec,
+    existing: Option<&RuntimeClass>,
+) -> Option<Value> {
+    let labels = own_labels(config);
+    let adopted = existing.and_then(|existing| adopted_overhead(existing, runtime));
+    let (cpu, memory) = adopted.clone().unwrap_or_else(|| runtime.effective_overhead());
+    let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
+    let shim = unusual_shim(runtime);
+    let mut node_selector = runtime.node_selector.clone();
+    // The operator's labels replace those of the spec: pods that are sent to nodes without the runtime
+    // never start.
+    node_selector.insert(own.0.to_owned(), own.1.to_owned());
+    let key = names::class_label(&runtime.name);
+    node_selector.insert(key, names::CLASS_LABEL_SERVED.to_owned());
+    node_selector.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
+    let scheduling = Scheduling {
+        node_selector: Some(node_selector),
+        // Also if there are none: an apply without the list keeps the tolerations of other clients, so it
+        // would be repeated for ever.
+        tolerations: Some(runtime.tolerations.clone()),
+    };
+    let uid = config.metadata.uid.clone().unwrap_or_default();
+    let same = existing.is_some_and(|existing| {
+        has_labels(&existing.metadata, &labels)
+            && annotation(&existing.metadata, names::OVERHEAD_ANNOTATION) == recorded.as_ref()
+            && recorded_shim(existing).map(String::as_str) == shim
+            && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+            && existing.scheduling.as_ref().is_some_and(|existing| {
+                existing.node_selector == scheduling.node_selector
+                    && existing.tolerations.clone().unwrap_or_default()
+                        == scheduling.tolerations.clone().unwrap_or_default()
+            })
+            && same_overhead(existing.overhead.as_ref(), &cpu, &memory)
+    });
+    if same {
+        return None;
+    }
+    let mut body = body(Kind::RuntimeClass, &runtime.name, &labels);
+    body["metadata"]["ownerReferences"] = owner_references(config);
+    if let Some(recorded) = recorded {
+        body["metadata"]["annotations"][names::OVERHEAD_ANNOTATION] = json!(recorded);
+    }
+    if let Some(shim) = shim {
+        body["metadata"]["annotations"][names::SHIM_ANNOTATION] = json!(shim);
+    }
+    body["handler"] = json!(runtime.effective_handler());
+    body["overhead"] = json!({"podFixed": {"cpu": cpu, "memory": memory}});
+    body["scheduling"] = json!(scheduling);
+    Some(body)
+}
+
+/// The shim of a runtime, if it differs from the one that its handler's name implies.
+fn unusual_shim(runtime: &RuntimeSpec) -> Option<&str> {
+    let usual = RuntimeSpec { shim: None, ..runtime.clone() };
+    let shim = runtime.effective_shim();
+    (shim != usual.effective_shim()).then_some(shim)
+}
+
+/// The shim of a class's handler, if the class records it.
+pub(crate) fn recorded_shim(class: &RuntimeClass) -> Option<&String> {
+    annotation(&class.metadata, names::SHIM_ANNOTATION)
+}
+
+/// The overhead that a class had when it was adopted. The OpenShift operator never overwrites the overhead,
+/// so an admin may have changed it. The class keeps it as long as the KataConfig sets none.
+pub(crate) fn adopted_overhead(
+    existing: &RuntimeClass,
+    runtime: &RuntimeSpec,
+) -> Option<(Quantity, Quantity)> {
+    if runtime.overhead.is_some() {
+        return None;
+    }
+    if is_managed(&existing.metadata) {
+        let recorded = annotation(&existing.metadata, names::OVERHEAD_ANNOTATION)?;
+        let (cpu, memory) = recorded.split_once('/')?;
+        return (nano(cpu).is_some() && nano(memory).is_some())
+            .then(|| (Quantity(cpu.to_owned()), Quantity(memory.to_owned())));
+    }
+    let (cpu, memory) = runtime.effective_overhead();
+    if same_overhead(existing.overhead.as_ref(), &cpu, &memory) {
+        return None;
+    }
+    let fixed = existing.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref())?;
+    let get = |key: &str, default: Quantity| {
+        fixed.get(key).filter(|quantity| nano(&quantity.0).is_some()).cloned().unwrap_or(default)
+    };
+    Some((get("cpu", cpu), get("memory", memory)))
+}
+
+fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity) -> bool {
+    let Some(fixed) = existing.and_then(|existing| existing.pod_fixed.as_ref()) else {
+        return false;
+    };
+    let same = |key: &str, wanted: &Quantity| {
+        fixed.get(key).is_some_and(|existing| {
+            existing == wanted
+                || nano(&existing.0).is_some_and(|value| Some(value) == nano(&wanted.0))
+        })
+    };
+    same("cpu", cpu) && same("memory", memory)
+}
+
+/// A quantity in billionths, so that `0.25` and `250m` are equal; `None` if it cannot be parsed.
+fn nano(quantity: &str) -> Option<i128> {
+    let digits = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
+    let (number, suffix) = quantity.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let factor: i128 = match suffix {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => 1_000_000_000,
+        "k" => 1_000_000_000_000,
+        "M" => 10_i128.pow(15),
+        "G" => 10_i128.pow(18),
+        "T" => 10_i128.pow(21),
+        "Ki" => 1_000_000_000 << 10,
+        "Mi" => 1_000_000_000 << 20,
+        "Gi" => 1_000_000_000 << 30,
+        "Ti" => 1_000_000_000 << 40,
+        _ => return None,
+    };
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let value: i128 = format!("{whole}{fraction}").parse().ok()?;
+    value.checked_mul(factor)?.checked_div(scale)
+}

@@ -1,0 +1,171 @@
+//! Preconditions for creating and deleting a Job of the node agent.
+
+use std::collections::BTreeMap;
+
+use kata_api::names::{self, node_job};
+use kata_api::node_task::{NodeAction, Outcome};
+use serde_json::Value;
+
+use super::{Facts, Kept, Property, Violation, ensure};
+use crate::disruption::most_unavailable;
+use crate::jobs::{START_GRACE, is_claimed};
+use crate::object::{Kind, ObjectRef};
+use crate::plan::Action;
+use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
+use crate::text;
+
+/// Whether a Job with this action changes its node.
+fn changes(action: NodeAction) -> bool {
+    matches!(action, NodeAction::Install | NodeAction::Remove)
+}
+
+/// The node and the action of a Job.
+fn task_of(body: &Value) -> Option<(&str, NodeAction)> {
+    let annotation = |key: &str| body["metadata"]["annotations"][key].as_str();
+    Some((annotation(node_job::NODE)?, annotation(node_job::ACTION).and_then(NodeAction::parse)?))
+}
+
+/// If an applied object is a Job: its node, and whether it changes the node.
+pub(super) fn node_of<'a>(object: &ObjectRef, body: &'a Value) -> Option<(&'a str, bool)> {
+    let task = (object.kind == Kind::Job).then(|| task_of(body)).flatten();
+    task.map(|(node, action)| (node, changes(action)))
+}
+
+/// How many nodes may be unavailable at once, and how many are.
+#[derive(Clone, Copy)]
+pub(super) struct Rollout {
+    limit: usize,
+    unavailable: usize,
+}
+
+impl<'a> Facts<'a> {
+    fn jobs_on(&self, node: &str) -> impl Iterator<Item = &'a NodeJob> {
+        self.jobs.get(node).into_iter().flat_map(|of_node| of_node.jobs.iter().copied())
+    }
+
+    fn pods_of_jobs_on(&self, node: &str) -> impl Iterator<Item = &'a JobPod> {
+        self.jobs.get(node).into_iter().flat_map(|of_node| of_node.pods.iter().copied())
+    }
+
+    fn is_changing(&self, node: &str) -> bool {
+        self.jobs_on(node).any(|job| job.end.is_none() && changes(job.action))
+    }
+
+    /// Whether the KataNode of a node says that Kata is installed there.
+    pub(super) fn is_recorded_as_installed(&self, node: &str) -> bool {
+        let host = self.kata_nodes.get(node).and_then(|it| it.status.as_ref()?.host.as_ref());
+        host.is_some_and(|host| host.installed.is_some())
+    }
+
+    /// Whether a Job has installed Kata on a node, and no other Job is changing it.
+    pub(super) fn is_installed_by_job(&self, node: &str) -> bool {
+        let recorded = self.is_recorded_as_installed(node);
+        let reported = self.pods_of_jobs_on(node).any(|pod| {
+            matches!(&pod.report, Some(Ok(report))
+                if report.action == NodeAction::Install && report.outcome == Outcome::Done)
+        });
+        (recorded || reported) && !self.is_changing(node)
+    }
+
+    pub(super) fn may_make_job(&self, object: &ObjectRef, body: &Value) -> Kept {
+        let task = task_of(body);
+        let facts = task.and_then(|(node, _)| self.nodes.get(node).copied());
+        let (Some((node, action)), Some(facts)) = (task, facts) else {
+            let note = format!("{object} is created for a node that was not read");
+            return Err(Violation { property: Property::KnownState, note });
+        };
+        // A pod may outlast its Job.
+        let jobs = self.jobs_on(node).filter(|job| job.end.is_none()).map(|job| &job.name);
+        let pods = self.pods_of_jobs_on(node).filter(|pod| !pod.finished).map(|pod| &pod.name);
+        let unfinished: Vec<&String> = jobs.chain(pods).collect();
+        let is_only = unfinished.is_empty() && !self.earlier.nodes_with_job.contains_key(node);
+        ensure(is_only, Property::OneJobPerNode, || {
+            let others = text::list(&unfinished, text::NAMES);
+            format!("{object} is created while node {node} has another Job: {others}")
+        })?;
+        if !changes(action) {
+            return Ok(());
+        }
+        let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
+        let removes = action == NodeAction::Remove;
+        // Running pods select the label, so it stays while Kata is changed in place.
+        let tainted = !removes && facts.has_leaving_taint();
+        let closed = label != Some(names::RUNTIME_LABEL_VERIFIED) || tainted;
+        let claimed = removes || is_claimed(&facts.labels);
+        ensure(closed && claimed, Property::ClosedToNewPods, || {
+            format!("{object} changes node {node} while new sandboxed pods can start")
+        })?;
+        if removes {
+            self.ensure_no_pods_on_node(
+                node,
+                &format!("{object} removes the runtime of node {node}"),
+            )?;
+        }
+        self.ensure_rollout_allows(object, facts)
+    }
+
+    /// The rollout is not paused, and one more node may become unavailable or this one already is.
+    fn ensure_rollout_allows(&self, object: &ObjectRef, facts: &NodeFacts) -> Kept {
+        let rollout = self.active.and_then(|config| config.spec.rollout.as_ref());
+        ensure(rollout.is_none_or(|rollout| !rollout.paused), Property::RolloutLimits, || {
+            format!("{object} changes node {} while the rollout is paused", facts.name)
+        })?;
+        let Rollout { limit, unavailable } = *self.rollout.get_or_init(|| self.rollout());
+        let joins = |(name, changes): &(&&str, &bool)| {
+            **changes && self.nodes.get(**name).is_some_and(|node| !self.is_unavailable(node))
+        };
+        let unavailable = unavailable + self.earlier.nodes_with_job.iter().filter(joins).count();
+        let fits = self.is_unavailable(facts) || unavailable < limit;
+        ensure(fits, Property::RolloutLimits, || {
+            format!(
+                "{object} makes another node unavailable: {unavailable} of at most {limit} already are"
+            )
+        })
+    }
+
+    fn is_unavailable(&self, node: &NodeFacts) -> bool {
+        node.ready.status != Some(true) || node.unschedulable || self.is_changing(&node.name)
+    }
+
+    fn rollout(&self) -> Rollout {
+        let of_nodes = self.plan.steps.iter().map(|step| (&step.action, step.action.object()));
+        let of_nodes = of_nodes.filter(|(_, it)| matches!(it.kind, Kind::KataNode | Kind::Node));
+        let stays = |action: &Action| !matches!(action, Action::Delete { .. });
+        let written: BTreeMap<&str, bool> =
+            of_nodes.map(|(action, object)| (object.name.as_str(), stays(action))).collect();
+        // A node whose KataNode is deleted by this plan does not count; one whose KataNode is created counts.
+        let counts = |node: &&&NodeFacts| {
+            let name = node.name.as_str();
+            let known = self.kata_nodes.contains_key(name);
+            written.get(name).copied().unwrap_or(known) || is_claimed(&node.labels)
+        };
+        let value = self.active.and_then(|it| it.spec.rollout.as_ref()?.max_unavailable.as_ref());
+        let (mut all, mut unavailable) = (0, 0);
+        for node in self.nodes.values().filter(counts) {
+            all += 1;
+            unavailable += usize::from(self.is_unavailable(node));
+        }
+        Rollout { limit: most_unavailable(value, all), unavailable }
+    }
+
+    /// A Job is deleted only if it has ended, changes nothing, cannot start, or its node is gone.
+    pub(super) fn may_delete_job(&self, object: &ObjectRef) -> Kept {
+        let job = object.uid.as_deref().and_then(|uid| self.jobs_by_uid.get(uid));
+        let may_go = job.is_some_and(|job| {
+            let node = self.nodes.get(job.node.as_str());
+            let pods = self.pods_of_jobs_on(&job.node).filter(|pod| pod.job == job.name);
+            let mut pods = pods.peekable();
+            let had_its_time = job
+                .created
+                .is_some_and(|created| self.snapshot.now.duration_since(created) >= START_GRACE);
+            let cannot_start = self.snapshot.freshness > Freshness::Cached
+                && (had_its_time || pods.peek().is_some_and(|pod| pod.is_waiting()))
+                && pods.all(|pod| !pod.started && !pod.finished);
+            job.end.is_some()
+                || !changes(job.action)
+                || node.is_none_or(|node| node.uid != job.node_uid)
+                || cannot_start
+        });
+        ensure(may_go, Property::OneJobPerNode, || format!("{object} is deleted while it runs"))
+    }
+}

@@ -1,0 +1,18 @@
+//! The back end for clusters without the Machine Config Operator: short Jobs change the nodes.
+//!
+//! It returns an [`Assessment`](crate::assessment::Assessment). Its only memory is the KataNodes and the
+//! Jobs that are not recorded there yet; see [`record`].
+
+mod assess;
+mod candidates;
+mod changes;
+mod desired;
+mod due;
+mod job_body;
+mod node;
+mod record;
+mod rollout;
+
+pub(crate) use assess::{assess, jobs_by_node};
+pub(crate) use node::is_claimed;
+pub(crate) use record::{JobsOfNode, START_GRACE};

@@ -1,0 +1,460 @@
+//! From a snapshot to the [`Assessment`] of a cluster whose nodes are changed by Jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kata_api::kata_node::{JobOutcome, NodeStep, Phase, UnknownValue};
+use kata_api::node_task::NodeAction;
+use kata_api::{Code, KataConfig, KataNode, names};
+
+use super::desired::{self, Desired};
+use super::due::{self, Due};
+use super::record::{self, JobsOfNode, NodeRecord};
+use super::rollout::{self, Rollout};
+use super::{candidates, changes, node};
+use crate::assessment::{Assessment, Candidates, KataState, LabelDecision, NodeAssessment};
+use crate::object::{Kind, ObjectRef};
+use crate::reading::{Reading, Unreadable};
+use crate::report::Finding;
+use crate::selection::{Selected, eligible_text, selector_text};
+use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
+
+/// How long the kubelet may take to report the handlers of a container runtime that was restarted.
+pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
+
+/// The cluster, with the state of this back end.
+#[derive(Debug)]
+pub(super) struct Cluster<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    /// The part that does not depend on the back end. It has no nodes until [`assess`] adds them.
+    pub(super) base: Assessment,
+    pub(super) desired: Desired,
+    pub(super) nodes: Vec<Host<'a>>,
+    pub(super) rollout: Rollout,
+    /// Name and uid of the Jobs whose nodes are not assessed.
+    pub(super) orphaned_jobs: Vec<(String, String)>,
+}
+
+/// A node, with the state of this back end.
+#[derive(Clone, Debug)]
+pub(super) struct Host<'a> {
+    pub(super) node: NodeAssessment,
+    pub(super) record: NodeRecord<'a>,
+    /// The digest of the node's facts; see [`desired::facts_digest`].
+    pub(super) facts_digest: String,
+    pub(super) due: Due,
+    /// Whether the rollout permits [`Host::due`] now.
+    pub(super) permitted: bool,
+    /// Whether the same change was rolled back or refused before, and is not retried.
+    pub(super) given_up: bool,
+    /// Installed handlers that the kubelet does not report.
+    pub(super) missing: Vec<String>,
+    /// Whether the kubelet should have reported them by now.
+    pub(super) overdue: bool,
+    /// Whether the node carries the runtime label and offers the handlers, but its KataNode has no record
+    /// of it.
+    pub(super) is_unrecorded: bool,
+}
+
+impl Host<'_> {
+    /// Whether a Job with this action runs.
+    pub(super) fn runs(&self, action: NodeAction) -> bool {
+        self.record.running.is_some_and(|(job, _)| job.action == action)
+    }
+
+    /// Whether the preflight also stages the payload: the node has another payload, which stays in use
+    /// until the change itself begins.
+    pub(super) fn stages_ahead(&self) -> bool {
+        self.record.status.installed.is_some()
+    }
+
+    /// Whether a Job changes the node, or a pod of a deleted Job may still do so.
+    pub(super) fn is_changing(&self) -> bool {
+        self.runs(NodeAction::Install)
+            || self.runs(NodeAction::Remove)
+            || self.record.orphaned_pod.is_some_and(|pod| pod.may_change_node)
+    }
+
+    /// Whether an installation runs, or may begin now.
+    pub(super) fn is_installing(&self) -> bool {
+        self.runs(NodeAction::Install)
+            || (self.permitted && self.due == Due::Change(NodeAction::Install))
+    }
+
+    /// The number of the next Job.
+    pub(super) fn next_number(&self) -> i64 {
+        let recorded = self.record.status.job.as_ref().map_or(0, |job| job.number);
+        recorded.saturating_add(1)
+    }
+
+    /// The step of the Job that changes the node. A removal stages nothing.
+    pub(super) fn job_step(&self) -> NodeStep {
+        if self.runs(NodeAction::Remove) {
+            return NodeStep::Changing;
+        }
+        let started = self.record.running.and_then(|(_, pod)| pod).is_some_and(|pod| pod.started);
+        if started { NodeStep::Changing } else { NodeStep::Staging }
+    }
+
+    /// Whether the result of the last Job is unknown.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.record.status.job.as_ref().is_some_and(record::is_lost)
+    }
+
+    /// Whether a change failed and could not be rolled back.
+    pub(super) fn is_broken(&self) -> bool {
+        let last = self.record.status.job.as_ref();
+        last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
+    }
+}
+
+/// Assesses a cluster for its active KataConfig.
+pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+    let mut reading = Reading::new(snapshot, config);
+    reading.require(&snapshot.kata_nodes);
+    reading.require(&snapshot.runtime_classes);
+    reading.require(&snapshot.jobs.jobs);
+    reading.require(&snapshot.jobs.pods);
+    reading.require(&snapshot.nodes);
+    reading.finish()?;
+    let mut base = Assessment::new(snapshot, config);
+    base.own_node_label = (names::CLAIM_LABEL, names::CLAIMED);
+    base.candidates = candidates_in_words(config);
+    let mut cluster = Cluster {
+        snapshot,
+        desired: Desired::of(&base),
+        base,
+        nodes: Vec::new(),
+        rollout: Rollout::default(),
+        orphaned_jobs: Vec::new(),
+    };
+    add_nodes(&mut cluster);
+    pass_over_nodes_that_cannot_start(&mut cluster);
+    cluster.orphaned_jobs = orphaned_jobs(&cluster);
+    cluster.rollout = rollout::rollout(&cluster);
+    finish_nodes(&mut cluster);
+    let (changes, is_clean) = changes::changes(&cluster);
+    let Cluster { mut base, nodes, .. } = cluster;
+    for host in nodes {
+        base.push(host.node);
+    }
+    base.find_departed(snapshot, was_removed);
+    base.changes = changes;
+    base.is_clean = is_clean;
+    Ok(base)
+}
+
+/// Whether a Job removed Kata from a node. From a node that was never changed nothing is removed.
+fn was_removed(kata_node: &KataNode) -> bool {
+    let host = kata_node.status.as_ref().and_then(|status| status.host.as_ref());
+    host.and_then(|host| host.job.as_ref()).is_some_and(|job| job.action == NodeAction::Remove)
+}
+
+fn candidates_in_words(config: &KataConfig) -> Candidates {
+    let spec = &config.spec;
+    let selector = selector_text(spec);
+    let has_selector = selector.is_some();
+    let outside = (!has_selector).then(|| "is outside the control plane".to_owned());
+    let conditions = [selector, eligible_text(spec), Some("runs Linux".to_owned()), outside];
+    Candidates {
+        conditions: conditions.into_iter().flatten().collect(),
+        exception: if has_selector {
+            "; a node of the control plane is selected only if the selector names its role, its host name or \
+             a label of your own"
+        } else {
+            ""
+        },
+        has_selector,
+        fix: "Add a node that meets these conditions, or select nodes of the control plane in \
+              spec.kataConfigPoolSelector by their role, host name or a label of your own.",
+    }
+}
+
+fn add_nodes(cluster: &mut Cluster<'_>) {
+    let snapshot = cluster.snapshot;
+    let jobs = jobs_by_node(snapshot);
+    let kata_nodes: BTreeMap<&str, &Arc<KataNode>> = snapshot
+        .kata_nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
+        .collect();
+    let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut labelled_by_others = Vec::new();
+    for facts in nodes {
+        let previous = kata_nodes.get(facts.name.as_str()).copied();
+        let of_node = jobs.get(facts.name.as_str());
+        let record = record::reconstruct(
+            snapshot,
+            facts,
+            previous.map(AsRef::as_ref),
+            of_node,
+            cluster.base.now,
+        );
+        let unknown = &record.status.unknown_values;
+        cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
+        let artifacts = record.status.may_have_artifacts;
+        let is_own = artifacts || node::is_claimed(&facts.labels);
+        let selected = match candidates::select(&cluster.base.config, facts, is_own, artifacts) {
+            Selected::Yes => true,
+            Selected::No => false,
+            Selected::Excluded(finding) => {
+                if !cluster.base.deleting {
+                    cluster.base.findings.push(finding);
+                }
+                false
+            }
+        };
+        cluster.base.selected += usize::from(selected);
+        if let Some(host) = host(cluster, facts, previous, record, selected) {
+            cluster.nodes.push(host);
+        } else if has_runtime_label(facts) {
+            labelled_by_others.push(facts.name.as_str());
+        }
+    }
+    cluster.base.report_foreign_labels(&labelled_by_others);
+}
+
+/// The finding that a node's KataNode has a value that this version does not know.
+fn unknown_value(facts: &NodeFacts, unknown: &UnknownValue) -> Finding {
+    let name = &facts.name;
+    let message = format!(
+        "KataNode {name}: {} is {}, which this version of the operator does not know; node {name} is left unchanged",
+        unknown.field, unknown.value
+    );
+    let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
+    let mut finding = Finding::new(Code::KataNodeValueUnknown, node, message);
+    finding.fix = finding.fix.replace("NAME", name);
+    finding
+}
+
+fn has_runtime_label(facts: &NodeFacts) -> bool {
+    facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+        == Some(names::RUNTIME_LABEL_VERIFIED)
+}
+
+/// The Jobs of the node agent and their pods, by node.
+pub(crate) fn jobs_by_node(snapshot: &Snapshot) -> BTreeMap<&str, JobsOfNode<'_>> {
+    let mut by_node: BTreeMap<&str, JobsOfNode<'_>> = BTreeMap::new();
+    for job in snapshot.jobs.jobs.known().into_iter().flatten() {
+        by_node.entry(&job.node).or_default().jobs.push(job);
+    }
+    for pod in snapshot.jobs.pods.known().into_iter().flatten() {
+        by_node.entry(&pod.node).or_default().pods.push(pod);
+    }
+    by_node
+}
+
+/// Gives up Jobs that have not started for minutes while other nodes wait: one node that cannot pull an
+/// image must not block all others.
+fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
+    let now = cluster.base.now;
+    let waits = |host: &Host<'_>| {
+        let first_try = host.record.status.job.as_ref().is_none_or(|job| job.failures == 0);
+        let is_due = matches!(host.due, Due::Change(_) | Due::Check(NodeAction::Preflight));
+        is_due && host.record.has_no_job() && first_try
+    };
+    if !cluster.nodes.iter().any(waits) {
+        return;
+    }
+    let state = (!cluster.base.deleting).then(|| cluster.desired.state.clone());
+    for index in 0..cluster.nodes.len() {
+        let host = &cluster.nodes[index];
+        let stuck =
+            host.record.running.is_some_and(|(job, pod)| record::cannot_start(job, pod, now));
+        if !stuck {
+            continue;
+        }
+        let mut record = host.record.clone();
+        let wanted = state.as_deref().filter(|_| host.node.wanted);
+        record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
+        let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
+        let selected = host.node.wanted;
+        if let Some(host) = self::host(cluster, &facts, previous.as_ref(), record, selected) {
+            cluster.nodes[index] = host;
+        }
+    }
+}
+
+/// A node and what is due on it; `None` if the node has no Kata and gets none.
+fn host<'a>(
+    cluster: &Cluster<'a>,
+    facts: &Arc<NodeFacts>,
+    previous: Option<&Arc<KataNode>>,
+    mut record: NodeRecord<'a>,
+    selected: bool,
+) -> Option<Host<'a>> {
+    let (base, desired) = (&cluster.base, &cluster.desired);
+    let wanted = selected && !base.deleting;
+    let state = wanted.then_some(desired.state.as_str());
+    record.give_up_unstarted(state, false, cluster.snapshot.freshness, base.now);
+    let joined = node::is_claimed(&facts.labels);
+    let may_have_artifacts = record.status.may_have_artifacts
+        || record.running.is_some_and(|(job, _)| job.action == NodeAction::Install);
+    // Without the KataNode, a Job that still exists would count as a new one.
+    let is_recorded = previous.is_some_and(|it| record::owner_is(it, &facts.uid));
+    let unfinished = is_recorded && !record.deletable_jobs.is_empty();
+    let has_traces = may_have_artifacts
+        || joined
+        || unfinished
+        || facts.has_leaving_taint()
+        || !record.is_understood;
+    if !wanted && !has_traces {
+        return None;
+    }
+    let digest =
+        desired::facts_digest(facts, record::retry_annotation(previous.map(AsRef::as_ref)));
+    let action = if wanted { NodeAction::Install } else { NodeAction::Remove };
+    let installed = record.status.installed.clone();
+    let offered: BTreeSet<String> = if record.status.handlers.is_empty() {
+        desired.handlers().map(str::to_owned).collect()
+    } else {
+        record.status.handlers.iter().cloned().collect()
+    };
+    let missing = match &installed {
+        Some(_) => desired.missing(facts, &offered),
+        None => Vec::new(),
+    };
+    let since = record.status.job.as_ref().map(|job| job.time);
+    let overdue = !missing.is_empty()
+        && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
+    let is_current = installed.as_ref() == Some(&desired.state);
+    let key = record::change_key(action, &desired.state, &digest);
+    let node = NodeAssessment {
+        facts: Arc::clone(facts),
+        previous: previous.cloned(),
+        wanted,
+        joined,
+        has_runtime_label: has_runtime_label(facts),
+        label: LabelDecision::Keep,
+        kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
+        behind: wanted && installed.is_some() && !is_current,
+        is_being_updated: false,
+        is_changed_in_place: false,
+        wants_removal: false,
+        has_earlier_change: false,
+        phase: Phase::Unknown,
+        step: None,
+        since: base.now,
+        finding: None,
+        failure: String::new(),
+        has_failed: false,
+        is_overdue: false,
+        is_tried_again: false,
+        handlers: None,
+        reported_handlers: BTreeSet::new(),
+        is_understood: record.is_understood,
+        record: None,
+        due: None,
+    };
+    let mut host = Host {
+        given_up: (!is_current || !wanted) && record.status.failed_for.as_ref() == Some(&key),
+        is_unrecorded: wanted
+            && joined
+            && node.has_runtime_label
+            && lacks_record(desired, facts, &record),
+        node,
+        missing,
+        facts_digest: digest,
+        due: Due::Nothing,
+        permitted: false,
+        overdue,
+        record,
+    };
+    host.node.has_failed = node::has_failed(&host, &desired.state);
+    host.due = due::due(cluster, &host);
+    host.node.due = due::next_timer(cluster, &host);
+    host.node.wants_removal = !wanted && host.due == Due::Change(NodeAction::Remove);
+    Some(host)
+}
+
+/// Whether there is no record of a change of a node, although its kubelet reports all desired handlers.
+fn lacks_record(desired: &Desired, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
+    let status = &record.status;
+    let all: BTreeSet<String> = desired.handlers().map(str::to_owned).collect();
+    // A failed check counts only if it refused the node or found a drift.
+    let is_unharmed = status.job.as_ref().is_none_or(|last| {
+        matches!(last.action, NodeAction::Preflight | NodeAction::Inspect)
+            && !matches!(last.outcome, Some(JobOutcome::Refused | JobOutcome::Drifted))
+    });
+    status.installed.is_none()
+        && !status.may_have_artifacts
+        && is_unharmed
+        && facts.runtime_handlers.is_some()
+        && desired.missing(facts, &all).is_empty()
+}
+
+/// Completes each node with the result of the rollout.
+fn finish_nodes(cluster: &mut Cluster<'_>) {
+    let mut nodes = std::mem::take(&mut cluster.nodes);
+    for host in &mut nodes {
+        host.permitted = cluster.rollout.permitted.contains(&host.node.facts.name);
+        node::classify(cluster, host);
+        host.node.since = crate::node::since(&cluster.base, &host.node);
+        let too_long_at = crate::node::not_ready_too_long_at(&cluster.base, &host.node);
+        host.node.is_overdue = too_long_at.is_some_and(|at| at <= cluster.base.now)
+            || node::waits_too_long_for_job(cluster, host);
+        let failures = host.record.status.job.as_ref().map_or(0, |last| last.failures);
+        host.node.is_tried_again = failures > 0 && host.node.finding.is_some();
+        let due = [host.node.due, too_long_at.filter(|at| *at > cluster.base.now)];
+        host.node.due = due.into_iter().flatten().min();
+        host.node.record = Some(host.record.status.clone());
+    }
+    cluster.nodes = nodes;
+}
+
+/// The Jobs of nodes that are not assessed, by name. The last Job of a node has the result of its change
+/// and is deleted after the others: without it, an earlier Job would count as a new one.
+fn orphaned_jobs(cluster: &Cluster<'_>) -> Vec<(String, String)> {
+    let snapshot = cluster.snapshot;
+    let jobs = snapshot.jobs.jobs.known().into_iter().flatten();
+    let mut of_node: BTreeMap<&str, BTreeSet<(i64, &str)>> = BTreeMap::new();
+    for node in snapshot.nodes.known().into_iter().flatten() {
+        of_node.insert(&node.name, BTreeSet::new());
+    }
+    for job in jobs.clone() {
+        if let Some(all) = of_node.get_mut(job.node.as_str()) {
+            all.insert((job.number, &job.name));
+        }
+    }
+    let is_last_of_several = |job: &NodeJob| {
+        let all = of_node.get(job.node.as_str());
+        all.is_some_and(|all| all.len() > 1 && all.last() == Some(&(job.number, &job.name)))
+    };
+    let assessed: BTreeSet<&str> =
+        cluster.nodes.iter().map(|host| host.node.facts.name.as_str()).collect();
+    let mut orphaned_jobs: Vec<(String, String)> = jobs
+        .filter(|job| {
+            !job.deleting
+                && !snapshot.is_unreadable(Kind::Node, &job.node)
+                && !assessed.contains(job.node.as_str())
+                && !is_last_of_several(job)
+        })
+        .map(|job| (job.name.clone(), job.uid.clone()))
+        .collect();
+    orphaned_jobs.sort();
+    orphaned_jobs
+}
+
+impl Cluster<'_> {
+    pub(super) fn now(&self) -> Timestamp {
+        self.base.now
+    }
+
+    /// Whether Kata may be removed from a leaving node: no new sandboxed pod can start, and none is left.
+    pub(super) fn is_clear(&self, host: &Host<'_>) -> bool {
+        if host.node.has_runtime_label {
+            return false;
+        }
+        if self.base.deleting {
+            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label);
+            return labels_are_gone
+                && self.base.our_classes().next().is_none()
+                && self.base.pods.in_cluster().is_ok_and(|pods| pods.is_empty());
+        }
+        self.base.pods.on_node(&host.node.facts.name).is_ok_and(|pods| pods.is_empty())
+    }
+}

@@ -1,0 +1,104 @@
+//! Which nodes can have Kata on a cluster without the Machine Config Operator, and which of those are
+//! selected.
+//!
+//! Such a cluster may have no worker label: a candidate is a Linux node outside the control plane, or a
+//! node of the control plane that the selector names. A node that is excluded gets a finding with the
+//! reason.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kata_api::{Code, KataConfig, names};
+
+use crate::object::{Kind, ObjectRef};
+use crate::report::Finding;
+use crate::selection::{Selected, is_control_plane, is_windows};
+use crate::selector;
+use crate::snapshot::NodeFacts;
+
+/// The prefix of the labels with a node's role.
+const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+/// The label with the host name, by which a selector can name a single node.
+const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
+/// Whether a node is selected. `is_own`: artifacts of the operator may be on it, so the node stays selected
+/// if the selector cannot be evaluated or if the node loses its eligibility. `artifacts`: the record of its
+/// Jobs says so, and not only a label, which every client can set.
+pub(super) fn select(
+    config: &KataConfig,
+    node: &NodeFacts,
+    is_own: bool,
+    artifacts: bool,
+) -> Selected {
+    if node.deleting {
+        return Selected::No;
+    }
+    let selector = config.spec.kata_config_pool_selector.as_ref();
+    let matches =
+        selector.is_none_or(|selector| selector::matches(selector, &node.labels).unwrap_or(is_own));
+    let eligible = !config.spec.check_node_eligibility
+        || is_own
+        || node.labels.get(names::NFD_LABEL).is_some_and(|value| value == "true");
+    if !matches || !eligible {
+        return Selected::No;
+    }
+    let refused = |code: Code, why: String| {
+        Selected::Excluded(Finding::new(
+            code,
+            ObjectRef::new(Kind::Node, &node.name, Some(&node.uid)),
+            format!("node {} is excluded: {why}", node.name),
+        ))
+    };
+    if is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux") {
+        let system = if is_windows(node) { "Windows" } else { &node.operating_system };
+        return refused(Code::UnsupportedNode, format!("it runs {system}"));
+    }
+    if is_control_plane(node) && !artifacts && !selector.is_some_and(names_nodes) {
+        // No finding: `NoNodesSelected` reports it if there are only such nodes.
+        return Selected::No;
+    }
+    if node.is_managed() {
+        return refused(
+            Code::UnsupportedNode,
+            "the Machine Config Operator manages it and would revert the changes of a Job"
+                .to_owned(),
+        );
+    }
+    let runtime = node.container_runtime_version.split(':').next().unwrap_or_default();
+    if !matches!(runtime, "" | "containerd" | "cri-o") {
+        return refused(
+            Code::UnsupportedNode,
+            format!("its container runtime {runtime} is neither containerd nor CRI-O"),
+        );
+    }
+    if is_own {
+        return Selected::Yes;
+    }
+    let foreign = node.labels.keys().find(|key| {
+        *key == names::RUNTIME_LABEL || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
+    });
+    match foreign {
+        Some(label) => refused(
+            Code::OtherInstaller,
+            format!("it carries the label {label}, which kata-operator did not set"),
+        ),
+        None => Selected::Yes,
+    }
+}
+
+/// Whether a selector names roles, single nodes or labels of the admin, and not only well-known labels that
+/// every node has (operating system, architecture, zone, machine type).
+fn names_nodes(selector: &LabelSelector) -> bool {
+    let labels = selector.match_labels.iter().flatten().map(|(key, _)| key.as_str());
+    let expressions = selector
+        .match_expressions
+        .iter()
+        .flatten()
+        .filter(|requirement| matches!(requirement.operator.as_str(), "In" | "Exists"))
+        .map(|requirement| requirement.key.as_str());
+    labels.chain(expressions).any(|key| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let well_known = ["kubernetes.io", "k8s.io"].iter().any(|known| {
+            domain.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        });
+        key.starts_with(ROLE_PREFIX) || key == HOSTNAME_LABEL || !well_known
+    })
+}

@@ -1,0 +1,296 @@
+//! Creates and deletes Jobs, claims nodes, and reports what nodes wait for.
+//!
+//! [`super::rollout`] decides which node may be changed now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::kata_node::Phase;
+use kata_api::node_task::NodeAction;
+use kata_api::{Code, names};
+
+use super::assess::{Cluster, Host};
+use super::due::Due;
+use super::job_body;
+use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
+use crate::configs::config_ref;
+use crate::draft::Draft;
+use crate::object::{Kind, ObjectRef};
+use crate::plan::{Action, OnFailure};
+use crate::report::{Finding, Waiting};
+use crate::text;
+
+/// The steps of the back end, and whether none of its objects is left in the cluster.
+pub(super) fn changes(cluster: &Cluster<'_>) -> (Draft, bool) {
+    let mut out = Draft::default();
+    let out = &mut out;
+    label_claims(cluster, out);
+    delete_recorded_jobs(cluster, out);
+    if !cluster.base.deleting || cluster.nodes.iter().all(|host| cluster.is_clear(host)) {
+        create_jobs(cluster, out);
+    }
+    wait_for_nodes(cluster, out);
+    let is_clean = is_clean(cluster, out);
+    (std::mem::take(out), is_clean)
+}
+
+/// Whether no Job and no RuntimeClass is left. Waits for the Jobs if no node is left.
+fn is_clean(cluster: &Cluster<'_>, out: &mut Draft) -> bool {
+    let jobs = cluster.snapshot.jobs.jobs.known();
+    let jobs_left = jobs.is_none_or(|jobs| !jobs.is_empty());
+    if cluster.base.deleting && cluster.nodes.is_empty() && jobs_left {
+        let subject = cluster.orphaned_jobs.first().map_or_else(
+            || config_ref(&cluster.base.config),
+            |(name, uid)| job_ref(cluster, name, Some(uid)),
+        );
+        out.wait_for(Waiting::Deletion, subject, "the Jobs on the nodes to be gone");
+    }
+    let classes_left = cluster.base.our_classes().next().is_some();
+    !jobs_left && !classes_left && cluster.base.pods_are_gone()
+}
+
+/// Claims nodes by a label before the operator first changes them, and removes the label once a node is
+/// clean.
+fn label_claims(cluster: &Cluster<'_>, out: &mut Draft) {
+    for host in &cluster.nodes {
+        let begins = host.permitted && host.due == Due::Change(NodeAction::Install);
+        let claims = begins || host.record.status.may_have_artifacts || host.node.has_runtime_label;
+        let claim = names::CLAIM_LABEL.to_owned();
+        let (set, remove, why) = if is_node_clean(host) {
+            if !host.node.joined {
+                continue;
+            }
+            (BTreeMap::new(), BTreeSet::from([claim]), "nothing of kata-operator is left on it")
+        } else if claims && !host.node.joined {
+            let why = if begins { "it is about to be changed" } else { "Kata may be on it" };
+            (BTreeMap::from([(claim, names::CLAIMED.to_owned())]), BTreeSet::new(), why)
+        } else {
+            continue;
+        };
+        out.push(
+            Action::LabelNode {
+                node: host.node.object(),
+                seen: host.node.version(),
+                set,
+                remove,
+                needs_fresh_classes: false,
+            },
+            OnFailure::Continue,
+            why,
+        );
+    }
+}
+
+/// Whether a leaving node has no artifacts of the operator any more. Its Jobs must be deleted, too: they
+/// would count as new ones once the node's KataNode is deleted.
+fn is_node_clean(host: &Host<'_>) -> bool {
+    !host.node.wanted
+        && !host.node.has_runtime_label
+        && !host.record.status.may_have_artifacts
+        && host.record.deletable_jobs.is_empty()
+        && !host.is_changing()
+        && host.due == Due::Nothing
+        && !host.record.needs_fresh_read
+        && host.record.is_understood
+}
+
+fn job_ref(cluster: &Cluster<'_>, name: &str, uid: Option<&str>) -> ObjectRef {
+    ObjectRef::new(Kind::Job, name, uid).within(&cluster.base.options.namespace)
+}
+
+/// The action of the Job that a node gets now, if it gets one.
+fn next_job(host: &Host<'_>) -> Option<NodeAction> {
+    let action = match host.due {
+        Due::Check(action) | Due::Change(action) if host.permitted => action,
+        _ => return None,
+    };
+    // Before a node is changed, it must be claimed and, if it has Kata, closed to new pods.
+    let is_open = host.node.has_runtime_label && !host.node.facts.has_leaving_taint();
+    let waits = action == NodeAction::Install && (!host.node.joined || is_open);
+    (!waits).then_some(action)
+}
+
+/// Creates the Jobs that are due.
+fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
+    let options = &cluster.base.options;
+    for host in &cluster.nodes {
+        let Some(action) = next_job(host) else { continue };
+        let Some(agent_image) = &options.agent_image else {
+            let config = config_ref(&cluster.base.config);
+            let message = "the operator does not know its own image, so no Job can run".to_owned();
+            out.add_finding(Code::AgentImageUnknown, config, message);
+            return;
+        };
+        let facts = &host.node.facts;
+        // There may be a payload, but it may differ from what was installed.
+        let status = &host.record.status;
+        let verify = status.may_have_artifacts && status.installed.is_none();
+        let task = cluster.desired.task(facts, action, verify);
+        let parameters = job_body::JobParameters {
+            task: &task,
+            node_uid: &facts.uid,
+            state: &cluster.desired.state,
+            facts: &host.facts_digest,
+            number: host.next_number(),
+            stages: action == NodeAction::Install
+                || (action == NodeAction::Preflight && host.stages_ahead()),
+            agent_image,
+            payload_image: cluster.desired.payload_image(),
+        };
+        let name = job_body::name(&facts.name, &facts.uid, parameters.number);
+        let why = match action {
+            NodeAction::Preflight if host.stages_ahead() => {
+                "to stage the new payload while the node stays in service"
+            }
+            NodeAction::Preflight => "to check whether the node can run Kata",
+            NodeAction::Install if host.node.behind => {
+                "the node has another version or other settings"
+            }
+            NodeAction::Install => "the node should have Kata",
+            NodeAction::Inspect => "to check whether the installation is unchanged",
+            NodeAction::Remove => "the node should lose Kata, and no sandboxed pod is left",
+        };
+        out.push(
+            Action::Apply {
+                object: job_ref(cluster, &name, None),
+                body: job_body::job(&parameters, options),
+            },
+            OnFailure::Continue,
+            format!("{} {why}", action.as_str()),
+        );
+    }
+}
+
+/// Deletes Jobs whose result is recorded, and requests a fresh read if a Job seems to be gone.
+fn delete_recorded_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
+    for host in &cluster.nodes {
+        if host.record.needs_fresh_read {
+            out.needs.insert(crate::snapshot::Need::Objects);
+        }
+        for job in host.record.deletable_jobs.iter().filter(|job| !job.deleting) {
+            let object = job_ref(cluster, &job.name, Some(&job.uid));
+            out.delete(object, OnFailure::Continue, "its result is recorded");
+        }
+    }
+    for (name, uid) in &cluster.orphaned_jobs {
+        let object = job_ref(cluster, name, Some(uid));
+        out.delete(object, OnFailure::Continue, "its node has no Kata and gets none");
+    }
+}
+
+/// Why a node without a finding is not being changed, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Queued {
+    /// The rollout does not permit it yet.
+    Waits(WaitReason),
+    /// Its Job is created in this pass.
+    Next,
+}
+
+/// Why a node is not being changed; `None` if another part of the report has the reason.
+fn queued(cluster: &Cluster<'_>, node: &str) -> Option<Queued> {
+    if cluster.rollout.permitted.contains(node) {
+        cluster.base.options.agent_image.is_some().then_some(Queued::Next)
+    } else {
+        cluster.rollout.waiting.get(node).copied().map(Queued::Waits)
+    }
+}
+
+fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
+    match queued {
+        Queued::Waits(WaitReason::MaxUnavailable) => {
+            let Rollout { limit, unavailable, leaving_service, .. } = rollout;
+            let mut nodes = [unavailable.as_slice(), leaving_service].concat();
+            nodes.sort();
+            let are = match (unavailable.is_empty(), leaving_service.is_empty(), nodes.len()) {
+                (_, true, 1) => "is",
+                (_, true, _) => "are",
+                (true, false, 1) => "is about to be",
+                (true, false, _) => "are about to be",
+                (false, false, _) => "are, or are about to be",
+            };
+            let nodes = text::list(&nodes, text::NAMES);
+            format!("at most {limit} may be unavailable, and {nodes} {are}")
+        }
+        Queued::Waits(WaitReason::Canary) => "the first node must succeed first".to_owned(),
+        Queued::Waits(WaitReason::StagingLimit) => {
+            format!("at most {} stage their payload ahead of the change", rollout.limit)
+        }
+        Queued::Waits(WaitReason::CheckLimit) => {
+            format!("at most {MAX_CHECKS} nodes are checked at once")
+        }
+        Queued::Next => "its Job is being created".to_owned(),
+    }
+}
+
+/// Reports why the rollout changes no further node, if it has stopped.
+fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
+    let rollout = &cluster.rollout;
+    let config = config_ref(&cluster.base.config);
+    let failure_of = |name: &String| {
+        let host = cluster.nodes.iter().find(|host| host.node.facts.name == *name);
+        host.and_then(|host| host.node.finding.as_ref()).map(|finding| finding.message.clone())
+    };
+    if let Some(first) = rollout.stopped_by.first() {
+        let mut message = format!(
+            "the change failed on {}, so no further node is changed: {}",
+            text::count(rollout.stopped_by.len(), "node"),
+            text::list(&rollout.stopped_by, text::NAMES)
+        );
+        if let Some(failure) = failure_of(first) {
+            message.push_str(&format!("; {failure}"));
+        }
+        out.add_finding(Code::RolloutStopped, config, message);
+    } else if let Some(found_by) = rollout.skipped.values().next() {
+        let skipped: Vec<String> = rollout.skipped.keys().cloned().collect();
+        let message = format!(
+            "the payload is unusable on node {found_by}, so it is not installed on {}",
+            text::list(&skipped, text::NAMES)
+        );
+        let mut finding = Finding::new(Code::RolloutStopped, config, message);
+        "Fix spec.runtimes or spec.payload.image of the KataConfig.".clone_into(&mut finding.fix);
+        out.findings.push(finding);
+    }
+}
+
+/// Reports what the nodes wait for, and why the rollout is paused or stopped.
+fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
+    let rollout = &cluster.rollout;
+    let config = config_ref(&cluster.base.config);
+    let mut waiting: Vec<(Option<Queued>, &str)> = Vec::new();
+    for host in &cluster.nodes {
+        let (node, name) = (&host.node, &host.node.facts.name);
+        let is_due = matches!(host.due, Due::Change(_) | Due::Check(NodeAction::Preflight));
+        let is_removed =
+            !node.wanted && !host.record.status.may_have_artifacts && host.due == Due::Nothing;
+        let deletable = host.record.deletable_jobs.first().filter(|_| is_removed);
+        if let Some(job) = deletable.or(host.record.job_of_earlier_node.as_ref()) {
+            let message = format!("Job {} on {name} to be gone", job.name);
+            out.wait_for(Waiting::Deletion, job_ref(cluster, &job.name, Some(&job.uid)), message);
+        } else if let Some((job, _)) =
+            host.record.running.filter(|_| !node.wanted && !node.in_flight())
+        {
+            let message = format!("Job {} on {name} to end", job.name);
+            out.wait_for(Waiting::Node, job_ref(cluster, &job.name, Some(&job.uid)), message);
+        } else if node.in_flight() || host.due == Due::AwaitKubelet {
+            out.wait_for(Waiting::Node, node.object(), node.brief());
+        } else if let Due::RetryAt(until) = host.due {
+            out.wait_for(Waiting::Node, node.object(), format!("{name} to be retried at {until}"));
+        } else if is_due || node.phase != Phase::Ready {
+            waiting.push((queued(cluster, name), name));
+        }
+    }
+    if !cluster.base.deleting {
+        report_stopped_rollout(cluster, out);
+    }
+    if rollout.paused && !cluster.nodes.is_empty() {
+        let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
+        out.add_finding(Code::RolloutPaused, config.clone(), message);
+    }
+    waiting.sort_by_key(|(queued, _)| (queued.is_none(), *queued));
+    out.wait_in_queue(
+        &config,
+        waiting
+            .into_iter()
+            .map(|(queued, name)| (queued.map(|queued| reason_of_wait(queued, rollout)), name)),
+    );
+}

@@ -1,0 +1,150 @@
+//! What is due on a node, and when. [`super::rollout`] decides whether it may happen now.
+
+use jiff::{SignedDuration, Timestamp};
+use kata_api::kata_node::JobOutcome;
+use kata_api::node_task::NodeAction;
+
+use super::assess::{Cluster, HANDLERS_GRACE, Host};
+use super::{node, record};
+use crate::snapshot::NodeFacts;
+use crate::text;
+
+/// How often a node is inspected whose kubelet does not report the handlers.
+const HANDLERS_RECHECK: SignedDuration = SignedDuration::from_mins(15);
+
+/// What is due on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing, until something changes.
+    Nothing,
+    /// A Job that changes nothing.
+    Check(NodeAction),
+    /// A Job that changes the node.
+    Change(NodeAction),
+    /// A retry, not before this time.
+    RetryAt(Timestamp),
+    /// The kubelet has to report the handlers.
+    AwaitKubelet,
+}
+
+/// What is due on a node.
+pub(super) fn due(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
+    if !host.record.is_understood {
+        Due::Nothing
+    } else if host.node.wanted {
+        due_on_wanted(cluster, host)
+    } else {
+        due_on_leaving(cluster, host)
+    }
+}
+
+/// Whether a node is Ready, not cordoned and not being deleted.
+fn is_open(facts: &NodeFacts) -> bool {
+    facts.ready.status == Some(true) && !facts.unschedulable && !facts.deleting
+}
+
+fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
+    let (status, facts, desired) = (&host.record.status, &host.node.facts, &cluster.desired);
+    let now = cluster.now();
+    if host.record.needs_fresh_read {
+        return Due::Nothing;
+    }
+    if status.installed.as_ref() == Some(&desired.state) {
+        let pause = record::back_off_until(status, &[NodeAction::Inspect], &host.facts_digest)
+            .filter(|until| *until > now);
+        if !is_open(facts) {
+            return Due::Nothing;
+        }
+        return match (inspection(cluster, host), pause) {
+            (Some(at), None) if at <= now => Due::Check(NodeAction::Inspect),
+            _ if !host.missing.is_empty() && !host.overdue => Due::AwaitKubelet,
+            (_, Some(until)) => Due::RetryAt(until),
+            _ => Due::Nothing,
+        };
+    }
+    if host.given_up {
+        return Due::Nothing;
+    }
+    let actions = [NodeAction::Preflight, NodeAction::Install, NodeAction::Remove];
+    if let Some(until) =
+        record::back_off_until(status, &actions, &host.facts_digest).filter(|until| *until > now)
+        && status.job.as_ref().is_some_and(|last| last.desired_state_digest == desired.state)
+    {
+        return Due::RetryAt(until);
+    }
+    if !is_open(facts) {
+        return Due::Nothing;
+    }
+    let fit = record::fit_key(&desired.state, &host.facts_digest);
+    // A change whose result is unknown resumes without a preflight: its Job inspects the node first.
+    let resumes = status
+        .job
+        .as_ref()
+        .is_some_and(|job| job.action == NodeAction::Install && record::is_lost(job));
+    if !resumes && status.fit_for.as_ref() != Some(&fit) {
+        Due::Check(NodeAction::Preflight)
+    } else {
+        Due::Change(NodeAction::Install)
+    }
+}
+
+fn due_on_leaving(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
+    let status = &host.record.status;
+    let removed = status.job.as_ref().is_some_and(|last| {
+        last.action == NodeAction::Remove && last.outcome == Some(JobOutcome::Done)
+    });
+    let done = removed && !status.may_have_artifacts;
+    if host.record.needs_fresh_read || host.given_up || done {
+        return Due::Nothing;
+    }
+    if let Some(until) = record::back_off_until(status, &[NodeAction::Remove], &host.facts_digest)
+        .filter(|until| *until > cluster.now())
+    {
+        return Due::RetryAt(until);
+    }
+    // Kata is also removed from a cordoned node.
+    let is_ready = host.node.facts.ready.status == Some(true);
+    if is_ready { Due::Change(NodeAction::Remove) } else { Due::Nothing }
+}
+
+/// When an installed node is next inspected. Each node has its own offset in the period, so that not all
+/// nodes are inspected at once.
+fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
+    let last = host.record.status.inspected?;
+    if host.overdue {
+        return last.checked_add(HANDLERS_RECHECK).ok();
+    }
+    let period = i64::try_from(cluster.base.options.inspect_every.as_secs()).ok()?.max(1);
+    let offset = u64::from_str_radix(&text::digest(&host.node.facts.name), 16).unwrap_or(0);
+    let offset = i64::try_from(offset % u64::try_from(period).unwrap_or(1)).unwrap_or(0);
+    let since = last.as_second().saturating_sub(offset);
+    let next = since.div_euclid(period).saturating_add(1).saturating_mul(period);
+    Timestamp::from_second(next.saturating_add(offset)).ok()
+}
+
+/// When something is next due on a node even if no watch event arrives.
+pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
+    let status = &host.record.status;
+    let is_current = status.installed.as_ref() == Some(&cluster.desired.state);
+    let reported_by = status
+        .job
+        .as_ref()
+        .filter(|_| !host.missing.is_empty() && !host.overdue)
+        .and_then(|job| job.time.checked_add(HANDLERS_GRACE).ok());
+    let since = host.record.running.and_then(|(job, pod)| match &job.end {
+        Some(end) => end.time,
+        None if pod.is_none() => job.created,
+        None => None,
+    });
+    let overdue = since.and_then(|since| since.checked_add(node::POD_GRACE).ok());
+    let created = host.record.running.and_then(|(job, _)| job.created);
+    let started_by = created.and_then(|created| created.checked_add(record::START_GRACE).ok());
+    let starts = host.record.running.and_then(|(_, pod)| node::starts_by(pod?));
+    let inspection = is_current.then(|| inspection(cluster, host)).flatten();
+    let retry = match host.due {
+        Due::RetryAt(until) => Some(until),
+        _ => None,
+    };
+    let times = [reported_by, overdue, started_by, starts, inspection, retry];
+    times.into_iter().flatten().filter(|at| *at > cluster.now()).min()
+}

@@ -1,0 +1,229 @@
+//! The Job that runs a task on one node.
+//!
+//! Its pod has no API token and is not privileged: it gets the capabilities and the folders of the host
+//! that its action needs, see docs/privileges.md. Its arguments contain the task, and its termination
+//! message the report.
+
+use kata_api::names::{self, node_job};
+use kata_api::node_task::{NodeAction, NodeTask};
+use serde_json::{Value, json};
+
+use crate::object::Kind;
+use crate::snapshot::Options;
+use crate::text::{cut_name, digest};
+
+/// Where the host's folders are mounted in the pod.
+const HOST_ROOT: &str = "/host";
+/// The path of the node agent in the container with the payload's image.
+const AGENT: &str = "/agent/kata-operator";
+/// The operator's program in its own image.
+const OPERATOR: &str = "/usr/bin/kata-operator";
+/// Folders of the host that a change writes to and a check reads.
+const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
+/// Folders of the host that no Job writes to. `/etc/os-release` is a link into `/usr` on most systems.
+const READ_ONLY: [&str; 3] = ["/dev", "/sys", "/usr"];
+/// The read-only folders that an action needs: a removal reads no device.
+fn read_only(action: NodeAction) -> impl Iterator<Item = &'static str> {
+    READ_ONLY.into_iter().filter(move |path| action != NodeAction::Remove || *path != "/dev")
+}
+
+/// The deadline of a Job that changes nothing, in seconds, including the image pull.
+const CHECK_SECONDS: u32 = 600;
+/// The deadline of a Job that changes the node or stages the payload, in seconds, including the image pull.
+const CHANGE_SECONDS: u32 = 1_800;
+/// The memory limit of the container that stages. The process needs less than 64 MiB, whatever the image
+/// contains: the tests of the node agent give it no more. The rest is for the kernel, which charges its memory for
+/// inodes and unwritten file data to the container. 96 MiB in all were enough to stage 900 MiB.
+const STAGE_MEMORY: &str = "256Mi";
+/// Most bytes of a Job's name, which must fit into a label of its pods.
+const NAME: usize = 63;
+
+/// The parameters of a Job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobParameters<'a> {
+    pub(crate) task: &'a NodeTask,
+    pub(crate) node_uid: &'a str,
+    /// The digest of the desired state.
+    pub(crate) state: &'a str,
+    /// The digest of the node's facts.
+    pub(crate) facts: &'a str,
+    /// Counts the Jobs of the node.
+    pub(crate) number: i64,
+    /// The image of the operator.
+    pub(crate) agent_image: &'a str,
+    /// The image of the payload.
+    pub(crate) payload_image: &'a str,
+    /// Whether the Job stages the payload from its image first: an installation does, and a preflight of a
+    /// node that has another payload, which stays in use meanwhile.
+    pub(crate) stages: bool,
+}
+
+/// The name of a Job. Two Jobs of a node with the same number have the same name, so that a Job that was
+/// planned twice on old data exists only once.
+pub(crate) fn name(node: &str, node_uid: &str, number: i64) -> String {
+    let suffix = digest(&format!("{node_uid}/{number}"));
+    cut_name("kata-", node, &suffix, NAME)
+}
+
+/// The Job. Its `spec` never changes once it exists.
+pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
+    let action = parameters.task.action;
+    let changes = matches!(action, NodeAction::Install | NodeAction::Remove);
+    let task = json!(parameters.task).to_string();
+    let labels = json!({
+        names::MANAGED_BY: names::PRODUCT,
+        names::PART_OF: names::PRODUCT,
+        node_job::COMPONENT_LABEL: node_job::COMPONENT,
+    });
+    let annotations = json!({
+        node_job::NODE: parameters.task.node,
+        node_job::NODE_UID: parameters.node_uid,
+        node_job::ACTION: action.as_str(),
+        node_job::STATE: parameters.state,
+        node_job::FACTS: parameters.facts,
+        node_job::NUMBER: parameters.number.to_string(),
+    });
+    let first = if parameters.stages {
+        vec![copy(parameters), stage(parameters, &task)]
+    } else {
+        Vec::new()
+    };
+    json!({
+        "apiVersion": Kind::Job.api_version(),
+        "kind": Kind::Job.as_str(),
+        "metadata": {
+            "name": name(&parameters.task.node, parameters.node_uid, parameters.number),
+            "namespace": options.namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {
+            // A retry is a new Job, with its own number and reason.
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": if changes || parameters.stages { CHANGE_SECONDS } else { CHECK_SECONDS },
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": node_job::SERVICE_ACCOUNT,
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    "priorityClassName": "system-node-critical",
+                    "terminationGracePeriodSeconds": 60,
+                    "affinity": on_node(&parameters.task.node),
+                    "tolerations": [{"operator": "Exists"}],
+                    "securityContext": {
+                        "runAsUser": 0,
+                        "runAsGroup": 0,
+                        "runAsNonRoot": false,
+                        "seLinuxOptions": {"type": "spc_t"},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "initContainers": first,
+                    "containers": [agent(parameters, &task, changes)],
+                    "volumes": volumes(action, parameters.stages),
+                },
+            },
+        },
+    })
+}
+
+/// Affinity to this node only, as the DaemonSet controller sets it. The scheduler still checks the node's
+/// resources.
+fn on_node(node: &str) -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+    ]}}})
+}
+
+/// The security context of a container with no capabilities but these.
+fn security(capabilities: &[&str]) -> Value {
+    json!({
+        "privileged": false,
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"], "add": capabilities},
+    })
+}
+
+/// The container that copies the operator's program, which is statically linked, for the staging container.
+fn copy(parameters: &JobParameters<'_>) -> Value {
+    json!({
+        "name": node_job::COPY_CONTAINER,
+        "image": parameters.agent_image,
+        "command": [OPERATOR, "node-agent", "self-copy", "--to", AGENT],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "securityContext": security(&[]),
+        "volumeMounts": [{"name": "agent", "mountPath": "/agent"}],
+    })
+}
+
+/// The container that stages the payload from its image. The kubelet pulls the image, with its credentials
+/// and mirrors.
+fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
+    json!({
+        "name": node_job::STAGE_CONTAINER,
+        "image": parameters.payload_image,
+        "command": [AGENT, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "64Mi"},
+            "limits": {"memory": STAGE_MEMORY},
+        },
+        "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),
+        "volumeMounts": [
+            {"name": "agent", "mountPath": "/agent", "readOnly": true},
+            {"name": "opt", "mountPath": format!("{HOST_ROOT}/opt")},
+            {"name": "run-lock", "mountPath": format!("{HOST_ROOT}/run/lock")},
+        ],
+    })
+}
+
+/// The container that runs the task.
+fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool) -> Value {
+    let folder = |path: &&str, writes: bool| {
+        let mut mount = json!({
+            "name": path.trim_start_matches('/'),
+            "mountPath": format!("{HOST_ROOT}{path}"),
+            "readOnly": !writes,
+        });
+        if !writes {
+            // Otherwise mounts below it, such as other pods' volumes, would be writable.
+            mount["recursiveReadOnly"] = json!("IfPossible");
+        }
+        mount
+    };
+    let mounts: Vec<Value> = FOLDERS
+        .iter()
+        // A client of a socket in /run needs to write to it. The agent copies a program that opens devices
+        // to /opt, where the node's systemd can start it.
+        .map(|path| folder(path, changes || matches!(*path, "/run" | "/opt")))
+        .chain(read_only(parameters.task.action).map(|path| folder(&path, false)))
+        .collect();
+    let capabilities: &[&str] =
+        if changes { &["CHOWN", "DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
+    json!({
+        "name": node_job::AGENT_CONTAINER,
+        "image": parameters.agent_image,
+        "command": [OPERATOR, "node-agent", "run", "--task", task, "--host-root", HOST_ROOT],
+        "terminationMessagePolicy": "File",
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "securityContext": security(capabilities),
+        "volumeMounts": mounts,
+    })
+}
+
+fn volumes(action: NodeAction, stages: bool) -> Value {
+    let folders = FOLDERS.into_iter().chain(read_only(action)).map(|path| {
+        json!({
+            "name": path.trim_start_matches('/'),
+            "hostPath": {"path": path, "type": "Directory"},
+        })
+    });
+    let of_stage = [
+        json!({"name": "agent", "emptyDir": {}}),
+        // Some systems create it only when a process first takes a lock.
+        json!({"name": "run-lock", "hostPath": {"path": "/run/lock", "type": "DirectoryOrCreate"}}),
+    ];
+    of_stage.into_iter().filter(|_| stages).chain(folders).collect()
+}

@@ -1,0 +1,283 @@
+//! How many nodes may be changed at once, and which nodes may be changed now.
+//!
+//! A node that is down for another reason counts as unavailable. The first node of a change is changed
+//! alone; a change that fails on several nodes stops.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kata_api::kata_node::{HostJob, JobOutcome};
+use kata_api::node_task::NodeAction;
+
+use super::assess::{Cluster, Host};
+use super::due::Due;
+use super::record;
+use crate::disruption::most_unavailable;
+
+/// If no node has succeeded yet, a change stops after it has failed on this many nodes.
+const FAILURES_TO_STOP_BEFORE_SUCCESS: usize = 2;
+/// If a node has succeeded, a change stops after it has failed on this many nodes.
+const FAILURES_TO_STOP: usize = 3;
+/// A change has failed on a node after this many attempts, although it is still retried.
+pub(super) const ATTEMPTS: i64 = 3;
+/// The kubelet's label for the architecture of a node.
+const ARCHITECTURE: &str = "kubernetes.io/arch";
+/// How many Jobs that change nothing may run at once.
+pub(super) const MAX_CHECKS: usize = 20;
+
+/// Why a node has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WaitReason {
+    /// The maximum number of nodes is unavailable, or is about to be.
+    MaxUnavailable,
+    /// The change has not succeeded on any node yet, and another node tries it first.
+    Canary,
+    /// The maximum number of nodes has staged, or stages, the payload of its next change.
+    StagingLimit,
+    /// The maximum number of nodes is being checked.
+    CheckLimit,
+}
+
+/// Which nodes may be changed now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rollout {
+    /// How many nodes may be unavailable at once.
+    pub(super) limit: usize,
+    /// The nodes that are unavailable, or are being changed, by name.
+    pub(super) unavailable: Vec<String>,
+    /// The nodes on which the change failed, if there are enough to stop the rollout.
+    pub(super) stopped_by: Vec<String>,
+    /// By architecture, a node that found the payload unusable: it is unusable on the others, too.
+    pub(super) unusable_payload: BTreeMap<String, String>,
+    /// The nodes that are skipped for that reason, with the node that found it.
+    pub(super) skipped: BTreeMap<String, String>,
+    /// `spec.rollout.paused`.
+    pub(super) paused: bool,
+    /// The nodes that may get their next Job now.
+    pub(super) permitted: BTreeSet<String>,
+    /// The permitted nodes that are available now and are about to become unavailable.
+    pub(super) leaving_service: Vec<String>,
+    /// The nodes that have to wait, and why. It does not contain a node whose reason is in a finding: the
+    /// rollout is paused or stopped, or the node itself has a finding.
+    pub(super) waiting: BTreeMap<String, WaitReason>,
+}
+
+/// Decides which nodes may be changed now.
+pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
+    let spec = cluster.base.config.spec.rollout.as_ref();
+    let max_unavailable = spec.and_then(|spec| spec.max_unavailable.as_ref());
+    let hosts = || cluster.nodes.iter();
+    let names = |keep: &dyn Fn(&Host<'_>) -> bool| -> Vec<String> {
+        hosts().filter(|host| keep(host)).map(name).collect()
+    };
+    // An installation has not succeeded before the kubelet reports the handlers.
+    let succeeded = hosts().any(|host| {
+        let installed = host.record.status.installed.as_ref() == Some(&cluster.desired.state);
+        host.node.wanted && installed && host.missing.is_empty()
+    });
+    // A Job that never started says nothing about other nodes.
+    let failed = names(&|host| host.node.wanted && host.node.has_failed && !never_began(host));
+    let unusable_payload = hosts()
+        .filter(|host| {
+            let last = host.record.status.job.as_ref();
+            host.node.wanted && host.given_up && last.is_some_and(record::is_of_payload)
+        })
+        .map(|host| (architecture(host), name(host)))
+        .collect();
+    let failures_to_stop =
+        if succeeded { FAILURES_TO_STOP } else { FAILURES_TO_STOP_BEFORE_SUCCESS };
+    let mut rollout = Rollout {
+        limit: most_unavailable(max_unavailable, cluster.nodes.len()),
+        unavailable: names(&|host| {
+            cannot_be_changed(host)
+                || has_unknown_result(host)
+                || (!host.record.is_understood && !host.node.has_runtime_label)
+        }),
+        stopped_by: if failed.len() >= failures_to_stop { failed } else { Vec::new() },
+        unusable_payload,
+        paused: spec.is_some_and(|spec| spec.paused),
+        ..Rollout::default()
+    };
+    permit_changes(cluster, !succeeded, &mut rollout);
+    permit_staging(cluster, !succeeded, &mut rollout);
+    permit_checks(cluster, &mut rollout);
+    rollout
+}
+
+fn name(host: &Host<'_>) -> String {
+    host.node.facts.name.clone()
+}
+
+/// The architecture that a node's kubelet reports.
+fn architecture(host: &Host<'_>) -> String {
+    host.node.facts.labels.get(ARCHITECTURE).cloned().unwrap_or_default()
+}
+
+/// Whether the result of a change is unknown. Such a change resumes before another node is taken out of
+/// service.
+fn has_unknown_result(host: &Host<'_>) -> bool {
+    let changes = |job: &HostJob| matches!(job.action, NodeAction::Install | NodeAction::Remove);
+    // A Job without an outcome is running, unless it is missing.
+    let is_missing = |job: &HostJob| job.outcome.is_none() && host.record.needs_fresh_read;
+    let last = host.record.status.job.as_ref();
+    last.is_some_and(|job| changes(job) && (is_missing(job) || record::is_lost(job)))
+}
+
+/// Whether a node cannot be changed now: it is down, is being changed, waits for its kubelet, or was left
+/// broken by a change.
+fn cannot_be_changed(host: &Host<'_>) -> bool {
+    let facts = &host.node.facts;
+    facts.ready.status != Some(true)
+        || facts.unschedulable
+        || facts.deleting
+        || host.is_changing()
+        || host.due == Due::AwaitKubelet
+        || host.overdue
+        || host.is_broken()
+}
+
+/// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods.
+fn has_begun(host: &Host<'_>) -> bool {
+    let node = &host.node;
+    node.joined && (!node.has_runtime_label || node.facts.has_leaving_taint())
+}
+
+/// Whether the last Job of a node never started.
+fn never_began(host: &Host<'_>) -> bool {
+    let last = host.record.status.job.as_ref();
+    last.is_some_and(|last| last.outcome.or(last.previous_outcome) == Some(JobOutcome::NotStarted))
+}
+
+fn has_failed_before(host: &Host<'_>) -> bool {
+    host.record.status.job.as_ref().is_some_and(|job| job.failures > 0)
+}
+
+/// Permits changes. With `canary` only one node is changed, because the change has not succeeded on any
+/// node yet.
+fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
+    if rollout.paused {
+        return;
+    }
+    let mut eligible: Vec<(&Host<'_>, NodeAction)> = cluster
+        .nodes
+        .iter()
+        .filter_map(|host| {
+            let Due::Change(action) = host.due else { return None };
+            let may_change = match action {
+                // Kata may be removed from a node that is unavailable.
+                NodeAction::Remove => cluster.is_clear(host),
+                _ => !cannot_be_changed(host),
+            };
+            (host.record.has_no_job() && may_change).then_some((host, action))
+        })
+        .collect();
+    // A change that has begun comes first, so that the limit on unavailable nodes holds. A node on which
+    // the change failed comes last, so that it does not block the others.
+    eligible.sort_by_key(|(host, _)| {
+        (!has_begun(host), has_failed_before(host), host.node.facts.name.clone())
+    });
+    let hosts = || cluster.nodes.iter();
+    let is_installing =
+        |host: &&Host<'_>| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet;
+    let mut installs = if !rollout.stopped_by.is_empty() {
+        0
+    } else if canary {
+        1_usize.saturating_sub(hosts().filter(is_installing).count())
+    } else {
+        usize::MAX
+    };
+    let mut room = rollout.limit.saturating_sub(rollout.unavailable.len());
+    // A node with an unknown result already counts as unavailable.
+    let out = hosts().filter(|host| cannot_be_changed(host)).count();
+    let mut room_to_resume = rollout.limit.saturating_sub(out);
+    for (host, action) in eligible {
+        let name = name(host);
+        let is_install = action == NodeAction::Install;
+        // The node may be in service, and is not while it is changed.
+        let resumes = has_unknown_result(host) && !cannot_be_changed(host);
+        if is_install && let Some(found_by) = rollout.unusable_payload.get(&architecture(host)) {
+            rollout.skipped.insert(name, found_by.clone());
+            continue;
+        }
+        // A node that waits for the canary has that reason even if the limit on unavailable nodes is
+        // reached, too.
+        if is_install && installs == 0 {
+            if rollout.stopped_by.is_empty() {
+                rollout.waiting.insert(name, WaitReason::Canary);
+            }
+            continue;
+        }
+        if resumes {
+            if room_to_resume == 0 {
+                rollout.waiting.insert(name, WaitReason::MaxUnavailable);
+                continue;
+            }
+            room_to_resume -= 1;
+        } else if !rollout.unavailable.contains(&name) {
+            if room == 0 {
+                rollout.waiting.insert(name, WaitReason::MaxUnavailable);
+                continue;
+            }
+            room -= 1;
+            rollout.leaving_service.push(name.clone());
+        }
+        installs -= usize::from(is_install);
+        rollout.permitted.insert(name);
+    }
+}
+
+/// Permits the preflights that also stage the payload, on nodes that have another payload: no more than may
+/// be changed at once, and only if the rollout does not stop the change that follows.
+fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
+    if rollout.paused || !rollout.stopped_by.is_empty() {
+        return;
+    }
+    let hosts = || cluster.nodes.iter();
+    let is_staged = |host: &Host<'_>| {
+        host.stages_ahead()
+            && (host.runs(NodeAction::Preflight)
+                || (host.due == Due::Change(NodeAction::Install) && host.record.has_no_job()))
+    };
+    // Skipped, unavailable and leaving nodes do not count.
+    let staged = hosts()
+        .filter(|host| {
+            let counts = host.node.wanted && !cannot_be_changed(host);
+            counts && is_staged(host) && !rollout.skipped.contains_key(&host.node.facts.name)
+        })
+        .count();
+    let is_changing =
+        hosts().any(|host| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet);
+    let mut room = match (canary, is_changing || staged > 0) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, _) => rollout.limit.saturating_sub(staged),
+    };
+    for host in hosts().filter(|host| waits_to_stage(host)) {
+        let name = name(host);
+        if let Some(found_by) = rollout.unusable_payload.get(&architecture(host)) {
+            rollout.skipped.insert(name, found_by.clone());
+        } else if room == 0 {
+            let reason = if canary { WaitReason::Canary } else { WaitReason::StagingLimit };
+            rollout.waiting.insert(name, reason);
+        } else {
+            room -= 1;
+            rollout.permitted.insert(name);
+        }
+    }
+}
+
+fn waits_to_stage(host: &Host<'_>) -> bool {
+    host.stages_ahead() && host.due == Due::Check(NodeAction::Preflight) && host.record.has_no_job()
+}
+
+fn permit_checks(cluster: &Cluster<'_>, rollout: &mut Rollout) {
+    let hosts = || cluster.nodes.iter();
+    let running = hosts()
+        .filter(|host| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))
+        .count();
+    let mut waiting = hosts()
+        .filter(|host| matches!(host.due, Due::Check(_)) && host.record.has_no_job())
+        .filter(|host| !waits_to_stage(host))
+        .map(name);
+    rollout.permitted.extend(waiting.by_ref().take(MAX_CHECKS.saturating_sub(running)));
+    rollout.waiting.extend(waiting.map(|name| (name, WaitReason::CheckLimit)));
+}

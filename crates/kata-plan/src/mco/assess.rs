@@ -1,0 +1,199 @@
+//! From a snapshot to the [`Assessment`] of a cluster whose nodes the Machine Config Operator changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, names};
+
+use super::payload::{self, Wanted};
+use super::selection::{self, Mode};
+use super::{changes, node, rendered};
+use crate::assessment::{Assessment, Candidates};
+use crate::configs::config_ref;
+use crate::object::{Kind, ObjectRef};
+use crate::observed::Observed;
+use crate::reading::{Reading, Unreadable};
+use crate::report::Finding;
+use crate::selection::{Selected, eligible_text, selector_text};
+use crate::snapshot::{NodeFacts, Snapshot};
+
+/// The pools, with the state of this back end.
+#[derive(Debug)]
+pub(super) struct Pools<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) mode: Mode,
+    pub(super) pools: BTreeMap<&'a str, &'a MachineConfigPool>,
+    /// The desired content of the nodes' configuration.
+    pub(super) wanted: Wanted,
+    /// The rendered MachineConfigs that contain Kata and differ from the desired content.
+    behind: BTreeSet<&'a str>,
+    /// Whether the pool's target configuration contains the operator's MachineConfig.
+    pub(super) targeted: bool,
+}
+
+impl Pools<'_> {
+    /// Whether a rendered MachineConfig contains Kata and differs from the desired content.
+    pub(super) fn is_behind(&self, rendered: &str) -> bool {
+        self.behind.contains(rendered)
+    }
+}
+
+/// Assesses a cluster for its active KataConfig.
+pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+    let (nodes, pools) = read(snapshot, config)?;
+    let mut assessment = Assessment::new(snapshot, config);
+    let mode = selection::mode(snapshot, &nodes, &pools);
+    assessment.own_node_label = (mode.node_label(), "");
+    assessment.candidates = candidates(config);
+    assessment.findings.extend(config_findings(config, mode));
+    let mut ignored = Vec::new();
+    // While Kata is being removed, a wrong configuration of its installation does not matter.
+    let findings = if assessment.deleting { &mut ignored } else { &mut assessment.findings };
+    let wanted = payload::wanted(snapshot, config, mode, findings);
+    let pools = Pools {
+        snapshot,
+        mode,
+        targeted: pools
+            .get(mode.pool())
+            .is_some_and(|pool| rendered::targets(snapshot, pool, mode.pool())),
+        behind: behind(snapshot, &wanted),
+        wanted,
+        pools,
+    };
+    add_nodes(&pools, &nodes, &mut assessment);
+    assessment.find_departed(snapshot, |_| true);
+    let (changes, is_clean) = changes::changes(&pools, &assessment);
+    assessment.changes = changes;
+    assessment.is_clean = is_clean;
+    Ok(assessment)
+}
+
+fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Assessment) {
+    let kata_nodes: BTreeMap<&str, &Arc<KataNode>> = pools
+        .snapshot
+        .kata_nodes
+        .known()
+        .into_iter()
+        .flatten()
+        .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
+        .collect();
+    let mut labelled_by_others = Vec::new();
+    for facts in nodes {
+        let selected = match selection::select(&assessment.config, pools.mode, facts, &pools.pools)
+        {
+            Selected::Yes => true,
+            Selected::No => false,
+            Selected::Excluded(finding) => {
+                if !assessment.deleting {
+                    assessment.findings.push(finding);
+                }
+                false
+            }
+        };
+        assessment.selected += usize::from(selected);
+        let previous = kata_nodes.get(facts.name.as_str()).copied();
+        if let Some(node) = node::assess(pools, assessment, facts, previous, selected) {
+            assessment.push(node);
+        } else if facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED)
+        {
+            labelled_by_others.push(facts.name.as_str());
+        }
+    }
+    assessment.report_foreign_labels(&labelled_by_others);
+}
+
+fn candidates(config: &KataConfig) -> Candidates {
+    let spec = &config.spec;
+    let conditions = [
+        Some(format!("has the label {}", names::WORKER_ROLE_LABEL)),
+        eligible_text(spec),
+        selector_text(spec),
+    ];
+    Candidates {
+        conditions: conditions.into_iter().flatten().collect(),
+        exception: "",
+        has_selector: selector_text(spec).is_some(),
+        fix: "Add a node that meets these conditions, or add the missing labels to nodes.",
+    }
+}
+
+type Reads<'a> = (Vec<&'a Arc<NodeFacts>>, BTreeMap<&'a str, &'a MachineConfigPool>);
+
+/// The reads that every decision about a node needs.
+fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Unreadable> {
+    let mut reading = Reading::new(snapshot, config);
+    reading.require(&snapshot.kata_nodes);
+    reading.require(&snapshot.runtime_classes);
+    reading.require(&snapshot.container_runtime_configs);
+    for name in names::MACHINE_CONFIGS {
+        if let Some(observed) = snapshot.machine_configs.get(name) {
+            reading.require(observed);
+        }
+    }
+    reading.require(&snapshot.nodes);
+    reading.require(&snapshot.pools);
+    reading.finish()?;
+    let pools = snapshot.pools.known().into_iter().flatten();
+    let pools: BTreeMap<&str, &MachineConfigPool> =
+        pools.map(|pool| (rendered::pool_name(pool), pool)).collect();
+    if !pools.contains_key(names::WORKER_POOL) {
+        let finding = Finding::new(
+            Code::MachineConfigOperatorNotReady,
+            ObjectRef::named(Kind::MachineConfigPool, names::WORKER_POOL),
+            "the MachineConfigPool worker does not exist; nothing is changed meanwhile".to_owned(),
+        );
+        return Err(Unreadable { findings: vec![finding] });
+    }
+    let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((nodes, pools))
+}
+
+/// The rendered MachineConfigs that contain Kata and differ from the desired content.
+fn behind<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> BTreeSet<&'a str> {
+    snapshot
+        .machine_configs
+        .iter()
+        .filter(|(name, config)| {
+            name.starts_with(names::mco::RENDERED_PREFIX)
+                && rendered::content(snapshot, name) == rendered::Content::Has
+                && matches!(config, Observed::Known(Some(config))
+                    if wanted.is_behind(snapshot, config))
+        })
+        .map(|(name, _)| name.as_str())
+        .collect()
+}
+
+/// The findings about a KataConfig's spec that apply only to this back end.
+fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
+    let subject = config_ref(config);
+    let spec = &config.spec;
+    let mut findings = Vec::new();
+    let selective = spec.check_node_eligibility
+        || spec.kata_config_pool_selector.as_ref().is_some_and(|selector| {
+            selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
+                || selector.match_expressions.as_ref().is_some_and(|list| !list.is_empty())
+        });
+    let rollout = spec.rollout.as_ref().filter(|_| mode == Mode::Compact);
+    if let Some(rollout) = rollout
+        && (rollout.paused || rollout.max_unavailable.is_some())
+    {
+        findings.push(Finding::new(
+            Code::RolloutNotHonoured,
+            subject.clone(),
+            "spec.rollout is not applied to the pool master; paused delays only changes that have not begun"
+                .to_owned(),
+        ));
+    }
+    if mode == Mode::Compact && selective {
+        findings.push(Finding::new(
+            Code::SelectorIgnored,
+            subject,
+            "the selection of nodes is ignored: the control plane's nodes are the only workers, so Kata is \
+             installed on the whole pool master"
+                .to_owned(),
+        ));
+    }
+    findings
+}

@@ -1,0 +1,175 @@
+//! Which nodes are selected, and which pool installs Kata on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kata_api::{Code, KataConfig, MachineConfigPool, names};
+
+use super::{payload, rendered};
+use crate::object::{Kind, ObjectRef};
+use crate::ownership::is_managed;
+use crate::report::Finding;
+use crate::selection::{Selected, is_control_plane, is_windows};
+use crate::selector;
+use crate::snapshot::{NodeFacts, Snapshot};
+
+/// How Kata gets onto the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Selected workers join the pool `kata-oc`.
+    Pool,
+    /// The control plane's nodes are the only workers: Kata is installed on the whole pool `master`,
+    /// because a custom pool can inherit only from `worker`.
+    Compact,
+}
+
+impl Mode {
+    /// The name of the pool, which is also the role of the operator's MachineConfig.
+    pub(crate) fn pool(self) -> &'static str {
+        match self {
+            Self::Pool => names::POOL,
+            Self::Compact => names::MASTER_POOL,
+        }
+    }
+
+    /// The role label of the nodes.
+    pub(crate) fn node_label(self) -> &'static str {
+        match self {
+            Self::Pool => names::KATA_ROLE_LABEL,
+            Self::Compact => names::MASTER_ROLE_LABEL,
+        }
+    }
+}
+
+fn is_worker(node: &NodeFacts) -> bool {
+    node.labels.contains_key(names::WORKER_ROLE_LABEL)
+}
+
+/// The mode of the cluster. A change that began in one mode is completed in it: a cluster that loses its
+/// last worker for an hour must not reboot its control plane.
+pub(crate) fn mode(
+    snapshot: &Snapshot,
+    nodes: &[&Arc<NodeFacts>],
+    pools: &BTreeMap<&str, &MachineConfigPool>,
+) -> Mode {
+    for (_, config) in payload::machine_configs(snapshot) {
+        let role = config
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(names::MACHINE_CONFIG_ROLE_LABEL));
+        match role.map(String::as_str) {
+            Some(names::MASTER_POOL) => return Mode::Compact,
+            Some(names::POOL) => return Mode::Pool,
+            _ => {}
+        }
+    }
+    let begun_on_control_plane = snapshot.kata_nodes.known().is_some_and(|kata_nodes| {
+        nodes.iter().any(|node| {
+            is_control_plane(node)
+                && kata_nodes.iter().any(|kata_node| kata_node.spec.node_name == node.name)
+        })
+    });
+    if begun_on_control_plane && !pools.contains_key(names::POOL) {
+        return Mode::Compact;
+    }
+    let counted = pools
+        .get(names::WORKER_POOL)
+        .and_then(|pool| pool.status.as_ref())
+        .map_or(0, |status| status.machine_count);
+    // A node that cannot be parsed may be a worker.
+    let unknown = !snapshot.unreadable(Kind::Node).is_empty();
+    let has_workers = nodes.iter().any(|node| is_worker(node) && !is_control_plane(node));
+    let schedulable_masters = nodes.iter().any(|node| is_worker(node) && is_control_plane(node));
+    // A pool that another operator created does not decide the mode.
+    let begun_on_workers = pools.get(names::POOL).is_some_and(|pool| is_managed(&pool.metadata));
+    if begun_on_workers || unknown || has_workers || counted > 0 || !schedulable_masters {
+        Mode::Pool
+    } else {
+        Mode::Compact
+    }
+}
+
+/// Whether a node is selected. If the selector cannot be evaluated, the pool's nodes stay selected.
+/// Eligibility is checked only before a node joins: if Node Feature Discovery removes its label later, the
+/// node stays.
+pub(crate) fn select(
+    config: &KataConfig,
+    mode: Mode,
+    node: &NodeFacts,
+    pools: &BTreeMap<&str, &MachineConfigPool>,
+) -> Selected {
+    let labelled = node.labels.contains_key(names::KATA_ROLE_LABEL);
+    let subject = || ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
+    if mode == Mode::Compact {
+        return match (is_control_plane(node), is_worker(node)) {
+            (true, _) => Selected::Yes,
+            (false, true) => Selected::Excluded(Finding::new(
+                Code::WorkersNotCovered,
+                subject(),
+                format!(
+                    "node {} joined after Kata was installed on the control plane, so it does not get Kata",
+                    node.name
+                ),
+            )),
+            (false, false) => Selected::No,
+        };
+    }
+    if node.deleting || !is_worker(node) {
+        return Selected::No;
+    }
+    let matches = match &config.spec.kata_config_pool_selector {
+        None => true,
+        Some(selector) => selector::matches(selector, &node.labels).unwrap_or(labelled),
+    };
+    let eligible = !config.spec.check_node_eligibility
+        || labelled
+        || node.labels.get(names::NFD_LABEL).is_some_and(|value| value == "true");
+    if !matches || !eligible {
+        return Selected::No;
+    }
+    let unsupported = |why: &str| {
+        Selected::Excluded(Finding::new(
+            Code::UnsupportedNode,
+            subject(),
+            format!("node {} is excluded: {why}", node.name),
+        ))
+    };
+    if is_windows(node) {
+        return unsupported("it runs Windows");
+    }
+    if is_control_plane(node) {
+        return unsupported(
+            "it belongs to the control plane, whose pool master is not changed while there are workers",
+        );
+    }
+    if !node.is_managed() {
+        return unsupported("the Machine Config Operator does not manage it (yet)");
+    }
+    let others = other_pools(node, pools);
+    match (others.is_empty(), labelled) {
+        (true, _) => Selected::Yes,
+        // The node is in both pools: removing its role label would uninstall Kata, so an admin has to decide.
+        (false, true) => Selected::Yes,
+        (false, false) => Selected::Excluded(Finding::new(
+            Code::NodeInOtherPool,
+            subject(),
+            format!("node {} is excluded: it belongs to the pool {}", node.name, others.join(", ")),
+        )),
+    }
+}
+
+/// The custom pools that select a node, except the operator's.
+pub(crate) fn other_pools<'a>(
+    node: &NodeFacts,
+    pools: &BTreeMap<&'a str, &MachineConfigPool>,
+) -> Vec<&'a str> {
+    pools
+        .iter()
+        .filter(|(name, pool)| {
+            !matches!(**name, names::POOL | names::WORKER_POOL | names::MASTER_POOL)
+                && rendered::selects(pool, node)
+        })
+        .map(|(name, _)| *name)
+        .collect()
+}

@@ -1,0 +1,181 @@
+//! Creates, closes and deletes the RuntimeClasses of kata-operator.
+//!
+//! A class is never deleted while a pod uses it.
+
+use std::collections::BTreeSet;
+
+use kata_api::Code;
+
+use crate::assessment::{Assessment, LabelDecision};
+use crate::classes;
+use crate::draft::Draft;
+use crate::object::{Kind, ObjectRef};
+use crate::plan::{Action, OnFailure};
+use crate::pods::NotRead;
+use crate::report::Waiting;
+use crate::snapshot::{PodScope, SandboxedPod};
+use crate::text;
+
+/// Creates the RuntimeClasses of the KataConfig, each once the first node offers its handler, and deletes
+/// those that the KataConfig no longer names.
+pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
+    let offered: BTreeSet<&str> = cluster
+        .config
+        .status
+        .iter()
+        .flat_map(|status| &status.runtime_classes)
+        .map(String::as_str)
+        .collect();
+    for runtime in &cluster.runtimes {
+        let existing = cluster.class(&runtime.name);
+        let object = ObjectRef::new(
+            Kind::RuntimeClass,
+            &runtime.name,
+            existing.and_then(|class| class.metadata.uid.as_deref()),
+        );
+        let Some(existing) = existing else {
+            // A class that existed before is created again even if none of its nodes is available now.
+            if (is_served(cluster, runtime.effective_handler())
+                || offered.contains(runtime.name.as_str()))
+                && let Some(body) =
+                    classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, None)
+            {
+                out.push(
+                    Action::Apply { object, body },
+                    OnFailure::Continue,
+                    "nodes can run sandboxed pods",
+                );
+            }
+            continue;
+        };
+        if !classes::is_our_class(existing) {
+            let message = format!(
+                "RuntimeClass {} exists, does not belong to kata-operator, and is left unchanged",
+                runtime.name
+            );
+            out.add_finding(Code::ForeignRuntimeClass, object, message);
+        } else if existing.metadata.deletion_timestamp.is_some() {
+            out.wait_for(
+                Waiting::Deletion,
+                object,
+                format!("RuntimeClass {} to be gone", runtime.name),
+            );
+        } else if existing.handler != runtime.effective_handler() {
+            let message = format!(
+                "RuntimeClass {} has the handler {} and should have {}",
+                runtime.name,
+                existing.handler,
+                runtime.effective_handler()
+            );
+            delete_unused_class(cluster, out, &object, Code::HandlerImmutable, &message);
+        } else if let Some(body) =
+            classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, Some(existing))
+        {
+            out.push(
+                Action::Apply { object, body },
+                OnFailure::Continue,
+                "it differs from its desired state",
+            );
+        }
+    }
+    adopted_overheads(cluster, out);
+    for existing in cluster.our_classes() {
+        let name = existing.metadata.name.as_deref().unwrap_or_default();
+        if existing.metadata.deletion_timestamp.is_none()
+            && !cluster.runtimes.iter().any(|runtime| runtime.name == name)
+        {
+            let object = ObjectRef::new(Kind::RuntimeClass, name, existing.metadata.uid.as_deref());
+            let message = format!("spec.runtimes no longer names RuntimeClass {name}");
+            delete_unused_class(cluster, out, &object, Code::RuntimeClassInUse, &message);
+        }
+    }
+}
+
+/// Whether a node has Kata and offers a handler.
+fn is_served(cluster: &Assessment, handler: &str) -> bool {
+    cluster.nodes.iter().any(|node| node.label == LabelDecision::Set && node.offers(handler))
+}
+
+/// Reports classes that keep the overhead that they had when they were adopted.
+fn adopted_overheads(cluster: &Assessment, out: &mut Draft) {
+    for runtime in &cluster.runtimes {
+        let Some(existing) =
+            cluster.class(&runtime.name).filter(|class| classes::is_our_class(class))
+        else {
+            continue;
+        };
+        if let Some((cpu, memory)) = classes::adopted_overhead(existing, runtime) {
+            let name = &runtime.name;
+            let message = format!(
+                "RuntimeClass {name} keeps the overhead that it had when it was adopted: cpu {}, memory {}",
+                cpu.0, memory.0
+            );
+            let uid = existing.metadata.uid.as_deref();
+            out.add_finding(
+                Code::AdoptedOverhead,
+                ObjectRef::new(Kind::RuntimeClass, name, uid),
+                message,
+            );
+        }
+    }
+}
+
+/// Deletes a RuntimeClass if no pod uses it, and otherwise reports the pods.
+fn delete_unused_class(
+    cluster: &Assessment,
+    out: &mut Draft,
+    object: &ObjectRef,
+    code: Code,
+    message: &str,
+) {
+    match cluster.pods.in_cluster() {
+        Err(NotRead::NotAsked) => {
+            out.needs.insert(cluster.pods.need(PodScope::Cluster));
+            out.wait_for(Waiting::Read, object.clone(), "the pods of the cluster to be read");
+        }
+        Err(NotRead::Failed(error)) => out.add_finding(
+            Code::ReadFailed,
+            object.clone(),
+            format!("{message}, but the pods that use it cannot be read: {error}"),
+        ),
+        Ok(pods) => {
+            let users: Vec<&SandboxedPod> =
+                pods.into_iter().filter(|pod| pod.runtime_class == object.name).collect();
+            if users.is_empty() {
+                out.delete(object.clone(), OnFailure::Continue, message);
+            } else {
+                out.add_finding(
+                    code,
+                    object.clone(),
+                    format!(
+                        "{message}, but {}: {}",
+                        text::pods_using(users.len()),
+                        text::pods(&users)
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Closes the RuntimeClasses of a KataConfig that is being deleted, and deletes them once no sandboxed pod
+/// is left and no node has the runtime label.
+pub(super) fn remove_classes(cluster: &Assessment, out: &mut Draft) {
+    let labels_are_gone = !cluster.nodes.iter().any(|node| node.has_runtime_label);
+    let may_delete = labels_are_gone && cluster.pods_are_gone();
+    for class in cluster.our_classes() {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let object = ObjectRef::new(Kind::RuntimeClass, &name, class.metadata.uid.as_deref());
+        let is_deleting = class.metadata.deletion_timestamp.is_some();
+        if !is_deleting && !classes::is_closed(class) {
+            let body = classes::closed_class(&cluster.config, class);
+            let action = Action::Apply { object: object.clone(), body };
+            out.push(action, OnFailure::Continue, "it takes no new pods from now on");
+        } else if may_delete && !is_deleting {
+            out.delete(object.clone(), OnFailure::Stop, "no sandboxed pod is left");
+        }
+        if may_delete {
+            out.wait_for(Waiting::Deletion, object, format!("RuntimeClass {name} to be gone"));
+        }
+    }
+}

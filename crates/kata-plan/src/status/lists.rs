@@ -1,0 +1,55 @@
+//! The lists and counts of nodes in the status of a KataConfig. Every node is in exactly one list.
+
+use kata_api::Code;
+use kata_api::kata_config::{KataNodes, LIST_CAP};
+use kata_api::kata_node::{NodeStep, Phase};
+
+use crate::assessment::{Assessment, KataState, NodeAssessment};
+
+/// Whether a node has Kata of any version. A node that is cordoned, down or being updated has it.
+pub(super) fn has_kata(node: &NodeAssessment) -> bool {
+    let awaits_handlers = matches!(node.step, Some(NodeStep::Verifying | NodeStep::Confirming))
+        || node.finding.as_ref().is_some_and(|finding| finding.code == Code::HandlerMissing);
+    let is_installed = match node.phase {
+        Phase::Ready => true,
+        Phase::NotReady | Phase::Updating => node.kata == KataState::Installed && !awaits_handlers,
+        Phase::Unknown
+        | Phase::Waiting
+        | Phase::Installing
+        | Phase::WaitingToRemove
+        | Phase::Removing
+        | Phase::Failed => false,
+    };
+    is_installed && node.has_runtime_label
+}
+
+/// Whether artifacts of Kata are on a node, or may be.
+pub(super) fn may_have_kata(node: &NodeAssessment) -> bool {
+    let has_artifacts = node.record.as_ref().is_some_and(|record| record.may_have_artifacts);
+    has_artifacts || !matches!(node.kata, KataState::Absent | KataState::Installing)
+}
+
+pub(super) fn kata_nodes(cluster: &Assessment) -> KataNodes {
+    let mut lists = KataNodes::default();
+    for node in &cluster.nodes {
+        let list = match (node.wanted, node.phase) {
+            (true, _) if has_kata(node) && !node.is_being_updated => {
+                lists.ready_node_count += 1;
+                &mut lists.installed
+            }
+            (true, Phase::Failed) => &mut lists.failed_to_install,
+            (true, Phase::Waiting | Phase::Unknown) => &mut lists.waiting_to_install,
+            (true, _) => &mut lists.installing,
+            (false, Phase::Failed) => &mut lists.failed_to_uninstall,
+            (false, Phase::Removing) => &mut lists.uninstalling,
+            (false, _) => &mut lists.waiting_to_uninstall,
+        };
+        if list.len() < LIST_CAP {
+            list.push(node.facts.name.clone());
+        } else {
+            lists.truncated = true;
+        }
+    }
+    lists.node_count = i64::try_from(cluster.selected).unwrap_or(i64::MAX);
+    lists
+}

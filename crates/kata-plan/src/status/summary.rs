@@ -1,0 +1,78 @@
+//! The sentence about a KataConfig's progress, with which most condition messages begin.
+
+use kata_api::kata_node::Phase;
+
+use super::NAMES;
+use super::lists::{has_kata, may_have_kata};
+use crate::assessment::{Assessment, NodeAssessment};
+use crate::draft::Draft;
+use crate::report::{Report, Waiting};
+use crate::text;
+
+/// `1 of 3 nodes has Kata; worker-1 draining (2/6), worker-2 waiting`.
+pub(super) fn summary(
+    cluster: &Assessment,
+    draft: &Draft,
+    report: &Report,
+    is_held_up: bool,
+) -> String {
+    let mut tail = briefs(cluster);
+    // The wait of all nodes, while no node is being changed.
+    let awaited = report
+        .waiting_on
+        .iter()
+        .find(|waiting| matches!(waiting.what, Waiting::Render | Waiting::Deletion));
+    if let Some(awaited) = awaited
+        && !is_held_up
+        && !cluster.nodes.iter().any(NodeAssessment::in_flight)
+    {
+        tail.push_str(&format!("; waiting for {}", awaited.message));
+    }
+    if let Some(queue) = &draft.queue {
+        tail.push_str(&format!("; waiting: {queue}"));
+    }
+    let verb = |have: usize, all: usize| if have == 1 || all == 1 { "has" } else { "have" };
+    if cluster.deleting {
+        let all = cluster.selected.max(cluster.nodes.len());
+        return match cluster.nodes.iter().filter(|node| may_have_kata(node)).count() {
+            0 if cluster.nodes.is_empty() => format!("removing: no node has Kata any more{tail}"),
+            0 => format!("removing: no node has Kata{tail}"),
+            left => {
+                let (verb, all) = (verb(left, all), text::count(all, "node"));
+                format!("removing: {left} of {all} still {verb} Kata{tail}")
+            }
+        };
+    }
+    let wanted = cluster.nodes.iter().filter(|node| node.wanted);
+    let count = wanted.clone().count();
+    let have = wanted.clone().filter(|node| has_kata(node)).count();
+    let behind = wanted.filter(|node| node.behind).count();
+    // Nodes that wait for an update have Kata, too.
+    let current = match behind {
+        0 => String::new(),
+        _ => format!(", {} up to date", count.saturating_sub(behind)),
+    };
+    format!("{have} of {} {} Kata{current}{tail}", text::count(count, "node"), verb(have, count))
+}
+
+/// `; worker-1 draining (2/6), worker-2 waiting`: the nodes that are not in the desired state.
+fn briefs(cluster: &Assessment) -> String {
+    let is_settled = |node: &NodeAssessment| {
+        node.wanted && node.phase == Phase::Ready && node.has_runtime_label && !node.behind
+    };
+    let mut others: Vec<&NodeAssessment> =
+        cluster.nodes.iter().filter(|node| !is_settled(node)).collect();
+    // Failed nodes first, then nodes that are being changed.
+    others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
+    let briefs: Vec<String> = others
+        .iter()
+        .map(|node| {
+            if cluster.deleting || node.wanted {
+                node.brief()
+            } else {
+                format!("{} leaving: {}", node.facts.name, node.state())
+            }
+        })
+        .collect();
+    if briefs.is_empty() { String::new() } else { format!("; {}", text::list(&briefs, NAMES)) }
+}
