@@ -21,8 +21,9 @@ fn lua(value: &Value) -> String {
 }
 
 #[test]
+#[ignore = "needs lua"]
 fn argo_cd_calls_a_kata_config_healthy_when_it_is_ready_and_not_before() {
-    let Some(program) = program("KATA_TEST_LUA", "ARGO CD'S HEALTH SCRIPT") else { return };
+    let program = program("KATA_TEST_LUA");
     let script = read("deploy/argocd/health.lua");
     let holds = |name: &str| json!({"type": name, "status": "True", "message": format!("{name}!")});
     let lacks =

@@ -69,8 +69,9 @@ fn without_release(mut object: Value) -> Value {
 }
 
 #[test]
+#[ignore = "needs helm"]
 fn helm_renders_the_objects_of_the_manifests() {
-    let Some(helm) = program("KATA_TEST_HELM", "WHAT THE HELM CHART RENDERS") else { return };
+    let helm = program("KATA_TEST_HELM");
     for (platform, monitor) in VARIANTS {
         let platform_is = format!("platform={}", platform.as_str());
         let monitored = format!("monitor.image={}", monitor.unwrap_or_default());
@@ -97,8 +98,9 @@ fn helm_renders_the_objects_of_the_manifests() {
 }
 
 #[test]
+#[ignore = "needs helm"]
 fn helm_accepts_the_chart_and_refuses_unknown_values() {
-    let Some(helm) = program("KATA_TEST_HELM", "WHAT VALUES THE HELM CHART TAKES") else { return };
+    let helm = program("KATA_TEST_HELM");
     output(&helm, &["lint", "--strict", CHART]).unwrap();
     let template = |setting: &str| output(&helm, &["template", "r", CHART, "--set", setting]);
     for (setting, said) in [

@@ -1,7 +1,7 @@
 //! The repository's files, and stock programs that read them.
 //!
 //! Real helm, promtool and lua are those that `KATA_TEST_HELM`, `KATA_TEST_PROMTOOL` and `KATA_TEST_LUA` name.
-//! Without one, a test that needs it reports what was not tested.
+//! A test that needs one is ignored unless it is asked for, and then fails without it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,13 +55,9 @@ pub(crate) fn difference(left: &Value, right: &Value) -> Option<String> {
 
 /// The program that an environment variable names.
 #[expect(clippy::disallowed_methods, reason = "the caller chooses the program to test with")]
-#[expect(clippy::print_stderr, reason = "a test reports what it did not do")]
-pub(crate) fn program(variable: &str, what: &str) -> Option<PathBuf> {
+pub(crate) fn program(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).filter(|path| !path.is_empty());
-    if path.is_none() {
-        eprintln!("NOTE: {variable} is not set: {what} WAS NOT TESTED.");
-    }
-    path.map(PathBuf::from)
+    path.unwrap_or_else(|| panic!("{variable} names no program; `. .ci/tools` sets it")).into()
 }
 
 /// The standard output of a program; its standard error if it fails.

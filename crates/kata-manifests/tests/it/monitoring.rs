@@ -9,8 +9,9 @@ use serde_json::Value;
 use crate::files::{names, output, program, read};
 
 #[test]
+#[ignore = "needs promtool"]
 fn every_alert_fires_when_it_should_and_only_then() {
-    let Some(promtool) = program("KATA_TEST_PROMTOOL", "THE ALERTS") else { return };
+    let promtool = program("KATA_TEST_PROMTOOL");
     let file = "deploy/monitoring/alerts.yaml";
     let fresh = alerts::rules(kata_api::names::NAMESPACE).unwrap();
     assert_eq!(read(file), fresh);

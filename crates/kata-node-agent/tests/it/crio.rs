@@ -114,7 +114,7 @@ impl Crio {
 }
 
 /// A node with CRI-O's unit, and no containerd.
-fn start() -> Option<(Node, Arc<Crio>)> {
+fn start() -> (Node, Arc<Crio>) {
     let mut crio = None;
     let prepare = |root: &Path| {
         let units = root.join("etc/systemd/system");
@@ -140,17 +140,18 @@ fn start() -> Option<(Node, Arc<Crio>)> {
         serve_at(&root.join(SOCKET), move |method, _| serving.answer(method));
         crio = Some(server);
     };
-    let node = Node::start_with("2", "crio", SOCKET, prepare)?;
+    let node = Node::start_with("2", "crio", SOCKET, prepare);
     node.until("the unit is active", || {
         let state = node.inside("/usr/bin/systemctl", &["is-active", "crio.service"]);
         state.status.success()
     });
-    Some((node, crio?))
+    (node, crio.unwrap())
 }
 
 #[test]
+#[ignore = "needs a real containerd"]
 fn cri_o_is_changed_rolled_back_and_left_alone() {
-    let Some((node, crio)) = start() else { return };
+    let (node, crio) = start();
     let before = node.files();
     let images = node.root.join("tmp");
     fs::create_dir_all(&images).unwrap();

@@ -11,13 +11,14 @@ use crate::lab::{Mounted, Node, command};
 use crate::payload;
 
 #[test]
+#[ignore = "needs a real containerd"]
 fn a_disk_without_room_for_the_payload_is_named_and_nothing_stays_on_it() {
     let mut mounted = None;
     // 1 GiB of it must stay free, and that is all that there is.
     let small = |root: &std::path::Path| {
         mounted = Some(Mounted::small(&root.join("opt"), "size=1g,mode=755"));
     };
-    let Some(node) = Node::start_on("2", "disk", small) else { return };
+    let node = Node::start_on("2", "disk", small);
     let mounted = mounted.unwrap();
     let images = node.root.join("tmp");
     fs::create_dir_all(&images).unwrap();

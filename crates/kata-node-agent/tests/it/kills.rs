@@ -11,7 +11,7 @@ use crate::lab::{Node, child, command, task, workspace};
 use crate::payload;
 
 /// How often the process is killed if `KATA_TEST_KILLS` does not say otherwise.
-const KILLS: u32 = 20;
+const KILLS: u32 = 50;
 
 /// Random enough to spread moments, and the same in every run.
 struct Moments(u64);
@@ -33,8 +33,9 @@ fn foreign(node: &Node) -> BTreeMap<String, String> {
 }
 
 #[test]
+#[ignore = "needs a real containerd"]
 fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
-    let Some(node) = Node::start("2", "kills") else { return };
+    let node = Node::start("2", "kills");
     fs::create_dir_all(node.root.join("opt/other")).unwrap();
     fs::write(node.root.join("opt/other/file"), "of somebody else").unwrap();
     fs::write(node.root.join("etc/containerd/other.toml"), "# of somebody else").unwrap();

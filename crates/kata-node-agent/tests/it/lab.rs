@@ -20,9 +20,8 @@ const CHANGES: &str = "-all,+chown,+dac_override,+fowner";
 /// The same for what only looks.
 const LOOKS: &str = "-all,+dac_override";
 
-/// The folder with the packages of a release of containerd, or `None` if the tests cannot be run here.
-/// `2` is the newest 2.x that is there.
-pub(crate) fn packages(release: &str) -> Option<PathBuf> {
+/// The folder with the packages of a release of containerd. `2` is the newest 2.x that is there.
+pub(crate) fn packages(release: &str) -> PathBuf {
     let all = workspace().join("target/containerd");
     let minor = |folder: &PathBuf| {
         let name = folder.file_name()?.to_str()?;
@@ -30,27 +29,17 @@ pub(crate) fn packages(release: &str) -> Option<PathBuf> {
         if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse::<u32>().ok() }
     };
     let folders = fs::read_dir(&all).into_iter().flatten().map(|entry| entry.unwrap().path());
-    if let Some(folder) = folders.filter(|it| minor(it).is_some()).max_by_key(minor) {
-        return Some(folder);
-    }
-    not_run(&format!("no containerd {release} below {}; .ci/containerd.sh", all.display()));
-    None
-}
-
-/// Says that the tests cannot be run, which is an error if they were asked for.
-pub(crate) fn not_run(why: &str) {
-    let asked = std::env::var_os("KATA_TEST_CONTAINERD").is_some();
-    assert!(!asked, "KATA_TEST_CONTAINERD asks for a real containerd: {why}");
-    println!("NOT RUN: {why}");
+    folders.filter(|it| minor(it).is_some()).max_by_key(minor).unwrap_or_else(|| {
+        panic!("no containerd {release} below {}: run .ci/containerd.sh", all.display())
+    })
 }
 
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// What a program leaves in a container's termination message, where the kubelet has made a file for it. `None`
-/// if that cannot be tried here.
-pub(crate) fn termination_message(program: &[OsString]) -> Option<Vec<u8>> {
+/// What a program leaves in a container's termination message, where the kubelet has made a file for it.
+pub(crate) fn termination_message(program: &[OsString]) -> Vec<u8> {
     let mut namespace = command("unshare");
     namespace.args(["--mount", "--propagation", "private"]);
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -59,11 +48,8 @@ pub(crate) fn termination_message(program: &[OsString]) -> Option<Vec<u8>> {
     let inside = "mount -t tmpfs tmpfs /dev && : > /dev/termination-log || exit 9; \"$@\"; \
                   cat /dev/termination-log";
     let output = namespace.args(["sh", "-c", inside, "sh"]).args(program).output().unwrap();
-    if !output.status.success() {
-        not_run(&format!("a namespace for termination messages: {output:?}"));
-        return None;
-    }
-    Some(output.stdout)
+    assert!(output.status.success(), "a mount namespace cannot be made: {output:?}");
+    output.stdout
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -150,13 +136,13 @@ fn main_file(release: &str) -> String {
 }
 
 impl Node {
-    /// Starts a node and waits until its container runtime is ready. `None` if that cannot be done here.
-    pub(crate) fn start(release: &str, name: &str) -> Option<Self> {
+    /// Starts a node and waits until its container runtime is ready.
+    pub(crate) fn start(release: &str, name: &str) -> Self {
         Self::start_on(release, name, |_| {})
     }
 
     /// The same with a root that was prepared so; what is mounted there is there from within as well.
-    pub(crate) fn start_on(release: &str, name: &str, prepare: impl FnOnce(&Path)) -> Option<Self> {
+    pub(crate) fn start_on(release: &str, name: &str, prepare: impl FnOnce(&Path)) -> Self {
         Self::start_with(release, name, SOCKET, prepare)
     }
 
@@ -166,12 +152,9 @@ impl Node {
         name: &str,
         socket: &str,
         prepare: impl FnOnce(&Path),
-    ) -> Option<Self> {
-        let packages = packages(release)?;
-        if !Path::new("/dev/kvm").exists() {
-            not_run("there is no /dev/kvm, without which the agent rightly refuses");
-            return None;
-        }
+    ) -> Self {
+        let packages = packages(release);
+        assert!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm, so the agent would refuse");
         // Short, since the path of a socket has at most 107 bytes.
         let root = workspace().join(format!("target/nodes/{release}-{name}"));
         if root.exists() {
@@ -203,7 +186,7 @@ impl Node {
         let cri = Client::new().unwrap();
         let node = Self { root, cri, socket, confined: true, namespaces };
         node.until("the container runtime is ready", || node.ready());
-        Some(node)
+        node
     }
 
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {

@@ -1,15 +1,15 @@
 //! The node agent as a process against real container runtimes: containerd under a real systemd, in
 //! namespaces of its own, on a root folder that the agent takes for the node's.
 //!
-//! The packages come from `.ci/containerd.sh`. Without them these tests say that they were not run, and
-//! fail if `KATA_TEST_CONTAINERD` asks for them.
+//! The packages come from `.ci/containerd.sh`. A test that needs them is ignored unless it is asked for, and then
+//! fails without them, without root or without `/dev/kvm`.
 #![expect(
     clippy::panic,
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::let_underscore_must_use,
-    reason = "tests drive processes, say what they measured or did not run, and end at what is wrong"
+    reason = "tests drive processes, print what they measured, and end at what is wrong"
 )]
 
 mod crio;

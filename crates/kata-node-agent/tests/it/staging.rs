@@ -39,7 +39,7 @@ fn stage(folder: &Path) -> Output {
 /// Checks the termination message of a container that stages: it is a refusal with this code and with these
 /// words, or, without a code, there is none.
 fn leaves(folder: &Path, code: Option<&str>, words: &str) {
-    let Some(message) = termination_message(&program(folder)) else { return };
+    let message = termination_message(&program(folder));
     let Some(code) = code else {
         assert!(message.is_empty(), "{}", String::from_utf8_lossy(&message));
         return;
@@ -108,6 +108,7 @@ fn a_file_twice_and_a_way_through_a_link_are_refused() {
 }
 
 #[test]
+#[ignore = "needs a mount namespace"]
 fn an_image_without_a_payload_or_the_shim_is_named() {
     let folder = folder("none");
     fs::create_dir_all(folder.join("image")).unwrap();

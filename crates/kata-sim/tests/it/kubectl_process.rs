@@ -1,7 +1,8 @@
 //! `kata-sim up` and kubectl as processes.
 //!
-//! kubectl is the one that `KATA_TEST_KUBECTL` names. Without it a test that needs kubectl says loudly
-//! that kubectl was not tested. Nothing here sleeps or looks at the user's own kubeconfig.
+//! kubectl is the one that `KATA_TEST_KUBECTL` names, and helm the one that `KATA_TEST_HELM` names. A test that
+//! needs one is ignored unless it is asked for, and then fails without it. Nothing here sleeps or looks at the
+//! user's own kubeconfig.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -19,16 +20,20 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The kubectl to test, if one is named; says loudly if not.
-pub(crate) fn named_kubectl() -> Option<PathBuf> {
-    let path = std::env::var_os("KATA_TEST_KUBECTL").filter(|path| !path.is_empty());
-    if path.is_none() {
-        eprintln!(
-            "NOTE: KATA_TEST_KUBECTL is not set: KUBECTL WAS NOT TESTED. \
-             Set it to the path of a stock kubectl, 1.29 or newer."
-        );
-    }
-    path.map(PathBuf::from)
+/// The kubectl to test: a stock one, 1.29 or newer.
+pub(crate) fn named_kubectl() -> PathBuf {
+    named("KATA_TEST_KUBECTL")
+}
+
+/// The helm to test.
+pub(crate) fn named_helm() -> PathBuf {
+    named("KATA_TEST_HELM")
+}
+
+/// The program that an environment variable names.
+fn named(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable).filter(|path| !path.is_empty());
+    path.unwrap_or_else(|| panic!("{variable} names no program; `. .ci/tools` sets it")).into()
 }
 
 /// What a process left behind.
@@ -150,10 +155,8 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    /// Nothing, if no kubectl is named.
-    pub(crate) fn start(name: &str, arguments: &[&str]) -> Option<Self> {
-        let program = named_kubectl()?;
-        Some(Self { up: Up::start(name, arguments), program })
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
+        Self { program: named_kubectl(), up: Up::start(name, arguments) }
     }
 
     /// kubectl with these words, and as the last argument `last`, if there is one.

@@ -10,13 +10,11 @@
     clippy::disallowed_methods,
     reason = "programs are started, and outputs renewed on demand"
 )]
-#![expect(clippy::print_stderr, reason = "a test says loudly what it did not do")]
 
 mod data_directory;
 mod docs;
 mod helm;
 mod kubectl;
-mod kubectl_library;
 mod kubectl_process;
 mod kubectl_readme;
 mod scenarios;

@@ -10,19 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::kubectl_process::{Ended, Up, command, named_kubectl, run};
+use crate::kubectl_process::{Ended, Up, command, named_helm, named_kubectl, run};
 
 /// Ours, which a build of the workspace puts next to `kata-sim`.
 const PROGRAMS: [&str; 2] = ["kata-operator", "kubectl-kata"];
-
-/// A helm to test, if one is named; says loudly if not.
-pub(crate) fn named_helm() -> Option<PathBuf> {
-    let path = std::env::var_os("KATA_TEST_HELM").filter(|path| !path.is_empty());
-    if path.is_none() {
-        eprintln!("NOTE: KATA_TEST_HELM is not set: HELM WAS NOT TESTED on the simulated cluster.");
-    }
-    path.map(PathBuf::from)
-}
 
 /// A program of ours.
 pub(crate) fn ours(name: &str) -> PathBuf {
@@ -44,9 +35,7 @@ pub(crate) fn programs(directory: &Path, kubectl: &Path) -> PathBuf {
     for name in PROGRAMS {
         link(name, &ours(name));
     }
-    if let Some(helm) = named_helm() {
-        link("helm", &helm);
-    }
+    link("helm", &named_helm());
     bin
 }
 
@@ -66,25 +55,24 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Nothing, if no kubectl is named.
-    pub(crate) fn start(name: &str, platform: &str, more: &[&str]) -> Option<Self> {
-        let kubectl = named_kubectl()?;
+    pub(crate) fn start(name: &str, platform: &str, more: &[&str]) -> Self {
+        let kubectl = named_kubectl();
         let arguments = ["up", "--no-operator", "--rbac", "--platform", platform];
         let up = Up::start(name, &[&arguments, more].concat());
         let bin = programs(&up.directory, &kubectl);
-        Some(Self { up, bin, running: None })
+        Self { up, bin, running: None }
     }
 
     /// The operator installed by its manifests, and Kata on one node.
-    pub(crate) fn ready(name: &str, platform: &str) -> Option<Self> {
-        let mut site = Self::start(name, platform, &[])?;
+    pub(crate) fn ready(name: &str, platform: &str) -> Self {
+        let mut site = Self::start(name, platform, &[]);
         site.good(&format!(
             "kata-operator manifests --platform {platform} | kubectl apply --server-side -f -"
         ));
         site.good("kubectl label node worker-0 kata=true");
         site.good("kubectl apply -f examples/kataconfig.yaml");
         site.good("kubectl wait --for=condition=Ready kataconfig --all --timeout=120s");
-        Some(site)
+        site
     }
 
     /// What a line does in a shell, in the repository's directory.

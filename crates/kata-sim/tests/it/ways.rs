@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::kubectl_process::repository;
-use crate::site::{Site, named_helm};
+use crate::site::Site;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An earlier version: the same but for its number.
@@ -117,10 +117,11 @@ fn live_through(
 }
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn with_manifests() {
     for platform in ["openshift", "kubernetes"] {
         let name = format!("manifests-{platform}");
-        let Some(mut site) = Site::start(&name, platform, &[]) else { return };
+        let mut site = Site::start(&name, platform, &[]);
         let manifests = format!("kata-operator manifests --platform {platform}");
         let apply = "kubectl apply --server-side -f -";
         live_through(
@@ -142,8 +143,9 @@ fn with_manifests() {
 }
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn with_kustomize() {
-    let Some(mut site) = Site::start("kustomize", "openshift", &[]) else { return };
+    let mut site = Site::start("kustomize", "openshift", &[]);
     let earlier = earlier(&site, "deploy");
     live_through(
         &mut site,
@@ -161,14 +163,10 @@ fn with_kustomize() {
 }
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn with_helm() {
-    if named_helm().is_none() {
-        return;
-    }
     for platform in ["openshift", "kubernetes"] {
-        let Some(mut site) = Site::start(&format!("helm-{platform}"), platform, &[]) else {
-            return;
-        };
+        let mut site = Site::start(&format!("helm-{platform}"), platform, &[]);
         let earlier = earlier(&site, "deploy/helm/kata-operator");
         let (chart, namespace) = ("deploy/helm/kata-operator", "kata-operator");
         // The hook is a Job whose pod runs the operator's image, which nothing does here; what it would run
@@ -256,8 +254,9 @@ fn file(site: &Site, name: &str, objects: &[Value]) -> String {
 }
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn with_the_operator_lifecycle_manager() {
-    let Some(mut site) = Site::start("olm", "openshift", &[]) else { return };
+    let mut site = Site::start("olm", "openshift", &[]);
     let (samples, apply) = ("deploy/olm/samples", "kubectl apply --server-side -n");
     let before = made_of(&earlier(&site, "deploy/olm"));
     let after = made_of(&repository().join("deploy/olm"));
@@ -298,8 +297,9 @@ const COLUMNS: &str = "kubectl get crd kataconfigs.kataconfiguration.openshift.i
                        -o jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn a_definition_that_another_operator_left_is_taken_over_as_the_pages_say() {
-    let Some(mut site) = Site::start("left", "openshift", &[]) else { return };
+    let mut site = Site::start("left", "openshift", &[]);
     site.good(LEFT);
     assert!(site.good(COLUMNS).contains("All"));
     let apply = "kata-operator manifests | kubectl apply --server-side";
@@ -307,10 +307,7 @@ fn a_definition_that_another_operator_left_is_taken_over_as_the_pages_say() {
     assert!(refused.contains("--force-conflicts"), "{refused}");
     site.good(&format!("{apply} --force-conflicts -f -"));
     assert!(site.good(COLUMNS).contains("Total"));
-    if named_helm().is_none() {
-        return;
-    }
-    let Some(mut site) = Site::start("left-helm", "openshift", &[]) else { return };
+    let mut site = Site::start("left-helm", "openshift", &[]);
     site.good(LEFT);
     let install = format!(
         "helm install kata-operator deploy/helm/kata-operator -n {NAMESPACE} --create-namespace"
@@ -337,8 +334,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "needs kubectl and helm"]
 fn every_manifest_is_one_that_the_api_server_takes() {
-    let Some(mut site) = Site::start("strict", "openshift", &[]) else { return };
+    let mut site = Site::start("strict", "openshift", &[]);
     site.good("kubectl apply -f deploy/olm/samples/namespace.yaml");
     site.good("kubectl create namespace test-kata");
     let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
@@ -375,14 +373,11 @@ fn every_manifest_is_one_that_the_api_server_takes() {
         if ended.code != Some(0) {
             told.push(format!("{manifests}: {}", ended.stderr));
         }
-        if named_helm().is_some() {
-            let set = format!("--set platform={platform},monitoring.enabled=true");
-            let template =
-                format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
-            let ended = site.line(&format!("{template} | {apply} -f -"));
-            if ended.code != Some(0) {
-                told.push(format!("{template}: {}", ended.stderr));
-            }
+        let set = format!("--set platform={platform},monitoring.enabled=true");
+        let template = format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
+        let ended = site.line(&format!("{template} | {apply} -f -"));
+        if ended.code != Some(0) {
+            told.push(format!("{template}: {}", ended.stderr));
         }
     }
     assert!(told.is_empty(), "{}", told.join("\n"));

@@ -1,8 +1,6 @@
-//! The program against an API server over HTTP: always the simulated one, and with
-//! `KATA_CONFORMANCE_KUBECONFIG` the real one that it names, which gets our CustomResourceDefinitions and
-//! a few objects, and loses them again. Without it the test says loudly that no real one was asked.
-//!
-//! The user of the kubeconfig must be an administrator of a cluster that nobody needs.
+//! The program against an API server over HTTP: the simulated one, and, if asked for, the real one that
+//! `KATA_CONFORMANCE_KUBECONFIG` names. That one gets our CustomResourceDefinitions and a few objects, and
+//! loses them again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,8 +92,15 @@ async fn until(kubeconfig: &Path, line: &str, code: i32) {
     }
 }
 
+/// Whether the API server tells its users apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rbac {
+    On,
+    Off,
+}
+
 /// What holds on every API server without the operator, first without our kinds and then with them.
-async fn conforms(kubeconfig: &Path) {
+async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     let client = client_of(kubeconfig).await;
     expect(kubeconfig, "version", 0, &["kubernetes  v"]).await;
     expect(kubeconfig, "status", 1, &["KATA5003", "the operator is not installed"]).await;
@@ -169,7 +174,9 @@ async fn conforms(kubeconfig: &Path) {
     });
     apply(&client, &role, true).await;
     apply(&client, &binding, true).await;
-    viewer(kubeconfig).await;
+    if rbac == Rbac::On {
+        viewer(kubeconfig).await;
+    }
 
     for object in [&config, &binding, &role].into_iter().chain(&definitions) {
         apply(&client, object, false).await;
@@ -177,14 +184,10 @@ async fn conforms(kubeconfig: &Path) {
     until(kubeconfig, "nodes", 1).await;
 }
 
-/// The verbs as somebody who may view and nothing else, if the API server tells users apart: the simulated
-/// one lets everybody do everything unless it is told to mind.
+/// The verbs as a user who may view and nothing else.
 async fn viewer(kubeconfig: &Path) {
     let mine = "doctor --pre --as kata-viewer";
     let said = kata(kubeconfig, mine).await;
-    if said.code == 0 {
-        return;
-    }
     check(&said, mine, 5, &["KATA5002", "you may not create kataconfigs"]);
     let texts = ["cluster-kataconfig", "you may not list runtimeclasses.node.k8s.io"];
     expect(kubeconfig, "status --as kata-viewer", 1, &texts).await;
@@ -201,19 +204,15 @@ async fn on_the_simulated_api_server() {
     let address = lab.cluster.serve(0).await.unwrap();
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance-simulated.kubeconfig");
     write_kubeconfig(&path, address).unwrap();
-    conforms(&path).await;
+    conforms(&path, Rbac::Off).await;
 }
 
+/// `KATA_CONFORMANCE_KUBECONFIG` is the kubeconfig of an administrator of a cluster that is there for tests.
 #[tokio::test]
+#[ignore = "needs a foreign cluster"]
 #[expect(clippy::disallowed_methods, reason = "only a person says which cluster may be used")]
-async fn on_a_real_api_server() {
+async fn on_a_foreign_cluster() {
     let named = std::env::var_os("KATA_CONFORMANCE_KUBECONFIG").filter(|path| !path.is_empty());
-    let Some(path) = named.map(PathBuf::from) else {
-        eprintln!(
-            "NOTE: KATA_CONFORMANCE_KUBECONFIG is not set: NO REAL API SERVER WAS ASKED. Set it to the \
-             kubeconfig of an administrator of a cluster that nobody needs."
-        );
-        return;
-    };
-    conforms(&path).await;
+    let path = named.map(PathBuf::from).expect("KATA_CONFORMANCE_KUBECONFIG names no file");
+    conforms(&path, Rbac::On).await;
 }

@@ -507,6 +507,7 @@ async fn kubeconfigs_are_checked() {
 
 /// As in a pod: the service account's files are where the kubelet puts them, in a mount namespace of the test.
 #[tokio::test]
+#[ignore = "needs a mount namespace"]
 async fn a_pod_uses_its_service_account() {
     let front = Front::new("tls-pod", &["127.0.0.1"], Good::Now, false).await;
     front.file("ca.crt", &front.authority.pem());
@@ -530,11 +531,6 @@ async fn a_pod_uses_its_service_account() {
             [("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", port.as_str())];
         front.start(Path::new("unshare"), words.iter().map(String::as_str), &variables).await
     };
-    let said = start("true").await;
-    if said.code != 0 {
-        eprintln!("NOTE: CREDENTIALS IN A POD ARE NOT TESTED: no mount namespace: {}", said.text);
-        return;
-    }
     let program = env!("CARGO_BIN_EXE_kubectl-kata");
     let said =
         start(&format!("mkdir -p {account}; cp ca.crt token namespace {account}; {program} pods"))
