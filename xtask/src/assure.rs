@@ -61,22 +61,6 @@ pub(crate) struct Options {
     survey: bool,
 }
 
-impl Options {
-    /// What CI runs.
-    pub(crate) fn sample() -> Self {
-        Self {
-            sample: true,
-            only: None,
-            renew: false,
-            resume: false,
-            threads: 2,
-            allow_dirty: false,
-            mutant: Vec::new(),
-            survey: false,
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {

@@ -1,61 +1,135 @@
-//! All that CI runs, in the order in which it fails fastest.
+//! All that CI runs: lanes of steps, so that what waits runs beside what computes.
+//!
+//! The output of a step goes to a file below `target/ci` and is printed whole when the step ends. At the end come
+//! the time of each step and the number of tests.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::assure::{self, record};
-use crate::{command, say, tidy};
+use crate::{command, say};
 
-/// Runs the steps; stops at the first that fails.
-pub(crate) fn run(root: &Path, skip_tests: bool) -> Vec<String> {
-    let steps: [(&str, &[&str]); 5] = [
-        ("format", &["fmt", "--all", "--check"]),
-        ("lints", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+mod count;
+
+/// Where the output of the steps is.
+const FOLDER: &str = "target/ci";
+const WITHOUT_PROGRAMS: &str = "tests";
+const WITH_PROGRAMS: &str = "tests with stock programs";
+/// Why a test is ignored that CI cannot run either.
+const NOT_IN_CI: &str = "needs a foreign cluster";
+
+/// A command line, and its name in the table of times.
+type Step = (&'static str, &'static str);
+
+/// The lanes run at the same time; in a lane, a step begins when the one before it has passed. `xtask` is this
+/// program.
+const LANES: [&[Step]; 3] = [
+    // Node agents that are killed, systemd and stock programs: these tests wait more than they compute.
+    &[(WITH_PROGRAMS, "cargo test --workspace --locked -- --ignored --skip foreign_cluster")],
+    &[
+        (WITHOUT_PROGRAMS, "cargo test --workspace --locked"),
+        ("sample of the assurance", "xtask assure --sample"),
+    ],
+    &[
+        ("format", "cargo fmt --all --check"),
+        ("house rules", "xtask tidy"),
+        ("lints", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
         // Off by default, so that nothing else compiles it.
         (
             "the feature otel",
-            &["check", "--package", "kata-operator", "--features", "otel", "--tests", "--locked"],
+            "cargo check --workspace --features kata-operator/otel --tests --locked",
         ),
         // A workspace of their own, so that nothing else compiles them; what they share with this one is not
         // checked twice.
         (
             "fuzz targets",
-            &[
-                "check",
-                "--manifest-path",
-                "fuzz/Cargo.toml",
-                "--features",
-                "agent",
-                "--locked",
-                "--target-dir",
-                "target",
-            ],
+            "cargo check --manifest-path fuzz/Cargo.toml --features agent --locked --target-dir target",
         ),
-        ("tests", &["test", "--workspace", "--locked"]),
-    ];
-    for (name, args) in steps {
-        if name == "tests" {
-            say("xtask: tidy");
-            let problems = tidy::check(root);
-            if !problems.is_empty() {
-                return problems;
-            }
-            if skip_tests {
-                continue;
-            }
+        // The plugin's archive, the krew manifest and the image, from unoptimized binaries. What is published is
+        // built by `cargo xtask image`, which takes long.
+        ("image", "xtask image --quick"),
+    ],
+];
+
+/// How a step ended.
+struct Ended {
+    name: &'static str,
+    begun: Duration,
+    took: Duration,
+    failure: Option<String>,
+}
+
+/// Runs all steps; returns what failed.
+pub(crate) fn run(root: &Path) -> Vec<String> {
+    let folder = root.join(FOLDER);
+    drop(fs::remove_dir_all(&folder));
+    if let Err(error) = fs::create_dir_all(&folder) {
+        return vec![format!("cannot make {}: {error}", folder.display())];
+    }
+    let start = Instant::now();
+    let ended = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for lane in LANES {
+            let ended = &ended;
+            scope.spawn(move || {
+                for step in lane {
+                    let begun = start.elapsed();
+                    let failure = run_step(root, step).err();
+                    let took = start.elapsed().saturating_sub(begun);
+                    let failed = failure.is_some();
+                    let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                    print(root, step.0);
+                    ended.push(Ended { name: step.0, begun, took, failure });
+                    if failed {
+                        break;
+                    }
+                }
+            });
         }
-        say(&format!("xtask: {name}"));
-        match command(root, "cargo").args(args).status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => {
-                return vec![format!("{name}: cargo {} ended with {status}", args.join(" "))];
-            }
-            Err(error) => return vec![format!("{name}: cannot run cargo: {error}")],
+    });
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    say("xtask: seconds of each step, and when it began");
+    for Ended { name, begun, took, failure } in &ended {
+        let state = if failure.is_some() { ": FAILED" } else { "" };
+        say(&format!("{:6} {:6}  {name}{state}", took.as_secs(), begun.as_secs()));
+    }
+    say(&format!("{:6}         all steps", start.elapsed().as_secs()));
+    let mut problems: Vec<String> = ended.into_iter().filter_map(|step| step.failure).collect();
+    let text = |name| fs::read_to_string(log(root, name)).unwrap_or_default();
+    let tests = count::Tests::of(&text(WITHOUT_PROGRAMS), &text(WITH_PROGRAMS));
+    for (reason, number) in &tests.skipped {
+        say(&format!("{number} tests skipped: {reason}"));
+        if reason != NOT_IN_CI {
+            problems.push(format!("{number} tests did not run: {reason}"));
         }
     }
-    say("xtask: assure");
-    if root.join(record::FILE).exists() {
-        return assure::run(root, &assure::Options::sample());
-    }
-    say(&format!("NOTHING WAS SAMPLED: there is no {} yet", record::FILE));
-    Vec::new()
+    say(&tests.to_string());
+    problems
+}
+
+fn log(root: &Path, name: &str) -> PathBuf {
+    root.join(FOLDER).join(format!("{}.log", name.replace(' ', "-")))
+}
+
+/// Prints what a step printed.
+fn print(root: &Path, name: &str) {
+    say(&format!("xtask: {name}"));
+    say(&fs::read_to_string(log(root, name)).unwrap_or_default());
+}
+
+fn run_step(root: &Path, (name, line): &Step) -> Result<(), String> {
+    let failed = |why: &str| format!("{name}: `{line}` {why}");
+    let mut words = line.split(' ');
+    let program = match words.next() {
+        Some("xtask") => std::env::current_exe().map_err(|error| failed(&error.to_string()))?,
+        other => PathBuf::from(other.unwrap_or_default()),
+    };
+    let file = fs::File::create(log(root, name)).map_err(|error| failed(&error.to_string()))?;
+    let errors = file.try_clone().map_err(|error| failed(&error.to_string()))?;
+    let mut run = command(root, program.to_str().unwrap_or_default());
+    run.args(words).stdin(Stdio::null()).stdout(file).stderr(errors);
+    let status = run.status().map_err(|error| failed(&format!("cannot be run: {error}")))?;
+    if status.success() { Ok(()) } else { Err(failed(&format!("ended with {status}"))) }
 }

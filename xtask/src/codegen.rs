@@ -144,7 +144,7 @@ fn pages(text: &str, ending: &str, titled: bool) -> BTreeMap<String, String> {
 
 fn generate(root: &Path, program: &str, words: &[&str]) -> Result<String, String> {
     let mut cargo = command(root, "cargo");
-    cargo.args(["run", "--quiet", "--locked", "--package", program, "--bin", program, "--"]);
+    cargo.args(["run", "--quiet", "--locked", "--bin", program, "--"]);
     cargo.args(words);
     output(cargo)
 }

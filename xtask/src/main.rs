@@ -43,12 +43,9 @@ enum Task {
     Dist(dist::Options),
     /// Build the operator's image with buildah, after `dist`, and run what is in it (as root)
     Image(dist::ImageOptions),
-    /// Run all that CI runs: format, lints, tidy, tests, a sample of the assurance
-    Ci {
-        /// Leave the tests out, because they have just run
-        #[arg(long)]
-        skip_tests: bool,
-    },
+    /// Run all that CI runs: tests, lints, house rules, a sample of the assurance, the image. Needs the
+    /// programs of `.ci/tools`; `.ci/run` fetches them
+    Ci,
 }
 
 fn main() -> ExitCode {
@@ -59,7 +56,7 @@ fn main() -> ExitCode {
         Task::Assure(options) => assure::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, options),
-        Task::Ci { skip_tests } => ci::run(&root, skip_tests),
+        Task::Ci => ci::run(&root),
     };
     if problems.is_empty() {
         return ExitCode::SUCCESS;
