@@ -35,6 +35,12 @@ const LANES: [&[Step]; 3] = [
     &[
         ("format", "cargo fmt --all --check"),
         ("house rules", "xtask tidy"),
+        // The metadata of crates for all systems is looked at, and cargo has only those for this one yet.
+        ("all crates", "cargo fetch --locked"),
+        (
+            "licenses and sources",
+            "cargo deny --offline --locked check --hide-inclusion-graph bans licenses sources",
+        ),
         ("lints", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
         // Off by default, so that nothing else compiles it.
         (
