@@ -34,8 +34,7 @@ const LANES: [&[Step]; 3] = [
     ],
     &[
         ("format", "cargo fmt --all --check"),
-        ("house rules", "xtask tidy"),
-        // The metadata of crates for all systems is looked at, and cargo has only those for this one yet.
+        // cargo-deny reads the crates of all systems; a build fetches only those of this one.
         ("all crates", "cargo fetch --locked"),
         (
             "licenses and sources",
@@ -47,6 +46,7 @@ const LANES: [&[Step]; 3] = [
             "the feature otel",
             "cargo check --workspace --features kata-operator/otel --tests --locked",
         ),
+        ("house rules", "xtask tidy"),
         // A workspace of their own, so that nothing else compiles them; what they share with this one is not
         // checked twice.
         (

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::book;
 use crate::pictures::PICTURES;
+use crate::programs::{self, Profile};
 use crate::reference;
 use crate::{command, output, say};
 
@@ -57,8 +58,12 @@ const PAGES: [(&str, &[&str], &str, bool); 2] = [
 /// Writes the files, or with `check` names those that are stale.
 pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     let mut problems = Vec::new();
+    let programs = match programs::build(root, Profile::Test, &["kata-operator", "kubectl-kata"]) {
+        Ok(built) => Programs { root, built },
+        Err(error) => return vec![error],
+    };
     for (program, words, files) in FILES {
-        let fresh = match generate(root, program, words) {
+        let fresh = match programs.print(program, words) {
             Ok(fresh) => fresh,
             Err(error) => {
                 problems.push(error);
@@ -83,7 +88,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
         compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
     }
     for (folder, words, ending, titled) in PAGES {
-        let printed = generate(root, "kubectl-kata", words).and_then(|text| {
+        let printed = programs.print("kubectl-kata", words).and_then(|text| {
             let pages = pages(&text, ending, titled);
             let committed = files(&root.join(folder))
                 .map_err(|error| format!("cannot list the files of {folder}: {error}"))?;
@@ -142,11 +147,20 @@ fn pages(text: &str, ending: &str, titled: bool) -> BTreeMap<String, String> {
     pages
 }
 
-fn generate(root: &Path, program: &str, words: &[&str]) -> Result<String, String> {
-    let mut cargo = command(root, "cargo");
-    cargo.args(["run", "--quiet", "--locked", "--bin", program, "--"]);
-    cargo.args(words);
-    output(cargo)
+/// The programs whose output is generated.
+struct Programs<'a> {
+    root: &'a Path,
+    built: BTreeMap<String, PathBuf>,
+}
+
+impl Programs<'_> {
+    /// What a program prints.
+    fn print(&self, program: &str, words: &[&str]) -> Result<String, String> {
+        let path = self.built.get(program).and_then(|path| path.to_str()).unwrap_or(program);
+        let mut run = command(self.root, path);
+        run.args(words);
+        output(run)
+    }
 }
 
 /// The files of the OLM bundle, and beside it, that are copies of objects of the manifests.

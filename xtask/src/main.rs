@@ -8,6 +8,7 @@ mod ci;
 mod codegen;
 mod dist;
 mod pictures;
+mod programs;
 mod reference;
 mod tidy;
 

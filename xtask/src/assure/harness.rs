@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::{command, output, say};
+use crate::programs::{self, Profile};
+use crate::{command, say};
 
+/// The program that runs the parts.
+const PROGRAM: &str = "kata-assure";
 /// The part of a sample's plans, in percent, that must run before its time is up.
 const SAMPLE_FLOOR: u64 = 75;
 
@@ -31,24 +34,12 @@ impl Harness {
     /// Builds it.
     pub(crate) fn build(root: &Path, extent: Extent, threads: usize) -> Result<Self, String> {
         say("assure: building kata-assure");
-        let mut cargo = command(root, "cargo");
-        match extent {
-            Extent::Whole => cargo.args(["build", "--release", "--package", "kata-assure"]),
-            // Just as the tests are built, so that after them nothing is left to build.
-            Extent::Sample(_) => cargo.args(["test", "--workspace", "--no-run"]),
+        let profile = match extent {
+            Extent::Whole => Profile::Release,
+            Extent::Sample(_) => Profile::Test,
         };
-        cargo.args(["--quiet", "--locked", "--message-format=json"]);
-        let binary = output(cargo)?
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .filter(|message| {
-                let target = &message["target"];
-                target["name"] == "kata-assure"
-                    && target["kind"][0] == "bin"
-                    && message["profile"]["test"] == false
-            })
-            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .ok_or("cargo names no binary for kata-assure")?;
+        let binary =
+            programs::build(root, profile, &[PROGRAM])?.remove(PROGRAM).unwrap_or_default();
         let folder = root.join("target").join("assure");
         fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
