@@ -439,6 +439,13 @@ fn unreadable_object(found: &UnreadableObject) -> Finding {
     let message =
         format!("cannot read {}: {}; it is left unchanged meanwhile", found.object, found.error);
     let mut finding = Finding::new(Code::ReadFailed, found.object.clone(), message);
-    "Fix the field of the object that the message names.".clone_into(&mut finding.fix);
+    finding.fix = match found.object.kind {
+        Kind::KataNode => format!(
+            "Fix the field that the message names, or delete the record with `kubectl delete katanode {}`: the \
+             operator writes a new one.",
+            found.object.name
+        ),
+        _ => "Fix the field of the object that the message names.".to_owned(),
+    };
     finding
 }

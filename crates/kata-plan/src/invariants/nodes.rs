@@ -7,7 +7,7 @@ use kata_api::names;
 
 use super::{Facts, Kept, Property, Violation, ensure};
 use crate::mco;
-use crate::object::ObjectRef;
+use crate::object::{Kind, ObjectRef};
 use crate::snapshot::{Freshness, NodeFacts, Platform};
 
 impl<'a> Facts<'a> {
@@ -81,7 +81,10 @@ impl<'a> Facts<'a> {
         let has_kata = match self.snapshot.options.platform {
             Platform::OpenShift => self.has_kata(facts),
             // A report that is not recorded yet may be out of date.
-            Platform::Kubernetes => self.is_recorded_as_installed(&facts.name),
+            Platform::Kubernetes => {
+                self.is_recorded_as_installed(&facts.name)
+                    || self.snapshot.is_unreadable(Kind::KataNode, &facts.name)
+            }
         };
         has_runtime_label(facts)
             && has_kata

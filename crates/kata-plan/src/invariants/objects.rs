@@ -183,8 +183,8 @@ impl<'a> Facts<'a> {
         };
         let nodes =
             self.nodes.values().filter(is_claimed).map(|node| format!("Node {}", node.name));
-        let unreadable =
-            snapshot.unreadable(Kind::Node).into_iter().map(|it| it.object.to_string());
+        let unreadable = [Kind::Node, Kind::KataNode].map(|kind| snapshot.unreadable(kind));
+        let unreadable = unreadable.into_iter().flatten().map(|it| it.object.to_string());
         let kata_nodes = self.kata_nodes.keys().map(|name| format!("KataNode {name}"));
         let jobs = self.jobs_by_uid.values().map(|job| format!("Job {}", job.name));
         let classes = snapshot.runtime_classes.known().into_iter().flatten();

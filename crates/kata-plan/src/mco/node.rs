@@ -12,6 +12,7 @@ use super::rendered;
 use super::selection::{self, Mode};
 use crate::assessment::{Assessment, KataState, LabelDecision, NodeAssessment};
 use crate::node;
+use crate::object::Kind;
 use crate::observed::Observed;
 use crate::report::Finding;
 use crate::selection::is_control_plane;
@@ -66,7 +67,7 @@ pub(super) fn assess(
         is_tried_again: false,
         handlers: facts.runtime_handlers.clone(),
         reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
-        is_understood: true,
+        is_understood: !pools.snapshot.is_unreadable(Kind::KataNode, &facts.name),
         record: None,
         due: None,
     };

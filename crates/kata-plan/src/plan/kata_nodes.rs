@@ -58,6 +58,9 @@ pub(super) fn update_kata_nodes(cluster: &Assessment, out: &mut Draft) {
 
 /// Updates a node's KataNode.
 fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft) {
+    if !node.is_understood {
+        return;
+    }
     let name = &node.facts.name;
     let config = cluster.config.metadata.name.clone().unwrap_or_default();
     let object = ObjectRef::new(
@@ -97,9 +100,6 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
         body["spec"] = json!({"nodeName": name, "kataConfig": config});
         let action = Action::Apply { object: object.clone(), body };
         out.push(action, OnFailure::Continue, "it reports the state of the node");
-    }
-    if !node.is_understood {
-        return;
     }
     let status = status(cluster, node);
     if needs_write(cluster, node, &status) {

@@ -9,7 +9,7 @@ use kata_api::{Code, Severity, conditions};
 
 use super::{existing_classes, has_kata};
 use crate::assessment::{Assessment, NodeAssessment};
-use crate::object::ObjectRef;
+use crate::object::{Kind, ObjectRef};
 use crate::plan::Step;
 use crate::report::{Finding, Report, StepFailure};
 
@@ -74,9 +74,12 @@ pub(super) fn config_state<'a>(
     ConfigState { situation, is_ready, has_work, classes_exist, worst, stalled_by }
 }
 
-/// The effect of a finding on the remaining work. A problem of a KataNode or of kata-monitor has no effect.
+/// The effect of a finding on the remaining work. A problem of a KataNode or of kata-monitor has no effect, except
+/// that a KataNode that cannot be read holds up its node and every deletion.
 fn effect(finding: &Finding) -> Effect {
-    let is_auxiliary = finding.subject.kind.is_auxiliary();
+    let kind = finding.subject.kind;
+    let holds = kind == Kind::KataNode && finding.code == Code::ReadFailed;
+    let is_auxiliary = kind.is_auxiliary() && !holds;
     if is_auxiliary || finding.code.entry().severity < Severity::Warning {
         Effect::Nothing
     } else {

@@ -4,7 +4,7 @@ use kata_plan::Kind;
 use serde_json::{Value, json};
 
 use super::{finding, host, label, until};
-use crate::journeys::condition;
+use crate::journeys::{condition, is};
 use crate::world::World;
 
 /// An installed node whose record a newer version wrote, and one that is still to get Kata.
@@ -51,6 +51,27 @@ fn a_node_whose_record_has_an_unknown_value_keeps_what_it_has_and_the_others_go_
     assert!(told.contains(expected), "{told}");
     assert_eq!(condition(&world, "Degraded").0, "True");
     assert_eq!(condition(&world, "Ready").0, "False", "it has the former payload");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named_and_never_written_on_either_platform() {
+    for mut world in [World::plain(1, 2), World::new(1, 2)] {
+        world.config(&json!({}));
+        until(&mut world, |world| label(world, "worker-1").as_deref() == Some("true"));
+        world.settle();
+        let before = kata_node(&world);
+        world.broken.insert((Kind::KataNode, "worker-0".to_owned()));
+        // A change that every KataNode would show.
+        world.delete(Kind::KataConfig, "cluster-kataconfig");
+        world.settle();
+        assert_eq!(kata_node(&world), before);
+        let named = finding(&world, "KATA1016");
+        assert!(named.contains("KataNode worker-0"), "{named}");
+        assert_eq!(condition(&world, "DeletionBlocked"), is("True", "ReadFailed"));
+        world.broken.clear();
+        world.settle();
+        super::nothing_left(&world);
+    }
 }
 
 #[test]
