@@ -204,8 +204,8 @@ impl Runs<'_> {
     }
 }
 
-/// The seeded bugs to try: those that are named, or all; of a sample a handful, spread over the
-/// catalogue.
+/// The seeded bugs to try: those that are named, or all; of a sample a handful, spread over those of one package,
+/// so that the tests of one package are built.
 fn choose(catalogue: &[Mutant], options: &Options, extent: Extent) -> Result<Vec<Mutant>, String> {
     if let Some(unknown) =
         options.mutant.iter().find(|id| catalogue.iter().all(|mutant| mutant.id != **id))
@@ -217,9 +217,14 @@ fn choose(catalogue: &[Mutant], options: &Options, extent: Extent) -> Result<Vec
         return Ok(named.cloned().collect());
     }
     let Extent::Sample(seed) = extent else { return Ok(catalogue.to_vec()) };
-    let step = (catalogue.len() / SAMPLED_BUGS).max(1);
-    let first = usize::try_from(seed).unwrap_or_default() % step;
-    Ok(catalogue.iter().skip(first).step_by(step).cloned().collect())
+    let seed = usize::try_from(seed).unwrap_or_default();
+    let package = |mutant: &Mutant| mutant.killers.first().map(|killer| killer.package.clone());
+    let chosen = catalogue.get(seed % catalogue.len().max(1)).and_then(package);
+    let of_package: Vec<&Mutant> =
+        catalogue.iter().filter(|mutant| package(mutant) == chosen).collect();
+    let step = (of_package.len() / SAMPLED_BUGS).max(1);
+    let spread = of_package.into_iter().skip(seed % step).step_by(step);
+    Ok(spread.take(SAMPLED_BUGS).cloned().collect())
 }
 
 /// A number from a commit, so that each commit's sample is another one and can be run again.
