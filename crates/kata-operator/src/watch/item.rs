@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_plan::{Kind, ObjectRef, UnreadableObject};
 use kube::Resource;
 use kube::core::DynamicResourceScope;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -61,7 +62,8 @@ impl<T: CachedValue> Item<T> {
             Ok(wire) => Self::from_wire(wire),
             Err(error) => {
                 let envelope = serde_json::from_str::<Envelope<'_>>(text);
-                Self::invalid(envelope.ok().map(|envelope| envelope.metadata), error.to_string())
+                let error = with_path::<T::Wire>(text, &error);
+                Self::invalid(envelope.ok().map(|envelope| envelope.metadata), error)
             }
         }
     }
@@ -131,6 +133,19 @@ impl<T: CachedValue> Item<T> {
             created: *created,
             error: error.clone(),
         })
+    }
+}
+
+/// An error with the path of the field that it is about, and without the place in a JSON text that no user sees.
+fn with_path<T: DeserializeOwned>(text: &str, error: &serde_json::Error) -> String {
+    let error = error.to_string();
+    let error = error.split(" at line ").next().unwrap_or_default();
+    let mut json = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(&mut json)
+        .map_err(|error| error.path().to_string())
+    {
+        Err(path) if path != "." => format!("{path}: {error}"),
+        _ => error.to_owned(),
     }
 }
 
