@@ -84,7 +84,7 @@ fn event_rules() -> Vec<Value> {
 
 /// The rules for kata-monitor: one in the operator's namespace, and one for the cluster.
 fn monitor_rules(monitor: bool) -> (Value, Value) {
-    if monitor { monitor::manage_rules() } else { monitor::list_rules() }
+    if monitor { monitor::manage_rules() } else { monitor::removal_rules() }
 }
 
 /// The permissions of the operator, with or without kata-monitor. For tests that compare them with those that

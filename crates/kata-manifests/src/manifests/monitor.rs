@@ -11,9 +11,9 @@ use super::rule::rule;
 
 const PORT: u16 = 8090;
 
-/// The rules to list the two objects: every operator checks once whether an earlier one left them.
-pub(super) fn list_rules() -> (Value, Value) {
-    rules(&["list"])
+/// The rules to remove the two objects: an operator without kata-monitor looks whether an earlier one left them.
+pub(super) fn removal_rules() -> (Value, Value) {
+    rules(&["list", "delete"])
 }
 
 /// The rules to manage the two objects.

@@ -12,13 +12,13 @@ use simcluster::{Cluster, Resource};
 
 use crate::lab::{self, Operator};
 
-const NAME: &str = "openshift-sandboxed-containers-monitor";
-const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
-const CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
+pub(crate) const NAME: &str = "openshift-sandboxed-containers-monitor";
+pub(crate) const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
+pub(crate) const CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
 /// Far more than an installation takes.
 const LIMIT: Duration = Duration::from_mins(30);
 
-fn scc() -> Resource {
+pub(crate) fn scc() -> Resource {
     Resource::new("security.openshift.io", "securitycontextconstraints")
 }
 
@@ -28,11 +28,11 @@ fn settings(image: Option<&str>) -> Settings {
     settings
 }
 
-fn daemon_set(cluster: &Cluster) -> Option<Value> {
+pub(crate) fn daemon_set(cluster: &Cluster) -> Option<Value> {
     cluster.with(|sim, _| sim.api.get(&DAEMONSETS, NAMESPACE, NAME)).map(|object| (*object).clone())
 }
 
-fn constraints(cluster: &Cluster) -> Option<Value> {
+pub(crate) fn constraints(cluster: &Cluster) -> Option<Value> {
     lab::get(cluster, &scc(), CONSTRAINTS)
 }
 
@@ -126,12 +126,7 @@ async fn the_manifests_grant_what_it_takes_and_no_more() {
 /// What an earlier operator left goes, although this one was never told to run it.
 #[tokio::test(start_paused = true)]
 async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
-    let cluster = cluster();
-    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
-    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
-    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
-    assert!(lab::until(LIMIT, there).await);
-    drop(operator);
+    let cluster = left_behind().await;
     let operator = Operator::with(&cluster, settings(None));
     let gone = || daemon_set(&cluster).is_none() && constraints(&cluster).is_none();
     assert!(lab::until(Duration::from_secs(10), gone).await);
@@ -139,18 +134,40 @@ async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
     drop(operator);
 }
 
-/// The default manifests allow an operator without an image to list what an earlier one left, and no more.
+/// The default manifests allow an operator without an image to remove what an earlier one left, and to watch
+/// nothing of it.
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_removed_is_reported_and_never_watched() {
-    let cluster = cluster();
-    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
-    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
-    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
-    assert!(lab::until(LIMIT, there).await);
-    drop(operator);
-
+async fn under_the_default_manifests_what_an_earlier_operator_left_is_removed() {
+    let cluster = left_behind().await;
     let token = lab::guard(&cluster, &Options::default());
     let operator = Operator::with_token(&cluster, settings(None), Some(&token));
+    let gone = || daemon_set(&cluster).is_none() && constraints(&cluster).is_none();
+    assert!(lab::until(Duration::from_secs(10), gone).await);
+    lab::pass(Duration::from_hours(1)).await;
+    let mut requests = requests(&operator);
+    requests.sort();
+    requests.dedup();
+    let used = ["delete", "list"].map(|verb| {
+        ["daemonsets", "securitycontextconstraints"].map(|kind| format!("{verb} {kind}"))
+    });
+    assert_eq!(requests, used.concat());
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+}
+
+/// Manifests of an earlier version do not allow the removal.
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_removed_is_reported_and_never_watched() {
+    use simcluster::api::fault::{Fault, Match, Rule, When};
+    let cluster = left_behind().await;
+    cluster.with(|sim, _| {
+        for resource in ["daemonsets", "securitycontextconstraints"].map(str::to_owned) {
+            let matches = Match { resource, verb: "delete".to_owned(), ..Match::default() };
+            let fault =
+                Fault::Status { code: 403, retry_after: None, message: None, when: When::Before };
+            sim.frontend.faults.add(Rule::once(matches, fault).times(0));
+        }
+    });
+    let operator = Operator::with(&cluster, settings(None));
     let command = format!("kubectl delete daemonsets {NAME} -n {NAMESPACE}");
     let reported = || {
         let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
@@ -160,23 +177,25 @@ async fn what_may_not_be_removed_is_reported_and_never_watched() {
     assert!(lab::until(Duration::from_mins(1), reported).await, "not reported");
     lab::pass(Duration::from_hours(1)).await;
     assert!(reported());
-    let mut counts = std::collections::BTreeMap::new();
-    for request in requests(&operator) {
-        *counts.entry(request).or_insert(0) += 1;
-    }
-    println!("{counts:?}");
-    assert!(!counts.keys().any(|request| request.starts_with("watch")), "{counts:?}");
-    assert!(counts["list daemonsets"] <= 14, "{counts:?}");
-    let denied = lab::denied(&cluster);
-    assert!(denied.iter().all(|text| text.contains("cannot delete resource")), "{denied:#?}");
-    // It is over when somebody who may has removed it.
-    cluster.with(|sim, now| {
-        let writer = simcluster::api::server::Writer { manager: "kubectl", now };
-        let options = simcluster::api::server::DeleteOptions::default();
-        sim.api.delete(writer, &DAEMONSETS, NAMESPACE, NAME, &options).unwrap();
-        sim.api.delete(writer, &scc(), "", CONSTRAINTS, &options).unwrap();
-    });
-    assert!(lab::until(Duration::from_mins(6), || !reported()).await);
+    let requests = requests(&operator);
+    assert!(requests.iter().all(|request| !request.starts_with("watch")), "{requests:?}");
+    let lists = requests.iter().filter(|request| *request == "list daemonsets").count();
+    assert!(lists <= 14, "{lists}");
+    // It is over when the permission is there.
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    let gone = || daemon_set(&cluster).is_none() && constraints(&cluster).is_none();
+    assert!(lab::until(Duration::from_mins(6), || gone() && !reported()).await);
+}
+
+/// A cluster on which an operator with kata-monitor ran.
+async fn left_behind() -> Cluster {
+    let cluster = cluster();
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
+    let there = || daemon_set(&cluster).is_some() && constraints(&cluster).is_some();
+    assert!(lab::until(LIMIT, there).await);
+    drop(operator);
+    cluster
 }
 
 /// A watch that the role does not grant is tried ever more rarely, and reported once.

@@ -13,9 +13,12 @@ use kata_operator::settings::Election;
 use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::server::{DeleteOptions, Writer};
-use simcluster::resource::{CONFIGMAPS, MACHINECONFIGS, NODES, PODDISRUPTIONBUDGETS, PODS};
+use simcluster::resource::{
+    CONFIGMAPS, DAEMONSETS, MACHINECONFIGS, NODES, PODDISRUPTIONBUDGETS, PODS,
+};
 
 use crate::lab::{self, Operator};
+use crate::monitor;
 
 /// Far above what a stage takes.
 const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
@@ -27,7 +30,7 @@ const MONITOR_IMAGE: &str = "registry.example/monitor:1";
 
 const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
 
-fn settings(identity: &str) -> Settings {
+fn settings(identity: &str, monitor_image: Option<&str>) -> Settings {
     let timing = kata_operator::lease::Timing::default();
     let process =
         PodProcess { pod: identity.to_owned(), uid: identity.to_owned(), started: lab::epoch() };
@@ -35,7 +38,7 @@ fn settings(identity: &str) -> Settings {
         election: Some(Election { identity: process.identity(), timing }),
         ..Settings::simulated(lab::epoch())
     };
-    settings.options.monitor_image = Some(MONITOR_IMAGE.to_owned());
+    settings.options.monitor_image = monitor_image.map(str::to_owned);
     settings.options.agent_image = Some(AGENT_IMAGE.to_owned());
     settings
 }
@@ -70,6 +73,35 @@ impl Story<'_> {
         });
     }
 
+    /// What the OpenShift sandboxed containers operator leaves of its kata-monitor.
+    fn leave_monitor(&self) {
+        let config = lab::get(self.cluster, &lab::kata_configs(), "example").unwrap();
+        let owners = json!([{
+            "apiVersion": config["apiVersion"], "kind": config["kind"], "name": "example",
+            "uid": config["metadata"]["uid"],
+        }]);
+        let labels = json!({"name": monitor::NAME});
+        let container = json!({"name": "kata-monitor", "image": "registry.example/osc-monitor:1"});
+        let daemon_set = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": monitor::NAME, "ownerReferences": owners},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            },
+        });
+        let constraints = json!({
+            "apiVersion": "security.openshift.io/v1", "kind": "SecurityContextConstraints",
+            "metadata": {"name": monitor::CONSTRAINTS, "ownerReferences": owners},
+            "allowHostDirVolumePlugin": true, "allowHostIPC": false, "allowHostNetwork": false,
+            "allowHostPID": false, "allowHostPorts": false, "allowPrivilegedContainer": false,
+            "allowedCapabilities": [], "defaultAddCapabilities": [], "priority": 0,
+            "readOnlyRootFilesystem": false, "requiredDropCapabilities": ["ALL"], "volumes": ["hostPath"],
+        });
+        lab::create(self.cluster, &DAEMONSETS, monitor::NAMESPACE, daemon_set);
+        lab::create(self.cluster, &monitor::scc(), "", constraints);
+    }
+
     /// From the extension to an image of the operating system that brings Kata.
     async fn switch_to_image_mode(&self) {
         let home = kata_api::names::NAMESPACE;
@@ -92,7 +124,8 @@ impl Story<'_> {
         self.until("installed by an image", switched).await;
     }
 
-    async fn tell(&self) {
+    /// The operators are started when the KataConfig is there.
+    async fn tell(&self, start: impl FnOnce() -> [Operator; 2]) -> [Operator; 2] {
         let cluster = self.cluster;
         let ready = |cluster: &Cluster| lab::is_ready(cluster, "example");
         // A pod that cannot be evicted holds up the first drain.
@@ -113,6 +146,7 @@ impl Story<'_> {
         let mut config = lab::kata_config("example");
         config["spec"]["logLevel"] = json!("debug");
         lab::create(cluster, &lab::kata_configs(), "", config);
+        let operators = start();
         let held_up = |cluster: &Cluster| {
             let node = lab::get(cluster, &NODES, &lab::worker(0)).unwrap_or_default();
             node["spec"]["unschedulable"] == true
@@ -131,6 +165,7 @@ impl Story<'_> {
         self.until("the log level is back", plain).await;
         self.switch_to_image_mode().await;
         self.remove_under_a_guest().await;
+        operators
     }
 
     /// Where Jobs change the node.
@@ -213,14 +248,35 @@ async fn what_is_granted_is_what_is_used() {
     let arguments = Options { monitor_image: Some(MONITOR_IMAGE.to_owned()), ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
-    // As the Deployment does it: one works, the other stands by.
-    let operators = ["one", "two"]
-        .map(|identity| Operator::with_token(&cluster, settings(identity), Some(&token)));
-    Story { cluster: &cluster }.tell().await;
+    let start = || operators(&cluster, Some(MONITOR_IMAGE), &token);
+    let operators = Story { cluster: &cluster }.tell(start).await;
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
 
     assert_used(&manifests::granted(Platform::Openshift, true), &operators);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted_without_kata_monitor_is_what_is_used() {
+    let cluster = lab::openshift(1, 1);
+    let token = lab::guard(&cluster, &Options::default());
+    let before = lab::end_state(&cluster);
+    let story = Story { cluster: &cluster };
+    let start = || {
+        story.leave_monitor();
+        operators(&cluster, None, &token)
+    };
+    let operators = story.tell(start).await;
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+    lab::assert_same(&lab::end_state(&cluster), &before, "");
+    assert_used(&manifests::granted(Platform::Openshift, false), &operators);
+}
+
+/// Two as the Deployment has them: one works, the other stands by.
+fn operators(cluster: &Cluster, monitor_image: Option<&str>, token: &str) -> [Operator; 2] {
+    ["one", "two"].map(|identity| {
+        Operator::with_token(cluster, settings(identity, monitor_image), Some(token))
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,8 +285,7 @@ async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
     let arguments = Options { platform: Platform::Kubernetes, ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
-    let operators = ["one", "two"]
-        .map(|identity| Operator::with_token(&cluster, settings(identity), Some(&token)));
+    let operators = operators(&cluster, None, &token);
     Story { cluster: &cluster }.tell_by_jobs().await;
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
