@@ -470,7 +470,7 @@ catalogue! {
     }
     KATA5004 CustomResourceStale Warning {
         cause: "The CustomResourceDefinition in the cluster belongs to another version than this program.",
-        fix: "Apply the CustomResourceDefinitions of the operator's version: `kata-operator crd | kubectl apply --server-side -f -`."
+        fix: "Apply the CustomResourceDefinitions of the operator's version: `kata-operator crd | kubectl apply --server-side --force-conflicts -f -`."
     }
     KATA5005 OperatorNotRunning Error {
         cause: "No pod of the operator is ready, so nothing is reconciled.",
