@@ -44,5 +44,6 @@ pub use report::{
 };
 pub use snapshot::{
     DrainBlocker, Freshness, JobEnd, JobObjects, JobPod, MonitorObjects, Need, NodeFacts, NodeJob,
-    Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableObject,
+    Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableJob,
+    UnreadableObject,
 };

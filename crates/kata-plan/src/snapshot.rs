@@ -92,6 +92,8 @@ impl MonitorObjects {
 pub struct JobObjects {
     /// The Jobs, parsed by [`crate::validate::node_job`].
     pub jobs: Observed<Vec<NodeJob>>,
+    /// Jobs that exist but cannot be parsed.
+    pub unreadable: Vec<UnreadableJob>,
     /// Their pods, parsed by [`crate::validate::job_pod`].
     pub pods: Observed<Vec<JobPod>>,
 }
@@ -99,8 +101,39 @@ pub struct JobObjects {
 impl JobObjects {
     /// There are no Jobs and no pods of Jobs.
     pub fn absent() -> Self {
-        Self { jobs: Observed::Known(Vec::new()), pods: Observed::Known(Vec::new()) }
+        Self::new(Observed::Known(Vec::new()), Observed::Known(Vec::new()))
     }
+
+    /// Separates the Jobs that cannot be parsed from the others.
+    pub fn new(
+        jobs: Observed<Vec<Result<NodeJob, UnreadableJob>>>,
+        pods: Observed<Vec<JobPod>>,
+    ) -> Self {
+        let mut unreadable = Vec::new();
+        let jobs = jobs.map(|all| {
+            let readable = all.into_iter().filter_map(|job| match job {
+                Ok(job) => Some(job),
+                Err(job) => {
+                    unreadable.push(job);
+                    None
+                }
+            });
+            readable.collect()
+        });
+        Self { jobs, unreadable, pods }
+    }
+}
+
+/// A Job of the node agent that cannot be parsed: another version of the operator created it, or somebody
+/// changed its annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableJob {
+    pub name: String,
+    pub uid: String,
+    /// The node on which it runs.
+    pub node: String,
+    /// Why it cannot be parsed.
+    pub error: String,
 }
 
 /// A Job of the node agent.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::snapshot::{
     DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod, StuckContainer,
+    UnreadableJob,
 };
 use crate::text;
 
@@ -115,10 +116,33 @@ const FAILURE: usize = 512;
 /// The annotation of a mirror pod, which a kubelet creates.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The facts of a Job of the node agent; `None` for any other Job.
-pub fn node_job(job: &Job) -> Option<NodeJob> {
+/// The facts of a Job of the node agent, or why they cannot be read; `None` for any other Job.
+pub fn node_job(job: &Job) -> Option<Result<NodeJob, UnreadableJob>> {
     let annotations = job.metadata.annotations.as_ref()?;
-    let text = |key: &str| annotations.get(key).cloned();
+    let node = annotations.get(node_job::NODE)?.clone();
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    let read = node_job_with(job, annotations, &name, &uid, &node);
+    Some(read.map_err(|error| UnreadableJob { name, uid, node, error }))
+}
+
+fn node_job_with(
+    job: &Job,
+    annotations: &BTreeMap<String, String>,
+    name: &str,
+    uid: &str,
+    node: &str,
+) -> Result<NodeJob, String> {
+    let text = |key: &str| {
+        annotations.get(key).cloned().ok_or_else(|| format!("it has no annotation {key}"))
+    };
+    let unknown = |key: &str, value: &str| {
+        format!(
+            "its annotation {key} is {value:?}, which this version of the operator does not know"
+        )
+    };
+    let action = text(node_job::ACTION)?;
+    let number = text(node_job::NUMBER)?;
     let status = job.status.as_ref();
     let end = status
         .and_then(|status| status.conditions.as_ref())
@@ -133,15 +157,15 @@ pub fn node_job(job: &Job) -> Option<NodeJob> {
             message: condition.message.clone().unwrap_or_default(),
             time: condition.last_transition_time.as_ref().map(|time| time.0),
         });
-    Some(NodeJob {
-        name: job.metadata.name.clone().unwrap_or_default(),
-        uid: job.metadata.uid.clone().unwrap_or_default(),
-        node: text(node_job::NODE)?,
+    Ok(NodeJob {
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        node: node.to_owned(),
         node_uid: text(node_job::NODE_UID)?,
-        action: NodeAction::parse(annotations.get(node_job::ACTION)?)?,
+        action: NodeAction::parse(&action).ok_or_else(|| unknown(node_job::ACTION, &action))?,
         desired_state_digest: text(node_job::STATE)?,
         node_facts_digest: text(node_job::FACTS)?,
-        number: annotations.get(node_job::NUMBER)?.parse().ok()?,
+        number: number.parse().map_err(|_ignored| unknown(node_job::NUMBER, &number))?,
         created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: job.metadata.deletion_timestamp.is_some(),
         end,

@@ -180,10 +180,10 @@ async fn jobs(api: &Api) -> Result<JobObjects, Failure> {
     let scope = Scope { labels: Some(&labels), ..Scope::of(cluster::home(api).await?) };
     let jobs = observed(api.list::<Job>(JOBS, scope).await?, JOBS, Vec::new());
     let pods = observed(api.list::<Pod>(PODS, scope).await?, PODS, Vec::new());
-    Ok(JobObjects {
-        jobs: jobs.map(|all| all.iter().filter_map(validate::node_job).collect()),
-        pods: pods.map(|all| all.iter().filter_map(validate::job_pod).collect()),
-    })
+    Ok(JobObjects::new(
+        jobs.map(|all| all.iter().filter_map(validate::node_job).collect()),
+        pods.map(|all| all.iter().filter_map(validate::job_pod).collect()),
+    ))
 }
 
 async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kata_api::names::{self, node_job};
-use kata_plan::{JobObjects, JobPod, Kind, NodeJob, Observed, validate};
+use kata_plan::{JobObjects, JobPod, Kind, NodeJob, Observed, UnreadableJob, validate};
 
 use crate::client::Client;
 use crate::ingest::{CachedValue, TrimError, VersionedName};
@@ -16,13 +16,13 @@ use crate::watch::{Cache, LoopWaker};
 #[derive(Debug)]
 pub struct JobCaches {
     /// The Jobs.
-    pub jobs: Arc<Cache<Option<NodeJob>>>,
+    pub jobs: Arc<Cache<Option<Result<NodeJob, UnreadableJob>>>>,
     /// Their pods.
     pub pods: Arc<Cache<Option<JobPod>>>,
 }
 
 /// `None` if another program gave its Job the operator's labels.
-impl CachedValue for Option<NodeJob> {
+impl CachedValue for Option<Result<NodeJob, UnreadableJob>> {
     type Wire = Job;
 
     fn trim(wire: Job) -> Result<(VersionedName, Self), TrimError> {
@@ -64,10 +64,7 @@ impl JobCaches {
 
     /// The content of the caches.
     pub fn view(&self) -> JobObjects {
-        JobObjects {
-            jobs: flatten(self.jobs.view().objects),
-            pods: flatten(self.pods.view().objects),
-        }
+        JobObjects::new(flatten(self.jobs.view().objects), flatten(self.pods.view().objects))
     }
 
     /// Lists both past the caches: first the Jobs, so that the pod of a Job that is over is seen as it ended.
@@ -77,7 +74,7 @@ impl JobCaches {
             Observed::Known(_) => flatten(self.pods.read_fresh(client).await.objects),
             Observed::Unknown { what, error } => Observed::unknown(what, error),
         };
-        JobObjects { jobs, pods }
+        JobObjects::new(jobs, pods)
     }
 }
 

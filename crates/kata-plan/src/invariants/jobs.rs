@@ -77,7 +77,9 @@ impl<'a> Facts<'a> {
         // A pod may outlast its Job.
         let jobs = self.jobs_on(node).filter(|job| job.end.is_none()).map(|job| &job.name);
         let pods = self.pods_of_jobs_on(node).filter(|pod| !pod.finished).map(|pod| &pod.name);
-        let unfinished: Vec<&String> = jobs.chain(pods).collect();
+        let unreadable = self.snapshot.jobs.unreadable.iter().filter(|job| job.node == node);
+        let unreadable = unreadable.map(|job| &job.name);
+        let unfinished: Vec<&String> = jobs.chain(pods).chain(unreadable).collect();
         let is_only = unfinished.is_empty() && !self.earlier.nodes_with_job.contains_key(node);
         ensure(is_only, Property::OneJobPerNode, || {
             let others = text::list(&unfinished, text::NAMES);

@@ -187,6 +187,8 @@ impl<'a> Facts<'a> {
         let unreadable = unreadable.into_iter().flatten().map(|it| it.object.to_string());
         let kata_nodes = self.kata_nodes.keys().map(|name| format!("KataNode {name}"));
         let jobs = self.jobs_by_uid.values().map(|job| format!("Job {}", job.name));
+        let unreadable_jobs =
+            snapshot.jobs.unreadable.iter().map(|job| format!("Job {}", job.name));
         let classes = snapshot.runtime_classes.known().into_iter().flatten();
         let classes = classes.filter(|class| is_our_class(class));
         let classes = classes.filter_map(|class| class.metadata.name.clone());
@@ -205,7 +207,7 @@ impl<'a> Facts<'a> {
             |(_, read)| matches!(read, Some(Observed::Known(Some(found))) if is_left(found)),
         );
         let monitor = monitor.map(|(name, _)| name.to_owned());
-        let of_nodes = nodes.chain(unreadable).chain(kata_nodes).chain(jobs);
+        let of_nodes = nodes.chain(unreadable).chain(kata_nodes).chain(jobs).chain(unreadable_jobs);
         of_nodes.chain(classes).chain(configs).chain(monitor).collect()
     }
 }

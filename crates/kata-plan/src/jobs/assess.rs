@@ -129,6 +129,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         rollout: Rollout::default(),
         orphaned_jobs: Vec::new(),
     };
+    report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
     pass_over_nodes_that_cannot_start(&mut cluster);
     cluster.orphaned_jobs = orphaned_jobs(&cluster);
@@ -143,6 +144,25 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     base.changes = changes;
     base.is_clean = is_clean;
     Ok(base)
+}
+
+/// Reports the Jobs that cannot be parsed. Their nodes are left unchanged, and no deletion completes.
+fn report_unreadable_jobs(cluster: &mut Cluster<'_>) {
+    let snapshot = cluster.snapshot;
+    for job in &snapshot.jobs.unreadable {
+        let object = changes::job_ref(cluster, &job.name, Some(&job.uid));
+        let message = format!(
+            "cannot read {object}: {}; node {} is left unchanged meanwhile",
+            job.error, job.node
+        );
+        let mut finding = Finding::new(Code::ReadFailed, object, message);
+        finding.fix = format!(
+            "Run the version of the operator that created the Job, or delete it once its pod has ended: `kubectl \
+             delete job {} -n {}`.",
+            job.name, cluster.base.options.namespace
+        );
+        cluster.base.findings.push(finding);
+    }
 }
 
 /// Whether a Job removed Kata from a node. From a node that was never changed nothing is removed.

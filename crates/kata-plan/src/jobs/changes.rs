@@ -36,7 +36,8 @@ pub(super) fn changes(cluster: &Cluster<'_>) -> (Draft, bool) {
 /// Whether no Job and no RuntimeClass is left. Waits for the Jobs if no node is left.
 fn is_clean(cluster: &Cluster<'_>, out: &mut Draft) -> bool {
     let jobs = cluster.snapshot.jobs.jobs.known();
-    let jobs_left = jobs.is_none_or(|jobs| !jobs.is_empty());
+    let unreadable = &cluster.snapshot.jobs.unreadable;
+    let jobs_left = jobs.is_none_or(|jobs| !jobs.is_empty()) || !unreadable.is_empty();
     if cluster.base.deleting && cluster.nodes.is_empty() && jobs_left {
         let subject = cluster.orphaned_jobs.first().map_or_else(
             || config_ref(&cluster.base.config),
@@ -93,7 +94,8 @@ fn is_node_clean(host: &Host<'_>) -> bool {
         && host.record.is_understood
 }
 
-fn job_ref(cluster: &Cluster<'_>, name: &str, uid: Option<&str>) -> ObjectRef {
+/// A Job of the node agent, in the operator's namespace.
+pub(super) fn job_ref(cluster: &Cluster<'_>, name: &str, uid: Option<&str>) -> ObjectRef {
     ObjectRef::new(Kind::Job, name, uid).within(&cluster.base.options.namespace)
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct NodeRecord<'a> {
     /// A Job that has not ended for an earlier node of the same name: its pod could still be scheduled to
     /// this node.
     pub(crate) job_of_earlier_node: Option<&'a NodeJob>,
-    /// Whether this version of the operator understands the KataNode. If not, the node gets no Job, and
+    /// Whether this version of the operator understands the KataNode and all Jobs of the node. If not, the node gets no Job, and
     /// neither its labels nor its record change.
     pub(crate) is_understood: bool,
 }
@@ -87,6 +87,7 @@ pub(super) fn reconstruct<'a>(
         is_understood: !snapshot.is_unreadable(Kind::KataNode, &node.name),
     };
     record.is_understood &= record.status.unknown_values.is_empty();
+    record.is_understood &= snapshot.jobs.unreadable.iter().all(|job| job.node != node.name);
     if !record.is_understood {
         // The results of Jobs cannot be added to a record that is not understood.
         return record;

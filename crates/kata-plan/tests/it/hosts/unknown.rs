@@ -75,6 +75,36 @@ fn a_record_that_cannot_be_read_is_named_and_never_written_on_either_platform() 
 }
 
 #[test]
+fn a_job_that_cannot_be_read_holds_up_its_node_and_a_deletion_and_nothing_else() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    world.label("worker-0", "kata", Some("true"));
+    world.settle();
+    let [job] = &jobs_on_worker_0(&world)[..] else { panic!("one Job is kept") };
+    let action =
+        |action: &str| json!({"metadata": {"annotations": {"kata-operator.dev/action": action}}});
+    world.edit(Kind::Job, job, &action("Repair"));
+    world.label("worker-1", "kata", Some("true"));
+    until(&mut world, |world| label(world, "worker-1").as_deref() == Some("true"));
+    world.settle();
+    let named = finding(&world, "KATA1016");
+    assert!(
+        named.contains(job) && named.contains("kata-operator.dev/action is \"Repair\""),
+        "{named}"
+    );
+    world.options.payload_image = "registry.example/payload:2".to_owned();
+    world.settle();
+    assert_eq!(jobs_on_worker_0(&world), std::slice::from_ref(job));
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    world.settle();
+    assert_eq!(condition(&world, "DeletionBlocked"), is("True", "ReadFailed"));
+    assert_eq!(jobs_on_worker_0(&world), std::slice::from_ref(job));
+    world.edit(Kind::Job, job, &action("Install"));
+    world.settle();
+    super::nothing_left(&world);
+}
+
+#[test]
 fn a_node_whose_record_has_an_unknown_value_is_changed_again_after_the_record_was_deleted() {
     let mut world = world();
     until(&mut world, |world| label(world, "worker-1").as_deref() == Some("true"));

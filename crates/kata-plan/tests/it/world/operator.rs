@@ -55,14 +55,12 @@ impl World {
                     .constraints_served
                     .then(|| self.single(Kind::SecurityContextConstraints)),
             },
-            jobs: JobObjects {
-                jobs: self
-                    .typed::<Job>(Kind::Job)
+            jobs: JobObjects::new(
+                self.typed::<Job>(Kind::Job)
                     .map(|jobs| jobs.iter().filter_map(validate::node_job).collect()),
-                pods: self
-                    .typed::<Pod>(Kind::Pod)
+                self.typed::<Pod>(Kind::Pod)
                     .map(|pods| pods.iter().filter_map(validate::job_pod).collect()),
-            },
+            ),
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
         };
