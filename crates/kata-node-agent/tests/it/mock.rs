@@ -239,7 +239,7 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     });
     let start = Instant::now();
     assert_eq!(status_of(&socket), Err(HostErrorKind::Unimplemented));
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    let without_cause = start.elapsed();
     let closed = status_of(&serve("closed", Answer::Closes));
     assert_eq!(closed, Err(HostErrorKind::Unreachable));
     let nobody = status_of(Path::new("/nonexistent/cri.sock"));
@@ -250,8 +250,10 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     let socket = serve("hangs", Answer::Never);
     let start = Instant::now();
     assert_eq!(status_of(&socket), Err(HostErrorKind::TimedOut));
-    assert!((5..8).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-    assert!(start.elapsed() >= Duration::from_secs(5));
+    let hung = start.elapsed();
+    assert!(hung >= Duration::from_secs(5), "{hung:?}");
+    // The question for the cause has a time limit of its own.
+    assert!(without_cause < hung, "{without_cause:?} {hung:?}");
 }
 
 #[test]

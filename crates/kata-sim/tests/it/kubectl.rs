@@ -215,7 +215,7 @@ fn bad_input_is_refused_or_told_and_changes_no_node() {
     let before = nodes(&hand);
     let apply = |name: &str| hand.kubectl(&format!("apply -f examples/bad/{name}.yaml"));
     let condition = |name: &str| {
-        let words = format!("wait --for=condition=Ready=False kataconfig/{name} --timeout=30s");
+        let words = format!("wait --for=condition=Ready=False kataconfig/{name} --timeout=120s");
         hand.kubectl(&words).good();
         let path = "{.status.conditions[?(@.type==\"Ready\")].reason}";
         hand.with(&format!("get kataconfig {name} -o"), &format!("jsonpath={path}")).good()
@@ -251,7 +251,7 @@ fn bad_input_is_refused_or_told_and_changes_no_node() {
         &["Events:", "Warning NotActive AGE kata-operator.dev/kata-operator …"],
     );
     assert_eq!(nodes(&hand), before, "a node was changed");
-    hand.kubectl("delete kataconfig second matches-nothing --timeout=30s").good();
+    hand.kubectl("delete kataconfig second matches-nothing --timeout=120s").good();
 
     hand.install();
     hand.kubectl("apply -f examples/namespace.yaml").good();
@@ -273,7 +273,7 @@ fn workloads_roll_out_scale_and_drain() {
     let hand = Hand::start("workloads", &["up"]);
     hand.kubectl("create namespace shop").good();
     hand.kubectl("create deployment web -n shop --image=nginx --replicas=3").good();
-    let rolled_out = || hand.kubectl("rollout status -n shop deployment/web --timeout=30s").good();
+    let rolled_out = || hand.kubectl("rollout status -n shop deployment/web --timeout=120s").good();
     rolled_out();
     in_order(
         &hand.kubectl("get deployment -n shop").good(),
@@ -302,7 +302,7 @@ fn workloads_roll_out_scale_and_drain() {
         ],
     );
     hand.kubectl("cordon worker-0").good();
-    let drained = hand.kubectl("drain worker-1 --ignore-daemonsets --timeout=30s").good();
+    let drained = hand.kubectl("drain worker-1 --ignore-daemonsets --timeout=120s").good();
     assert!(drained.contains("node/worker-1 drained"), "{drained}");
     in_order(
         &hand.kubectl("get nodes").good(),
@@ -318,12 +318,12 @@ fn workloads_roll_out_scale_and_drain() {
     rolled_out();
     // A budget that allows no disruption holds the drain up, and kubectl says so.
     hand.kubectl("create pdb web -n shop --selector=app=web --min-available=5").good();
-    let allowed = "wait -n shop --for=jsonpath={.status.currentHealthy}=5 pdb/web --timeout=30s";
+    let allowed = "wait -n shop --for=jsonpath={.status.currentHealthy}=5 pdb/web --timeout=120s";
     hand.kubectl(allowed).good();
     let held = hand.kubectl("drain worker-2 --ignore-daemonsets --timeout=1s").bad();
     let budget = "Cannot evict pod as it would violate the pod's disruption budget";
     assert!(held.contains(budget), "{held}");
-    hand.kubectl("delete namespace shop --timeout=30s").good();
+    hand.kubectl("delete namespace shop --timeout=120s").good();
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn commands_in_pods_answer_even_when_they_fail_at_once() {
     let hand = Hand::start("exec", &["up"]);
     hand.install();
     hand.kubectl("apply -f examples/namespace.yaml -f examples/pod-kata.yaml").good();
-    hand.kubectl("wait -n test-kata --for=condition=Ready pod --all --timeout=30s").good();
+    hand.kubectl("wait -n test-kata --for=condition=Ready pod --all --timeout=120s").good();
     let exec = |command: &str| {
         hand.kubectl(&format!("exec -n test-kata example-net-tools-kata -- {command}"))
     };

@@ -102,7 +102,7 @@ fn the_lines_by_hand_do_what_they_say() {
         contains(line, &hand.kubectl(words).good(), wanted);
         if words.starts_with("delete kataconfig") {
             // Who types is slower than the operator.
-            let blocked = "wait --for=condition=DeletionBlocked kataconfig --all --timeout=30s";
+            let blocked = "wait --for=condition=DeletionBlocked kataconfig --all --timeout=120s";
             hand.kubectl(blocked).good();
         }
     }
