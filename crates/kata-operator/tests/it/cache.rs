@@ -388,6 +388,8 @@ async fn one_object_that_cannot_be_read_spoils_no_other() {
     };
     assert_eq!(followed.names(), Some(vec!["a".to_owned()]));
     assert_eq!(unreadable(), ["b"]);
+    let error = followed.cache.view().unreadable[0].error.clone();
+    assert!(error.starts_with("handler: ") && !error.contains(" at line "), "{error}");
     let view = followed.cache.read_fresh(&followed.client).await;
     assert_eq!((names(&view).unwrap().len(), view.unreadable.len()), (1, 1));
     // By the watch, too.
