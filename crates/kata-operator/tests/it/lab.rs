@@ -343,7 +343,7 @@ pub(crate) fn guard(cluster: &Cluster, arguments: &Options) -> String {
     })
 }
 
-/// Creates the object, unless there is one already.
+/// Creates the object, or changes the one that is there, as `kubectl apply` does.
 fn store(sim: &mut Simulation, now: Timestamp, object: Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, version) = (text(&object["kind"]), text(&object["apiVersion"]));
@@ -359,6 +359,8 @@ fn store(sim: &mut Simulation, now: Timestamp, object: Value) {
     let writer = Writer { manager: "kubectl", now };
     if sim.api.get(&resource, &namespace, &name).is_none() {
         sim.api.create(writer, &resource, &namespace, object).unwrap();
+    } else {
+        sim.api.merge(writer, &resource, &namespace, &name, &object).unwrap();
     }
 }
 

@@ -272,6 +272,71 @@ async fn what_is_granted_without_kata_monitor_is_what_is_used() {
     assert_used(&manifests::granted(Platform::Openshift, false), &operators);
 }
 
+/// Each operator replaces the one before it, as an upgrade does, with the manifests that belong to it.
+#[tokio::test(start_paused = true)]
+async fn a_whole_life_needs_no_more_than_what_is_granted() {
+    let cluster = lab::openshift(1, 1);
+    let before = lab::end_state(&cluster);
+    let story = Story { cluster: &cluster };
+    let operator = |identity: &str, monitor_image: Option<&str>| {
+        let monitor = monitor_image.map(str::to_owned);
+        let token = lab::guard(&cluster, &Options { monitor_image: monitor, ..Options::default() });
+        Operator::with_token(&cluster, settings(identity, monitor_image), Some(&token))
+    };
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let first = operator("first", None);
+    story.leave_monitor();
+    let is_monitored = |cluster: &Cluster| {
+        monitor::daemon_set(cluster).is_some() && monitor::constraints(cluster).is_some()
+    };
+    let is_unmonitored = |cluster: &Cluster| {
+        monitor::daemon_set(cluster).is_none() && monitor::constraints(cluster).is_none()
+    };
+    let ready = |cluster: &Cluster| lab::is_ready(cluster, "example");
+    story.until("what the OpenShift operator left is gone", is_unmonitored).await;
+    story.until("installed", ready).await;
+    drop(first);
+    let second = operator("second", Some(MONITOR_IMAGE));
+    story.until("kata-monitor runs", is_monitored).await;
+    lab::pass(PATIENCE).await;
+    drop(second);
+    let third = operator("third", None);
+    story.until("kata-monitor is gone", is_unmonitored).await;
+    lab::pass(PATIENCE).await;
+    story.remove_under_a_guest().await;
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+    lab::assert_same(&lab::end_state(&cluster), &before, "");
+    drop(third);
+}
+
+/// Where Jobs change the nodes, an upgrade also replaces what they installed.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_where_jobs_change_nodes_needs_no_more_than_what_is_granted() {
+    let cluster = lab::kubernetes();
+    let arguments = Options { platform: Platform::Kubernetes, ..Options::default() };
+    let before = lab::end_state(&cluster);
+    let story = Story { cluster: &cluster };
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let mut last = None;
+    for version in ["1", "2"] {
+        drop(last.take());
+        let token = lab::guard(&cluster, &arguments);
+        let mut settings = settings(version, None);
+        settings.options.agent_image = Some(format!("registry.example/kata-operator:{version}"));
+        settings.options.payload_image = format!("registry.example/kata-payload:{version}");
+        last = Some(Operator::with_token(&cluster, settings, Some(&token)));
+        let is_installed = |cluster: &Cluster| {
+            let of_node = lab::get(cluster, &lab::kata_nodes(), &lab::worker(0));
+            lab::is_ready(cluster, "example")
+                && of_node.is_some_and(|it| it["status"]["host"]["kataVersion"] == version)
+        };
+        story.until("installed", is_installed).await;
+    }
+    story.remove_under_a_guest().await;
+    assert_eq!(lab::denied(&cluster), [""; 0]);
+    lab::assert_same(&lab::end_state(&cluster), &before, "");
+}
+
 /// Two as the Deployment has them: one works, the other stands by.
 fn operators(cluster: &Cluster, monitor_image: Option<&str>, token: &str) -> [Operator; 2] {
     ["one", "two"].map(|identity| {
