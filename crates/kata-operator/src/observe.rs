@@ -157,7 +157,19 @@ impl Observer {
         let kata_nodes = view(kata_nodes, &caches.kata_nodes);
         let machine_config = view(machine_config, &caches.machine_config);
         let image_machine_config = view(image_machine_config, &caches.image_machine_config);
-        let unreadable = [configs.unreadable, nodes.unreadable, kata_nodes.unreadable].concat();
+        let pools = view(pools, &caches.pools);
+        let container_runtime_configs =
+            view(container_runtime_configs, &caches.container_runtime_configs);
+        let runtime_classes = view(runtime_classes, &caches.runtime_classes);
+        let unreadable = [
+            configs.unreadable,
+            nodes.unreadable,
+            pools.unreadable,
+            container_runtime_configs.unreadable,
+            runtime_classes.unreadable,
+            kata_nodes.unreadable,
+        ]
+        .concat();
         Ok(Snapshot {
             now: self.clock.now(),
             freshness,
@@ -165,19 +177,15 @@ impl Observer {
             configs: require_known(configs.objects)?,
             unreadable,
             nodes: nodes.objects,
-            pools: view(pools, &caches.pools).objects,
+            pools: pools.objects,
             machine_configs: BTreeMap::from([
                 (names::MACHINE_CONFIG.to_owned(), only(machine_config)),
                 (names::IMAGE_MACHINE_CONFIG.to_owned(), only(image_machine_config)),
             ]),
             feature_gates: only(caches.feature_gates.view()),
             image_mode: only(caches.image_mode.view()),
-            container_runtime_configs: view(
-                container_runtime_configs,
-                &caches.container_runtime_configs,
-            )
-            .objects,
-            runtime_classes: view(runtime_classes, &caches.runtime_classes).objects,
+            container_runtime_configs: container_runtime_configs.objects,
+            runtime_classes: runtime_classes.objects,
             kata_nodes: kata_nodes.objects,
             monitor: caches.monitor.view(),
             jobs: match self.options.platform {

@@ -194,7 +194,14 @@ impl Assessment {
     fn report_unreadable(&mut self, snapshot: &Snapshot) {
         let nodes = snapshot.unreadable(Kind::Node);
         self.unreadable_nodes = nodes.iter().map(|found| found.object.clone()).collect();
-        let others = [Kind::KataConfig, Kind::KataNode].map(|kind| snapshot.unreadable(kind));
+        let others = [
+            Kind::KataConfig,
+            Kind::KataNode,
+            Kind::RuntimeClass,
+            Kind::MachineConfigPool,
+            Kind::ContainerRuntimeConfig,
+        ]
+        .map(|kind| snapshot.unreadable(kind));
         for found in nodes.into_iter().chain(others.into_iter().flatten()) {
             self.findings.push(unreadable_object(found));
         }

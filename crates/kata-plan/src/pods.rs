@@ -9,6 +9,7 @@ use kata_api::KataConfig;
 use kata_api::kata_config::RuntimeSpec;
 
 use crate::classes::is_our_class;
+use crate::object::Kind;
 use crate::observed::Observed;
 use crate::snapshot::{Need, PodScope, SandboxedPod, Snapshot};
 
@@ -38,8 +39,12 @@ impl SandboxedPods {
     pub(crate) fn of(snapshot: &Snapshot, config: &KataConfig) -> Self {
         let existing = snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);
         let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+        let mut classes = sandbox_classes(config, existing);
+        // It may name a handler of the KataConfig.
+        let unreadable = snapshot.unreadable(Kind::RuntimeClass);
+        classes.extend(unreadable.into_iter().map(|found| found.object.name.clone()));
         Self {
-            classes: sandbox_classes(config, existing),
+            classes,
             own_classes: own_classes(config, existing),
             nodes: kata_nodes.map(|it| it.spec.node_name.clone()).collect(),
             read: snapshot.pods.clone(),

@@ -1,18 +1,33 @@
 //! The reads that every decision about a node needs, and times as the API stores them.
 
 use jiff::Timestamp;
-use kata_api::{Code, KataConfig};
+use kata_api::{Code, KataConfig, names};
 
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::report::Finding;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, UnreadableObject};
 
 /// The cluster cannot be assessed, because reads failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Unreadable {
     pub(crate) findings: Vec<Finding>,
+}
+
+/// Whether a KataConfig that cannot be parsed may be the active one instead of this one: it may be older, and
+/// this one has never been active. The operator sets its finalizer on the active one only.
+fn may_be_active(found: &UnreadableObject, config: &KataConfig) -> bool {
+    let was_active =
+        config.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
+    let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    !was_active && found.created.is_none_or(|older| created.is_none_or(|created| older <= created))
+}
+
+/// Whether the KataConfig offers or offered a RuntimeClass of this name.
+fn offers(config: &KataConfig, name: &str) -> bool {
+    config.spec.effective_runtimes().iter().any(|runtime| runtime.name == name)
+        || config.status.iter().flat_map(|status| &status.runtime_classes).any(|it| it == name)
 }
 
 /// A time as the API stores it, without fractions of a second.
@@ -28,14 +43,27 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Starts without a failure, unless a KataConfig that cannot be parsed may be the active one.
+    /// Starts without a failure, unless an object that cannot be parsed may decide about every node: an older
+    /// KataConfig, a pool that changes nodes with Kata, or an object with a name of the operator's.
     pub(crate) fn new(snapshot: &Snapshot, config: &KataConfig) -> Self {
         let mut reading = Self { subject: config_ref(config), findings: Vec::new() };
-        let created = config.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        for found in snapshot.unreadable(Kind::KataConfig) {
-            if found.created.is_none_or(|older| created.is_none_or(|created| older <= created)) {
-                reading
-                    .fail(&format!("{}, which may be the older one", found.object), &found.error);
+        for found in &snapshot.unreadable {
+            let name = found.object.name.as_str();
+            match found.object.kind {
+                Kind::KataConfig if may_be_active(found, config) => reading
+                    .fail(&format!("{}, which may be the older one", found.object), &found.error),
+                Kind::MachineConfigPool
+                    if matches!(name, names::POOL | names::WORKER_POOL | names::MASTER_POOL) =>
+                {
+                    reading.fail(&found.object.to_string(), &found.error);
+                }
+                Kind::ContainerRuntimeConfig if name == names::CONTAINER_RUNTIME_CONFIG => {
+                    reading.fail(&found.object.to_string(), &found.error);
+                }
+                Kind::RuntimeClass if offers(config, name) => {
+                    reading.fail(&found.object.to_string(), &found.error);
+                }
+                _ => {}
             }
         }
         reading

@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub options: Options,
     /// All KataConfigs. A caller that cannot list them makes no snapshot.
     pub configs: Vec<KataConfig>,
-    /// KataConfigs, KataNodes and nodes that exist but cannot be parsed; they are in no other list.
+    /// Objects of the listed kinds that exist but cannot be parsed; they are in no other list.
     pub unreadable: Vec<UnreadableObject>,
     /// All nodes, shared with their watch cache.
     pub nodes: Observed<Vec<Arc<NodeFacts>>>,

@@ -55,9 +55,6 @@ impl Caches {
     pub fn new(options: &Options) -> Self {
         let Options { namespace, monitor_image, .. } = options;
         let wake = Arc::new(LoopWaker::default());
-        fn all<T: CachedValue>(kind: Kind, wake: &Arc<LoopWaker>) -> Arc<Cache<T>> {
-            Arc::new(Cache::new(kind, wake))
-        }
         fn each<T: CachedValue>(kind: Kind, wake: &Arc<LoopWaker>) -> Arc<Cache<T>> {
             Arc::new(Cache::new(kind, wake).tolerate_unreadable())
         }
@@ -67,13 +64,13 @@ impl Caches {
         Self {
             configs: each(Kind::KataConfig, &wake),
             nodes: each(Kind::Node, &wake),
-            pools: all(Kind::MachineConfigPool, &wake),
+            pools: each(Kind::MachineConfigPool, &wake),
             machine_config: machine_config(names::MACHINE_CONFIG),
             image_machine_config: machine_config(names::IMAGE_MACHINE_CONFIG),
             feature_gates: config_map(names::FEATURE_GATES),
             image_mode: config_map(names::IMAGE_MODE_CONFIG),
-            container_runtime_configs: all(Kind::ContainerRuntimeConfig, &wake),
-            runtime_classes: all(Kind::RuntimeClass, &wake),
+            container_runtime_configs: each(Kind::ContainerRuntimeConfig, &wake),
+            runtime_classes: each(Kind::RuntimeClass, &wake),
             kata_nodes: each(Kind::KataNode, &wake),
             monitor: MonitorCaches::new(namespace, monitor_image.is_some(), &wake),
             jobs: JobCaches::new(namespace, &wake),

@@ -33,7 +33,7 @@ pub(super) async fn read_pods(
         };
         match pod {
             Ok(pod) => each(&pod),
-            Err(error) => parse_error = Some(error.to_string()),
+            Err(error) => parse_error = Some(with_name(text, &error)),
         }
     });
     match (listed.await, parse_error) {
@@ -78,8 +78,31 @@ fn parse_into<T: DeserializeOwned>(
 ) {
     match serde_json::from_str(text) {
         Ok(item) => items.push(item),
-        Err(error) => *parse_error = Some(error.to_string()),
+        Err(error) => *parse_error = Some(with_name(text, &error)),
     }
+}
+
+/// An error with the name of the object that cannot be parsed.
+fn with_name(text: &str, error: &serde_json::Error) -> String {
+    let Named { metadata: Name { namespace, name } } =
+        serde_json::from_str(text).unwrap_or_default();
+    let error = error.to_string();
+    let error = error.split(" at line ").next().unwrap_or_default();
+    format!("{namespace}/{name}: {error}")
+}
+
+/// The name of an object.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Name {
+    namespace: String,
+    name: String,
 }
 
 /// The RuntimeClass of a pod.

@@ -78,9 +78,15 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
         .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
         .collect();
     let mut labelled_by_others = Vec::new();
+    let unreadable_pools = pools.snapshot.unreadable(Kind::MachineConfigPool);
     for facts in nodes {
-        let selected = match selection::select(&assessment.config, pools.mode, facts, &pools.pools)
-        {
+        let selected = match selection::select(
+            &assessment.config,
+            pools.mode,
+            facts,
+            &pools.pools,
+            &unreadable_pools,
+        ) {
             Selected::Yes => true,
             Selected::No => false,
             Selected::Excluded(finding) => {

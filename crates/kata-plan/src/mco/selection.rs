@@ -11,7 +11,7 @@ use crate::ownership::is_managed;
 use crate::report::Finding;
 use crate::selection::{Selected, is_control_plane, is_windows};
 use crate::selector;
-use crate::snapshot::{NodeFacts, Snapshot};
+use crate::snapshot::{NodeFacts, Snapshot, UnreadableObject};
 
 /// How Kata gets onto the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,7 @@ pub(crate) fn select(
     mode: Mode,
     node: &NodeFacts,
     pools: &BTreeMap<&str, &MachineConfigPool>,
+    unreadable_pools: &[&UnreadableObject],
 ) -> Selected {
     let labelled = node.labels.contains_key(names::KATA_ROLE_LABEL);
     let subject = || ObjectRef::new(Kind::Node, &node.name, Some(&node.uid));
@@ -145,6 +146,16 @@ pub(crate) fn select(
     }
     if !node.is_managed() {
         return unsupported("the Machine Config Operator does not manage it (yet)");
+    }
+    if let Some(found) = unreadable_pools.first().filter(|_| !labelled) {
+        return Selected::Excluded(Finding::new(
+            Code::ReadFailed,
+            subject(),
+            format!(
+                "node {} is excluded meanwhile: {} cannot be read, and may select it",
+                node.name, found.object
+            ),
+        ));
     }
     let others = other_pools(node, pools);
     match (others.is_empty(), labelled) {

@@ -518,6 +518,45 @@ cases! {
         - broken: {kind: KataConfig, name: earlier}
         - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
         "
+    an_older_kataconfig_unreadable_at_the_installation: "
+        workers: 1
+        before:
+        - create: {kind: KataConfig, metadata: {name: earlier, creationTimestamp: '2025-01-02T00:00:00Z'}, spec: {}}
+        - broken: {kind: KataConfig, name: earlier}
+        spec: {}
+        "
+    another_pool_unreadable: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: MachineConfigPool, metadata: {name: infra}, spec: {nodeSelector: {matchLabels: {infra: ''}}}}
+        - broken: {kind: MachineConfigPool, name: infra}
+        - create: {kind: Node, metadata: {name: worker-1, labels: {node-role.kubernetes.io/worker: ''}, annotations: {machineconfiguration.openshift.io/currentConfig: rendered-worker-0, machineconfiguration.openshift.io/desiredConfig: rendered-worker-0, machineconfiguration.openshift.io/state: Done}}}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        "
+    the_worker_pool_unreadable: "{workers: 1, spec: {}, installed: true, then: [{broken: {kind: MachineConfigPool, name: worker}}]}"
+    another_runtime_class_unreadable_while_deleting: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: RuntimeClass, apiVersion: node.k8s.io/v1, metadata: {name: other}, handler: kata}
+        - broken: {kind: RuntimeClass, name: other}
+        - create: {kind: Pod, metadata: {name: db, namespace: shop}, spec: {runtimeClassName: other, nodeName: worker-0, containers: []}}
+        - delete: {kind: KataConfig, name: cluster-kataconfig}
+        - rounds: 5
+        "
+    the_runtime_class_unreadable: "{workers: 1, spec: {}, installed: true, then: [{broken: {kind: RuntimeClass, name: kata}}]}"
+    another_container_runtime_config_unreadable: "
+        workers: 1
+        spec: {}
+        installed: true
+        then:
+        - create: {kind: ContainerRuntimeConfig, metadata: {name: pids}, spec: {containerRuntimeConfig: {}}}
+        - broken: {kind: ContainerRuntimeConfig, name: pids}
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {logLevel: debug}}}
+        "
     two_kataconfigs: "
         workers: 1
         spec: {}
