@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use kata_host::containerd::{
-    Schema, add_import, built_in_runtimes, compare, drop_in, drop_in_handlers, drop_in_schema,
-    imported_folder, live, main_config, remove_import, with_imports,
+    Base, Schema, add_import, built_in_runtimes, compare, drop_in, drop_in_handlers,
+    drop_in_imports, live, main_config, remove_import, with_imports,
 };
 use kata_host::host::CriStatus;
 use kata_host::payload::Manifest;
@@ -46,13 +46,13 @@ pub fn containerd_toml(bytes: &[u8]) -> String {
     for major in [1, 2] {
         let config = main_config(Some(&text), major);
         said += &format!("\n{config:?}");
-        if let Ok(config) = config {
-            let imported = imported_folder("/etc/containerd/config.toml", &config.imports);
+        if config.is_ok() {
+            let imported = drop_in_imports(&text);
             let built_in = built_in_runtimes(&text).unwrap_or_default();
             let version = (major, 7);
-            let schema = drop_in_schema(&config, version, [text.as_str()].into_iter());
-            let ours = drop_in(&config, schema, version, &built_in, &BTreeMap::new());
-            said += &format!("\n{imported:?}\n{ours}");
+            let base = Base::of([(text.as_str(), false)].into_iter(), version);
+            let ours = drop_in(&base, version, &built_in, &BTreeMap::new());
+            said += &format!("\n{imported:?}\n{base:?}\n{ours}");
         }
     }
     let import = "/etc/containerd/conf.d/*.toml";

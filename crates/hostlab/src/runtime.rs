@@ -1,7 +1,7 @@
 //! A container runtime that reads its configuration as containerd 1.x, containerd 2.x and CRI-O do,
 //! with the traps that were found in the real ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -214,37 +214,46 @@ impl Runtime {
             merge(&mut merged, parse("[crio.runtime.runtimes.crun]\n")?);
             return Ok(merged);
         }
-        let mut merged = parse(&text(main).unwrap_or_default())?;
         let migrates_files = matches!(self.kind, Kind::Containerd(2, 3..));
-        let version = merged.get("version").and_then(Value::as_integer);
-        let imports = merged.get("imports").and_then(Value::as_array).cloned().unwrap_or_default();
-        // Since 2.3 every file by itself, and before all of them together.
-        if migrates_files {
-            migrate(&mut merged);
-        }
-        for import in imports.iter().filter_map(Value::as_str) {
-            let files = match import.strip_suffix("/*.toml") {
-                None => {
-                    if text(import).is_none() {
-                        return Err(format!("open {import}: no such file"));
-                    }
-                    vec![import.to_owned()]
-                }
-                Some(folder) => disk
-                    .list(folder)
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter(|name| name.ends_with(".toml"))
-                    .map(|name| format!("{folder}/{name}"))
-                    .collect(),
-            };
-            for file in files {
-                let mut drop_in = parse(&text(&file).unwrap_or_default())?;
-                if migrates_files {
-                    migrate(&mut drop_in);
-                }
-                self.import(&mut merged, drop_in, version);
+        let mut merged = Table::new();
+        let mut read = BTreeSet::new();
+        let mut pending = VecDeque::from([main.to_owned()]);
+        while let Some(path) = pending.pop_front() {
+            if !read.insert(path.clone()) {
+                continue;
             }
+            let found = text(&path);
+            if found.is_none() && path != main {
+                return Err(format!("open {path}: no such file"));
+            }
+            let mut file = parse(&found.unwrap_or_default())?;
+            for import in file.get("imports").and_then(Value::as_array).into_iter().flatten() {
+                pending.extend(expand(disk, &path, import.as_str().unwrap_or_default()));
+            }
+            if matches!(self.kind, Kind::Containerd(2.., _)) {
+                migrate_from_1(&mut file);
+            }
+            // Since 2.3 every file by itself, and before all of them together.
+            if migrates_files {
+                migrate(&mut file);
+            }
+            self.import(&mut merged, file);
+        }
+        let newest = match self.kind {
+            // 1.6 takes any.
+            Kind::Containerd(1, 7) => 2,
+            Kind::Containerd(2, 0..3) => 3,
+            _ => 4,
+        };
+        if merged.get("version").and_then(Value::as_integer).is_some_and(|it| it > newest) {
+            return Err("expected another config version".to_owned());
+        }
+        let is_named_as_1 = |table: &Table| table.keys().any(|name| !name.contains('.'));
+        if matches!(self.kind, Kind::Containerd(1, _))
+            && merged.get("version").and_then(Value::as_integer) >= Some(2)
+            && merged.get("plugins").and_then(Value::as_table).is_some_and(is_named_as_1)
+        {
+            return Err("invalid plugin key URI".to_owned());
         }
         if let Some(folder) = &self.watches {
             merge(&mut merged, watched(disk, folder)?);
@@ -253,23 +262,14 @@ impl Runtime {
         Ok(self.with_defaults(merged))
     }
 
-    fn import(&self, merged: &mut Table, drop_in: Table, version: Option<i64>) {
+    fn import(&self, merged: &mut Table, file: Table) {
         let Kind::Containerd(major, _) = self.kind else { return };
         if major >= 2 {
-            let mut drop_in = drop_in;
-            if let Some(Value::Table(plugins)) = drop_in.get_mut("plugins") {
-                // A drop-in of another schema is silently not there.
-                let newer = version.is_some_and(|version| version >= 3);
-                let keep = if newer { PLUGINS[0] } else { PLUGINS[1] };
-                plugins.retain(|name, _| {
-                    !PLUGINS.contains(&name) || name == keep || name == PLUGINS[0]
-                });
-            }
-            merge(merged, drop_in);
+            merge(merged, file);
             return;
         }
         // Before 2.0 a plugin's section replaces the one before it.
-        for (key, value) in drop_in {
+        for (key, value) in file {
             match (key.as_str(), value) {
                 ("plugins", Value::Table(sections)) => {
                     let plugins = merged
@@ -294,10 +294,12 @@ impl Runtime {
     fn with_defaults(&self, mut table: Table) -> Table {
         let Kind::Containerd(major, minor) = self.kind else { return table };
         let id = if major >= 2 { PLUGINS[0] } else { PLUGINS[1] };
-        if major >= 2 {
+        if major < 2 {
+            rename_section(&mut table);
+        } else if minor >= 3 || table.get("version").and_then(Value::as_integer) == Some(2) {
             migrate(&mut table);
         } else {
-            rename_section(&mut table);
+            forget_old_sections(&mut table);
         }
         let given = at(&table, &["plugins", id, "containerd", "runtimes"]).cloned();
         let mut runtimes = Table::new();
@@ -475,11 +477,58 @@ fn built_in_runc(major: u32, minor: u32) -> Table {
 fn rename_section(table: &mut Table) {
     let version = table.get("version").and_then(Value::as_integer);
     let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) else { return };
+    plugins.remove(PLUGINS[0]);
     let old = plugins.remove(PLUGINS[2]);
     if version.unwrap_or(1) < 2 {
         plugins.remove(PLUGINS[1]);
         plugins.extend(old.map(|section| (PLUGINS[1].to_owned(), section)));
     }
+}
+
+/// Containerd 2 gives a section of schema 1 the name of schema 2, and forgets the version of its file.
+fn migrate_from_1(table: &mut Table) {
+    if table.get("version").and_then(Value::as_integer).unwrap_or_default() >= 2 {
+        return;
+    }
+    table.remove("version");
+    if let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut)
+        && let Some(section) = plugins.remove(PLUGINS[2])
+    {
+        plugins.entry(PLUGINS[1]).or_insert(section);
+    }
+}
+
+/// Containerd 2.0 to 2.2 carries over what is of schema 2, and nothing else.
+fn forget_old_sections(table: &mut Table) {
+    if let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) {
+        plugins.remove(PLUGINS[1]);
+        plugins.remove(PLUGINS[2]);
+    }
+}
+
+/// The files that an import stands for.
+fn expand(disk: &Disk, parent: &str, import: &str) -> Vec<String> {
+    let import = match (import.starts_with('/'), parent.rsplit_once('/')) {
+        (false, Some((folder, _))) => format!("{folder}/{}", import.trim_start_matches("./")),
+        _ => import.to_owned(),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in import.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    let import = format!("/{}", parts.join("/"));
+    if !import.contains('*') {
+        return vec![import];
+    }
+    let pattern = glob::Pattern::new(&import).unwrap();
+    let separated =
+        glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+    let found = disk.all().into_keys().filter(|path| pattern.matches_with(path, separated));
+    found.filter(|path| disk.read(path).is_some()).collect()
 }
 
 /// Brings what schema 2 says of runtimes, and of images beside them, to where containerd 2 has it. A table of

@@ -61,8 +61,19 @@ const FILES: &[Shipped] = shipped! {
     "GKE without runtimes" "gke.toml" Containerd V1_6 V1_7 V2_1;
     "Flatcar" "flatcar.toml" Containerd V1_6 V1_7 V2_1;
     "nvidia-ctk" "nvidia.toml" Containerd V1_6 V1_7 V2_1;
-    "schema 1" "version-1.toml" Containerd V1_6 V1_7;
-    "schema 1 with a runtime" "version-1-runtimes.toml" Containerd V1_6 V1_7;
+    "schema 1" "version-1.toml" Containerd V1_6 V1_7 V2_1;
+    "schema 1 with a runtime" "version-1-runtimes.toml" Containerd V1_6 V1_7 V2_1;
+    "no version, sections of schema 2" "no-version.toml" Containerd V1_6 V1_7 V2_1;
+    "no bytes" "empty.toml" Containerd V1_6 V1_7 V2_1;
+    "Kubernetes' documentation" "kubeadm-docs.toml" Containerd V1_6 V1_7 V2_1;
+    "Kubernetes' documentation, containerd 2" "kubeadm-docs-3.toml" Containerd V2_1;
+    "mirrors of registries only" "registry-only.toml" Containerd V1_6 V1_7 V2_1;
+    "imports only" "imports-only.toml" Containerd V1_6 V1_7 V2_1;
+    "an empty table of runtimes" "runtimes-empty.toml" Containerd V2_1;
+    "a snapshotter only" "snapshotter-only.toml" Containerd V1_6 V1_7 V2_1;
+    "nvidia as the default" "default-nvidia.toml" Containerd V1_6 V1_7 V2_1;
+    "sections of schema 2 and 3" "both-schemas.toml" Containerd V2_1;
+    "AKS, containerd 2" "aks-2.toml" Containerd V2_1;
     "k3s, schema 2" "k3s-1.7.toml" K3s V1_7;
     "k3s, schema 3" "k3s-2.toml" K3s V2_1;
     "RKE2, schema 2" "k3s-1.7.toml" Rke2 V1_7;
@@ -75,6 +86,67 @@ const FILES: &[Shipped] = shipped! {
 };
 
 const CRIO: Kind = Kind::Crio;
+
+/// Drop-ins of others beside ours, by what they stand for. Those in `conf.d` are imported.
+pub const DROP_INS: &[(&str, &[(&str, &str)])] = &[
+    ("nothing of CRI", &[("conf.d/10-debug.toml", "version = 2\n[debug]\nlevel = \"warn\"\n")]),
+    ("a runtime before ours", &[("conf.d/10-nvidia.toml", NVIDIA_2)]),
+    ("a runtime after ours", &[("conf.d/99-nvidia.toml", NVIDIA_2)]),
+    ("mirrors before ours", &[("conf.d/10-mirrors.toml", MIRRORS_2)]),
+    ("mirrors after ours", &[("conf.d/99-mirrors.toml", MIRRORS_2)]),
+    ("a snapshotter after ours", &[("conf.d/99-snapshotter.toml", SNAPSHOTTER_2)]),
+    ("two runtimes", &[("conf.d/10-nvidia.toml", NVIDIA_2), ("conf.d/99-mirrors.toml", MIRRORS_2)]),
+    ("a runtime of schema 3 before ours", &[("conf.d/50-wasm.toml", WASM_3)]),
+    ("a runtime of schema 3 after ours", &[("conf.d/99-wasm.toml", WASM_3)]),
+    ("schema 3 declared before ours", &[("conf.d/10-wasm.toml", DECLARED_3)]),
+    ("schema 3 declared after ours", &[("conf.d/99-wasm.toml", DECLARED_3)]),
+    (
+        "runtimes of both schemas",
+        &[("conf.d/10-nvidia.toml", NVIDIA_2), ("conf.d/99-wasm.toml", WASM_3)],
+    ),
+    (
+        "an import of an import",
+        &[("conf.d/10-more.toml", "imports = [\"../more.d/*\"]\n"), ("more.d/wasm.toml", WASM_3)],
+    ),
+    (
+        "a loop of imports",
+        &[(
+            "conf.d/10-loop.toml",
+            "imports = [\"10-loop.toml\", \"*.toml\"]\n[debug]\nlevel = \"warn\"\n",
+        )],
+    ),
+];
+
+const NVIDIA_2: &str = "\
+version = 2
+[plugins.\"io.containerd.grpc.v1.cri\".containerd]
+default_runtime_name = \"runc\"
+[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]
+runtime_type = \"io.containerd.runc.v2\"
+[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]
+runtime_type = \"io.containerd.runc.v2\"
+[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]
+BinaryName = \"/usr/bin/nvidia-container-runtime\"
+";
+const MIRRORS_2: &str = "\
+version = 2
+[plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]
+endpoint = [\"https://mirror.example.invalid\"]
+";
+const SNAPSHOTTER_2: &str = "\
+version = 2
+[plugins.\"io.containerd.grpc.v1.cri\".containerd]
+snapshotter = \"native\"
+";
+const WASM_3: &str = "\
+[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.wasm]
+runtime_type = \"io.containerd.wasmtime.v1\"
+";
+const DECLARED_3: &str = "\
+version = 3
+[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.wasm]
+runtime_type = \"io.containerd.wasmtime.v1\"
+";
 
 /// Ubuntu's package and the archives of the project have no main file.
 const NO_FILE: Shipped = Shipped {
@@ -95,6 +167,35 @@ pub fn of_text(name: &'static str, text: &'static str, kinds: &'static [Kind]) -
 }
 
 impl Shipped {
+    /// Whether containerd's own unit reads the file at its usual place.
+    pub fn is_plain(&self) -> bool {
+        self.layout == Layout::Containerd
+    }
+
+    /// A node that also has drop-ins of others, which the main file imports. `None` if its container runtime does
+    /// not serve CRI with them, such as where a drop-in takes the default runtime away.
+    pub fn node_with(&self, kind: Kind, drop_ins: &[(&str, &str)]) -> Option<Node> {
+        let mut node = self.node(kind);
+        let main = node.runtime.main.clone();
+        let text = self.text.unwrap_or_default().replace("imports = []\n", "");
+        if !text.contains("conf.d/*.toml") {
+            let imports = "imports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+            node.disk.make_dir("/etc/containerd", 0o755).unwrap();
+            node.disk.write(&main, format!("{imports}{text}").as_bytes(), 0o644).unwrap();
+        }
+        for (name, text) in drop_ins {
+            let path = format!("/etc/containerd/{name}");
+            let (folder, _) = path.rsplit_once('/').unwrap();
+            node.disk.make_dir(folder, 0o755).unwrap();
+            node.disk.write(&path, text.as_bytes(), 0o644).unwrap();
+        }
+        node.runtime.start(&mut node.disk);
+        node.runtime.restarts = 0;
+        node.disk.settle();
+        let serves = node.runtime.running.as_ref().is_some_and(Result::is_ok);
+        serves.then_some(node)
+    }
+
     /// A node that has the file, and whose container runtime runs with it.
     pub fn node(&self, kind: Kind) -> Node {
         let text = self.text.unwrap_or_default();

@@ -273,8 +273,8 @@ catalogue! {
         fix: "Change the template as the message says, and restart the distribution's unit. A template that does not include the distribution's default template must contain all settings itself."
     }
     KATA3014 ForeignSection Error {
-        cause: "On containerd 1.x another drop-in replaces the CRI section, so either that drop-in or kata-operator's would have no effect.",
-        fix: "Move what that drop-in configures into the main configuration file, or update to containerd 2."
+        cause: "On containerd 1.x a drop-in that is read after kata-operator's replaces the whole CRI section, so the handlers would have no effect.",
+        fix: "Give that drop-in a name that sorts before 60-kata-operator.toml, move what it configures into the main configuration file, or update to containerd 2."
     }
     KATA3015 ForeignFile Error {
         cause: "A file that does not belong to kata-operator is at the path of its drop-in.",

@@ -1,12 +1,21 @@
 //! containerd's configuration: what its main file imports, our drop-in, and whether the merged result
 //! is the old one plus ours.
 //!
-//! Facts that rule here, all tested with containerd 1.6.20, 1.7.24 and 2.1.9:
-//! in 1.x a drop-in replaces the whole section of a plugin, and a table of runtimes replaces the one that
-//! containerd has by itself; a drop-in keyed for another schema than the main file's is silently ignored, but
-//! 2.x reads one of schema 3 beside a main file of schema 2; a `version` in a drop-in makes 2.x ignore the
-//! main file; and a literal import that does not exist keeps every version from starting, while a glob
-//! without a match does not.
+//! Facts that rule here, tested with containerd 1.6.20, 1.7.24 and 2.1.9; what is said of 2.3 was read in its
+//! source:
+//!
+//! - 1.x: the last file that has a `version` decides the schema of all.
+//! - Files are read in the order of the imports,
+//!   those of an import after all imports of the main file.
+//! - 1.x: the section of a plugin replaces that of every file before, and counts only under the id of the
+//!   schema. A table of runtimes replaces the one that containerd has by itself.
+//! - 2.0 to 2.2: all files are merged key by key, and then migrated to schema 3 if the last version of 2 or more
+//!   is 2. If no file has such a version, sections of CRI under the ids of schemas 1 and 2 are ignored; otherwise
+//!   both ids mean the same. Runtimes under the id of schema 3 hide those under the older ids. Settings of images
+//!   beside the runtimes of schema 2 are migrated only if there is a table of runtimes.
+//! - Since 2.3 every file is migrated by itself and then merged.
+//! - A literal import that does not exist keeps every version from starting, while a glob without a match does
+//!   not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,15 +42,60 @@ pub struct MainConfig {
     pub schema: Schema,
     /// Its imports as they are written.
     pub imports: Vec<String>,
-    /// Its section of the plugin with the runtimes.
-    section: Option<Table>,
     /// Handlers that it configures.
     pub handlers: BTreeSet<String>,
 }
 
-impl MainConfig {
-    /// Whether the file has a table of runtimes. If it has none, the runtimes are those that containerd has by
-    /// itself.
+/// What our drop-in is added to: the files that are read before it, as far as they matter to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Base {
+    /// The schema whose plugin our drop-in has to name.
+    pub schema: Schema,
+    /// The section of that plugin which is in effect before our drop-in is read.
+    section: Option<Table>,
+}
+
+impl Base {
+    /// The base of a plain main file of this schema without a section of CRI.
+    pub fn plain(schema: Schema) -> Self {
+        Self { schema, section: None }
+    }
+
+    /// The base of all files that are read, in their order, with whether each is read after our drop-in.
+    /// `version` is containerd's; a file that is no TOML is left out.
+    pub fn of<'a>(files: impl Iterator<Item = (&'a str, bool)>, version: (u32, u32)) -> Self {
+        let files: Vec<(Table, bool)> =
+            files.filter_map(|(text, after)| Some((text.parse().ok()?, after))).collect();
+        let has_runtimes = |schema| {
+            files.iter().any(|(table, _)| section(table, schema).and_then(runtimes).is_some())
+        };
+        let has_old_runtimes = has_runtimes(Schema::V1) || has_runtimes(Schema::V2);
+        let mut versions = files.iter().filter_map(|(table, _)| table.get("version")?.as_integer());
+        let schema = if version.0 < 2 {
+            match versions.next_back() {
+                Some(2..) => Schema::V2,
+                None if files.is_empty() => Schema::V2,
+                _ => Schema::V1,
+            }
+        } else {
+            match versions.rfind(|version| *version >= 2) {
+                Some(2) if version.1 < 3 && !has_runtimes(Schema::V3) && has_old_runtimes => {
+                    Schema::V2
+                }
+                _ => Schema::V3,
+            }
+        };
+        let before = files.iter().filter(|(_, after)| !after);
+        let section = before.filter_map(|(table, _)| section(table, schema)).next_back().cloned();
+        Self { schema, section }
+    }
+
+    /// The handlers in its table of runtimes; `None` if it has none.
+    pub fn handlers(&self) -> Option<BTreeSet<String>> {
+        self.section.as_ref().and_then(runtimes).map(keys)
+    }
+
+    /// Whether it has a table of runtimes. If it has none, the runtimes are those that containerd has by itself.
     pub fn has_runtimes(&self) -> bool {
         self.section.as_ref().and_then(runtimes).is_some()
     }
@@ -51,45 +105,46 @@ impl MainConfig {
 /// `major` is containerd's major version, which decides what an absent file means.
 ///
 /// # Errors
-/// If it is no TOML, or has a schema that we do not know.
+/// If it is no TOML, has a schema that we do not know, or imports that are no list of strings.
 pub fn main_config(text: Option<&str>, major: u32) -> Result<MainConfig, String> {
     let default = if major >= 2 { Schema::V3 } else { Schema::V2 };
     let Some(text) = text else {
-        return Ok(MainConfig {
-            schema: default,
-            imports: Vec::new(),
-            section: None,
-            handlers: BTreeSet::new(),
-        });
+        return Ok(MainConfig { schema: default, imports: Vec::new(), handlers: BTreeSet::new() });
     };
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let schema = match table.get("version").map(Value::as_integer) {
-        // containerd takes a file without a version for one of schema 1, also one of comments only. containerd 2
-        // carries it over, but loses the section of its plugin `cri`.
-        None if major >= 2 && !table.contains_key("plugins") => default,
+        // containerd 1.x takes a file without a version for one of schema 1, also one of comments only.
+        None if major >= 2 => default,
         None | Some(Some(1)) => Schema::V1,
         Some(Some(2)) => Schema::V2,
         Some(Some(3)) => Schema::V3,
         Some(Some(4)) => Schema::V4,
         Some(_) => return Err("its version is none of 1, 2, 3 and 4".to_owned()),
     };
-    if schema == Schema::V1 && major >= 2 {
-        return Err("it is of version 1, of which containerd 2 does not read all plugins: replace it by what \
-                    `containerd config migrate` prints"
-            .to_owned());
-    }
-    let imports = match table.get("imports") {
-        None => Vec::new(),
+    let imports = imports(&table)?;
+    let handlers = if major < 2 {
+        section(&table, schema).and_then(runtimes).map(keys).unwrap_or_default()
+    } else {
+        handlers_of(&table)
+    };
+    Ok(MainConfig { schema, imports, handlers })
+}
+
+fn imports(table: &Table) -> Result<Vec<String>, String> {
+    match table.get("imports") {
+        None => Ok(Vec::new()),
         Some(Value::Array(imports)) => imports
             .iter()
             .map(|import| import.as_str().map(str::to_owned))
             .collect::<Option<_>>()
-            .ok_or("its imports are not strings")?,
-        Some(_) => return Err("its imports are no list".to_owned()),
-    };
-    let section = section(&table, schema).cloned();
-    let handlers = section.as_ref().and_then(runtimes).map(keys).unwrap_or_default();
-    Ok(MainConfig { schema, imports, section, handlers })
+            .ok_or_else(|| "its imports are not strings".to_owned()),
+        Some(_) => Err("its imports are no list".to_owned()),
+    }
+}
+
+/// The imports of a drop-in. One that cannot be parsed has none; the preflight reports it.
+pub fn drop_in_imports(text: &str) -> Vec<String> {
+    text.parse().ok().and_then(|table: Table| imports(&table).ok()).unwrap_or_default()
 }
 
 fn section(table: &Table, schema: Schema) -> Option<&Table> {
@@ -104,22 +159,27 @@ fn keys(table: &Table) -> BTreeSet<String> {
     table.keys().cloned().collect()
 }
 
-/// The handlers that a drop-in configures, and whether it has a section of the plugin with the runtimes.
+/// The handlers that a drop-in configures, under the plugin of any schema.
 ///
 /// # Errors
 /// If it is no TOML.
-pub fn drop_in_handlers(text: &str) -> Result<(BTreeSet<String>, bool), String> {
+pub fn drop_in_handlers(text: &str) -> Result<BTreeSet<String>, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let mut handlers = BTreeSet::new();
-    let mut found = false;
+    Ok(handlers_of(&table))
+}
+
+fn handlers_of(table: &Table) -> BTreeSet<String> {
     // Schema 4 has the plugin of schema 3.
-    for schema in [Schema::V1, Schema::V2, Schema::V3] {
-        if let Some(section) = section(&table, schema) {
-            found = true;
-            handlers.extend(runtimes(section).map(keys).unwrap_or_default());
-        }
-    }
-    Ok((handlers, found))
+    let sections = [Schema::V1, Schema::V2, Schema::V3].into_iter();
+    let runtimes = sections.filter_map(|schema| runtimes(section(table, schema)?));
+    runtimes.flat_map(keys).collect()
+}
+
+/// Whether a file has a section that containerd 1.x takes for that of CRI.
+pub fn has_section_of_1(text: &str) -> bool {
+    text.parse::<Table>().is_ok_and(|table| {
+        [Schema::V1, Schema::V2].into_iter().any(|schema| section(&table, schema).is_some())
+    })
 }
 
 /// The snapshotter that a file names for all images: of containerd 2, or of the schema before.
@@ -129,24 +189,6 @@ pub fn snapshotter(text: &str) -> Option<String> {
     let images = || plugins.get("io.containerd.cri.v1.images")?.get("snapshotter");
     let before = || plugins.get(Schema::V2.plugin())?.get("containerd")?.get("snapshotter");
     images().or_else(before)?.as_str().map(str::to_owned)
-}
-
-/// The folder of the first import that takes every `*.toml` of a folder.
-/// Relative imports are relative to the folder of the main file.
-pub fn imported_folder(main: &str, imports: &[String]) -> Option<String> {
-    imports.iter().find_map(|import| {
-        let folder = import.strip_suffix("/*.toml")?;
-        if folder.contains(['*', '?', '[', '{', '$']) || folder.split('/').any(|part| part == "..")
-        {
-            return None;
-        }
-        let folder = folder.trim_start_matches("./");
-        Some(if folder.starts_with('/') {
-            folder.to_owned()
-        } else {
-            format!("{}/{folder}", crate::paths::parent(main).trim_end_matches('/'))
-        })
-    })
 }
 
 /// Adds an import to a main file, and leaves every other byte's meaning alone.
@@ -217,57 +259,23 @@ pub fn remove_import(text: &str, import: &str) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// The schema that our drop-in is written in, which is the main file's but for two cases. `others` are the texts
-/// of the drop-ins of others.
-///
-/// containerd 2.0 to 2.2 merges files of schema 2, and carries settings of images over from the section of
-/// runtimes only if that has a table of runtimes (`migrateConfig` in `plugins/cri/images/plugin.go`). If there
-/// is none yet, a table of ours in schema 2 would bring settings into effect that were not before.
-/// It also ignores a table of runtimes of schema 2 beside one of schema 3.
-pub fn drop_in_schema<'a>(
-    main: &MainConfig,
-    version: (u32, u32),
-    others: impl Iterator<Item = &'a str>,
-) -> Schema {
-    if version.0 < 2 || main.schema != Schema::V2 {
-        return main.schema;
-    }
-    let others: Vec<Table> = others.filter_map(|text| text.parse().ok()).collect();
-    let of = |schema| others.iter().filter_map(move |table| section(table, schema));
-    let mut old = of(Schema::V2).chain(main.section.as_ref());
-    let has_runtimes = old.clone().any(|section| runtimes(section).is_some());
-    let has_images = old.any(has_image_settings);
-    if of(Schema::V3).any(|section| runtimes(section).is_some()) || (has_images && !has_runtimes) {
-        Schema::V3
-    } else {
-        Schema::V2
-    }
-}
-
-/// Whether a section of schema 2 has settings of images among those of the runtimes.
-fn has_image_settings(section: &Table) -> bool {
-    let names = ["snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"];
-    let containerd = section.get("containerd").and_then(Value::as_table);
-    containerd.is_some_and(|table| names.iter().any(|name| table.contains_key(*name)))
-}
-
 /// Our drop-in, deterministic. `version` is containerd's, and `built_in` are the runtimes that it has by itself.
 ///
-/// On containerd 1.x it has a copy of the main file's whole section, since it replaces that section. If that
-/// has no table of runtimes, it has a copy of `built_in` as well, since ours would be the only one otherwise.
+/// On containerd 1.x it has a copy of the whole section that is in effect before it, since it replaces that
+/// section. If that has no table of runtimes, it has a copy of `built_in` as well, since ours would be the only
+/// one otherwise.
 pub fn drop_in(
-    main: &MainConfig,
-    schema: Schema,
+    base: &Base,
     version: (u32, u32),
     built_in: &Table,
     handlers: &BTreeMap<String, Handler>,
 ) -> String {
     let replaces = version.0 < 2;
     let mut section =
-        if replaces { main.section.clone().unwrap_or_default() } else { Table::new() };
+        if replaces { base.section.clone().unwrap_or_default() } else { Table::new() };
     within(&mut section, "containerd", |containerd| {
         within(containerd, "runtimes", |runtimes| {
-            if replaces && !main.has_runtimes() {
+            if replaces && !base.has_runtimes() {
                 runtimes.extend(built_in.clone());
             }
             for (name, handler) in handlers {
@@ -275,7 +283,7 @@ pub fn drop_in(
             }
         });
     });
-    let plugins = Table::from_iter([(schema.plugin().to_owned(), Value::Table(section))]);
+    let plugins = Table::from_iter([(base.schema.plugin().to_owned(), Value::Table(section))]);
     let body = Table::from_iter([("plugins".to_owned(), Value::Table(plugins))]);
     header::add(&toml::to_string(&body).unwrap_or_default())
 }

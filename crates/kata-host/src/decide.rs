@@ -6,7 +6,7 @@ use kata_api::Code;
 use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::check::Check;
-use crate::containerd::{self, live};
+use crate::containerd::{self, Base, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
@@ -202,14 +202,10 @@ fn wanted_files(
         Distribution::Crio => crio::drop_in(&release.handlers),
         // k0s merges key by key, whatever version its containerd has.
         Distribution::K0s => {
-            containerd::drop_in(config, config.schema, (2, 0), built_in, &release.handlers)
+            let base = Base::plain(config.schema);
+            containerd::drop_in(&base, (2, 0), built_in, &release.handlers)
         }
-        _ => {
-            let version = cri.numbers();
-            let others = files.others.values().map(String::as_str);
-            let schema = containerd::drop_in_schema(config, version, others);
-            containerd::drop_in(config, schema, version, built_in, &release.handlers)
-        }
+        _ => containerd::drop_in(&files.base, cri.numbers(), built_in, &release.handlers),
     };
     let mut changes = Vec::new();
     let mut directories: Vec<String> =
@@ -234,7 +230,7 @@ fn wanted_files(
     }
     changes.extend(files.without_stale());
     let mut main = installed.and_then(|installed| installed.main.clone());
-    if let (None, Some(path)) = (&files.imported, &site.editable) {
+    if let (false, Some(path)) = (files.is_imported, &site.editable) {
         let import = format!("{}/*.toml", paths::parent(&files.drop_in));
         let edited = match &files.editable {
             Content::Absent => containerd::add_import(None, config.schema, &import)
@@ -277,15 +273,17 @@ fn wanted_files(
     Ok(WantedFiles { drop_in, changes, main, directories, baseline: files.baseline(site) })
 }
 
-/// Who may read our drop-in. On containerd 1.x it copies a section of the main file, which may have
-/// credentials of registries.
+/// Who may read our drop-in. On containerd 1.x it copies a section of the main file or of another drop-in,
+/// which may have credentials of registries.
 fn drop_in_mode(files: &Files, site: &Site, cri: &Cri) -> u32 {
-    match (site.distribution, &files.main) {
-        (Distribution::Crio | Distribution::K0s, _) | (_, Content::Absent) => 0o644,
-        _ if cri.numbers().0 >= 2 => 0o644,
+    let of_main = match (site.distribution, &files.main) {
+        (Distribution::Crio | Distribution::K0s, _) | (_, Content::Absent) => return 0o644,
+        _ if cri.numbers().0 >= 2 => return 0o644,
         (_, Content::File { mode, .. }) => mode & 0o666,
         (_, Content::Link { .. } | Content::Directory) => 0o600,
-    }
+    };
+    let copied = files.others.iter().filter(|other| other.has_section());
+    copied.fold(of_main, |mode, other| mode & other.mode)
 }
 
 fn prepare(

@@ -67,6 +67,21 @@ pub(crate) fn missing_dirs(host: &mut dyn Host, path: &str) -> HostResult<Vec<St
     Ok(missing)
 }
 
+/// A file's text; a link is followed, since administrators link configuration files.
+pub(crate) fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
+    match host.read(path)? {
+        None => Ok(None),
+        Some(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(HostError {
+                action: format!("use {path}"),
+                reason: "it is not UTF-8".to_owned(),
+                kind: HostErrorKind::Other,
+            }),
+        },
+    }
+}
+
 /// What is at a path. A file that is not UTF-8 is an error: it is no configuration of ours or anybody's.
 pub(crate) fn content(host: &mut dyn Host, path: &str) -> HostResult<Content> {
     let other = |reason: &str| HostError {

@@ -16,9 +16,10 @@ use crate::site::{self, Site, SiteError};
 use crate::verify::of_unit;
 
 mod files;
+mod imports;
 
+use files::files;
 pub(crate) use files::{Files, handlers};
-use files::{files, text};
 
 /// What was found on the node.
 #[derive(Clone, Debug)]
@@ -286,7 +287,7 @@ fn configurations(
     let mut configurations = BTreeMap::new();
     for handler in &task.handlers {
         if let Some(shim) = payload.manifest.shim(&handler.shim) {
-            let found = text(host, &payload.file(&shim.configuration))?;
+            let found = durable::text(host, &payload.file(&shim.configuration))?;
             configurations.extend(found.map(|text| (handler.shim.clone(), text)));
         }
     }

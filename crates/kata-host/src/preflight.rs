@@ -162,7 +162,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     }
     match site.distribution {
         Distribution::Crio => crio_files(task, observed, site, checks),
-        _ => containerd_files(task, observed, site, numbers, checks),
+        _ => containerd_files(task, observed, site, cri, checks),
     }
     if !matches!(observed.files.ours, Content::Absent) && observed.files.own_drop_in().is_none() {
         checks.push(Check::new(
@@ -216,7 +216,7 @@ fn snapshotter(observed: &Observed, cri: &Cri) -> String {
             config.get("containerd")?.get("snapshotter")?.as_str().map(str::to_owned)
         });
     let files = &observed.files;
-    let texts = files.main_text.iter().chain(files.others.values());
+    let texts = files.main_text.iter().chain(files.others.iter().map(|other| &other.text));
     told.or_else(|| texts.filter_map(|text| containerd::snapshotter(text)).next_back())
         .unwrap_or_else(|| "overlayfs".to_owned())
 }
@@ -252,7 +252,8 @@ fn foreign_handler(task: &NodeTask, name: &str, path: &str, checks: &mut Vec<Che
 
 fn crio_files(task: &NodeTask, observed: &Observed, site: &Site, checks: &mut Vec<Check>) {
     let main = observed.files.main_text.as_ref().map(|text| (&site.main, text));
-    for (path, text) in main.into_iter().chain(&observed.files.others) {
+    let others = observed.files.others.iter().map(|other| (&other.path, &other.text));
+    for (path, text) in main.into_iter().chain(others) {
         match crio::handlers(text) {
             Err(reason) => checks.push(Check::new(
                 Code::RuntimeConfigBroken,
@@ -269,9 +270,10 @@ fn containerd_files(
     task: &NodeTask,
     observed: &Observed,
     site: &Site,
-    numbers: (u32, u32),
+    cri: &Cri,
     checks: &mut Vec<Check>,
 ) {
+    let numbers = cri.numbers();
     let files = &observed.files;
     // Both write it at each start.
     if matches!(site.distribution, Distribution::K3s | Distribution::Rke2)
@@ -326,25 +328,46 @@ fn containerd_files(
         }
         foreign_handler(task, name, &site.main, checks);
     }
-    for (path, text) in &files.others {
-        match containerd::drop_in_handlers(text) {
+    let replaces = site.replaces_sections(numbers);
+    let last = files.others.iter().rfind(|other| other.has_section() && !other.after_ours);
+    if let (true, Some(other), Some(configured)) = (replaces, last, files.base.handlers())
+        && let Some(lost) = live(&cri.status).handlers.iter().find(|name| {
+            !configured.contains(*name)
+                && !task.handlers.iter().any(|ours| ours.name == **name)
+                && !files.own_handlers().contains(*name)
+        })
+    {
+        let path = &other.path;
+        checks.push(Check::new(
+            Code::ForeignSection,
+            format!(
+                "{path} replaces the CRI section by one without the handler {lost}, which is lost as soon as \
+                 the container runtime is restarted"
+            ),
+        ));
+    }
+    for other in &files.others {
+        let path = &other.path;
+        match containerd::drop_in_handlers(&other.text) {
             Err(reason) => checks.push(Check::new(
                 Code::RuntimeConfigBroken,
                 format!("{path} is no TOML: {reason}"),
             )),
-            Ok((names, section)) => {
-                names.iter().for_each(|name| foreign_handler(task, name, path, checks));
-                if section && site.replaces_sections(numbers) {
-                    checks.push(Check::new(
-                        Code::ForeignSection,
-                        format!("{path} has a CRI section of its own"),
-                    ));
-                }
-            }
+            Ok(names) => names.iter().for_each(|name| foreign_handler(task, name, path, checks)),
+        }
+        if replaces && other.after_ours && other.has_section() {
+            let ours = &files.drop_in;
+            checks.push(Check::new(
+                Code::ForeignSection,
+                format!(
+                    "{path} is read after {ours} and has a CRI section of its own, which would replace the one \
+                     with the handlers"
+                ),
+            ));
         }
     }
     match site.distribution {
-        Distribution::K3s | Distribution::Rke2 if files.imported.is_none() => {
+        Distribution::K3s | Distribution::Rke2 if !files.is_imported => {
             let (template, folder) = match config.schema {
                 Schema::V3 | Schema::V4 => ("config-v3.toml.tmpl", "config-v3.toml.d"),
                 Schema::V1 | Schema::V2 => ("config.toml.tmpl", "config.toml.d"),

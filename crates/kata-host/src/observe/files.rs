@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Table;
 
-use crate::containerd::{self, MainConfig};
+use super::imports::{self, Imported, Other, absolute, takes};
+use crate::containerd::{self, Base, MainConfig, Schema};
 use crate::crio;
 use crate::durable;
-use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
+use crate::host::{FileKind, Host, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
 use crate::plan::{Baseline, Change, Content, MainFile};
@@ -26,8 +27,8 @@ pub(crate) struct Files {
     pub(crate) edited: Content,
     /// What the main file says, or why it cannot be understood.
     pub(crate) config: Result<MainConfig, String>,
-    /// The folder that the main file imports, if it imports one.
-    pub(crate) imported: Option<String>,
+    /// Whether the folder of our drop-in is read already.
+    pub(crate) is_imported: bool,
     /// Where our drop-in belongs.
     pub(crate) drop_in: String,
     /// What is there.
@@ -36,10 +37,12 @@ pub(crate) struct Files {
     pub(crate) stale: BTreeMap<String, Content>,
     /// Directories that the drop-in's path lacks, the outermost first.
     pub(crate) missing_dirs: Vec<String>,
-    /// The other files that are imported now.
-    pub(crate) others: BTreeMap<String, String>,
+    /// The other files that are imported now, in the order in which they are read.
+    pub(crate) others: Vec<Other>,
     /// Imports without a glob whose file does not exist.
     pub(crate) dangling: Vec<String>,
+    /// What our drop-in is added to.
+    pub(crate) base: Base,
     /// The runtimes that containerd has by itself, if our drop-in has to repeat them; or why they are not known.
     pub(crate) built_in: Result<Table, String>,
 }
@@ -52,13 +55,14 @@ impl Files {
             editable: Content::Absent,
             edited: Content::Absent,
             config: Err("there is none".to_owned()),
-            imported: None,
+            is_imported: false,
             drop_in: String::new(),
             ours: Content::Absent,
             stale: BTreeMap::new(),
             missing_dirs: Vec::new(),
-            others: BTreeMap::new(),
+            others: Vec::new(),
             dangling: Vec::new(),
+            base: Base::plain(Schema::V2),
             built_in: Ok(Table::new()),
         }
     }
@@ -86,7 +90,7 @@ impl Files {
     /// The handlers that files of others configure.
     pub(crate) fn foreign_handlers(&self) -> BTreeSet<String> {
         let main = self.config.iter().flat_map(|config| config.handlers.iter().cloned());
-        let texts = self.main_text.iter().chain(self.others.values());
+        let texts = self.main_text.iter().chain(self.others.iter().map(|other| &other.text));
         main.chain(texts.flat_map(|text| handlers(text))).collect()
     }
 
@@ -102,7 +106,7 @@ impl Files {
     /// The change that takes our import out of the file to which we added it, if it is there.
     pub(crate) fn without_import(&self, main: &MainFile) -> Option<Change> {
         // Another tool may rely on the import by now: taking it out would take out what that tool configures.
-        if self.others.keys().any(|path| takes(&main.import, path)) {
+        if self.others.iter().any(|other| takes(&main.import, &other.path)) {
             return None;
         }
         let now = &self.edited;
@@ -126,13 +130,8 @@ impl Files {
             return None;
         }
         let config = self.config.as_ref().ok()?;
-        let others: Vec<String> = self.others.keys().cloned().collect();
-        // Imports of kinds that we do not understand stay as they are.
-        let kept =
-            config.imports.iter().map(|import| absolute(&site.main, import)).filter(|import| {
-                import.contains(['*', '?', '[']) && import.strip_suffix("/*.toml").is_none()
-            });
-        let imports: Vec<String> = others.into_iter().chain(kept).collect();
+        let own = self.others.iter().filter(|other| !other.nested);
+        let imports: Vec<String> = own.map(|other| other.path.clone()).collect();
         let text =
             containerd::with_imports(self.main_text.as_deref(), config.schema, &imports).ok()?;
         Some(Baseline { program, text })
@@ -142,23 +141,8 @@ impl Files {
 /// The handlers that a file of either kind of container runtime configures.
 pub(crate) fn handlers(text: &str) -> BTreeSet<String> {
     let mut names = crio::handlers(text).unwrap_or_default();
-    names.extend(containerd::drop_in_handlers(text).unwrap_or_default().0);
+    names.extend(containerd::drop_in_handlers(text).unwrap_or_default());
     names
-}
-
-/// A file's text; a link is followed, since administrators link configuration files.
-pub(super) fn text(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
-    match host.read(path)? {
-        None => Ok(None),
-        Some(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(HostError {
-                action: format!("use {path}"),
-                reason: "it is not UTF-8".to_owned(),
-                kind: HostErrorKind::Other,
-            }),
-        },
-    }
 }
 
 /// Reads the files. `renders` says whether our drop-in will be made of them.
@@ -170,7 +154,7 @@ pub(super) fn files(
     renders: bool,
 ) -> HostResult<Files> {
     let main = durable::content(host, &site.main)?;
-    let main_text = text(host, &site.main)?;
+    let main_text = durable::text(host, &site.main)?;
     let editable = match &site.editable {
         Some(path) if *path != site.main => durable::content(host, path)?,
         Some(_) | None => main.clone(),
@@ -192,65 +176,15 @@ pub(super) fn files(
         .flat_map(|config| &config.imports)
         .map(|import| absolute(&site.main, import))
         .collect();
-    let imported = match site.distribution {
-        // Both read their folder whatever the main file says.
-        Distribution::Crio | Distribution::K0s => Some(site.drop_ins.clone()),
-        _ => containerd::imported_folder(&site.main, &imports),
-    };
-    let folder = match &imported {
-        Some(folder) => folder.clone(),
-        None => new_folder(host, site)?,
-    };
-    let drop_in = match (site.distribution, &state.installed) {
-        (Distribution::Crio, _) => paths::CRIO_DROP_IN.to_owned(),
-        // Where it was put, as long as that is imported; an administrator may have added another import.
-        (_, Some(installed)) if imports.iter().any(|import| takes(import, &installed.drop_in)) => {
-            installed.drop_in.clone()
-        }
-        _ => format!("{folder}/{}", paths::CONTAINERD_DROP_IN),
-    };
-    let mut others = BTreeMap::new();
-    let mut dangling = Vec::new();
-    let mut folders: BTreeSet<String> = imported.iter().cloned().collect();
-    // What k0s makes of all drop-ins is no file of somebody else: ours are in it.
-    let made = |import: &&String| {
-        site.distribution == Distribution::K0s && import.starts_with(site::K0S_RUN)
-    };
-    for import in imports.iter().filter(|import| !made(import)) {
-        match import.strip_suffix("/*.toml") {
-            Some(folder) => {
-                folders.insert(folder.to_owned());
-            }
-            None if import.contains(['*', '?', '[']) => {}
-            None => match text(host, import)? {
-                Some(text) => {
-                    others.insert(import.clone(), text);
-                }
-                None => dangling.push(import.clone()),
-            },
-        }
-    }
-    let stale = stale(host, site, state, &drop_in, &folders)?;
-    for folder in folders {
-        for name in host.list(&folder)?.unwrap_or_default() {
-            let path = format!("{folder}/{name}");
-            // CRI-O reads everything, and for Go's globs a dot at the beginning is nothing special.
-            let read = site.distribution == Distribution::Crio || name.ends_with(".toml");
-            if read
-                && path != drop_in
-                && !stale.contains_key(&path)
-                && !matches!(host.stat(&path)?, None | Some(Stat { kind: FileKind::Directory, .. }))
-                && let Some(text) = text(host, &path)?
-            {
-                others.insert(path, text);
-            }
-        }
-    }
+    let replaces = site.replaces_sections(version);
+    let Place { drop_in, is_imported, stale, found: Imported { others, dangling } } =
+        place(host, site, state, &imports, replaces)?;
+    let files = main_text.iter().map(|text| (text.as_str(), false));
+    let files = files.chain(others.iter().map(|other| (other.text.as_str(), other.after_ours)));
+    let base = Base::of(files, version);
     let ours = durable::content(host, &drop_in)?;
     let built_in = match &config {
-        Ok(config) if renders && site.replaces_sections(version) && !config.has_runtimes() => {
-            built_in(host, site)?
-        }
+        Ok(_) if renders && replaces && !base.has_runtimes() => built_in(host, site)?,
         Ok(_) | Err(_) => Ok(Table::new()),
     };
     let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
@@ -260,15 +194,77 @@ pub(super) fn files(
         editable,
         edited,
         config,
-        imported,
+        is_imported,
         drop_in,
         ours,
         stale,
         missing_dirs,
         others,
         dangling,
+        base,
         built_in,
     })
+}
+
+/// Where our drop-in belongs, and what else is read.
+#[derive(Default)]
+struct Place {
+    drop_in: String,
+    is_imported: bool,
+    stale: BTreeMap<String, Content>,
+    found: Imported,
+}
+
+/// Finds the place of our drop-in: its present one if that is still imported, else the first imported folder,
+/// else a new folder, whose import has to be added. Where sections replace each other (containerd 1.x), it is the
+/// first of these places after which no other section is read; if there is none, the preflight refuses.
+fn place(
+    host: &mut dyn Host,
+    site: &Site,
+    state: &State,
+    imports: &[String],
+    replaces: bool,
+) -> HostResult<Place> {
+    // Both read their folder whatever the main file says.
+    let always_reads = matches!(site.distribution, Distribution::Crio | Distribution::K0s);
+    let mut places: Vec<String> = Vec::new();
+    if site.distribution == Distribution::Crio {
+        places.push(paths::CRIO_DROP_IN.to_owned());
+    } else {
+        let installed = state.installed.iter().map(|installed| installed.drop_in.clone());
+        places.extend(installed.filter(|path| imports.iter().any(|import| takes(import, path))));
+        let own = always_reads.then_some(site.drop_ins.as_str());
+        let folders = own.into_iter().chain(imports.iter().filter_map(|it| imports::folder(it)));
+        places.extend(folders.map(|folder| format!("{folder}/{}", paths::CONTAINERD_DROP_IN)));
+    }
+    let imported = places.len();
+    if !always_reads && (places.is_empty() || (replaces && site.editable.is_some())) {
+        let folder = new_folder(host, site, imports)?;
+        places.push(format!("{folder}/{}", paths::CONTAINERD_DROP_IN));
+    }
+    let mut first = None;
+    for (index, drop_in) in places.into_iter().enumerate() {
+        let is_imported = index < imported;
+        let mut all = imports.to_vec();
+        if always_reads || !is_imported {
+            let extension = if site.distribution == Distribution::Crio { "*" } else { "*.toml" };
+            all.push(format!("{}/{extension}", paths::parent(&drop_in)));
+        }
+        let stale = stale(host, site, state, &drop_in, &all)?;
+        // k0s generates this file from all drop-ins, ours among them.
+        let is_generated =
+            |path: &str| site.distribution == Distribution::K0s && path.starts_with(site::K0S_RUN);
+        let skipped = |path: &str| stale.contains_key(path) || is_generated(path);
+        let found = imports::read(host, &site.main, &all, &drop_in, skipped)?;
+        let replaces_ours = |other: &Other| other.after_ours && other.has_section();
+        let is_good = !replaces || !found.others.iter().any(replaces_ours);
+        let place = Place { drop_in, is_imported, stale, found };
+        if is_good {
+            return Ok(place);
+        }
+        first.get_or_insert(place);
+    }
+    Ok(first.unwrap_or_default())
 }
 
 /// The runtimes that containerd has by itself. No file names them, so containerd is asked.
@@ -301,12 +297,13 @@ fn lost_link(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
     Ok(None)
 }
 
-/// The folder to import if none is. An import would bring whatever else is in the usual one to life, so if
-/// there is something, it is a folder of our own.
-fn new_folder(host: &mut dyn Host, site: &Site) -> HostResult<String> {
+/// The folder to import. An import would bring whatever else is in the usual one to life, so if there is
+/// something, or if it is read before other files, it is a folder of our own.
+fn new_folder(host: &mut dyn Host, site: &Site, imports: &[String]) -> HostResult<String> {
     let names = host.list(&site.drop_ins)?.unwrap_or_default();
     let foreign = |name: &String| name.ends_with(".toml") && name != paths::CONTAINERD_DROP_IN;
-    Ok(if names.iter().any(foreign) {
+    let is_imported = imports.iter().any(|import| imports::folder(import) == Some(&site.drop_ins));
+    Ok(if is_imported || names.iter().any(foreign) {
         format!("{}/{}", paths::parent(&site.drop_ins), paths::OWN_FOLDER)
     } else {
         site.drop_ins.clone()
@@ -319,14 +316,18 @@ fn stale(
     site: &Site,
     state: &State,
     drop_in: &str,
-    folders: &BTreeSet<String>,
+    imports: &[String],
 ) -> HostResult<BTreeMap<String, Content>> {
     let mut stale = BTreeMap::new();
     if site.distribution == Distribution::Crio {
         return Ok(stale);
     }
     let before = state.installed.as_ref().map(|installed| paths::parent(&installed.drop_in));
-    let folders = folders.iter().map(String::as_str).chain(before).chain([site.drop_ins.as_str()]);
+    let folders = imports
+        .iter()
+        .filter_map(|it| imports::folder(it))
+        .chain(before)
+        .chain([site.drop_ins.as_str()]);
     for folder in folders.collect::<BTreeSet<_>>() {
         let path = format!("{folder}/{}", paths::CONTAINERD_DROP_IN);
         if path != drop_in
@@ -337,17 +338,4 @@ fn stale(
         }
     }
     Ok(stale)
-}
-
-fn absolute(main: &str, import: &str) -> String {
-    if import.starts_with('/') {
-        import.to_owned()
-    } else {
-        format!("{}/{}", paths::parent(main).trim_end_matches('/'), import.trim_start_matches("./"))
-    }
-}
-
-/// Whether an import takes a path in.
-fn takes(import: &str, path: &str) -> bool {
-    import.strip_suffix("/*.toml").is_some_and(|folder| paths::parent(path) == folder)
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kata_host::containerd::{
-    Schema, add_import, compare, drop_in, drop_in_handlers, live, main_config, remove_import,
+    Base, Schema, add_import, compare, drop_in, drop_in_handlers, live, main_config, remove_import,
     with_imports,
 };
 use kata_host::host::CriStatus;
@@ -109,16 +109,17 @@ proptest! {
         if let Ok(main) = main_config(Some(&text), version.0) {
             let handlers = handlers(&names);
             let built_in = toml::Table::from_iter([("built-in".to_owned(), toml::Table::new().into())]);
-            let made = drop_in(&main, main.schema, version, &built_in, &handlers);
+            let base = Base::of([(text.as_str(), false)].into_iter(), version);
+            let made = drop_in(&base, version, &built_in, &handlers);
             prop_assert!(kata_host::is_ours(&made));
-            prop_assert_eq!(&made, &drop_in(&main, main.schema, version, &built_in, &handlers));
+            prop_assert_eq!(&made, &drop_in(&base, version, &built_in, &handlers));
             let table: toml::Table = made.parse().unwrap();
             prop_assert!(!table.contains_key("version"));
-            let (found, _) = drop_in_handlers(&made).unwrap();
+            let found = drop_in_handlers(&made).unwrap();
             prop_assert!(names.is_subset(&found));
             if old {
                 prop_assert!(main.handlers.is_subset(&found), "1.x loses {:?}", main.handlers);
-                prop_assert_eq!(found.contains("built-in"), !main.has_runtimes());
+                prop_assert_eq!(found.contains("built-in"), !base.has_runtimes());
             } else {
                 prop_assert_eq!(&found, &names);
             }

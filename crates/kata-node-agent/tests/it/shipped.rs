@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hostlab::disk::Disk;
 use hostlab::node::{Node, task};
 use hostlab::runtime::{Kind, Printer};
-use hostlab::shipped::{self, Shipped, foreign_changes};
+use hostlab::shipped::{self, foreign_changes};
 use kata_api::node_task::{NodeAction, Outcome, TaskHandler};
 use kata_host::containerd::EMPTY_FILE;
 use toml::{Table, Value};
@@ -72,10 +72,11 @@ impl Containerd {
     }
 
     /// What it makes of a node's files. It takes no path of a main file that is not there.
-    fn merged(&self, node: &Node) -> Table {
+    fn merged(&self, node: &Node) -> Result<Table, String> {
         let main = &node.runtime.main;
         let exists = node.disk.stat(main).is_some();
-        self.dump(&node.disk, if exists { main } else { EMPTY_FILE }).unwrap().parse().unwrap()
+        let dump = self.dump(&node.disk, if exists { main } else { EMPTY_FILE })?;
+        Ok(dump.parse().unwrap())
     }
 }
 
@@ -93,24 +94,31 @@ fn runtimes(table: &Table) -> Table {
     runtimes
 }
 
-/// Installs, adds a runtime, removes it and uninstalls. After each change containerd's own merged configuration
-/// is compared with the one of before.
-fn change_and_compare(containerd: &Containerd, shipped: Shipped) {
-    let place = format!("{}, {:?}", shipped.name, containerd.kind);
-    let mut node = shipped.node(containerd.kind);
-    let before = containerd.merged(&node);
+/// Every action: with one handler, with two, with one again, with none.
+const ACTIONS: [usize; 4] = [1, 2, 1, 0];
+/// Each main file meets every third set of drop-ins, and each set every third main file: a run of containerd for
+/// all of them takes minutes. `kata-host it shipped` tries all of them in the model.
+const SHARE: usize = 3;
+
+/// Installs so many handlers in turn. After each change containerd's own merged configuration is compared with
+/// the one of before, and in the end the files.
+fn change_and_compare(containerd: &Containerd, place: &str, mut node: Node, actions: &[usize]) {
+    let before = containerd.merged(&node).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let etc = node.etc();
     let model = node.runtime.load(&node.disk, &node.runtime.main).unwrap();
-    assert_eq!(runtimes(&model), runtimes(&before), "{place}: the model of hostlab differs");
+    let differences = foreign_changes(&runtimes(&model), &runtimes(&before), &[]);
+    assert_eq!(differences, [""; 0], "{place}: the model of hostlab differs");
     let printing = containerd.clone();
     node.runtime.printer = Some(Printer::new(move |disk, config| printing.dump(disk, config)));
     node.stage("a");
     let one = task(NodeAction::Install, "a");
     let mut two = one.clone();
     two.handlers.push(TaskHandler { name: OURS[1].to_owned(), shim: "clh".to_owned() });
-    for (task, handlers) in [(&one, 1), (&two, 2), (&one, 1), (&task(NodeAction::Remove, ""), 0)] {
-        let report = kata_host::run(&mut node, task);
+    let none = task(NodeAction::Remove, "");
+    for &handlers in actions {
+        let report = kata_host::run(&mut node, [&none, &one, &two][handlers]);
         assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
-        let after = containerd.merged(&node);
+        let after = containerd.merged(&node).unwrap();
         assert_eq!(foreign_changes(&before, &after, &OURS), Vec::<String>::new(), "{place}");
         for (index, name) in OURS.iter().enumerate() {
             let path = runtimes(&after)
@@ -120,6 +128,7 @@ fn change_and_compare(containerd: &Containerd, shipped: Shipped) {
             assert_eq!(path, (index < handlers).then_some(wanted), "{place}");
         }
     }
+    assert_eq!(node.etc(), etc, "{place}");
 }
 
 /// Every main file that this containerd may find.
@@ -131,11 +140,23 @@ fn every_file(release: &str) {
     let mut count = 0;
     let found = shipped::all()
         .filter(|it| !it.is_rendered() && it.kinds.iter().any(|kind| same(*kind, containerd.kind)));
-    for shipped in found.chain([generated]) {
-        change_and_compare(&containerd, shipped);
+    for (index, shipped) in found.chain([generated]).enumerate() {
+        let place = format!("{}, {:?}", shipped.name, containerd.kind);
+        change_and_compare(&containerd, &place, shipped.node(containerd.kind), &ACTIONS);
         count += 1;
+        if !shipped.is_plain() {
+            continue;
+        }
+        for (name, drop_ins) in shipped::DROP_INS.iter().skip(index % SHARE).step_by(SHARE) {
+            if let Some(node) = shipped.node_with(containerd.kind, drop_ins) {
+                change_and_compare(&containerd, &format!("{place}, {name}"), node, &[2, 0]);
+                count += 1;
+            }
+        }
     }
-    println!("containerd {release}: {count} main files, no other key changed by a change of ours");
+    println!(
+        "containerd {release}: {count} sets of files, no other key changed by a change of ours"
+    );
     remove(&containerd.root);
 }
 
