@@ -273,7 +273,7 @@ catalogue! {
         fix: "Change the template as the message says, and restart the distribution's unit. A template that does not include the distribution's default template must contain all settings itself."
     }
     KATA3014 ForeignSection Error {
-        cause: "On containerd 1.x a drop-in that is read after kata-operator's replaces the whole CRI section, so the handlers would have no effect.",
+        cause: "On containerd 1.x the CRI section of a drop-in replaces the whole section: one that is read after kata-operator's drop-in would leave the handlers without effect, and one without a handler that runs now takes it away at the next restart.",
         fix: "Give that drop-in a name that sorts before 60-kata-operator.toml, move what it configures into the main configuration file, or update to containerd 2."
     }
     KATA3015 ForeignFile Error {

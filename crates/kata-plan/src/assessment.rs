@@ -19,7 +19,7 @@ use crate::draft::Draft;
 use crate::log_level::LOG_LEVELS;
 use crate::object::{Kind, ObjectRef};
 use crate::pods::SandboxedPods;
-use crate::reading::to_the_second;
+use crate::reading::{FIX_FIELD, to_the_second};
 use crate::report::Finding;
 use crate::selector;
 use crate::snapshot::{NodeFacts, Options, Snapshot, UnreadableObject};
@@ -452,7 +452,7 @@ fn unreadable_object(found: &UnreadableObject) -> Finding {
              operator writes a new one.",
             found.object.name
         ),
-        _ => "Fix the field of the object that the message names.".to_owned(),
+        _ => FIX_FIELD.to_owned(),
     };
     finding
 }

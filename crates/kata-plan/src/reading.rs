@@ -9,6 +9,9 @@ use crate::observed::Observed;
 use crate::report::Finding;
 use crate::snapshot::{Snapshot, UnreadableObject};
 
+/// What to do about an object that cannot be parsed.
+pub(crate) const FIX_FIELD: &str = "Fix the field of the object that the message names.";
+
 /// The cluster cannot be assessed, because reads failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Unreadable {
@@ -49,21 +52,20 @@ impl Reading {
         let mut reading = Self { subject: config_ref(config), findings: Vec::new() };
         for found in &snapshot.unreadable {
             let name = found.object.name.as_str();
-            match found.object.kind {
-                Kind::KataConfig if may_be_active(found, config) => reading
-                    .fail(&format!("{}, which may be the older one", found.object), &found.error),
-                Kind::MachineConfigPool
-                    if matches!(name, names::POOL | names::WORKER_POOL | names::MASTER_POOL) =>
-                {
-                    reading.fail(&found.object.to_string(), &found.error);
+            let (is_needed, why) = match found.object.kind {
+                Kind::KataConfig => (may_be_active(found, config), ", which may be the older one"),
+                Kind::MachineConfigPool => {
+                    (matches!(name, names::POOL | names::WORKER_POOL | names::MASTER_POOL), "")
                 }
-                Kind::ContainerRuntimeConfig if name == names::CONTAINER_RUNTIME_CONFIG => {
-                    reading.fail(&found.object.to_string(), &found.error);
+                Kind::ContainerRuntimeConfig => (name == names::CONTAINER_RUNTIME_CONFIG, ""),
+                Kind::RuntimeClass => (offers(config, name), ""),
+                _ => (false, ""),
+            };
+            if is_needed {
+                reading.fail(&format!("{}{why}", found.object), &found.error);
+                if let Some(finding) = reading.findings.last_mut() {
+                    finding.fix = FIX_FIELD.to_owned();
                 }
-                Kind::RuntimeClass if offers(config, name) => {
-                    reading.fail(&found.object.to_string(), &found.error);
-                }
-                _ => {}
             }
         }
         reading

@@ -8,6 +8,7 @@ use kata_api::{Code, KataConfig, MachineConfigPool, names};
 use super::{payload, rendered};
 use crate::object::{Kind, ObjectRef};
 use crate::ownership::is_managed;
+use crate::reading::FIX_FIELD;
 use crate::report::Finding;
 use crate::selection::{Selected, is_control_plane, is_windows};
 use crate::selector;
@@ -148,14 +149,13 @@ pub(crate) fn select(
         return unsupported("the Machine Config Operator does not manage it (yet)");
     }
     if let Some(found) = unreadable_pools.first().filter(|_| !labelled) {
-        return Selected::Excluded(Finding::new(
-            Code::ReadFailed,
-            subject(),
-            format!(
-                "node {} is excluded meanwhile: {} cannot be read, and may select it",
-                node.name, found.object
-            ),
-        ));
+        let message = format!(
+            "node {} is excluded meanwhile: {} may select it and cannot be read: {}",
+            node.name, found.object, found.error
+        );
+        let mut finding = Finding::new(Code::ReadFailed, subject(), message);
+        finding.fix = FIX_FIELD.to_owned();
+        return Selected::Excluded(finding);
     }
     let others = other_pools(node, pools);
     match (others.is_empty(), labelled) {
