@@ -58,7 +58,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 Environment=PATH=/node/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ExecStart=/node/bin/containerd --config /etc/containerd/config.toml
+ExecStart=/node/bin/containerd
 KillMode=process
 Delegate=yes
 TimeoutStopSec=20

@@ -141,7 +141,8 @@ impl Node {
         Self::start_on(release, name, |_| {})
     }
 
-    /// The same with a root that was prepared so; what is mounted there is there from within as well.
+    /// The same with a root that was prepared so; what is mounted there is there from within as well. containerd's
+    /// main file is there already.
     pub(crate) fn start_on(release: &str, name: &str, prepare: impl FnOnce(&Path)) -> Self {
         Self::start_with(release, name, SOCKET, prepare)
     }
@@ -161,8 +162,8 @@ impl Node {
             fs::remove_dir_all(&root).unwrap();
         }
         fs::create_dir_all(root.join("etc/containerd")).unwrap();
-        prepare(&root);
         fs::write(root.join("etc/containerd/config.toml"), main_file(release)).unwrap();
+        prepare(&root);
         // From outside the node's folder is plain, so it gets devices of its own: the real KVM, and
         // something that can be opened for what a machine for tests may lack.
         fs::create_dir_all(root.join("dev")).unwrap();

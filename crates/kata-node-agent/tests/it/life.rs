@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 
-use crate::lab::{Mounted, Node, assert_same, assert_went_back, packages};
+use crate::lab::{Mounted, Node, assert_same, assert_went_back};
 use crate::payload;
 
 #[test]
@@ -89,36 +89,6 @@ fn a_disk_without_room_for_the_journal_is_not_taken_for_a_broken_configuration()
     assert_eq!(etc.keys().find(changed), None);
     assert!(!node.root.join("run/kata-operator").exists());
     drop(mounted);
-}
-
-/// The main file of Debian's package names no runtime, and containerd 1.x drops its built-in one as soon as a
-/// drop-in names one.
-#[test]
-#[ignore = "needs a real containerd"]
-fn the_main_file_of_a_package_gets_a_handler_and_loses_it() {
-    for release in ["1.6", "1.7"] {
-        let node = Node::start(release, "stock");
-        let shipped = packages(release).join("etc/containerd/config.toml");
-        let mut text = fs::read_to_string(shipped).unwrap();
-        // The machine of a test may have no overlayfs.
-        text += "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"native\"\n";
-        fs::write(node.root.join("etc/containerd/config.toml"), text).unwrap();
-        node.systemctl(&["restart", "containerd.service"]);
-        node.until("the container runtime is ready", || node.ready());
-        let before = node.files();
-        let images = node.root.join("tmp");
-        fs::create_dir_all(&images).unwrap();
-        let staged = node.stage("a", &payload::image(&images, "3.24.0"));
-        assert!(staged.status.success(), "{staged:?}");
-        let report = node.run(NodeAction::Install, "a", &["kata"]);
-        assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");
-        assert_eq!(node.handlers(), ["kata", "runc"].map(str::to_owned).into());
-        let report = node.run(NodeAction::Inspect, "a", &["kata"]);
-        assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");
-        let report = node.run(NodeAction::Remove, "", &[]);
-        assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");
-        assert_same(&node.files(), &before);
-    }
 }
 
 fn life(release: &str) {

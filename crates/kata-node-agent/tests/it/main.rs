@@ -28,3 +28,4 @@ mod sandboxes;
 mod seeds;
 mod shipped;
 mod staging;
+mod stock;
