@@ -14,10 +14,10 @@ use crate::payload;
 const KILLS: u32 = 50;
 
 /// Random enough to spread moments, and the same in every run.
-struct Moments(u64);
+pub(crate) struct Moments(pub(crate) u64);
 
 impl Moments {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -107,6 +107,16 @@ impl Mounted {
         mounted
     }
 
+    /// That of a disk's image, which keeps to itself what nobody has it make durable.
+    pub(crate) fn disk(at: &Path, image: &Path) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let mounted = Self(at.to_owned());
+        let mount = command("mount").args(["-o", "loop,commit=300"]).args([image, at]).output();
+        let mount = mount.unwrap();
+        assert!(mount.status.success(), "{mount:?}");
+        mounted
+    }
+
     /// Gives it another size.
     pub(crate) fn resize(&self, size: &str) {
         let options = format!("remount,size={size}");
@@ -154,7 +164,6 @@ impl Node {
         socket: &str,
         prepare: impl FnOnce(&Path),
     ) -> Self {
-        let packages = packages(release);
         assert!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm, so the agent would refuse");
         // Short, since the path of a socket has at most 107 bytes.
         let root = workspace().join(format!("target/nodes/{release}-{name}"));
@@ -174,10 +183,15 @@ impl Node {
                 command("mknod").arg(root.join("dev").join(name)).arg("c").args(numbers).status();
             assert!(made.unwrap().success(), "{name}");
         }
+        Self::boot(release, root, socket)
+    }
+
+    /// Boots a node with the files that are below its root.
+    pub(crate) fn boot(release: &str, root: PathBuf, socket: &str) -> Self {
         let log = fs::File::create(log(&root)).unwrap();
         let namespaces = command("sh")
             .arg(workspace().join(".ci/node.sh"))
-            .args([&root, &packages])
+            .args([&root, &packages(release)])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -217,6 +231,15 @@ impl Node {
             .env("PATH", "/node/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .output()
             .unwrap()
+    }
+
+    /// Its processes, by their numbers outside of it.
+    pub(crate) fn all_processes(&self) -> Vec<String> {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+        let own = namespace(&child(self.namespaces.id()));
+        let names = fs::read_dir("/proc").unwrap();
+        let names = names.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter(|name| own.is_some() && namespace(name) == own).collect()
     }
 
     /// `systemctl`, which has to do what it is asked.

@@ -24,6 +24,7 @@ mod meanwhile;
 mod mock;
 mod payload;
 mod pods;
+mod power;
 mod sandboxes;
 mod seeds;
 mod shipped;

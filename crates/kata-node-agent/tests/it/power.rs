@@ -1,0 +1,227 @@
+//! The node's power is cut at random moments of a change: its disk is a real file system in a file, which is copied
+//! while the agent is at work. What nobody made durable is not in the copy. A node boots from each copy.
+//!
+//! All processes of the node are stopped meanwhile, so that the copy is that of one moment. A moment within a call of
+//! the kernel is none of those.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kata_api::node_task::{NodeAction, Outcome};
+
+use crate::kills::Moments;
+use crate::lab::{Mounted, Node, SOCKET, assert_same, child, command, task, workspace};
+use crate::payload;
+
+/// How often the power is cut if `KATA_TEST_POWER_CUTS` does not say otherwise, on each release.
+const CUTS: usize = 5;
+
+#[test]
+#[ignore = "needs a real containerd"]
+fn containerd_2() {
+    cut_the_power("2");
+}
+
+#[test]
+#[ignore = "needs a real containerd"]
+fn containerd_1_7() {
+    cut_the_power("1.7");
+}
+
+fn cut_the_power(release: &str) {
+    let cuts: usize =
+        std::env::var("KATA_TEST_POWER_CUTS").map_or(CUTS, |text| text.parse().unwrap());
+    let folder = workspace().join(format!("target/nodes/power-{release}"));
+    fs::create_dir_all(&folder).unwrap();
+    let [a, b] = ["3.24.0", "3.25.0"].map(|version| payload::image(&folder, version));
+    let image = empty_disk(&folder);
+    // The root is a folder on it, since it goes with the node.
+    let disk = Mounted::disk(&workspace().join(format!("target/nodes/{release}-power")), &image);
+    let node = Node::start(release, "power/node");
+    assert!(command("sync").arg("--file-system").arg(&node.root).status().unwrap().success());
+    let before = node.files();
+    let changes = [
+        Change { action: NodeAction::Install, name: "a", payload: Some(a.as_path()) },
+        Change { action: NodeAction::Install, name: "b", payload: Some(b.as_path()) },
+        Change { action: NodeAction::Remove, name: "", payload: None },
+    ];
+    // How long each takes undisturbed: staging, if there is any, and the run.
+    let lengths = changes.each_ref().map(|change| {
+        let start = Instant::now();
+        change.stage(&node);
+        let staging = start.elapsed();
+        change.run(&node);
+        (staging, start.elapsed().saturating_sub(staging))
+    });
+    let mut moments = Moments(0x9E37_79B9_7F4A_7C15);
+    let mut seen = BTreeMap::new();
+    let (mut cut, mut round) = (0, 0);
+    while cut < cuts {
+        let change = &changes[round % changes.len()];
+        let (staging, running) = lengths[round % changes.len()];
+        round += 1;
+        assert!(round < cuts * 20, "{cut} of {round} moments were in a change");
+        // Every third time while the payload is staged.
+        let stages = change.payload.is_some() && moments.next().is_multiple_of(3);
+        let mut copied = false;
+        if stages {
+            let (name, root) = (change.name, change.payload.unwrap());
+            let mut stager = quiet(node.stager(name, root));
+            copied = copy_during(&stager, &node, &mut moments, staging, &image);
+            assert!(stager.wait().unwrap().success(), "{round}");
+            change.run(&node);
+        } else {
+            change.stage(&node);
+            let words = task(change.action, change.name, &["kata"]);
+            let mut agent = quiet(node.agent(&["run", "--task", &words]));
+            copied |= copy_during(&agent, &node, &mut moments, running, &image);
+            assert!(agent.wait().unwrap().success(), "{round}");
+        }
+        let wanted = node.files();
+        if change.action == NodeAction::Remove {
+            assert_same(&wanted, &before);
+        }
+        if !copied {
+            continue;
+        }
+        cut += 1;
+        let mounted = Mounted::disk(&folder.join("copy"), &folder.join("copy.ext4"));
+        let after = boot(release, &folder.join("copy/node"));
+        let found = after.files();
+        let changed = found != before && found != wanted;
+        *seen.entry((change.action, change.name, stages, changed)).or_insert(0) += 1;
+        let place = format!("{release}, cut {cut}, {:?} {}", change.action, change.name);
+        println!("{place}, staged: {stages}");
+        assert!(after.handlers().contains("runc"), "{place}");
+        change.stage(&after);
+        change.run(&after);
+        assert_eq!(after.handlers(), node.handlers(), "{place}");
+        assert_same(&without_stamps(after.files()), &without_stamps(wanted));
+        if change.action == NodeAction::Install {
+            let report = after.run(NodeAction::Inspect, change.name, &["kata"]);
+            assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
+        }
+        changes[2].run(&after);
+        assert_same(&after.files(), &before);
+        drop(after);
+        drop(mounted);
+    }
+    let counted = format!(
+        "containerd {release}: the power was cut {cut} times in {round} changes; by action, image, whether it was \
+         staged, and whether the disk was neither as before the change nor as after it: {seen:?}\n"
+    );
+    print!("{counted}");
+    // For whoever runs the tests without their output.
+    fs::write(workspace().join(format!("target/nodes/power-{release}.txt")), counted).unwrap();
+    drop(node);
+    drop(disk);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+struct Change<'a> {
+    action: NodeAction,
+    name: &'a str,
+    payload: Option<&'a Path>,
+}
+
+impl Change<'_> {
+    fn stage(&self, node: &Node) {
+        if let Some(payload) = self.payload {
+            let staged = node.stage(self.name, payload);
+            assert!(staged.status.success(), "{staged:?}");
+        }
+    }
+
+    fn run(&self, node: &Node) {
+        let report = node.run(self.action, self.name, &["kata"]);
+        assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    }
+}
+
+/// Files without the one in which a payload has the times of its own.
+fn without_stamps(mut files: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    files.retain(|path, _| !path.ends_with("/seal.json"));
+    files
+}
+
+fn quiet(mut process: Command) -> Child {
+    process.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// The image of a disk with nothing on it. It takes less room than it has.
+fn empty_disk(folder: &Path) -> PathBuf {
+    let image = folder.join("disk.ext4");
+    if image.exists() {
+        fs::remove_file(&image).unwrap();
+    }
+    fs::File::create(&image).unwrap().set_len(4 << 30).unwrap();
+    // Its journal holds every change of the test, and nothing is initialized later.
+    let options = ["-q", "-N", "8192", "-J", "size=32", "-E", "lazy_itable_init=0"];
+    let made = command("mkfs.ext4").args(options).arg(&image).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    image
+}
+
+/// Copies the disk of a node at some moment of at most this time of a process on it. Says whether it was at work.
+fn copy_during(
+    agent: &Child,
+    node: &Node,
+    moments: &mut Moments,
+    limit: Duration,
+    image: &Path,
+) -> bool {
+    let limit = u64::try_from(limit.as_micros()).unwrap();
+    std::thread::sleep(Duration::from_micros(moments.next() % limit));
+    let process = child(agent.id());
+    let signal = |name: &str, process: &str| {
+        command("kill").args([name, process]).stderr(Stdio::null()).status().unwrap().success()
+    };
+    if process.is_empty() || !signal("-STOP", &process) {
+        return false;
+    }
+    let is_at_work = stops(&process);
+    // nsenter stops with the process that it waits for. The others are those whose writing would make a copy of
+    // more than one moment.
+    let mut all = vec![agent.id().to_string(), process];
+    if is_at_work {
+        assert!(stops(&all[0]));
+        for other in node.all_processes() {
+            if signal("-STOP", &other) && stops(&other) {
+                all.push(other);
+            }
+        }
+        let copy = image.with_file_name("copy.ext4");
+        let copied = command("cp").arg("--sparse=always").args([image, &copy]).status().unwrap();
+        assert!(copied.success());
+    }
+    for process in &all {
+        signal("-CONT", process);
+    }
+    is_at_work
+}
+
+/// Waits until a process is stopped, which it is once the call of the kernel is over that it is in. Says that it is
+/// not if it ended.
+fn stops(process: &str) -> bool {
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        match stat.rsplit(") ").next().and_then(|rest| rest.chars().next()) {
+            Some('T') => return true,
+            Some('Z' | 'X') | None => return false,
+            Some(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Boots the node of a copy, without what a node has in memory.
+fn boot(release: &str, root: &Path) -> Node {
+    for folder in ["run", "tmp"] {
+        if root.join(folder).exists() {
+            fs::remove_dir_all(root.join(folder)).unwrap();
+        }
+    }
+    Node::boot(release, root.to_owned(), SOCKET)
+}
