@@ -482,12 +482,14 @@ impl Host for Node {
             }
             let changing = node.starting.as_deref() == Some(name);
             if changing || node.left_over.as_deref() == Some(name) {
-                return Ok(Some(Unit { active: false, changing, command: Vec::new() }));
+                return Ok(Some(Unit { changing, ..Unit::default() }));
             }
             Ok((name == node.runtime.unit).then(|| Unit {
                 active: node.runtime.running.is_some(),
-                changing: false,
                 command: node.runtime.command.clone(),
+                environment: node.runtime.environment.clone(),
+                environment_files: node.runtime.environment_files.clone(),
+                ..Unit::default()
             }))
         })
     }

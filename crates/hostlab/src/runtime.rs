@@ -121,6 +121,9 @@ pub struct Runtime {
     pub socket: Option<String>,
     /// Words of the unit's command.
     pub command: Vec<String>,
+    /// The unit's variables, and the files with more of them.
+    pub environment: Vec<String>,
+    pub environment_files: Vec<String>,
     /// The version that it says it has, if it is another one than that of its kind.
     pub version: Option<String>,
     /// The main file is rendered from this one at every start.
@@ -173,6 +176,8 @@ impl Runtime {
                 Kind::Containerd(..) => "/usr/bin/containerd".to_owned(),
                 Kind::Crio => "/usr/bin/crio".to_owned(),
             }],
+            environment: Vec::new(),
+            environment_files: Vec::new(),
             version: None,
             template: None,
             watches: None,

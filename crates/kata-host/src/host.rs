@@ -95,14 +95,18 @@ pub struct Facts {
 }
 
 /// A unit of systemd.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
     /// `ActiveState` is `active`.
     pub active: bool,
     /// `ActiveState` is neither that nor `inactive` nor `failed`, for example `activating`.
     pub changing: bool,
-    /// Words of its first `ExecStart`.
+    /// Words of its first `ExecStart`, with variables as they are written.
     pub command: Vec<String>,
+    /// Its variables, as `NAME=VALUE`.
+    pub environment: Vec<String>,
+    /// The files with more variables, which win over those. One that is not there may be missing.
+    pub environment_files: Vec<String>,
 }
 
 /// How a unit of systemd is, in systemd's words.

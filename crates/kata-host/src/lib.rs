@@ -18,6 +18,7 @@ mod decide;
 mod decision;
 pub mod digest;
 mod durable;
+mod environment;
 mod execute;
 mod header;
 pub mod host;

@@ -50,13 +50,25 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
             Code::RuntimeUnsupported,
             "no unit of containerd, CRI-O, k3s, RKE2, k0s or MicroK8s is there",
         )),
-        // systemd expands variables when it starts the unit, and does not tell to what.
         Ok(Some(site)) if let Some(word) = variable(site) => checks.push(Check::new(
             Code::RuntimeConfigUnknown,
             format!(
                 "{} is started with {word}, whose value cannot be known: write the path itself into \
-                 ExecStart, in a drop-in of the unit",
+                 ExecStart, or set the variable by Environment=, in a drop-in of the unit",
                 site.unit.as_deref().unwrap_or("the unit")
+            ),
+        )),
+        // Of the others it is the folder of their data that is elsewhere.
+        Ok(Some(site))
+            if matches!(site.distribution, Distribution::Containerd | Distribution::Crio)
+                && !paths::is_seen(&site.main) => checks.push(Check::new(
+            Code::RuntimeConfigUnknown,
+            format!(
+                "{} is started with the configuration {}, and {}: copy it below /etc, and have the unit \
+                 started with the copy, by a drop-in of the unit",
+                site.unit.as_deref().unwrap_or("the container runtime"),
+                site.main,
+                paths::SEEN_ONLY
             ),
         )),
         Ok(Some(site)) => match &observed.cri {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment;
 use crate::host::{Host, HostError, HostResult};
 use crate::paths;
 
@@ -93,7 +94,9 @@ pub fn find(host: &mut dyn Host, hint: Option<&str>) -> Result<Option<Site>, Sit
             continue;
         }
         let Some(unit) = host.unit(name).map_err(SiteError::Systemd)? else { continue };
-        let site = site(host, name, distribution, &unit.command).map_err(SiteError::File);
+        let command = environment::command(host, &unit).map_err(SiteError::File);
+        let site = command
+            .and_then(|command| site(host, name, distribution, &command).map_err(SiteError::File));
         // A plain one beside a distribution that is being started is another runtime. Whether the
         // distribution's serves already is what CRI tells.
         let plain = matches!(distribution, Distribution::Containerd | Distribution::Crio);

@@ -246,7 +246,11 @@ fn look(connection: &mut Connection, name: &str) -> Result<Option<Unit>, Fault> 
     let changing = !active && !["inactive", "failed"].contains(&state.as_str());
     let reply = get(connection, &path, SERVICE, "ExecStart")?;
     let command = Reader::new(&reply.body).first_command().unwrap_or_default();
-    Ok(Some(Unit { active, changing, command }))
+    let reply = get(connection, &path, SERVICE, "Environment")?;
+    let environment = Reader::new(&reply.body).variant_strings().unwrap_or_default();
+    let reply = get(connection, &path, SERVICE, "EnvironmentFiles")?;
+    let environment_files = Reader::new(&reply.body).variant_paths().unwrap_or_default();
+    Ok(Some(Unit { active, changing, command, environment, environment_files }))
 }
 
 fn has_job(connection: &mut Connection, path: &str) -> Result<bool, Fault> {

@@ -120,7 +120,54 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3012", "{report:?}");
+    // What may say another thing of it is not seen.
+    let mut unseen = variable.clone();
+    unseen.runtime.environment = vec!["CONTAINERD_CONFIG=/etc/containerd/config.toml".to_owned()];
+    unseen.runtime.environment_files = vec!["/usr/lib/containerd.env".to_owned()];
+    refused(unseen, "KATA3012", "${CONTAINERD_CONFIG}");
+    let mut elsewhere = variable.clone();
+    elsewhere.runtime.environment =
+        vec!["CONTAINERD_CONFIG=/usr/share/containerd/config.toml".to_owned()];
+    refused(elsewhere, "KATA3012", "/usr/share/containerd/config.toml");
     refused(variable, "KATA3012", "${CONTAINERD_CONFIG}");
+}
+
+/// Flatcar's unit has its configuration in a variable. A file of the environment wins over the unit itself.
+#[test]
+fn the_configuration_that_a_variable_of_the_unit_names_is_the_one_that_is_changed() {
+    let own = "CONTAINERD_CONFIG=/etc/containerd/own.toml";
+    for (command, environment, files, content) in [
+        ("--config ${CONTAINERD_CONFIG}", vec![own], vec![], ""),
+        ("--config=${FOLDER}/own.toml", vec!["FOLDER=/etc/containerd"], vec![], ""),
+        (
+            "$OPTIONS",
+            vec!["OPTIONS=--log-level info --config /etc/containerd/own.toml"],
+            vec![],
+            "",
+        ),
+        (
+            "--config ${CONTAINERD_CONFIG}",
+            vec!["CONTAINERD_CONFIG=/usr/share/containerd/config.toml"],
+            vec!["/etc/default/missing", "/etc/default/containerd"],
+            "# mine\n\nOTHER='a b'\nCONTAINERD_CONFIG=\"/etc/containerd/own.toml\"\n",
+        ),
+    ] {
+        let mut node = node();
+        let main = node.disk.read(&node.runtime.main).unwrap();
+        node.disk.write("/etc/containerd/own.toml", &main, 0o644).unwrap();
+        node.disk.make_dir("/etc/default", 0o755).unwrap();
+        node.disk.write("/etc/default/containerd", content.as_bytes(), 0o644).unwrap();
+        let words = ["/usr/bin/containerd"].into_iter().chain(command.split(' '));
+        node.runtime.command = words.map(str::to_owned).collect();
+        node.runtime.main = "/etc/containerd/own.toml".to_owned();
+        node.runtime.environment = environment.into_iter().map(str::to_owned).collect();
+        node.runtime.environment_files = files.into_iter().map(str::to_owned).collect();
+        let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+        assert_eq!(report.outcome, Outcome::Done, "{command}: {report:?}");
+        let changed = String::from_utf8(node.disk.read("/etc/containerd/own.toml").unwrap());
+        assert!(changed.unwrap().contains("/etc/containerd/conf.d/*.toml"), "{command}");
+        assert_eq!(node.disk.read("/etc/containerd/config.toml").unwrap(), main, "{command}");
+    }
 }
 
 /// What an administrator looks at next is the unit.

@@ -171,6 +171,41 @@ impl<'a> Reader<'a> {
         Some(i32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    /// `v` that holds `as`.
+    pub fn variant_strings(&mut self) -> Option<Vec<String>> {
+        if self.signature()? != "as" {
+            return None;
+        }
+        let end = self.end_of_array(4)?;
+        let mut strings = Vec::new();
+        while self.at < end {
+            strings.push(self.string()?);
+        }
+        Some(strings)
+    }
+
+    /// The paths in `v` that holds `a(sb)`, as systemd tells files of an environment, and whether each may be missing.
+    pub fn variant_paths(&mut self) -> Option<Vec<String>> {
+        if self.signature()? != "a(sb)" {
+            return None;
+        }
+        let end = self.end_of_array(8)?;
+        let mut paths = Vec::new();
+        while self.at < end {
+            self.align(8)?;
+            paths.push(self.string()?);
+            self.number()?;
+        }
+        Some(paths)
+    }
+
+    /// Where the array ends that begins here, whose elements are aligned so.
+    fn end_of_array(&mut self, alignment: usize) -> Option<usize> {
+        let length = usize::try_from(self.number()?).ok()?;
+        self.align(alignment)?;
+        self.at.checked_add(length)
+    }
+
     /// The first part of `v` that holds `(uo)`, which is how systemd tells the job of a unit: 0 if it has none.
     pub fn variant_job(&mut self) -> Option<u32> {
         if self.signature()? != "(uo)" {

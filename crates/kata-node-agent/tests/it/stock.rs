@@ -27,6 +27,42 @@ fn containerd_1_6() {
     every_main_file("1.6");
 }
 
+/// As on Flatcar, where the administrator names another file by a drop-in of the unit.
+#[test]
+#[ignore = "needs a real containerd"]
+fn a_unit_that_names_its_configuration_by_a_variable() {
+    let node = Node::start("2", "variable");
+    let main = node.root.join("etc/containerd/config.toml");
+    let own = node.root.join("etc/containerd/own.toml");
+    fs::copy(&main, &own).unwrap();
+    fs::create_dir_all(node.root.join("etc/default")).unwrap();
+    fs::write(
+        node.root.join("etc/default/containerd"),
+        "CONTAINERD_CONFIG=/etc/containerd/own.toml\n",
+    )
+    .unwrap();
+    node.service(
+        "containerd.service",
+        "Environment=CONTAINERD_CONFIG=/usr/share/containerd/config.toml OTHER=1\n\
+         EnvironmentFile=-/etc/default/missing\nEnvironmentFile=/etc/default/containerd\n\
+         ExecStart=\nExecStart=/node/bin/containerd --config ${CONTAINERD_CONFIG}",
+    );
+    node.systemctl(&["restart", "containerd.service"]);
+    node.until("the container runtime is ready", || node.ready());
+    let before = node.files();
+    let images = node.root.join("tmp");
+    fs::create_dir_all(&images).unwrap();
+    let staged = node.stage("a", &payload::image(&images, "3.24.0"));
+    assert!(staged.status.success(), "{staged:?}");
+    let report = node.run(NodeAction::Install, "a", &["kata"]);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(fs::read_to_string(&own).unwrap().contains("/etc/containerd/conf.d/*.toml"));
+    assert!(!fs::read_to_string(&main).unwrap().contains("conf.d"));
+    let report = node.run(NodeAction::Remove, "", &[]);
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert_same(&node.files(), &before);
+}
+
 fn every_main_file(release: &str) {
     // Debian has the same one in each of its releases, and it names no runtime.
     let debian = fs::read(packages(release).join("etc/containerd/config.toml")).unwrap();

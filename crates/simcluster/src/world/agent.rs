@@ -525,8 +525,8 @@ impl NodeHost for Agent<'_> {
         self.call(format!("ask for unit {name}"), |host| {
             Ok((name == host.runtime_facts().2).then(|| Unit {
                 active: !host.containerd.down,
-                changing: false,
                 command: vec![host.runtime_program().to_owned()],
+                ..Unit::default()
             }))
         })
     }
