@@ -33,6 +33,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "install-openshift",
             "install-kubernetes",
             "air-gapped",
+            "support-matrix",
             "upgrade",
             "uninstall",
             "migrate",

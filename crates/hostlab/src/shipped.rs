@@ -59,6 +59,7 @@ const FILES: &[Shipped] = shipped! {
     "EKS, containerd 2" "eks-2.toml" Containerd V2_1;
     "kind" "kind.toml" Containerd V1_7 V2_1;
     "GKE without runtimes" "gke.toml" Containerd V1_6 V1_7 V2_1;
+    "Kubespray" "kubespray.toml" Containerd V1_7 V2_1;
     "Flatcar" "flatcar.toml" Containerd V1_6 V1_7 V2_1;
     "nvidia-ctk" "nvidia.toml" Containerd V1_6 V1_7 V2_1;
     "schema 1" "version-1.toml" Containerd V1_6 V1_7 V2_1;
@@ -92,6 +93,7 @@ pub const DROP_INS: &[(&str, &[(&str, &str)])] = &[
     ("nothing of CRI", &[("conf.d/10-debug.toml", "version = 2\n[debug]\nlevel = \"warn\"\n")]),
     ("a runtime before ours", &[("conf.d/10-nvidia.toml", NVIDIA_2)]),
     ("a runtime after ours", &[("conf.d/99-nvidia.toml", NVIDIA_2)]),
+    ("a runtime as the default after ours", &[("conf.d/99-nvidia.toml", NVIDIA_DEFAULT_3)]),
     ("mirrors before ours", &[("conf.d/10-mirrors.toml", MIRRORS_2)]),
     ("mirrors after ours", &[("conf.d/99-mirrors.toml", MIRRORS_2)]),
     ("a snapshotter after ours", &[("conf.d/99-snapshotter.toml", SNAPSHOTTER_2)]),
@@ -126,6 +128,18 @@ runtime_type = \"io.containerd.runc.v2\"
 [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]
 runtime_type = \"io.containerd.runc.v2\"
 [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]
+BinaryName = \"/usr/bin/nvidia-container-runtime\"
+";
+/// What `nvidia-ctk` writes for containerd 2 with --set-as-default.
+const NVIDIA_DEFAULT_3: &str = "\
+version = 3
+[plugins.\"io.containerd.cri.v1.runtime\"]
+enable_cdi = true
+[plugins.\"io.containerd.cri.v1.runtime\".containerd]
+default_runtime_name = \"nvidia\"
+[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]
+runtime_type = \"io.containerd.runc.v2\"
+[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]
 BinaryName = \"/usr/bin/nvidia-container-runtime\"
 ";
 const MIRRORS_2: &str = "\
