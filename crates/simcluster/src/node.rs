@@ -9,6 +9,7 @@ pub mod kubelet;
 pub mod lifecycle;
 pub mod pod;
 pub mod registration;
+pub mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
 

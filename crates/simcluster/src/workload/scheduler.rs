@@ -11,13 +11,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{Event, EventKind};
+use crate::node::request::{Request, request};
 use crate::node::{PodKey, pod};
 use crate::recorder::{Occurrence, note, record, set_condition};
 use crate::resource::{NODES, PODS};
 use crate::simulation::{Context, Controller};
 use fit::{NodeState, Wish};
-
-pub use fit::{Request, request};
 
 /// From a pod's creation to its binding.
 const DELAY: Duration = Duration::from_millis(20);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use simcluster::node::request::request;
 use simcluster::resource::{
     DAEMONSETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS,
     RESOURCEQUOTAS, RUNTIMECLASSES,
 };
 use simcluster::topology::{self, Role};
-use simcluster::workload::scheduler::request;
 use simcluster::{Resource, Simulation};
 
 use crate::nodes::{cluster, condition, create, fields, get, messages, pod, writer};

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Kubelets, STOP, Stage, key_of, tell, write_status};
 use crate::node::PodKey;
 use crate::node::lifecycle::tolerates;
+use crate::node::request::{Request, allocatable, request};
 use crate::recorder::{condition, time};
 use crate::resource::NODES;
 use crate::selector;
@@ -26,7 +27,13 @@ const KUBELET_CONDITIONS: [&str; 5] =
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     reason: &'static str,
-    message: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn new(reason: &'static str, message: impl Into<String>) -> Option<Self> {
+        Some(Self { reason, message: message.into() })
+    }
 }
 
 /// When a pod is admitted.
@@ -38,7 +45,8 @@ pub(super) enum Occasion {
     KubeletStart,
 }
 
-fn refusal(pod: &Value, node: &Value, occasion: Occasion) -> Option<Refusal> {
+/// Why a pod is not admitted beside those that use so much of the node.
+fn refusal(pod: &Value, node: &Value, used: &Request, occasion: Occasion) -> Option<Refusal> {
     // A static pod is judged by its file; its mirror in the API is not.
     if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string() {
         return None;
@@ -48,23 +56,47 @@ fn refusal(pod: &Value, node: &Value, occasion: Occasion) -> Option<Refusal> {
         && condition(node, "DiskPressure") == "True"
         && pod["spec"]["priority"].as_i64().unwrap_or(0) < SYSTEM_CRITICAL
     {
-        let message = "The node had condition: [DiskPressure]. ";
-        return Some(Refusal { reason: "Evicted", message });
+        return Refusal::new("Evicted", "The node had condition: [DiskPressure]. ");
     }
     let (spec, labels) = (&pod["spec"], &node["metadata"]["labels"]);
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
+    if let Some(refusal) = out_of(&request(pod), &allocatable(node), used) {
+        return Some(refusal);
+    }
     if !selector::pod_chooses_node(spec, labels, name) {
         let message =
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
-        return Some(Refusal { reason: "NodeAffinity", message });
+        return Refusal::new("NodeAffinity", message);
     }
     let tolerated = |taint: &Value| {
         spec["tolerations"].as_array().into_iter().flatten().any(|it| tolerates(it, taint))
     };
     let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
-    taints.any(|taint| taint["effect"] == "NoExecute" && !tolerated(taint)).then_some(Refusal {
-        reason: "TaintToleration",
-        message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+    if taints.any(|taint| taint["effect"] == "NoExecute" && !tolerated(taint)) {
+        let message =
+            "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+        return Refusal::new("TaintToleration", message);
+    }
+    None
+}
+
+/// What a node has too little of.
+fn out_of(wanted: &Request, all: &Request, used: &Request) -> Option<Refusal> {
+    let found = [
+        ("OutOfpods", "pods", wanted.pods, used.pods, all.pods),
+        ("OutOfcpu", "cpu", wanted.cpu, used.cpu, all.cpu),
+        ("OutOfmemory", "memory", wanted.memory / 1000, used.memory / 1000, all.memory / 1000),
+    ]
+    .into_iter()
+    .find(|(_, _, wanted, used, all)| *wanted > 0 && used.saturating_add(*wanted) > *all);
+    found.and_then(|(reason, resource, wanted, used, all)| {
+        Refusal::new(
+            reason,
+            format!(
+                "Node didn't have enough resource: {resource}, requested: {wanted}, used: {used}, \
+                 capacity: {all}"
+            ),
+        )
     })
 }
 
@@ -86,18 +118,20 @@ fn refused(pod: &Value, refusal: &Refusal, now: Timestamp) -> Value {
 }
 
 impl Kubelets {
-    /// Admits a pod, or fails it and stops what runs of it; returns whether it was admitted.
+    /// Admits a pod beside those that use so much of the node, or fails it and stops what runs of it; returns
+    /// whether it was admitted.
     pub(super) fn admit(
         &mut self,
         key: &PodKey,
         pod: &Value,
+        used: &Request,
         occasion: Occasion,
         cx: &mut Context<'_>,
     ) -> bool {
         let name = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let Some(node) = cx.api.get(&NODES, "", name) else { return true };
-        let Some(refusal) = refusal(pod, &node, occasion) else { return true };
-        tell(cx, pod, true, refusal.reason, refusal.message, name);
+        let Some(refusal) = refusal(pod, &node, used, occasion) else { return true };
+        tell(cx, pod, true, refusal.reason, &refusal.message, name);
         write_status(cx, pod, refused(pod, &refusal, cx.now));
         if let Some(run) = self.runs.get_mut(key) {
             run.stage = Stage::Running;
@@ -115,7 +149,10 @@ mod tests {
         json!({
             "metadata": {"name": "worker-0", "labels": {"has-kata": "true"}},
             "spec": spec,
-            "status": {"conditions": [{"type": "DiskPressure", "status": disk_pressure}]},
+            "status": {
+                "conditions": [{"type": "DiskPressure", "status": disk_pressure}],
+                "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            },
         })
     }
 
@@ -136,6 +173,8 @@ mod tests {
         mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("hash");
         let critical = json!({"spec": {"priority": SYSTEM_CRITICAL}});
         let (sound, full) = (node(&json!({}), "False"), node(&json!({}), "True"));
+        let takes = |cpu: &str| json!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
+        let used = Request { cpu: 2_000, memory: 0, pods: 1 };
         let cordoned = node(&json!({"unschedulable": true}), "Unknown");
         use Occasion::{Binding, KubeletStart};
         for (pod, node, occasion, expected) in [
@@ -152,8 +191,11 @@ mod tests {
             (json!({}), &full, Binding, "Evicted"),
             (json!({}), &full, KubeletStart, ""),
             (critical, &full, Binding, ""),
+            (takes("2"), &sound, KubeletStart, ""),
+            (takes("2001m"), &sound, KubeletStart, "OutOfcpu"),
+            (takes("2001m"), &sound, Binding, "OutOfcpu"),
         ] {
-            let found = refusal(&pod, node, occasion).map_or("", |refusal| refusal.reason);
+            let found = refusal(&pod, node, &used, occasion).map_or("", |refusal| refusal.reason);
             assert_eq!(found, expected, "{pod} {node} {occasion:?}");
         }
     }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::admit::Occasion;
 use super::{ACCEPT, Kubelets, RESTART, Stage, key_of, tell, write_status, writer};
+use crate::node::request::{Request, request};
 use crate::node::{pod, registration};
 use crate::recorder::{self, note};
 use crate::resource::{LEASES, NODES, PODS};
@@ -124,10 +125,12 @@ impl Kubelets {
         bound.sort_by_key(|(pod, _)| {
             pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned()
         });
+        let mut used = Request::default();
         for (pod, key) in bound {
-            if !self.admit(&key, &pod, Occasion::KubeletStart, cx) {
+            if !self.admit(&key, &pod, &used, Occasion::KubeletStart, cx) {
                 continue;
             }
+            used.add(&request(&pod));
             // The back-off of its containers was in the memory of the kubelet before.
             if let Some(run) = self.runs.get_mut(&key) {
                 run.crashes.clear();

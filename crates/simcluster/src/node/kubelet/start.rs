@@ -16,7 +16,8 @@ use crate::node::PodKey;
 use crate::node::agent;
 use crate::node::command::{Course, course};
 use crate::node::pod::{self, Placement};
-use crate::resource::RUNTIMECLASSES;
+use crate::node::request::{Request, request};
+use crate::resource::{PODS, RUNTIMECLASSES};
 use crate::simulation::Context;
 use crate::world::sandbox::SandboxRequest;
 use crate::world::{Container, Host};
@@ -31,13 +32,30 @@ const PULL: Duration = Duration::from_secs(2);
 const START: Duration = Duration::from_millis(200);
 
 impl Kubelets {
+    /// What the other pods take that were admitted to a node and have not ended.
+    fn used_by_others(&self, node: &str, key: &PodKey, cx: &Context<'_>) -> Request {
+        let mut used = Request::default();
+        for other in self.pods.on(node) {
+            let is_admitted = self.runs.get(&other).is_some_and(|run| run.stage != Stage::Accept);
+            if other != *key
+                && is_admitted
+                && let Some(pod) = cx.api.get(&PODS, &other.0, &other.1)
+                && !pod::is_finished(&pod)
+            {
+                used.add(&request(&pod));
+            }
+        }
+        used
+    }
+
     pub(super) fn step(&mut self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
         let Some(run) = self.runs.get_mut(key) else { return };
         let node = run.node.clone();
         let host_ip = cx.world.hosts.get(&node).map(Host::address).unwrap_or_default();
         let wait = match run.stage {
             Stage::Accept => {
-                if !self.admit(key, pod, Occasion::Binding, cx) {
+                let used = self.used_by_others(&node, key, cx);
+                if !self.admit(key, pod, &used, Occasion::Binding, cx) {
                     return;
                 }
                 let Some(run) = self.runs.get_mut(key) else { return };
