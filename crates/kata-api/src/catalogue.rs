@@ -210,7 +210,7 @@ catalogue! {
     }
     KATA2112 PodsOnLeavingNode Warning {
         cause: "Sandboxed pods still run on a node from which Kata will be removed.",
-        fix: "Delete or move these pods."
+        fix: "Delete or move these pods. If new ones keep coming, cordon the node."
     }
     KATA2113 ForeignRuntimeLabel Info {
         cause: "Nodes on which kata-operator did not install Kata have the label katacontainers.io/kata-runtime=true.",

@@ -53,8 +53,8 @@ pub fn class_label(class: &str) -> String {
 /// Label in the node selector of a RuntimeClass that is closed: it takes no new pods. No node has this label: the
 /// operator never sets it, and `NodeRestriction` keeps kubelets from setting a label with this prefix.
 pub const CLOSED_LABEL: &str = "kata-operator.node-restriction.kubernetes.io/closed";
-/// Key of the taint, with the effect `NoSchedule`, of a node whose Kata will be changed or removed: new pods stay away
-/// while the operator waits for the node's sandboxed pods to end.
+/// Key of a taint that release 0.1 set on nodes whose Kata was about to be changed or removed. The operator only
+/// removes it.
 pub const LEAVING_TAINT: &str = "kata-operator.dev/leaving";
 /// Label with which Node Feature Discovery marks nodes that can run Kata (compatible).
 pub const NFD_LABEL: &str = "feature.node.kubernetes.io/runtime.kata";

@@ -127,7 +127,6 @@ fn is_written_by_operators(event: &Event) -> bool {
                 .iter()
                 .any(|path| path.starts_with("/metadata/labels"))
                 || has_startup_taint(previous) && !has_startup_taint(&event.current)
-                || has_leaving_taint(previous) != has_leaving_taint(&event.current)
         }),
         _ => false,
     };
@@ -135,18 +134,11 @@ fn is_written_by_operators(event: &Event) -> bool {
     ours && (event.kind == EventKind::Deleted || fields::last_writer_is_ours(event))
 }
 
-/// Whether a node carries our taint that keeps new pods away.
-fn has_leaving_taint(node: &Value) -> bool {
-    taints(node).any(|taint| taint["key"] == names::LEAVING_TAINT)
-}
-
-/// S9: of a node's taints only our two change, and the startup taint is never put on.
+/// S9: of a node's taints only the startup taint changes, and it is never put on.
 fn taints_of_others(event: &Event, page: &mut Page) {
     let (name, node) = (event.name.as_str(), &event.current);
     let Some(before) = event.previous.as_ref() else { return };
-    let others = |taint: &&Value| {
-        taint["key"] != names::STARTUP_TAINT && taint["key"] != names::LEAVING_TAINT
-    };
+    let others = |taint: &&Value| taint["key"] != names::STARTUP_TAINT;
     let added = has_startup_taint(node) && !has_startup_taint(before);
     if added || !taints(before).filter(others).eq(taints(node).filter(others)) {
         page.broke("S9", format!("taints of node {name} were written that are not ours"));
@@ -367,7 +359,6 @@ fn leftovers(cx: &Context<'_>) -> Vec<String> {
     for node in cx.api.store.list(&NODES) {
         let marked = label(node, names::RUNTIME_LABEL).is_some() && !crate::plain::is_others(node)
             || label(node, &names::class_label(names::RUNTIME_CLASS)).is_some()
-            || has_leaving_taint(node)
             || label(node, names::KATA_ROLE_LABEL).is_some()
             || world::is_on_pool(node);
         if marked {

@@ -91,8 +91,6 @@ pub(crate) struct NodeAssessment {
     pub(crate) behind: bool,
     /// Whether the change in progress updates Kata on the node, and is not made for another reason.
     pub(crate) is_being_updated: bool,
-    /// Whether Kata on the node is being changed, or is about to be, while the node keeps the runtime label.
-    pub(crate) is_changed_in_place: bool,
     /// Whether the back end removes Kata from the node once no sandboxed pod is left.
     pub(crate) wants_removal: bool,
     /// Whether the node has to complete another change first.
@@ -332,7 +330,7 @@ impl NodeAssessment {
 
     /// Whether the next step of the node depends on its sandboxed pods.
     pub(crate) fn needs_pod_list(&self) -> bool {
-        self.wants_removal && (!self.has_runtime_label || self.facts.has_leaving_taint())
+        self.wants_removal
     }
 
     /// Whether sandboxed pods may run on the node.

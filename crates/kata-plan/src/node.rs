@@ -39,20 +39,32 @@ pub(crate) fn step_text(step: Option<NodeStep>) -> String {
         .unwrap_or_default()
 }
 
-/// Decides about the runtime label of a node that loses Kata. The operator removes the label when no new
-/// sandboxed pod can start on the node and none is left, and not earlier: a kubelet that restarts fails the
-/// running pods whose node selector no longer matches (kubernetes #99708, #123980).
-pub(crate) fn label_of_leaving(cluster: &Assessment, node: &NodeAssessment) -> LabelDecision {
+/// Decides about the runtime label of a node that loses Kata. The operator removes the label when no sandboxed
+/// pod is left on the node, in a deletion when the classes are closed and none is left in the cluster, and not
+/// earlier: a kubelet that restarts fails the running pods whose node selector no longer matches (kubernetes
+/// #99708, #123980). A pod that the scheduler bound to the node at the same moment gets the label back.
+pub(crate) fn label_of_leaving(
+    cluster: &Assessment,
+    node: &NodeAssessment,
+    offers_kata: bool,
+) -> LabelDecision {
+    let pods = cluster.pods.on_node(&node.facts.name);
     if !node.has_runtime_label {
-        return LabelDecision::Clear;
+        let slipped_in = pods.is_ok_and(|pods| !pods.is_empty());
+        return if slipped_in && offers_kata && unavailable(&node.facts).is_none() {
+            LabelDecision::Set
+        } else {
+            LabelDecision::Clear
+        };
     }
-    let no_new_pods = if cluster.deleting {
-        cluster.our_classes().all(is_closed)
+    let is_free = if cluster.deleting {
+        // A pod that waits for a node may have been created before the classes were closed.
+        let pods = cluster.pods.in_cluster();
+        cluster.our_classes().all(is_closed) && pods.is_ok_and(|pods| pods.is_empty())
     } else {
-        node.facts.has_leaving_taint()
+        pods.is_ok_and(|pods| pods.is_empty())
     };
-    let no_pods = cluster.pods.on_node(&node.facts.name).is_ok_and(|pods| pods.is_empty());
-    if no_new_pods && no_pods { LabelDecision::Clear } else { LabelDecision::Keep }
+    if is_free { LabelDecision::Clear } else { LabelDecision::Keep }
 }
 
 /// Why a node takes no pods now, in a few words; `None` if it takes pods.

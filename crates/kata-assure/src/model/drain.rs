@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 
 use super::judge::Judge;
 use super::machine::{State, canonical};
-use super::world::{Config, Life, Phase, World};
+use super::world::{Config, Life, Node, Phase, World};
 use super::write::{self, Server, carry_out};
 
 /// Most rounds of one pass and one rest of the cluster: a few for the objects, and some for each node.
@@ -83,6 +83,11 @@ fn round(judge: &Judge, world: &mut World) -> Round {
     }
     let as_wanted = is_as_wanted(world);
     let pods = world.nodes().iter().any(|node| node.pod);
+    // A kubelet that restarts would fail a pod whose node has no label.
+    let at_risk = |node: &Node| node.pod && world.is_usable(node) && !node.verified;
+    if world.nodes().iter().any(at_risk) {
+        return Round::Wrong;
+    }
     if pods && (as_wanted || judged.blocked) {
         for node in world.nodes_mut() {
             node.pod = false;
@@ -139,7 +144,6 @@ pub fn is_as_wanted(world: &World) -> bool {
     let nodes = world.nodes().iter().all(|node| {
         let runs = if node.wanted { Config::With } else { Config::Worker };
         (node.role, node.verified, node.record) == (node.wanted, node.wanted, node.wanted)
-            && !node.leaving
             && (node.current, node.desired, node.phase) == (runs, runs, Phase::Done)
     });
     let objects = world.machine_config.life == Life::Live

@@ -316,8 +316,12 @@ impl Machine {
                 let slips = slips && world.class.exists() && node.role && world.is_usable(node);
                 did(world.can_schedule(node) || slips)?;
                 node.pod = true;
+                node.late = !slips;
             }
-            Action::PodEnds(index) => node(&mut next.world, index)?.pod = false,
+            Action::PodEnds(index) => {
+                let node = node(&mut next.world, index)?;
+                (node.pod, node.late) = (false, false);
+            }
             Action::Create | Action::Delete | Action::Select(_) | Action::Debug => {
                 next.edits = next.edits.checked_sub(1)?;
                 edit(&mut next.world, action)?;
@@ -355,6 +359,9 @@ impl Machine {
             }
         }
         next.broken |= judged.broken;
+        for node in next.world.nodes_mut() {
+            node.late = false;
+        }
         next.plans.get_mut(usize::from(op))?.extend(judged.writes.iter());
         Some(())
     }

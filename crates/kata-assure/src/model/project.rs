@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::machine_config::ConfigReference;
 use kata_api::{
@@ -375,7 +374,6 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
         uid: uid(index),
         resource_version: node.version().to_string(),
         labels,
-        taints: node.leaving.then(leaving_taint).into_iter().collect(),
         annotations: annotations
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -390,14 +388,6 @@ fn facts(world: &World, index: u8, node: &Node) -> NodeFacts {
         operating_system: "linux".to_owned(),
         created: Some(BEFORE),
         ..NodeFacts::default()
-    }
-}
-
-fn leaving_taint() -> Taint {
-    Taint {
-        key: names::LEAVING_TAINT.to_owned(),
-        effect: "NoSchedule".to_owned(),
-        ..Taint::default()
     }
 }
 

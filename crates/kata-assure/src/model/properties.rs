@@ -88,7 +88,7 @@ fn loses_mark(machine: &Machine, state: &State) -> bool {
     let mut wrong = 0u8;
     for (index, node) in (0u8..).zip(world.nodes()) {
         let ours = node.wanted || node.role || node.on_pool() || node.record;
-        // What cannot be told is left as it is. One that leaves is closed to new pods first.
+        // What cannot be told is left as it is, and so is one that leaves, until its pods have ended.
         let told = !world.is_stuck(node) && node.wanted && !config.deleting;
         wrong |= u8::from(ours && told && node.verified && !world.has_kata(node)) << index;
     }
@@ -113,7 +113,7 @@ fn sometimes() -> Vec<Property<Machine>> {
             s.world.config.deleting && s.world.nodes().iter().any(|node| node.pod)
         }),
         Property::sometimes("pods hold a node that is not selected any more", |_, s: &State| {
-            let leaves = |node: &super::world::Node| node.pod && !node.wanted && node.leaving;
+            let leaves = |node: &super::world::Node| node.pod && !node.wanted && node.verified;
             !s.world.config.deleting && s.world.nodes().iter().any(leaves)
         }),
         Property::sometimes("the KataConfig is gone without a trace", |_, s: &State| {

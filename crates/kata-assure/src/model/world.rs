@@ -41,12 +41,12 @@ pub struct Node {
     pub role: bool,
     /// Carries the labels of a node that has Kata: the runtime label, and the class's.
     pub verified: bool,
-    /// Carries our taint, which keeps new pods away.
-    pub leaving: bool,
     /// Is matched by the selector of the KataConfig.
     pub wanted: bool,
     /// A sandboxed pod runs on it.
     pub pod: bool,
+    /// That pod came after the last pass has read the pods.
+    pub late: bool,
     /// Has a KataNode.
     pub record: bool,
     /// What the node controller of the Machine Config Operator believes of `role`.
@@ -71,7 +71,7 @@ impl Node {
 
     /// Stands in for the resourceVersion: different for different contents of the Node object.
     pub fn version(&self) -> u16 {
-        let bits = [self.role, self.verified, self.leaving, self.wanted, self.cordoned, self.away];
+        let bits = [self.role, self.verified, self.wanted, self.cordoned, self.away];
         let flags = bits.into_iter().fold(0, |flags, bit| flags << 1 | u16::from(bit));
         flags << 7 | (self.current as u16) << 5 | (self.desired as u16) << 3 | self.phase as u16
     }
@@ -249,7 +249,7 @@ impl World {
 
     /// What of the operator is left in the cluster.
     pub fn has_traces(&self) -> bool {
-        let marked = |node: &Node| node.role || node.verified || node.leaving;
+        let marked = |node: &Node| node.role || node.verified;
         self.nodes().iter().any(|node| marked(node) || node.record || node.on_pool())
             || self.pool.object.exists()
             || self.machine_config.exists()
@@ -368,6 +368,6 @@ impl World {
     /// Whether the scheduler can bind a sandboxed pod to a node.
     pub fn can_schedule(&self, node: &Node) -> bool {
         let open = self.class.exists() && !self.class_closed;
-        open && node.role && node.verified && !node.leaving && node.is_open() && !node.pod
+        open && node.role && node.verified && node.is_open() && !node.pod
     }
 }

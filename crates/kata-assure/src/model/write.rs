@@ -112,15 +112,6 @@ pub enum Write {
         /// Precondition, if given.
         version: Option<u16>,
     },
-    /// The taints of a node.
-    Taint {
-        /// Its index.
-        node: u8,
-        /// Whether it has ours afterwards.
-        leaving: bool,
-        /// Precondition.
-        version: u16,
-    },
     /// Server-side apply; creates what is not there.
     Apply {
         /// The object.
@@ -221,16 +212,6 @@ fn merge(object: &ObjectRef, body: &Value) -> Option<Write> {
             uid: project::parse_uid(metadata["uid"].as_str()?)?,
             version: metadata["resourceVersion"].as_str()?.parse().ok()?,
         }),
-        Kind::Node if body.get("spec").is_some() => {
-            let taints = body["spec"]["taints"].as_array();
-            let mut taints = taints.into_iter().flatten();
-            let ours = |taint: &Value| taint["key"] == names::LEAVING_TAINT;
-            taints.clone().all(ours).then_some(Write::Taint {
-                node: project::index(&object.name)?,
-                leaving: taints.any(ours),
-                version: metadata["resourceVersion"].as_str()?.parse().ok()?,
-            })
-        }
         Kind::Node => {
             let labels = metadata["labels"].as_object()?;
             let class = names::class_label(names::RUNTIME_CLASS);
@@ -313,18 +294,11 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
                 broken |= Broken::PODS.when(node.pod) | Broken::WINDOW.when(node.verified);
             }
             if verified == Some(false) && node.verified {
-                // A kubelet that restarts would fail the pod.
-                broken |= Broken::PODS.when(node.pod && has_kata);
+                // A kubelet that restarts would fail the pod. One that nobody could have seen gets the label back.
+                broken |= Broken::PODS.when(node.pod && !node.late && has_kata);
             }
             node.role = role.unwrap_or(node.role);
             node.verified = verified.unwrap_or(node.verified);
-        }
-        Write::Taint { node, leaving, version } => {
-            let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };
-            if version != node.version() && !server.lawless {
-                return refused;
-            }
-            node.leaving = leaving;
         }
         Write::Record { node } => {
             let Some(node) = world.nodes_mut().get_mut(usize::from(node)) else { return refused };

@@ -137,12 +137,14 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     if !changes(job) {
         return;
     }
-    // The label stays while Kata is changed in place; a taint keeps new pods away.
-    let closed = annotation(job, node_job::ACTION) == "Install" && super::has_leaving_taint(node);
-    if is_marked(node) && !closed {
-        page.broke("S2", format!("Job {name} changes node {on}, to which pods can come"));
-    }
     if annotation(job, node_job::ACTION) == "Remove" {
+        // The label stays while Kata is changed in place.
+        if is_marked(node) {
+            page.broke(
+                "S2",
+                format!("Job {name} takes Kata from node {on}, to which pods can come"),
+            );
+        }
         for pod in sandboxed_on(cx, on) {
             page.broke("S1", format!("Job {name} takes the runtime of node {on} from pod {pod}"));
         }

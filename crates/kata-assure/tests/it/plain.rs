@@ -157,7 +157,7 @@ fn a_job_under_a_pod_or_on_a_node_that_is_open() {
     });
     lab.label(&worker(0), &open);
     lab.assert_broken("S3");
-    lab.job("change", &worker(0), "Install");
+    lab.job("change", &worker(0), "Remove");
     assert!(lab.broken().iter().any(|broken| broken.starts_with("S2")), "{:?}", lab.broken());
 }
 

@@ -447,9 +447,6 @@ fn what_the_operator_may_do_breaks_nothing() {
     lab.pool();
     lab.class(&Lab::open());
     lab.label(names::KATA_ROLE_LABEL, &json!(""));
-    let leaving = json!([{"key": names::LEAVING_TAINT, "effect": "NoSchedule"}]);
-    lab.merge(&NODES, &worker(0), &json!({"spec": {"taints": leaving}}));
-    lab.merge(&NODES, &worker(0), &json!({"spec": {"taints": null}}));
     lab.label(names::KATA_ROLE_LABEL, &Value::Null);
     lab.class(&json!({names::CLOSED_LABEL: "true"}));
     assert!(lab.ledger.open().broken.is_empty(), "{:#?}", lab.ledger.open().broken);

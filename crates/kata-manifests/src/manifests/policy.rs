@@ -79,11 +79,9 @@ pub(super) fn node_policy(namespace: &str) -> [Value; 2] {
                 {
                     "expression": format!(
                         "object.spec == oldObject.spec || (\
-                         variables.taints.all(taint, taint in variables.oldTaints || \
-                         (taint.key == '{}' && taint.effect == 'NoSchedule')) && \
+                         variables.taints.all(taint, taint in variables.oldTaints) && \
                          variables.oldTaints.all(taint, taint in variables.taints || \
                          taint.key in variables.ourTaints) && {})",
-                        names::LEAVING_TAINT,
                         SPEC.map(same).join(" && ")
                     ),
                     "message": "kata-operator may change no other taints of a node than its own, and may not \

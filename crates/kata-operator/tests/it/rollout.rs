@@ -96,7 +96,7 @@ async fn what_is_deleted_or_changed_by_hand_comes_back() {
     let tainted = json!({"spec": {"taints": leaving}});
     lab::merge(&cluster, &NODES, &lab::worker(0), &tainted);
     lab::pass(Duration::from_secs(5)).await;
-    lab::assert_same(&lab::end_state(&cluster), &wanted, "leaving taint");
+    lab::assert_same(&lab::end_state(&cluster), &wanted, "taint of an earlier release");
 }
 
 /// A watch that stays silent for ever: the resync finds what changed.

@@ -91,11 +91,12 @@ impl<'a> Facts<'a> {
         let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
         let removes = action == NodeAction::Remove;
         // Running pods select the label, so it stays while Kata is changed in place.
-        let tainted = !removes && facts.has_leaving_taint();
-        let closed = label != Some(names::RUNTIME_LABEL_VERIFIED) || tainted;
-        let claimed = removes || is_claimed(&facts.labels);
-        ensure(closed && claimed, Property::ClosedToNewPods, || {
-            format!("{object} changes node {node} while new sandboxed pods can start")
+        let closed = !removes || label != Some(names::RUNTIME_LABEL_VERIFIED);
+        ensure(closed, Property::ClosedToNewPods, || {
+            format!("{object} removes Kata from node {node} while new sandboxed pods can start")
+        })?;
+        ensure(removes || is_claimed(&facts.labels), Property::KnownState, || {
+            format!("{object} changes node {node}, which is not claimed")
         })?;
         if removes {
             self.ensure_no_pods_on_node(

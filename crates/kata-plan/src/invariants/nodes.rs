@@ -66,9 +66,9 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
-    /// Whether a node has Kata and is Ready.
+    /// Whether a node has Kata, is Ready and is not cordoned.
     fn is_usable(&self, facts: &NodeFacts) -> bool {
-        self.has_kata(facts) && facts.ready.status == Some(true)
+        self.has_kata(facts) && facts.ready.status == Some(true) && !facts.unschedulable
     }
 
     /// Whether a node carries the runtime label, has Kata, and may offer one of the handlers.
@@ -98,8 +98,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Only the operator's two taints change, on a node that is unchanged since the read. The startup taint
-    /// is never set, and only removed from a node that has Kata.
+    /// Only the startup taint, and the taint of an earlier release, are removed, on a node that is unchanged
+    /// since the read. No taint is set, and the startup taint only goes from a node that has Kata.
     pub(super) fn may_replace_taints(
         &self,
         node: &ObjectRef,
@@ -120,7 +120,7 @@ impl<'a> Facts<'a> {
         let is_foreign =
             |taint: &&Taint| taint.key != names::LEAVING_TAINT && taint.key != names::STARTUP_TAINT;
         let foreign = facts.taints.iter().filter(is_foreign);
-        let is_added = !starts(&facts.taints) && starts(taints);
+        let is_added = taints.iter().any(|taint| !facts.taints.contains(taint));
         ensure(
             foreign.eq(taints.iter().filter(is_foreign)) && !is_added,
             Property::Ownership,

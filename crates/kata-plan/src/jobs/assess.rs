@@ -76,12 +76,6 @@ impl Host<'_> {
             || self.record.orphaned_pod.is_some_and(|pod| pod.may_change_node)
     }
 
-    /// Whether an installation runs, or may begin now.
-    pub(super) fn is_installing(&self) -> bool {
-        self.runs(NodeAction::Install)
-            || (self.permitted && self.due == Due::Change(NodeAction::Install))
-    }
-
     /// The number of the next Job.
     pub(super) fn next_number(&self) -> i64 {
         let recorded = self.record.status.job.as_ref().map_or(0, |job| job.number);
@@ -353,7 +347,6 @@ fn host<'a>(
         kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
         behind: wanted && installed.is_some() && !is_current,
         is_being_updated: false,
-        is_changed_in_place: false,
         wants_removal: false,
         has_earlier_change: false,
         phase: Phase::Unknown,

@@ -105,9 +105,8 @@ fn next_job(host: &Host<'_>) -> Option<NodeAction> {
         Due::Check(action) | Due::Change(action) if host.permitted => action,
         _ => return None,
     };
-    // Before a node is changed, it must be claimed and, if it has Kata, closed to new pods.
-    let is_open = host.node.has_runtime_label && !host.node.facts.has_leaving_taint();
-    let waits = action == NodeAction::Install && (!host.node.joined || is_open);
+    // Before a node is changed, it must be claimed.
+    let waits = action == NodeAction::Install && !host.node.joined;
     (!waits).then_some(action)
 }
 

@@ -32,7 +32,6 @@ pub(super) fn classify(cluster: &Cluster<'_>, host: &mut Host<'_>) {
         return;
     }
     host.node.label = label_decision(cluster, host);
-    host.node.is_changed_in_place = is_changed_in_place(host);
     (host.node.phase, host.node.step) =
         if host.node.wanted { phase_of_wanted(host) } else { phase_of_leaving(host) };
     host.node.finding = finding(cluster, host);
@@ -63,7 +62,8 @@ pub(super) fn classify(cluster: &Cluster<'_>, host: &mut Host<'_>) {
 fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
     let node = &host.node;
     if !node.wanted {
-        return node::label_of_leaving(&cluster.base, node);
+        let offers_kata = host.record.status.installed.is_some() && !host.is_changing();
+        return node::label_of_leaving(&cluster.base, node, offers_kata);
     }
     if is_found_gone(cluster, host) {
         return LabelDecision::Clear;
@@ -72,7 +72,7 @@ fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
         && !host.is_changing()
         && !host.record.needs_fresh_read
         && (host.missing.is_empty() || host.overdue);
-    if is_known && node.facts.ready.status == Some(true) {
+    if is_known && node::unavailable(&node.facts).is_none() {
         LabelDecision::Set
     } else {
         LabelDecision::Keep
@@ -110,17 +110,12 @@ fn is_found_gone(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     cannot_run || (is_ready && offers_none && !awaited)
 }
 
-/// Whether the kubelet still has time to report the handlers after a change in place.
+/// Whether the kubelet still has time to report the handlers after a change in place. On a node that was Ready
+/// since, it reported them before.
 fn awaits_kubelet(host: &Host<'_>) -> bool {
-    !host.missing.is_empty() && !host.overdue && host.node.facts.has_leaving_taint()
-}
-
-/// Whether to keep new pods off the node while it keeps its label: its Kata is being changed, is about to
-/// be, or may differ from what was installed.
-fn is_changed_in_place(host: &Host<'_>) -> bool {
-    let may_differ = host.record.status.installed.is_none() && !host.is_unrecorded;
-    let is_changed = host.is_changing() || host.is_installing() || awaits_kubelet(host);
-    host.node.wanted && (is_changed || may_differ)
+    let before = host.node.previous.as_ref().and_then(|previous| previous.status.as_ref());
+    let was_ready = before.is_some_and(|before| before.phase == Phase::Ready);
+    !host.missing.is_empty() && !host.overdue && !was_ready
 }
 
 fn phase_of_wanted(host: &Host<'_>) -> (Phase, Option<NodeStep>) {

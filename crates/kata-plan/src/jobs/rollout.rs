@@ -135,10 +135,9 @@ fn cannot_be_changed(host: &Host<'_>) -> bool {
         || host.is_broken()
 }
 
-/// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods.
+/// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods yet.
 fn has_begun(host: &Host<'_>) -> bool {
-    let node = &host.node;
-    node.joined && (!node.has_runtime_label || node.facts.has_leaving_taint())
+    host.node.joined && !host.node.has_runtime_label
 }
 
 /// Whether the last Job of a node never started.

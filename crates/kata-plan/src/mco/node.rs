@@ -54,7 +54,6 @@ pub(super) fn assess(
         kata,
         behind,
         is_being_updated: false,
-        is_changed_in_place: false,
         wants_removal: !wanted && (joined || has_runtime_label),
         has_earlier_change: facts.step().is_some(),
         phase: Phase::Unknown,
@@ -103,8 +102,8 @@ fn is_left_on_image(pools: &Pools<'_>, facts: &NodeFacts) -> bool {
 
 /// Decides about the node's runtime label.
 ///
-/// A node gets the label if it is Ready, its configuration contains Kata, and its kubelet reports one of
-/// the handlers or reports no handlers at all. It loses the label if its configuration lacks Kata, if a
+/// A node gets the label if it is Ready and schedulable, its configuration contains Kata, and its kubelet reports
+/// one of the handlers or reports no handlers at all. It loses the label if its configuration lacks Kata, if a
 /// Ready kubelet reports none of the handlers, or if it leaves and no sandboxed pod is left. Cordons,
 /// drains, reboots and a kubelet that is not Ready do not change the label.
 fn label_decision(
@@ -113,13 +112,14 @@ fn label_decision(
     missing: &[String],
 ) -> LabelDecision {
     if !node.wanted {
-        return node::label_of_leaving(cluster, node);
+        return node::label_of_leaving(cluster, node, node.kata == KataState::Installed);
     }
     match node.kata {
         KataState::Unknown | KataState::Removing => LabelDecision::Keep,
         KataState::Absent | KataState::Installing => LabelDecision::Clear,
         KataState::Installed if node.facts.ready.status != Some(true) => LabelDecision::Keep,
         KataState::Installed if cluster.are_all_handlers(missing) => LabelDecision::Clear,
+        KataState::Installed if node.facts.unschedulable => LabelDecision::Keep,
         KataState::Installed => LabelDecision::Set,
     }
 }

@@ -16,14 +16,17 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
     for node in &cluster.nodes {
         let (set, remove, reason) = match node.label {
             LabelDecision::Keep => continue,
-            LabelDecision::Set => (labels_of_served(cluster, node), BTreeSet::new(), "it has Kata"),
+            LabelDecision::Set => {
+                let why = if node.wanted { "it has Kata" } else { "a sandboxed pod runs on it" };
+                (labels_of_served(cluster, node), BTreeSet::new(), why)
+            }
             LabelDecision::Clear if node.wanted => {
                 (BTreeMap::new(), BTreeSet::from([names::RUNTIME_LABEL]), "it does not have Kata")
             }
             LabelDecision::Clear => (
                 BTreeMap::new(),
                 BTreeSet::from([names::RUNTIME_LABEL]),
-                "no sandboxed pod is left, and no new one can start",
+                "no sandboxed pod is left",
             ),
         };
         let stale =

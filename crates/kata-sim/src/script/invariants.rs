@@ -11,6 +11,7 @@ use kata_api::names::{self, node_job};
 use serde_json::Value;
 use simcluster::Simulation;
 use simcluster::api::{Event, EventKind};
+use simcluster::recorder::condition;
 use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, PODS, RUNTIMECLASSES};
 use simcluster::world::crio::Handler;
 use simcluster::world::{NodeFault, Platform};
@@ -60,7 +61,7 @@ impl Invariants {
         let mut wrong = BTreeMap::new();
         for node in sim.api.list(&NODES) {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
-            let open = is_marked(&node) && !is_closed(&node);
+            let open = is_marked(&node) && takes_pods(&node);
             if disturbed || has_runtime(sim, name) || !open {
                 continue;
             }
@@ -169,10 +170,9 @@ fn is_marked(node: &Value) -> bool {
     node["metadata"]["labels"][names::RUNTIME_LABEL] == names::RUNTIME_LABEL_VERIFIED
 }
 
-/// Whether the operator keeps new pods off a node, for as long as it is not known what the node has.
-fn is_closed(node: &Value) -> bool {
-    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-    taints.into_iter().any(|taint| taint["key"] == names::LEAVING_TAINT)
+/// Whether the scheduler may bind pods to a node.
+fn takes_pods(node: &Value) -> bool {
+    condition(node, "Ready") == "True" && node["spec"]["unschedulable"] != true
 }
 
 /// Whether the host behind a node has the runtime; one that is down counts as it was.

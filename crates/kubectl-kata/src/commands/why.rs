@@ -210,8 +210,10 @@ async fn schedule(
     }
     let progress = super::status::progress::nodes(kata.active(), kata.nodes.items(), now);
     let stalls = kata.active().map(|active| problem::stalls(active, kata.nodes.items()));
-    let (cause, outlook) =
-        nodes::conclusion(report, &progress, stalls.unwrap_or_default(), said.as_deref());
+    let deleting = kata.active().filter(|active| active.metadata.deletion_timestamp.is_some());
+    let deleting = deleting.and_then(|active| active.metadata.name.as_deref());
+    let stalls = stalls.unwrap_or_default();
+    let (cause, outlook) = nodes::conclusion(report, deleting, &progress, stalls, said.as_deref());
     report.causes.extend(cause);
     report.outlook = outlook;
     report.causes.extend(super::status::blocked_drains(api, kata.nodes.items()).await?);

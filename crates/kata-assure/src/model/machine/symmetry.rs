@@ -35,14 +35,18 @@ pub fn canonical(mut state: State) -> State {
         state.world.nodes = arrange(state.world.nodes);
         state.lag.world.nodes = arrange(state.lag.world.nodes);
         for planned in state.plans.iter_mut().flatten() {
-            let (Write::Label { node, .. }
-            | Write::Taint { node, .. }
-            | Write::Record { node }
-            | Write::DeleteRecord { node }) = &mut planned.write
+            let (Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node }) =
+                &mut planned.write
             else {
                 continue;
             };
             *node = place.get(usize::from(*node)).copied().unwrap_or_default();
+        }
+    }
+    if state.plans.iter().all(Vec::is_empty) {
+        // The next pass reads the pods again.
+        for node in &mut state.world.nodes {
+            node.late = false;
         }
     }
     if state.lag.mask == 0 && state.plans.iter().all(Vec::is_empty) {
@@ -65,10 +69,9 @@ pub fn canonical(mut state: State) -> State {
 
 fn concerns(write: Write) -> Option<u8> {
     match write {
-        Write::Label { node, .. }
-        | Write::Taint { node, .. }
-        | Write::Record { node }
-        | Write::DeleteRecord { node } => Some(node),
+        Write::Label { node, .. } | Write::Record { node } | Write::DeleteRecord { node } => {
+            Some(node)
+        }
         _ => None,
     }
 }

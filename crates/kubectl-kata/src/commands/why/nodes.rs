@@ -63,11 +63,7 @@ fn verdict(
     let labels: BTreeMap<String, String> =
         serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
     if let Some(taint) = repelling(spec, node) {
-        return if taint == names::LEAVING_TAINT {
-            leaving(kata)
-        } else {
-            (format!("taint {taint} is not tolerated"), false)
-        };
+        return (format!("taint {taint} is not tolerated"), false);
     }
     let wanted = spec["nodeSelector"].as_object();
     let lacking: Vec<(&String, &Value)> = wanted
@@ -123,17 +119,6 @@ fn verdict(
         lacks.push(format!("CPU short by {}", human::cpu(cpu)));
     }
     if lacks.is_empty() { ("fits".to_owned(), false) } else { (lacks.join(", "), false) }
-}
-
-/// A node with the leaving taint, whose Kata is about to be changed or removed.
-fn leaving(kata: Option<&KataNode>) -> (String, bool) {
-    let phase = kata.and_then(|kata| kata.status.as_ref()).map(|status| status.phase);
-    let is_changed = matches!(phase, Some(Phase::Waiting | Phase::Installing | Phase::Updating));
-    let what = if is_changed { "changed" } else { "removed" };
-    (
-        format!("Kata is about to be {what}, new pods stay away (taint {})", names::LEAVING_TAINT),
-        is_changed,
-    )
 }
 
 /// What a node without the label of verified nodes lacks.
@@ -198,9 +183,11 @@ fn affinity(spec: &Value, labels: &BTreeMap<String, String>) -> bool {
     })
 }
 
-/// The cause, and what will happen; `stalled` is what keeps the rollout from going on, if it does not.
+/// The cause, and what will happen; `deleting` is the KataConfig if it is being deleted, and `stalled` is what keeps
+/// the rollout from going on, if it does not.
 pub(super) fn conclusion(
     report: &WhyReport,
+    deleting: Option<&str>,
     progress: &[NodeProgress],
     stalled: Vec<Problem>,
     said: Option<&str>,
@@ -208,11 +195,22 @@ pub(super) fn conclusion(
     let subject = report.target.as_str();
     if report.nodes.iter().any(|node| node.verdict == CLASS_CLOSED) {
         let class = report.runtime_class.as_deref().unwrap_or_default();
-        let message = format!(
-            "RuntimeClass {class} took no new pods when the pod was created, because the KataConfig was \
-             being deleted"
-        );
-        let fix = "create a KataConfig, then delete the pod and create it again";
+        let (message, fix) = match deleting {
+            Some(config) => (
+                format!(
+                    "RuntimeClass {class} takes no new pods, because the KataConfig {config} is being deleted"
+                ),
+                "delete the pod and what creates it, since the deletion waits for it; to run it with Kata, \
+                 create a KataConfig again after that",
+            ),
+            None => (
+                format!(
+                    "RuntimeClass {class} took no new pods when the pod was created, because the KataConfig \
+                     was being deleted"
+                ),
+                "create a KataConfig, then delete the pod and create it again",
+            ),
+        };
         return (
             vec![Problem::new(Code::NoNodeFits, subject, message).with_fix(fix)],
             "will not be scheduled: a pod keeps the node selector that it was admitted with"
