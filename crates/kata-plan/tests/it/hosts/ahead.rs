@@ -135,6 +135,12 @@ fn an_image_that_cannot_be_pulled_takes_no_node_out_of_service() {
         world.pass();
         assert_eq!(out_of_service(&world), Vec::<String>::new());
     }
+    // A label that somebody takes comes back meanwhile.
+    world.label("worker-0", "katacontainers.io/kata-runtime", None);
+    for _ in 0..4 {
+        world.pass();
+    }
+    assert_eq!(out_of_service(&world), Vec::<String>::new());
     for index in 0..3 {
         assert_eq!(host(&world, &format!("worker-{index}"))["restarts"], 1);
     }
