@@ -57,6 +57,8 @@ pub struct Node {
     pub unreadable: Option<String>,
     /// A unit that is there and does not run, beside the container runtime's.
     pub left_over: Option<String>,
+    /// Other services that run.
+    pub services: Vec<(String, Unit)>,
     /// A unit that is being started, beside the container runtime's.
     pub starting: Option<String>,
     /// For how long the container runtime does not answer after a restart.
@@ -112,6 +114,7 @@ impl Node {
             fault: None,
             unreadable: None,
             left_over: None,
+            services: Vec::new(),
             starting: None,
             starts_for: Duration::ZERO,
             answers_from: Duration::ZERO,
@@ -267,6 +270,20 @@ impl Node {
 
     pub fn text(&self, path: &str) -> String {
         String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
+    }
+
+    /// The container runtime's, and others.
+    fn running_services(&self) -> Vec<(String, Unit)> {
+        let runtime = &self.runtime;
+        let unit = Unit {
+            active: runtime.running.is_some(),
+            command: runtime.command.clone(),
+            environment: runtime.environment.clone(),
+            environment_files: runtime.environment_files.clone(),
+            ..Unit::default()
+        };
+        let all = std::iter::once((runtime.unit.clone(), unit));
+        all.chain(self.services.iter().cloned()).collect()
     }
 
     fn call<T>(
@@ -484,13 +501,18 @@ impl Host for Node {
             if changing || node.left_over.as_deref() == Some(name) {
                 return Ok(Some(Unit { changing, ..Unit::default() }));
             }
-            Ok((name == node.runtime.unit).then(|| Unit {
-                active: node.runtime.running.is_some(),
-                command: node.runtime.command.clone(),
-                environment: node.runtime.environment.clone(),
-                environment_files: node.runtime.environment_files.clone(),
-                ..Unit::default()
-            }))
+            let all = node.running_services();
+            Ok(all.into_iter().find(|(found, _)| found == name).map(|(_, unit)| unit))
+        })
+    }
+    fn services(&mut self) -> HostResult<Vec<(String, Unit)>> {
+        self.call(false, "ask for the services".to_owned(), |node| {
+            if !node.systemd {
+                return Err(("no such socket".to_owned(), HostErrorKind::Unreachable));
+            }
+            let mut all = node.running_services();
+            all.retain(|(_, unit)| unit.active);
+            Ok(all)
         })
     }
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {

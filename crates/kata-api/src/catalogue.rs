@@ -201,8 +201,8 @@ catalogue! {
         fix: "Check the node's machine-config-daemon pod."
     }
     KATA2110 UnsupportedNode Info {
-        cause: "The node cannot run Kata: it runs Windows, or the Machine Config Operator does not manage it.",
-        fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector."
+        cause: "The node is selected and cannot have Kata, by what it says of itself: its system, architecture, role, or what pods may take there.",
+        fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector. If it can run Kata after all, label it kata-operator.dev/eligible=true."
     }
     KATA2111 OtherRollout Info {
         cause: "The Machine Config Operator is changing the node for a reason other than Kata.",
@@ -327,6 +327,10 @@ catalogue! {
     KATA3027 GuestPullMissing Warning {
         cause: "The shim's virtual machines pull container images themselves, and kata-operator does not configure the container runtime for that.",
         fix: "Configure the nydus snapshotter in containerd or guest pull in CRI-O, or use a shim that is not for confidential containers."
+    }
+    KATA3028 RuntimeNotConfirmed Error {
+        cause: "It is not certain that a container runtime of the node is the one that the kubelet uses, so none is changed.",
+        fix: "Point the kubelet to the socket of its container runtime (--container-runtime-endpoint), or stop the container runtime that it does not use."
     }
     KATA3030 SandboxesInTheWay Warning {
         cause: "The change would remove or alter the handler of sandboxes that run on the node.",

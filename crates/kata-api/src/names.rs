@@ -56,6 +56,9 @@ pub const CLOSED_LABEL: &str = "kata-operator.node-restriction.kubernetes.io/clo
 /// Key of a taint that release 0.1 set on nodes whose Kata was about to be changed or removed. The operator only
 /// removes it.
 pub const LEAVING_TAINT: &str = "kata-operator.dev/leaving";
+/// Label with which an admin has the operator try a node that it takes for one that cannot have Kata, with the value
+/// `true`.
+pub const ELIGIBLE_LABEL: &str = "kata-operator.dev/eligible";
 /// Label with which Node Feature Discovery marks nodes that can run Kata (compatible).
 pub const NFD_LABEL: &str = "feature.node.kubernetes.io/runtime.kata";
 

@@ -239,10 +239,9 @@ fn wanted_files(
                 containerd::add_import(Some(text), config.schema, &import)
                     .map(|text| Content::File { text, mode: *mode })
             }
-            Content::Directory | Content::Link { .. } => {
-                Err("it is no regular file, and the place that it points to may be shared"
-                    .to_owned())
-            }
+            // The preflight says so.
+            Content::Link { .. } => return Err(()),
+            Content::Directory => Err("it is a directory".to_owned()),
         };
         match edited {
             Ok(after) => {

@@ -7,20 +7,16 @@ use std::collections::BTreeMap;
 use crate::host::{Host, HostResult, Unit};
 use crate::paths;
 
-/// The words of a unit's command with the variables of its environment filled in.
-///
-/// # Errors
-/// If a file of its environment is there and cannot be read.
-pub(crate) fn command(host: &mut dyn Host, unit: &Unit) -> HostResult<Vec<String>> {
-    if !unit.command.iter().any(|word| word.contains('$')) {
-        return Ok(unit.command.clone());
-    }
-    let variables = variables(host, unit)?;
-    Ok(unit.command.iter().flat_map(|word| expanded(word, &variables)).collect())
+/// The words of a unit's command with its variables filled in.
+pub(crate) fn command(unit: &Unit, variables: &BTreeMap<String, String>) -> Vec<String> {
+    unit.command.iter().flat_map(|word| expanded(word, variables)).collect()
 }
 
 /// The variables of a unit, without those whose value cannot be known.
-fn variables(host: &mut dyn Host, unit: &Unit) -> HostResult<BTreeMap<String, String>> {
+///
+/// # Errors
+/// If a file of its environment is there and cannot be read.
+pub(crate) fn variables(host: &mut dyn Host, unit: &Unit) -> HostResult<BTreeMap<String, String>> {
     let mut variables = BTreeMap::new();
     for assignment in &unit.environment {
         if let Some((name, value)) = assignment.split_once('=') {

@@ -249,6 +249,8 @@ pub trait Host {
 
     /// A unit of systemd; `None` if there is no such unit.
     fn unit(&mut self, name: &str) -> HostResult<Option<Unit>>;
+    /// The services of systemd that run, or are being started, with the names of their units.
+    fn services(&mut self) -> HostResult<Vec<(String, Unit)>>;
     /// How a unit of systemd is; `None` if there is no such unit.
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>>;
     /// Restarts a unit and waits for systemd's job to end. At most 120 s.

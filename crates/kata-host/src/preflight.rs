@@ -46,6 +46,9 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
         Err(error @ SiteError::File(_)) => {
             checks.push(Check::new(Code::RuntimeConfigUnknown, error.to_string()));
         }
+        Err(error @ (SiteError::Several { .. } | SiteError::Elsewhere { .. })) => {
+            checks.push(Check::new(Code::RuntimeNotConfirmed, error.to_string()));
+        }
         Ok(None) => checks.push(Check::new(
             Code::RuntimeUnsupported,
             "no unit of containerd, CRI-O, k3s, RKE2, k0s or MicroK8s is there",
@@ -73,11 +76,28 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
         )),
         Ok(Some(site)) => match &observed.cri {
             Err(error) => checks.push(Check::new(Code::RuntimeUnreachable, error.clone())),
+            Ok(cri) if let Some(other) = another(task, site, cri) => {
+                checks.push(Check::new(Code::RuntimeNotConfirmed, other));
+            }
             Ok(cri) => runtime(task, observed, site, cri, &mut checks),
         },
     }
     payload(task, observed, &mut checks);
     checks
+}
+
+/// Which container runtime the kubelet reports, if it is another one than the one that was found.
+fn another(task: &NodeTask, site: &Site, cri: &Cri) -> Option<String> {
+    let reported = task.container_runtime.as_deref()?;
+    let found = format!("{}://{}", cri.version.name, cri.version.version);
+    let plain = |version: &str| version.replace("://v", "://");
+    (plain(reported) != plain(&found)).then(|| {
+        format!(
+            "the kubelet reports {reported}, and the container runtime at {} ({}) is {found}",
+            site.socket,
+            site.unit.as_deref().unwrap_or("of the distribution"),
+        )
+    })
 }
 
 /// A word of the unit's command with a variable in it.
@@ -175,6 +195,24 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     match site.distribution {
         Distribution::Crio => crio_files(task, observed, site, checks),
         _ => containerd_files(task, observed, site, cri, checks),
+    }
+    for unseen in observed.files.unseen.iter().filter(|_| paths::is_seen(&site.main)) {
+        checks.push(Check::new(
+            Code::RuntimeConfigUnknown,
+            format!("{unseen}, and {}: put a copy below /etc in its place", paths::SEEN_ONLY),
+        ));
+    }
+    let is_edited = !observed.files.is_imported && site.editable.is_some();
+    if is_edited && let Content::Link { target } = &observed.files.editable {
+        checks.push(Check::new(
+            Code::RuntimeConfigUnknown,
+            format!(
+                "{} is a link to {target}, which others may use as well, so no import is added to it: put a \
+                 copy in its place, or add the import {}/*.toml yourself",
+                site.editable.as_deref().unwrap_or_default(),
+                paths::parent(&observed.files.drop_in)
+            ),
+        ));
     }
     if !matches!(observed.files.ours, Content::Absent) && observed.files.own_drop_in().is_none() {
         checks.push(Check::new(
@@ -403,9 +441,10 @@ fn containerd_files(
                 checks.push(Check::new(
                     Code::ImportMissing,
                     format!(
-                        "{} is not kept by k0s: begin it with the line `# k0s_managed=true`, \
-                         or delete it and restart k0s",
-                        site.main
+                        "{} is not kept by k0s, which reads no drop-ins then: move what is yours in it to a \
+                         file in {}, and after that begin it with the line `# k0s_managed=true`; k0s writes \
+                         it anew, and what is in it is lost",
+                        site.main, site.drop_ins
                     ),
                 ));
             }

@@ -1,70 +1,19 @@
 //! Which container runtime a node has, and where its configuration, socket and unit are.
 //!
-//! The units of systemd say which distribution it is; its version comes from CRI. Nothing is guessed
-//! from version strings, which distributions change (k3s dropped its name from them).
+//! The services of systemd say which distribution it is, whatever their units are called; its version comes from
+//! CRI. Nothing is guessed from version strings, which distributions change (k3s dropped its name from them).
+//! Where several container runtimes run, it is the one to whose socket the kubelet is pointed, or none.
 
-use serde::{Deserialize, Serialize};
-
-use crate::environment;
-use crate::host::{Host, HostError, HostResult};
+use crate::host::{Host, HostError};
 use crate::paths;
 
-/// The kinds of container runtime that we know how to configure.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Distribution {
-    /// containerd as its own project or a Linux distribution ships it.
-    Containerd,
-    /// The containerd of k3s.
-    K3s,
-    /// The containerd of RKE2.
-    Rke2,
-    /// The containerd of k0s.
-    K0s,
-    /// The containerd of MicroK8s.
-    Microk8s,
-    /// CRI-O.
-    Crio,
-}
+mod kind;
+mod layout;
+mod services;
 
-/// A container runtime on a node.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Its kind.
-    pub distribution: Distribution,
-    /// The unit to restart; `None` if the runtime reads changes by itself.
-    pub unit: Option<String>,
-    /// Its CRI socket.
-    pub socket: String,
-    /// The configuration file that it is started with.
-    pub main: String,
-    /// The file to which an import may be added; `None` if the import must be there already.
-    pub editable: Option<String>,
-    /// The folder for a drop-in if the configuration imports none.
-    pub drop_ins: String,
-    /// The program that prints the merged configuration, if there is one.
-    pub program: Option<String>,
-}
-
-impl Site {
-    /// Whether a drop-in replaces the whole section of a plugin: containerd before 2.0 does that, and k0s
-    /// merges drop-ins key by key before its containerd reads them.
-    pub(crate) fn replaces_sections(&self, version: (u32, u32)) -> bool {
-        version.0 < 2 && !matches!(self.distribution, Distribution::Crio | Distribution::K0s)
-    }
-}
-
-/// Units in the order in which they are looked for: those of a distribution win over plain ones.
-const UNITS: [(&str, Distribution); 9] = [
-    ("rke2-agent.service", Distribution::Rke2),
-    ("rke2-server.service", Distribution::Rke2),
-    ("k3s-agent.service", Distribution::K3s),
-    ("k3s.service", Distribution::K3s),
-    ("k0sworker.service", Distribution::K0s),
-    ("k0scontroller.service", Distribution::K0s),
-    ("snap.microk8s.daemon-containerd.service", Distribution::Microk8s),
-    ("containerd.service", Distribution::Containerd),
-    ("crio.service", Distribution::Crio),
-];
+pub use kind::{Distribution, Site};
+pub(crate) use layout::{K0S_RUN, RANCHER_MAIN};
+use services::Program;
 
 /// Why the container runtime cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,171 +24,101 @@ pub enum SiteError {
     /// A configuration file that says where things are cannot be read.
     #[error(transparent)]
     File(HostError),
+    /// Several container runtimes run, and nothing says which one the kubelet uses.
+    #[error("{} run, and nothing says which one the kubelet uses", .units.join(" and "))]
+    Several {
+        /// Their units.
+        units: Vec<String>,
+    },
+    /// The kubelet is pointed to a socket at which no container runtime listens that is known.
+    #[error("{by} points to the container runtime at {socket}, where {}", others(.units))]
+    Elsewhere {
+        /// The unit of the kubelet, or of the distribution.
+        by: String,
+        /// The socket.
+        socket: String,
+        /// The units of the container runtimes that run.
+        units: Vec<String>,
+    },
+}
+
+fn others(units: &[String]) -> String {
+    if units.is_empty() {
+        "no unit of containerd or CRI-O listens".to_owned()
+    } else {
+        format!("{} does not listen", units.join(" or "))
+    }
 }
 
 /// Finds the container runtime. `hint` is the Node's `containerRuntimeVersion`, which decides between
-/// containerd and CRI-O if both run.
+/// containerd and CRI-O if both run; `ours` is our drop-in, which decides if Kata is installed.
 ///
 /// # Errors
-/// If systemd cannot be asked, or a file that counts cannot be read.
-pub fn find(host: &mut dyn Host, hint: Option<&str>) -> Result<Option<Site>, SiteError> {
-    let mut found = Vec::new();
-    for (name, distribution) in UNITS {
-        let skipped = match (distribution, hint) {
-            (Distribution::Crio, Some(hint)) => !hint.starts_with("cri-o"),
-            (_, Some(hint)) => hint.starts_with("cri-o"),
-            (_, None) => false,
-        };
-        if skipped {
-            continue;
+/// If systemd cannot be asked, a file that counts cannot be read, or nothing says which one it is.
+pub fn find(
+    host: &mut dyn Host,
+    hint: Option<&str>,
+    ours: Option<&str>,
+) -> Result<Option<Site>, SiteError> {
+    let services = services::all(host).map_err(SiteError::Systemd)?;
+    let mut runtimes = Vec::new();
+    for service in &services {
+        if let Program::Runtime(distribution) = service.program
+            && hint.is_none_or(|hint| {
+                (distribution == Distribution::Crio) == hint.starts_with("cri-o")
+            })
+        {
+            runtimes.push((service, distribution));
         }
-        let Some(unit) = host.unit(name).map_err(SiteError::Systemd)? else { continue };
-        let command = environment::command(host, &unit).map_err(SiteError::File);
-        let site = command
-            .and_then(|command| site(host, name, distribution, &command).map_err(SiteError::File));
-        // A plain one beside a distribution that is being started is another runtime. Whether the
-        // distribution's serves already is what CRI tells.
-        let plain = matches!(distribution, Distribution::Containerd | Distribution::Crio);
-        if unit.active || (unit.changing && !plain) {
-            return site.map(Some);
+    }
+    // A plain one beside a distribution that is being started is another runtime. Whether the distribution's
+    // serves already is what CRI tells.
+    let of_distribution = runtimes.iter().find(|(service, distribution)| {
+        !distribution.is_plain() && (service.unit.active || service.unit.changing)
+    });
+    let mut endpoint = None;
+    if let Some((service, distribution)) = of_distribution {
+        let site = layout::site(host, service, *distribution).map_err(SiteError::File)?;
+        endpoint = layout::endpoint(host, service).map_err(SiteError::File)?;
+        if endpoint.as_ref().is_none_or(|endpoint| *endpoint == site.socket) {
+            return Ok(Some(site));
         }
-        // What does not run may have left files that cannot be read.
-        found.push(site);
+    }
+    let mut by = of_distribution.map(|(service, _)| service.name.clone());
+    if let (None, Some(kubelet)) =
+        (&by, services.iter().find(|it| it.program == Program::Kubelet && it.unit.active))
+    {
+        endpoint = layout::endpoint(host, kubelet).map_err(SiteError::File)?;
+        by = Some(kubelet.name.clone());
+    }
+    let mut plain = Vec::new();
+    for (service, distribution) in &runtimes {
+        if distribution.is_plain() && service.unit.active {
+            plain.push(layout::site(host, service, *distribution).map_err(SiteError::File)?);
+        }
+    }
+    let units = || plain.iter().filter_map(|site: &Site| site.unit.clone()).collect::<Vec<_>>();
+    if let (Some(by), Some(socket)) = (by, endpoint) {
+        if let Some(site) = plain.iter().find(|site| site.socket == socket) {
+            return Ok(Some(site.clone()));
+        }
+        return Err(SiteError::Elsewhere { by, socket, units: units() });
+    }
+    let has_ours =
+        |site: &&Site| ours.is_some_and(|ours| ours.starts_with(paths::parent(&site.main)));
+    match plain.as_slice() {
+        [] => {}
+        [site] => return Ok(Some(site.clone())),
+        several => {
+            let ours = several.iter().find(has_ours).cloned();
+            return ours.map(Some).ok_or_else(|| SiteError::Several { units: units() });
+        }
     }
     // None is active. A single one that is there may be down because of its configuration.
-    let mut found = found.into_iter();
-    found.next().filter(|_| found.next().is_none()).transpose()
-}
-
-/// Where k0s keeps what it makes anew at every start.
-pub(crate) const K0S_RUN: &str = "/run/k0s/";
-
-/// Where k3s and RKE2 write containerd's configuration, below their data directory.
-pub(crate) const RANCHER_MAIN: &str = "/agent/etc/containerd/config.toml";
-
-fn site(
-    host: &mut dyn Host,
-    unit: &str,
-    distribution: Distribution,
-    command: &[String],
-) -> HostResult<Site> {
-    let unit = Some(unit.to_owned());
-    let config = option(command, &["-c", "--config"]).map(str::to_owned);
-    let program = command.first().cloned();
-    Ok(match distribution {
-        Distribution::Containerd => {
-            let main = config.unwrap_or_else(|| "/etc/containerd/config.toml".to_owned());
-            let socket = match option(command, &["-a", "--address"]) {
-                Some(socket) => Some(socket.to_owned()),
-                None => host.read(&main)?.and_then(|text| grpc_address(&text)),
-            };
-            Site {
-                distribution,
-                unit,
-                socket: socket.unwrap_or_else(|| "/run/containerd/containerd.sock".to_owned()),
-                editable: Some(main.clone()),
-                drop_ins: format!("{}/conf.d", paths::parent(&main).trim_end_matches('/')),
-                main,
-                program: program.or_else(|| Some("/usr/bin/containerd".to_owned())),
-            }
+    match runtimes.as_slice() {
+        [(service, distribution)] => {
+            layout::site(host, service, *distribution).map(Some).map_err(SiteError::File)
         }
-        Distribution::K3s | Distribution::Rke2 => {
-            // Each links to the folder of its version: k3s `data/current`, RKE2 the folder of programs.
-            let (name, programs) = match distribution {
-                Distribution::Rke2 => ("rke2", "bin"),
-                _ => ("k3s", "data/current/bin"),
-            };
-            let data = match option(command, &["-d", "--data-dir"]) {
-                Some(data) => Some(data.to_owned()),
-                None => configured_data_dir(host, name)?,
-            };
-            let data = data.unwrap_or_else(|| format!("/var/lib/rancher/{name}"));
-            let data = data.trim_end_matches('/');
-            let main = format!("{data}{RANCHER_MAIN}");
-            Site {
-                distribution,
-                unit,
-                socket: "/run/k3s/containerd/containerd.sock".to_owned(),
-                editable: None,
-                drop_ins: format!("{main}.d"),
-                main,
-                program: Some(format!("{data}/{programs}/containerd")),
-            }
-        }
-        Distribution::K0s => Site {
-            distribution,
-            // k0s watches the folder and restarts its containerd by itself.
-            unit: None,
-            socket: "/run/k0s/containerd.sock".to_owned(),
-            main: "/etc/k0s/containerd.toml".to_owned(),
-            editable: None,
-            drop_ins: "/etc/k0s/containerd.d".to_owned(),
-            program: None,
-        },
-        Distribution::Microk8s => {
-            let folder = "/var/snap/microk8s/current/args";
-            Site {
-                distribution,
-                unit,
-                socket: "/var/snap/microk8s/common/run/containerd.sock".to_owned(),
-                main: format!("{folder}/containerd.toml"),
-                editable: Some(format!("{folder}/containerd-template.toml")),
-                drop_ins: format!("{folder}/containerd.d"),
-                program: None,
-            }
-        }
-        Distribution::Crio => Site {
-            distribution,
-            unit,
-            socket: "/run/crio/crio.sock".to_owned(),
-            main: config.unwrap_or_else(|| "/etc/crio/crio.conf".to_owned()),
-            editable: None,
-            drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
-            program: None,
-        },
-    })
-}
-
-/// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.
-fn grpc_address(text: &[u8]) -> Option<String> {
-    let table: toml::Table = std::str::from_utf8(text).ok()?.parse().ok()?;
-    // Since its schema 4, the setting of a plugin.
-    let plugin = || table.get("plugins")?.get("io.containerd.server.v1.grpc");
-    let address = table.get("grpc").or_else(plugin)?.get("address")?.as_str()?;
-    address.starts_with('/').then(|| address.to_owned())
-}
-
-/// The data directory that the configuration files of k3s or RKE2 name; of several the last one counts.
-fn configured_data_dir(host: &mut dyn Host, name: &str) -> HostResult<Option<String>> {
-    let main = format!("/etc/rancher/{name}/config.yaml");
-    let folder = format!("{main}.d");
-    let mut files = vec![main];
-    let names = host.list(&folder)?.unwrap_or_default();
-    let yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
-    files.extend(names.into_iter().filter(yaml).map(|name| format!("{folder}/{name}")));
-    let mut found = None;
-    for file in files {
-        let text = host.read(&file)?.unwrap_or_default();
-        found = String::from_utf8_lossy(&text).lines().rev().find_map(data_dir).or(found);
+        _ => Ok(None),
     }
-    Ok(found)
-}
-
-/// The value of a line `data-dir: VALUE` of a YAML file.
-fn data_dir(line: &str) -> Option<String> {
-    let value =
-        line.strip_prefix("data-dir:")?.split(" #").next()?.trim().trim_matches(['"', '\'']);
-    value.starts_with('/').then(|| value.to_owned())
-}
-
-/// The value of an option in a command line, as `--name value` or `--name=value`.
-fn option<'a>(command: &'a [String], names: &[&str]) -> Option<&'a str> {
-    command.iter().enumerate().find_map(|(index, word)| {
-        names.iter().find_map(|name| {
-            if word == name {
-                return command.get(index + 1).map(String::as_str);
-            }
-            word.strip_prefix(name)?.strip_prefix('=')
-        })
-    })
 }

@@ -376,6 +376,10 @@ impl Host for Linux {
         self.systemd.unit(name).map_err(|fault| fault.at(format!("ask systemd for {name}")))
     }
 
+    fn services(&mut self) -> HostResult<Vec<(String, Unit)>> {
+        self.systemd.services().map_err(|fault| fault.at("ask systemd for its services".to_owned()))
+    }
+
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
         self.systemd.state(name).map_err(|fault| fault.at(format!("ask systemd for {name}")))
     }

@@ -79,6 +79,36 @@ impl Systemd {
         Ok(unit)
     }
 
+    /// The services that run, or are being started.
+    ///
+    /// # Errors
+    /// If systemd does not answer.
+    pub fn services(&mut self) -> Result<Vec<(String, Unit)>, Fault> {
+        let mut connection = match self.open.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let mut body = Writer::default();
+        body.array(4, |states| {
+            for state in ["active", "activating", "reloading"] {
+                states.string(state);
+            }
+        });
+        body.array(4, |patterns| patterns.string("*.service"));
+        let target = (MANAGER, MANAGER_INTERFACE, "ListUnitsByPatterns");
+        let reply = connection.call(target, "asas", &body.into_bytes(), CALL)?;
+        let names = Reader::new(&reply.body).unit_names().ok_or_else(odd)?;
+        let mut services = Vec::new();
+        for name in names {
+            // One that has ended meanwhile is none.
+            if let Some(unit) = look(&mut connection, &name)? {
+                services.push((name, unit));
+            }
+        }
+        self.open = Some(connection);
+        Ok(services)
+    }
+
     /// How a unit is that systemd has loaded.
     ///
     /// # Errors

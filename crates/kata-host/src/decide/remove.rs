@@ -10,6 +10,7 @@ use crate::decision::Decision;
 use crate::observe::{Observed, handlers};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
+use crate::site::SiteError;
 use crate::verify::unsatisfied;
 
 pub(super) fn remove(observed: &Observed) -> Decision {
@@ -31,7 +32,14 @@ pub(super) fn remove(observed: &Observed) -> Decision {
         // Nothing of ours is in its configuration: it need not be asked.
         (Ok(Some(site)), Err(_)) if nothing_configured => (site.clone(), Cri::none()),
         (Err(error), _) => {
-            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
+            let code = match error {
+                SiteError::Systemd(_) => Code::SystemdUnreachable,
+                SiteError::File(_) => Code::RuntimeConfigUnknown,
+                SiteError::Several { .. } | SiteError::Elsewhere { .. } => {
+                    Code::RuntimeNotConfirmed
+                }
+            };
+            checks.push(Check::new(code, error.to_string()));
             return Decision { checks, ..Decision::default() };
         }
         (Ok(None), _) => {

@@ -41,6 +41,8 @@ pub(crate) struct Files {
     pub(crate) others: Vec<Other>,
     /// Imports without a glob whose file does not exist.
     pub(crate) dangling: Vec<String>,
+    /// What may be there for the container runtime and is not seen, a part of a sentence each.
+    pub(crate) unseen: Vec<String>,
     /// What our drop-in is added to.
     pub(crate) base: Base,
     /// The runtimes that containerd has by itself, if our drop-in has to repeat them; or why they are not known.
@@ -62,6 +64,7 @@ impl Files {
             missing_dirs: Vec::new(),
             others: Vec::new(),
             dangling: Vec::new(),
+            unseen: Vec::new(),
             base: Base::plain(Schema::V2),
             built_in: Ok(Table::new()),
         }
@@ -177,7 +180,7 @@ pub(super) fn files(
         .map(|import| absolute(&site.main, import))
         .collect();
     let replaces = site.replaces_sections(version);
-    let Place { drop_in, is_imported, stale, found: Imported { others, dangling } } =
+    let Place { drop_in, is_imported, stale, found: Imported { others, dangling, unseen } } =
         place(host, site, state, &imports, replaces)?;
     let files = main_text.iter().map(|text| (text.as_str(), false));
     let files = files.chain(others.iter().map(|other| (other.text.as_str(), other.after_ours)));
@@ -201,6 +204,7 @@ pub(super) fn files(
         missing_dirs,
         others,
         dangling,
+        unseen,
         base,
         built_in,
     })

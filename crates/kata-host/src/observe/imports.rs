@@ -37,6 +37,8 @@ pub(super) struct Imported {
     pub(super) others: Vec<Other>,
     /// Imports without a glob whose file does not exist.
     pub(super) dangling: Vec<String>,
+    /// What may be there for the container runtime and is not seen here, a part of a sentence each.
+    pub(super) unseen: Vec<String>,
 }
 
 /// Reads what a main file imports. Our drop-in `ours` counts as if it were there, and `skipped` paths as if they
@@ -51,7 +53,7 @@ pub(super) fn read(
     let mut found = Imported::default();
     let mut read = BTreeSet::from([main.to_owned()]);
     let mut pending = VecDeque::new();
-    expand(host, main, imports, ours, false, &mut pending)?;
+    expand(host, main, imports, ours, false, &mut pending, &mut found.unseen)?;
     let mut after_ours = false;
     while let Some((path, nested)) = pending.pop_front() {
         if skipped(&path) || !read.insert(path.clone()) {
@@ -65,11 +67,17 @@ pub(super) fn read(
             None => found.dangling.push(path),
             Some(Stat { kind: FileKind::Directory, .. }) => {}
             Some(stat) => {
-                let Some(text) = durable::text(host, &path)? else { continue };
+                let text = durable::text(host, &path)?;
+                if let (FileKind::Link { target }, None) = (&stat.kind, &text)
+                    && !paths::is_seen(&absolute(&path, target))
+                {
+                    found.unseen.push(format!("{path} is a link to {target}"));
+                }
+                let Some(text) = text else { continue };
                 let is_link = matches!(stat.kind, FileKind::Link { .. });
                 let mode = if is_link { 0o600 } else { stat.mode & 0o666 };
                 let imports = containerd::drop_in_imports(&text);
-                expand(host, &path, &imports, ours, true, &mut pending)?;
+                expand(host, &path, &imports, ours, true, &mut pending, &mut found.unseen)?;
                 found.others.push(Other { path, text, mode, after_ours, nested });
             }
         }
@@ -85,9 +93,14 @@ fn expand(
     ours: &str,
     nested: bool,
     pending: &mut VecDeque<(String, bool)>,
+    unseen: &mut Vec<String>,
 ) -> HostResult<()> {
     for import in imports {
         let import = absolute(parent, import);
+        if !paths::is_seen(&import) {
+            unseen.push(format!("{parent} imports {import}"));
+            continue;
+        }
         if !import.contains('*') {
             pending.push_back((import, nested));
             continue;

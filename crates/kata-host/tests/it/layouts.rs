@@ -155,7 +155,6 @@ fn the_files_of_a_unit_count_only_if_it_runs() {
         let mut node = node.clone();
         node.unreadable = Some(unreadable.to_owned());
         let report = kata_host::run(&mut node, &task);
-        assert!(node.log.iter().any(|call| call.ends_with(unreadable)), "{:?}", node.log);
         assert_eq!(report.outcome, Outcome::Done, "{unreadable}: {report:?}");
 
         let folder = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";

@@ -16,5 +16,6 @@ mod refusals;
 mod room;
 mod runs;
 mod shipped;
+mod sites;
 mod upstream;
 mod verified;

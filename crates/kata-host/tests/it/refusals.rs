@@ -103,6 +103,7 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     refused(without, "KATA3019", "no such socket");
     let mut other = node();
     other.runtime.unit = "docker.service".to_owned();
+    other.runtime.command = vec!["/usr/bin/dockerd".to_owned()];
     refused(other, "KATA3007", "no unit");
     let mut ancient = Node::new(Kind::Containerd(1, 5), Some(V1_MAIN));
     ancient.stage("a");
@@ -130,6 +131,77 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
         vec!["CONTAINERD_CONFIG=/usr/share/containerd/config.toml".to_owned()];
     refused(elsewhere, "KATA3012", "/usr/share/containerd/config.toml");
     refused(variable, "KATA3012", "${CONTAINERD_CONFIG}");
+}
+
+/// What is not seen is not taken for absent, whatever leads there.
+#[test]
+fn what_is_imported_from_where_nothing_is_seen_is_refused_with_its_path() {
+    let import = |import: &str| {
+        let mut node = Node::new(
+            Kind::Containerd(2, 1),
+            Some(&format!("imports = [\"{import}\"]\n{V2_MAIN}")),
+        );
+        node.stage("a");
+        node
+    };
+    for path in
+        ["/usr/share/containerd/more.toml", "/usr/share/containerd/*.toml", "../../srv/a.toml"]
+    {
+        let whole = path.replace("../../", "/");
+        for action in [NodeAction::Preflight, NodeAction::Install] {
+            let mut node = import(path);
+            // containerd does not start without a file that is imported by its name.
+            for folder in ["/usr", "/usr/share", "/usr/share/containerd", "/srv"] {
+                node.disk.make_dir(folder, 0o755).unwrap();
+            }
+            node.disk.write("/usr/share/containerd/more.toml", b"", 0o644).unwrap();
+            node.disk.write("/srv/a.toml", b"", 0o644).unwrap();
+            node.runtime.start(&mut node.disk);
+            let report = kata_host::run(&mut node, &task(action, "a"));
+            assert_eq!(report.outcome, Outcome::Refused, "{path}: {report:?}");
+            let check = report.checks.iter().find(|check| check.code == "KATA3012").unwrap();
+            let said = format!("{} imports {whole}, and of the node only", node.runtime.main);
+            assert!(check.message.starts_with(&said), "{check:?}");
+            assert!(check.message.ends_with("put a copy below /etc in its place"), "{check:?}");
+        }
+    }
+    let mut linked = import("/etc/containerd/more/*.toml");
+    linked.disk.make_dir("/etc/containerd/more", 0o755).unwrap();
+    linked.disk.symlink("/usr/lib/vendor.toml", "/etc/containerd/more/vendor.toml").unwrap();
+    refused(
+        linked,
+        "KATA3012",
+        "/etc/containerd/more/vendor.toml is a link to /usr/lib/vendor.toml",
+    );
+    // A link that leads to nothing that could be there.
+    let mut dangling = import("/etc/containerd/more/*.toml");
+    dangling.disk.make_dir("/etc/containerd/more", 0o755).unwrap();
+    dangling.disk.symlink("gone.toml", "/etc/containerd/more/old.toml").unwrap();
+    let report = kata_host::run(&mut dangling, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+}
+
+/// A link may be used by others as well. The preflight says so, and not only the installation.
+#[test]
+fn a_main_file_that_is_a_link_is_refused_before_anything_else() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    node.disk.write("/etc/shared.toml", V2_MAIN.as_bytes(), 0o644).unwrap();
+    node.disk.unlink("/etc/containerd/config.toml").unwrap();
+    node.disk.symlink("/etc/shared.toml", "/etc/containerd/config.toml").unwrap();
+    let before = node.disk.all();
+    for action in [NodeAction::Preflight, NodeAction::Install] {
+        let report = kata_host::run(&mut node, &task(action, "a"));
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        assert_eq!(report.checks.len(), 1, "{report:?}");
+        let message = &report.checks[0].message;
+        assert!(message.contains("is a link to /etc/shared.toml"), "{message}");
+        assert!(
+            message.ends_with("or add the import /etc/containerd/conf.d/*.toml yourself"),
+            "{message}"
+        );
+    }
+    assert_eq!(node.disk.all(), before);
 }
 
 /// Flatcar's unit has its configuration in a variable. A file of the environment wins over the unit itself.

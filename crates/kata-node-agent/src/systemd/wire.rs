@@ -199,6 +199,24 @@ impl<'a> Reader<'a> {
         Some(paths)
     }
 
+    /// The names in `a(ssssssouso)`, as systemd lists units.
+    pub fn unit_names(&mut self) -> Option<Vec<String>> {
+        let end = self.end_of_array(8)?;
+        let mut names = Vec::new();
+        while self.at < end {
+            self.align(8)?;
+            names.push(self.string()?);
+            // Description, states, the unit followed and the object's path; a job's number, type and path.
+            for _ in 0..6 {
+                self.string()?;
+            }
+            self.number()?;
+            self.string()?;
+            self.string()?;
+        }
+        Some(names)
+    }
+
     /// Where the array ends that begins here, whose elements are aligned so.
     fn end_of_array(&mut self, alignment: usize) -> Option<usize> {
         let length = usize::try_from(self.number()?).ok()?;

@@ -48,8 +48,9 @@ pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
     node
 }
 
-/// The status that the kubelet reports; `old` is what it reported before.
-pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Value {
+/// The status that the kubelet reports; `node` is the object as it is, if it is there.
+pub fn status(host: &Host, spec: &HostSpec, node: &Value, now: Timestamp) -> Value {
+    let old = &node["status"];
     let reserved_milli = if spec.platform == Platform::OpenShift { 500 } else { 0 };
     let cpu_milli = u64::from(spec.cpus) * 1000 - reserved_milli.min(u64::from(spec.cpus) * 500);
     let allocatable_kib = spec.memory_kib.saturating_sub(1_126_400);
@@ -65,9 +66,13 @@ pub fn status(host: &Host, spec: &HostSpec, old: &Value, now: Timestamp) -> Valu
     } else {
         format!("{cpu_milli}m")
     };
-    let os_image = match spec.platform {
-        Platform::OpenShift => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
-        Platform::Kubernetes => "Red Hat Enterprise Linux 9.6 (Plow)",
+    // Both come from the host's os-release; a script says by the label what the host runs.
+    let os_id = node["metadata"]["labels"]["node.openshift.io/os_id"].as_str();
+    let os_image = match (spec.platform, os_id) {
+        (Platform::OpenShift, Some("rhel")) => "Red Hat Enterprise Linux 8.10 (Ootpa)",
+        (Platform::OpenShift, Some("fedora")) => "Fedora CoreOS 41.20250315.3.0",
+        (Platform::OpenShift, _) => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
+        (Platform::Kubernetes, _) => "Red Hat Enterprise Linux 9.6 (Plow)",
     };
     let (runtime, version, _) = host.runtime_facts();
     let mut status = json!({

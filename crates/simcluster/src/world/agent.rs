@@ -531,6 +531,10 @@ impl NodeHost for Agent<'_> {
         })
     }
 
+    fn services(&mut self) -> HostResult<Vec<(String, Unit)>> {
+        self.call("ask for the services".to_owned(), |_| Ok(Vec::new()))
+    }
+
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
         self.call(format!("ask for the state of unit {name}"), |host| {
             let down = host.containerd.down;

@@ -85,7 +85,7 @@ impl Kubelets {
                 // A kubelet that is down reports nothing after its farewell.
                 let farewell = recorder::condition(&node, "Ready") == "True";
                 if host.is_up() || farewell {
-                    let status = registration::status(host, spec, &node["status"], now);
+                    let status = registration::status(host, spec, &node, now);
                     if status != node["status"] {
                         let mut new = (*node).clone();
                         new["status"] = merged(&node["status"], status);
