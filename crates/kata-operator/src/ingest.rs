@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Taint};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
@@ -180,6 +181,7 @@ pub struct NodeParts {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct NodeStatusParts {
+    allocatable: Part,
     conditions: Part,
     node_info: Part,
     runtime_handlers: Part,
@@ -201,6 +203,7 @@ impl NodeParts {
         Ok(NodeWire {
             metadata: read(Some(&self.metadata))?,
             spec: read(Some(&self.spec))?,
+            allocatable: read(status.map(|status| &status.allocatable))?,
             conditions: read(status.map(|status| &status.conditions))?,
             node_info: read(status.map(|status| &status.node_info))?,
             runtime_handlers: read(status.map(|status| &status.runtime_handlers))?,
@@ -213,6 +216,7 @@ impl NodeParts {
 struct NodeWire {
     metadata: NodeMetadata,
     spec: NodeSpec,
+    allocatable: BTreeMap<String, Quantity>,
     conditions: Vec<NodeCondition>,
     node_info: NodeInfo,
     runtime_handlers: Vec<RuntimeHandler>,
@@ -263,6 +267,8 @@ struct NodeInfo {
     container_runtime_version: String,
     #[serde(rename = "kernelVersion")]
     kernel_version: String,
+    #[serde(rename = "osImage")]
+    os_image: String,
     #[serde(rename = "bootID")]
     boot_id: String,
 }
@@ -298,7 +304,8 @@ impl<'de> Deserialize<'de> for McoAnnotations {
 }
 
 fn node_facts(wire: NodeWire) -> NodeFacts {
-    let NodeWire { metadata, spec, conditions, node_info: info, runtime_handlers } = wire;
+    let NodeWire { metadata, spec, allocatable, conditions, node_info: info, runtime_handlers } =
+        wire;
     let handlers: std::collections::BTreeSet<String> =
         runtime_handlers.into_iter().filter_map(|handler| handler.name).collect();
     let failing = conditions.iter().filter(|it| validate::is_failing(&it.type_, &it.status));
@@ -328,6 +335,8 @@ fn node_facts(wire: NodeWire) -> NodeFacts {
         operating_system: info.operating_system,
         container_runtime_version: info.container_runtime_version,
         kernel_version: info.kernel_version,
+        os_image: info.os_image,
+        allocatable: validate::allocatable(|key| Some(allocatable.get(key)?.0.as_str())),
         boot_id: info.boot_id,
         created: metadata.creation_timestamp.map(|time| time.0),
         deleting: metadata.deletion_timestamp.is_some(),
@@ -358,6 +367,7 @@ mod tests {
                 "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}],
             },
             "status": {
+                "allocatable": {"cpu": "3500m", "memory": "15Gi", "pods": "250"},
                 "conditions": [
                     {"type": "DiskPressure", "status": "False"},
                     {"type": "Ready", "status": "True", "reason": "r", "message": "m",
@@ -366,7 +376,7 @@ mod tests {
                 "images": [{"names": ["x"], "sizeBytes": 1}],
                 "nodeInfo": {"architecture": "amd64", "bootID": "b", "containerRuntimeVersion": "c",
                     "kernelVersion": "k", "kubeProxyVersion": "", "kubeletVersion": "v",
-                    "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""},
+                    "machineID": "", "operatingSystem": "linux", "osImage": "o", "systemUUID": ""},
                 "runtimeHandlers": [{"name": "", "features": {}}, {"name": "kata"}],
             },
         })
@@ -410,6 +420,8 @@ mod tests {
             ("/status/conditions/0/status", json!("True")),
             ("/status/conditions/1/status", json!("False")),
             ("/status/nodeInfo/bootID", json!("c")),
+            ("/status/nodeInfo/osImage", json!("p")),
+            ("/status/allocatable/cpu", json!("3")),
             ("/status/runtimeHandlers/1/name", json!("other")),
         ] {
             let mut changed = full();

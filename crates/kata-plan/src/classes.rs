@@ -170,7 +170,7 @@ fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity)
 }
 
 /// A quantity in billionths, so that `0.25` and `250m` are equal; `None` if it cannot be parsed.
-fn nano(quantity: &str) -> Option<i128> {
+pub(crate) fn nano(quantity: &str) -> Option<i128> {
     let digits = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
     let (number, suffix) = quantity.split_at(digits);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

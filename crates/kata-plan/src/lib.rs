@@ -11,6 +11,7 @@ mod configs;
 pub mod decide;
 mod disruption;
 mod draft;
+mod eligibility;
 mod events;
 pub mod invariants;
 mod jobs;

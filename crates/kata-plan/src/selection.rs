@@ -22,12 +22,6 @@ pub(crate) fn is_control_plane(node: &NodeFacts) -> bool {
         || node.labels.contains_key(names::CONTROL_PLANE_ROLE_LABEL)
 }
 
-/// Whether a node runs Windows.
-pub(crate) fn is_windows(node: &NodeFacts) -> bool {
-    node.labels.get(names::OS_LABEL).map(String::as_str) == Some("windows")
-        || node.operating_system == "windows"
-}
-
 /// The selector's condition on a node, in words; `None` if it selects every node.
 pub(crate) fn selector_text(spec: &KataConfigSpec) -> Option<String> {
     let text = spec.kata_config_pool_selector.as_ref().map(selector::text)?;

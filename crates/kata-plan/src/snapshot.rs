@@ -340,6 +340,9 @@ pub struct NodeFacts {
     /// Such as `containerd://2.1.4`.
     pub container_runtime_version: String,
     pub kernel_version: String,
+    /// Such as `Red Hat Enterprise Linux CoreOS 9.6`.
+    pub os_image: String,
+    pub allocatable: Allocatable,
     /// A new one with every boot.
     pub boot_id: String,
     pub created: Option<Timestamp>,
@@ -369,6 +372,8 @@ impl NodeFacts {
             operating_system,
             container_runtime_version,
             kernel_version,
+            os_image,
+            allocatable,
             boot_id,
             created,
             deleting,
@@ -385,10 +390,22 @@ impl NodeFacts {
             && *operating_system == other.operating_system
             && *container_runtime_version == other.container_runtime_version
             && *kernel_version == other.kernel_version
+            && *os_image == other.os_image
+            && *allocatable == other.allocatable
             && *boot_id == other.boot_id
             && *created == other.created
             && *deleting == other.deleting
     }
+}
+
+/// What pods may take of a node; `None` is what it does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocatable {
+    /// In thousandths of a CPU.
+    pub cpu: Option<i64>,
+    /// In bytes.
+    pub memory: Option<i64>,
+    pub pods: Option<i64>,
 }
 
 /// The condition `Ready` of a node.

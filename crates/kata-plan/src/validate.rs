@@ -13,9 +13,10 @@ use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
+use crate::classes;
 use crate::snapshot::{
-    DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod, StuckContainer,
-    UnreadableJob,
+    Allocatable, DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod,
+    StuckContainer, UnreadableJob,
 };
 use crate::text;
 
@@ -56,10 +57,26 @@ impl From<&Node> for NodeFacts {
                 .map(|info| info.container_runtime_version.clone())
                 .unwrap_or_default(),
             kernel_version: info.map(|info| info.kernel_version.clone()).unwrap_or_default(),
+            os_image: info.map(|info| info.os_image.clone()).unwrap_or_default(),
+            allocatable: allocatable(|key| {
+                let told = status?.allocatable.as_ref()?.get(key)?;
+                Some(told.0.as_str())
+            }),
             boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
             created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
+    }
+}
+
+/// What pods may take of a node, of the quantities in its status.
+pub fn allocatable<'a>(told: impl Fn(&str) -> Option<&'a str>) -> Allocatable {
+    // In billionths of the unit.
+    let amount = |key: &str, of: i128| i64::try_from(classes::nano(told(key)?)? / of).ok();
+    Allocatable {
+        cpu: amount("cpu", 1_000_000),
+        memory: amount("memory", 1_000_000_000),
+        pods: amount("pods", 1_000_000_000),
     }
 }
 

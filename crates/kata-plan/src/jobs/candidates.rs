@@ -8,11 +8,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::{Code, KataConfig, names};
 
+use crate::eligibility;
 use crate::object::{Kind, ObjectRef};
 use crate::report::Finding;
-use crate::selection::{Selected, is_control_plane, is_windows};
+use crate::selection::{Selected, is_control_plane};
 use crate::selector;
-use crate::snapshot::NodeFacts;
+use crate::snapshot::{NodeFacts, Platform};
 
 /// The prefix of the labels with a node's role.
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -47,27 +48,12 @@ pub(super) fn select(
             format!("node {} is excluded: {why}", node.name),
         ))
     };
-    if is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux") {
-        let system = if is_windows(node) { "Windows" } else { &node.operating_system };
-        return refused(Code::UnsupportedNode, format!("it runs {system}"));
-    }
     if is_control_plane(node) && !artifacts && !selector.is_some_and(names_nodes) {
         // No finding: `NoNodesSelected` reports it if there are only such nodes.
         return Selected::No;
     }
-    if node.is_managed() {
-        return refused(
-            Code::UnsupportedNode,
-            "the Machine Config Operator manages it and would revert the changes of a Job"
-                .to_owned(),
-        );
-    }
-    let runtime = node.container_runtime_version.split(':').next().unwrap_or_default();
-    if !matches!(runtime, "" | "containerd" | "cri-o") {
-        return refused(
-            Code::UnsupportedNode,
-            format!("its container runtime {runtime} is neither containerd nor CRI-O"),
-        );
+    if let Some(why) = eligibility::obstacle(node, Platform::Kubernetes, is_own) {
+        return refused(Code::UnsupportedNode, why);
     }
     if is_own {
         return Selected::Yes;

@@ -5,7 +5,7 @@ use kata_api::kata_node::JobOutcome;
 use kata_api::node_task::NodeAction;
 
 use super::assess::{Cluster, HANDLERS_GRACE, Host};
-use super::{node, record};
+use super::{node, record, rollout};
 use crate::snapshot::NodeFacts;
 use crate::text;
 
@@ -145,6 +145,7 @@ pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Times
         Due::RetryAt(until) => Some(until),
         _ => None,
     };
-    let times = [reported_by, overdue, started_by, starts, inspection, retry];
+    let check_waits = rollout::check_waits_from(host);
+    let times = [reported_by, overdue, started_by, starts, check_waits, inspection, retry];
     times.into_iter().flatten().filter(|at| *at > cluster.now()).min()
 }

@@ -35,6 +35,11 @@ const CHANGE_SECONDS: u32 = 1_800;
 /// contains: the tests of the node agent give it no more. The rest is for the kernel, which charges its memory for
 /// inodes and unwritten file data to the container. 96 MiB in all were enough to stage 900 MiB.
 const STAGE_MEMORY: &str = "256Mi";
+/// The memory limit of the other containers, which read one file at a time. A namespace with a quota for limits
+/// admits no pod without them.
+const AGENT_MEMORY: &str = "256Mi";
+/// The CPU limit of each container: more than one process that unpacks can use.
+const CPU_LIMIT: &str = "2";
 /// Most bytes of a Job's name, which must fit into a label of its pods.
 const NAME: usize = 63;
 
@@ -152,7 +157,10 @@ fn copy(parameters: &JobParameters<'_>) -> Value {
         "name": node_job::COPY_CONTAINER,
         "image": parameters.agent_image,
         "command": [OPERATOR, "node-agent", "self-copy", "--to", AGENT],
-        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+            "limits": {"cpu": CPU_LIMIT, "memory": AGENT_MEMORY},
+        },
         "securityContext": security(&[]),
         "volumeMounts": [{"name": "agent", "mountPath": "/agent"}],
     })
@@ -168,7 +176,7 @@ fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {
             "requests": {"cpu": "100m", "memory": "64Mi"},
-            "limits": {"memory": STAGE_MEMORY},
+            "limits": {"cpu": CPU_LIMIT, "memory": STAGE_MEMORY},
         },
         "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),
         "volumeMounts": [
@@ -207,7 +215,10 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool) -> Value {
         "image": parameters.agent_image,
         "command": [OPERATOR, "node-agent", "run", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "File",
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"cpu": CPU_LIMIT, "memory": AGENT_MEMORY},
+        },
         "securityContext": security(capabilities),
         "volumeMounts": mounts,
     })

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{HostJob, JobOutcome};
 use kata_api::node_task::NodeAction;
 
@@ -23,6 +24,8 @@ pub(super) const ATTEMPTS: i64 = 3;
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// How many Jobs that change nothing may run at once.
 pub(super) const MAX_CHECKS: usize = 20;
+/// How long a check that has not started counts among those.
+const CHECK_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(15);
 
 /// Why a node has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,15 +271,33 @@ fn waits_to_stage(host: &Host<'_>) -> bool {
     host.stages_ahead() && host.due == Due::Check(NodeAction::Preflight) && host.record.has_no_job()
 }
 
+/// Whether the check of a node has not started in time, so that another node is checked meanwhile.
+fn check_waits(host: &Host<'_>, now: Timestamp) -> bool {
+    check_waits_from(host).is_some_and(|from| from <= now)
+}
+
+/// From when the check of a node no longer keeps another node waiting, if it does not start before.
+pub(super) fn check_waits_from(host: &Host<'_>) -> Option<Timestamp> {
+    let (job, pod) = host.record.running?;
+    let is_check = matches!(job.action, NodeAction::Preflight | NodeAction::Inspect);
+    let waits = pod.is_none_or(|pod| !pod.started && !pod.finished);
+    let created = job.created.filter(|_| is_check && waits)?;
+    created.checked_add(CHECK_STARTS_WITHIN).ok()
+}
+
 fn permit_checks(cluster: &Cluster<'_>, rollout: &mut Rollout) {
     let hosts = || cluster.nodes.iter();
     let running = hosts()
         .filter(|host| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))
+        .filter(|host| !check_waits(host, cluster.now()))
         .count();
-    let mut waiting = hosts()
+    let mut waiting: Vec<&Host<'_>> = hosts()
         .filter(|host| matches!(host.due, Due::Check(_)) && host.record.has_no_job())
         .filter(|host| !waits_to_stage(host))
-        .map(name);
+        .collect();
+    // Nodes that were not tried yet come before those on which no Job would start or end well.
+    waiting.sort_by_key(|host| never_began(host) || has_failed_before(host));
+    let mut waiting = waiting.into_iter().map(name);
     rollout.permitted.extend(waiting.by_ref().take(MAX_CHECKS.saturating_sub(running)));
     rollout.waiting.extend(waiting.map(|name| (name, WaitReason::CheckLimit)));
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use kata_api::{Code, KataConfig, MachineConfigPool, names};
 
 use super::{payload, rendered};
+use crate::eligibility;
 use crate::object::{Kind, ObjectRef};
 use crate::ownership::is_managed;
 use crate::reading::FIX_FIELD;
 use crate::report::Finding;
-use crate::selection::{Selected, is_control_plane, is_windows};
+use crate::selection::{Selected, is_control_plane};
 use crate::selector;
-use crate::snapshot::{NodeFacts, Snapshot, UnreadableObject};
+use crate::snapshot::{NodeFacts, Platform, Snapshot, UnreadableObject};
 
 /// How Kata gets onto the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +118,27 @@ pub(crate) fn select(
             (false, false) => Selected::No,
         };
     }
-    if node.deleting || !is_worker(node) {
+    let unsupported = |why: &str| {
+        Selected::Excluded(Finding::new(
+            Code::UnsupportedNode,
+            subject(),
+            format!("node {} is excluded: {why}", node.name),
+        ))
+    };
+    if node.deleting {
         return Selected::No;
+    }
+    if !is_worker(node) {
+        let selector = config.spec.kata_config_pool_selector.as_ref();
+        let is_named = selector.is_some_and(|selector| {
+            !selector::text(selector).is_empty()
+                && selector::matches(selector, &node.labels).unwrap_or(false)
+        });
+        return if is_named && !is_control_plane(node) {
+            unsupported("it has no role worker, and the pool kata-oc takes workers only")
+        } else {
+            Selected::No
+        };
     }
     let matches = match &config.spec.kata_config_pool_selector {
         None => true,
@@ -130,15 +150,8 @@ pub(crate) fn select(
     if !matches || !eligible {
         return Selected::No;
     }
-    let unsupported = |why: &str| {
-        Selected::Excluded(Finding::new(
-            Code::UnsupportedNode,
-            subject(),
-            format!("node {} is excluded: {why}", node.name),
-        ))
-    };
-    if is_windows(node) {
-        return unsupported("it runs Windows");
+    if let Some(why) = eligibility::obstacle(node, Platform::OpenShift, labelled) {
+        return unsupported(&why);
     }
     if is_control_plane(node) {
         return unsupported(
