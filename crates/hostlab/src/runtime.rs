@@ -10,6 +10,14 @@ use toml::{Table, Value};
 
 use crate::disk::Disk;
 
+mod defaults;
+mod tables;
+
+pub use defaults::built_in_runc;
+use defaults::empty_runtime;
+pub(crate) use tables::PLUGINS;
+use tables::{at, enter, forget_old_sections, merge, migrate, migrate_from_1, rename_section};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Containerd(u32, u32),
@@ -153,10 +161,6 @@ pub struct Runtime {
     /// The snapshotter that it says it uses, before 2.0.
     pub snapshotter: Option<String>,
 }
-
-/// The plugins that have the runtimes, by schema, the newest first.
-pub(crate) const PLUGINS: [&str; 3] =
-    ["io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"];
 
 impl Runtime {
     pub fn new(kind: Kind) -> Self {
@@ -439,70 +443,6 @@ fn watched(disk: &Disk, folder: &str) -> Result<Table, String> {
     Ok(merged)
 }
 
-/// What real programs print of an empty configuration; each stands for the later ones up to the next.
-const RECORDED: [((u32, u32), &str); 3] = [
-    ((1, 6), include_str!("../recorded/containerd-1.6.toml")),
-    ((1, 7), include_str!("../recorded/containerd-1.7.toml")),
-    ((2, 1), include_str!("../recorded/containerd-2.1.toml")),
-];
-
-/// The runtime that containerd has by itself.
-pub fn built_in_runc(major: u32, minor: u32) -> Table {
-    let is_older = |recorded: &&((u32, u32), &str)| recorded.0 <= (major, minor);
-    let (_, text) = RECORDED.iter().rev().find(is_older).unwrap_or(&RECORDED[0]);
-    let dump: Table = text.parse().unwrap();
-    let found = PLUGINS.iter().find_map(|id| at(&dump, &["plugins", id, "containerd", "runtimes"]));
-    found.unwrap()["runc"].as_table().unwrap().clone()
-}
-
-/// A runtime of which a file says nothing: it has the same keys, and nothing in them.
-fn empty_runtime(major: u32, minor: u32) -> Table {
-    let mut runtime = built_in_runc(major, minor);
-    for (_, value) in runtime.iter_mut() {
-        *value = match value {
-            Value::String(_) => Value::from(""),
-            Value::Boolean(_) => Value::from(false),
-            Value::Integer(_) => Value::from(0),
-            Value::Array(_) => Value::Array(Vec::new()),
-            _ => Value::Table(Table::new()),
-        };
-    }
-    runtime
-}
-
-/// Before 2.0 a section is that of CRI under the name of its file's schema, and under no other one.
-fn rename_section(table: &mut Table) {
-    let version = table.get("version").and_then(Value::as_integer);
-    let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) else { return };
-    plugins.remove(PLUGINS[0]);
-    let old = plugins.remove(PLUGINS[2]);
-    if version.unwrap_or(1) < 2 {
-        plugins.remove(PLUGINS[1]);
-        plugins.extend(old.map(|section| (PLUGINS[1].to_owned(), section)));
-    }
-}
-
-/// Containerd 2 gives a section of schema 1 the name of schema 2, and forgets the version of its file.
-fn migrate_from_1(table: &mut Table) {
-    if table.get("version").and_then(Value::as_integer).unwrap_or_default() >= 2 {
-        return;
-    }
-    table.remove("version");
-    if let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut)
-        && let Some(section) = plugins.remove(PLUGINS[2])
-    {
-        plugins.entry(PLUGINS[1]).or_insert(section);
-    }
-}
-
-/// Containerd 2.0 to 2.2 carries over what is of schema 2, and nothing else.
-fn forget_old_sections(table: &mut Table) {
-    if let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) {
-        plugins.remove(PLUGINS[1]);
-        plugins.remove(PLUGINS[2]);
-    }
-}
-
 /// The files that an import stands for.
 fn expand(disk: &Disk, parent: &str, import: &str) -> Vec<String> {
     let import = match (import.starts_with('/'), parent.rsplit_once('/')) {
@@ -528,54 +468,11 @@ fn expand(disk: &Disk, parent: &str, import: &str) -> Vec<String> {
     found.filter(|path| disk.read(path).is_some()).collect()
 }
 
-/// Brings what schema 2 says of runtimes, and of images beside them, to where containerd 2 has it. A table of
-/// runtimes is there or not as a whole, and without one the settings of images are ignored.
-fn migrate(table: &mut Table) {
-    let Some(plugins) = table.get_mut("plugins").and_then(Value::as_table_mut) else { return };
-    let old = plugins.get_mut(PLUGINS[1]).and_then(Value::as_table_mut);
-    let Some(Value::Table(mut containerd)) = old.and_then(|old| old.remove("containerd")) else {
-        return;
-    };
-    let has_runtimes = containerd.contains_key("runtimes");
-    for name in ["snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"] {
-        if let Some(value) = containerd.remove(name)
-            && has_runtimes
-            && let Some(images) = enter(plugins, &["io.containerd.cri.v1.images"])
-        {
-            images.insert(name.to_owned(), value);
-        }
-    }
-    let runtimes = containerd.get_mut("runtimes").and_then(Value::as_table_mut);
-    for (_, runtime) in runtimes.into_iter().flat_map(|all| all.iter_mut()) {
-        if let Some(runtime) = runtime.as_table_mut()
-            && let Some(mode) = runtime.remove("sandbox_mode")
-        {
-            runtime.insert("sandboxer".to_owned(), mode);
-        }
-    }
-    if let Some(new) = enter(plugins, &[PLUGINS[0], "containerd"]) {
-        for (name, value) in containerd {
-            new.entry(name).or_insert(value);
-        }
-    }
-}
-
 /// The runtime for pods that name none, which must be there.
 fn default_runtime(table: &Table) -> Option<&str> {
     PLUGINS.iter().find_map(|id| {
         at(table, &["plugins", id, "containerd"])?.get("default_runtime_name")?.as_str()
     })
-}
-
-/// The table at a path, which is made if it is not there.
-fn enter<'a>(table: &'a mut Table, path: &[&str]) -> Option<&'a mut Table> {
-    path.iter().try_fold(table, |table, name| {
-        table.entry(*name).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
-    })
-}
-
-fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {
-    path.iter().try_fold(table, |table, name| table.get(*name)?.as_table())
 }
 
 pub fn handlers(table: &Table) -> BTreeSet<String> {
@@ -595,15 +492,4 @@ pub fn handlers(table: &Table) -> BTreeSet<String> {
             .map(|(name, _)| name.clone()),
     );
     names
-}
-
-fn merge(into: &mut Table, from: Table) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Table(into)), Value::Table(from)) => merge(into, from),
-            (_, value) => {
-                into.insert(key, value);
-            }
-        }
-    }
 }
