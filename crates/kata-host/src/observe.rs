@@ -138,7 +138,8 @@ pub(crate) fn observe(
             devices.insert(device, usable);
         }
     }
-    let drop_in = state.installed.as_ref().map(|installed| installed.drop_in.as_str());
+    let installed = state.installed.as_ref().filter(|_| task.action == NodeAction::Remove);
+    let drop_in = installed.map(|installed| installed.drop_in.as_str());
     let site = site::find(host, task.container_runtime.as_deref(), drop_in);
     let cri = match &site {
         Ok(Some(site)) => Cri::read(host, &site.socket).map_err(|reason| {

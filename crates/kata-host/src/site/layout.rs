@@ -1,5 +1,5 @@
-//! Where each distribution keeps its container runtime's configuration, socket and program, and to which socket its
-//! kubelet is pointed: by arguments, variables of the unit, and configuration files.
+//! Where each distribution keeps its container runtime's configuration, socket and program, and which socket its
+//! kubelet uses: by arguments, variables of the unit, and configuration files.
 
 use std::collections::BTreeMap;
 
@@ -129,21 +129,24 @@ fn configured(
     let main = main.map_or_else(|| format!("/etc/rancher/{name}/config.yaml"), str::to_owned);
     let folder = format!("{main}.d");
     let is_yaml = |name: &String| name.ends_with(".yaml") || name.ends_with(".yml");
-    last_of_files(host, main, &folder, is_yaml, key)
+    last_of_files(host, main, Some(&folder), is_yaml, key)
 }
 
 /// The value of a key at the top of YAML files: a file, and those of a folder, of which the last one counts.
 fn last_of_files(
     host: &mut dyn Host,
     main: String,
-    folder: &str,
+    folder: Option<&str>,
     counts: impl Fn(&String) -> bool,
     key: &str,
 ) -> HostResult<Option<String>> {
-    let names = host.list(folder)?.unwrap_or_default();
-    let more = names.into_iter().filter(counts).map(|name| format!("{folder}/{name}"));
+    let mut files = vec![main];
+    if let Some(folder) = folder {
+        let names = host.list(folder)?.unwrap_or_default();
+        files.extend(names.into_iter().filter(counts).map(|name| format!("{folder}/{name}")));
+    }
     let mut found = None;
-    for file in std::iter::once(main).chain(more) {
+    for file in files {
         let text = host.read(&file)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         found = text.lines().rev().find_map(|line| value(line, key)).or(found);
@@ -158,24 +161,18 @@ fn value(line: &str, key: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// The socket of the container runtime to which a kubelet, or a distribution that has one, is pointed; `None` if it
-/// is told nothing, or what it is told cannot be known.
+/// The socket of the container runtime that a kubelet uses, or a distribution with a kubelet, by its arguments and
+/// configuration files; `None` if they do not name one, or if its path cannot be known.
 pub(super) fn endpoint(host: &mut dyn Host, service: &Service) -> HostResult<Option<String>> {
     let (command, variables) = service.command(host)?;
-    let told = match service.program {
-        Program::Kubelet => match option(&command, &["--container-runtime-endpoint"]) {
-            Some(told) => Some(told.to_owned()),
-            None => {
-                let file = option(&command, &["--config"]).unwrap_or_default().to_owned();
-                let folder = option(&command, &["--config-dir"]).unwrap_or_default();
-                let is_config = |name: &String| name.ends_with(".conf");
-                last_of_files(host, file, folder, is_config, "containerRuntimeEndpoint")?
-            }
-        },
+    let argument = option(&command, &["--container-runtime-endpoint"]).map(str::to_owned);
+    let url = match service.program {
+        Program::Kubelet if argument.is_none() => kubelet_configuration(host, &command)?,
+        Program::Kubelet => argument,
         Program::Runtime(distribution @ (Distribution::K3s | Distribution::Rke2)) => {
             let name = if distribution == Distribution::Rke2 { "rke2" } else { "k3s" };
-            match option(&command, &["--container-runtime-endpoint"]) {
-                Some(told) => Some(told.to_owned()),
+            match argument {
+                Some(url) => Some(url),
                 None if command.iter().any(|word| word == "--docker") => {
                     Some("/run/k3s/cri-dockerd/cri-dockerd.sock".to_owned())
                 }
@@ -183,15 +180,25 @@ pub(super) fn endpoint(host: &mut dyn Host, service: &Service) -> HostResult<Opt
             }
         }
         Program::Runtime(Distribution::K0s) => option(&command, &["--cri-socket"])
-            .map(|told| told.trim_start_matches("remote:").to_owned()),
+            .map(|socket| socket.trim_start_matches("remote:").to_owned()),
         Program::Runtime(_) => None,
     };
-    Ok(told.as_deref().and_then(socket))
+    Ok(url.as_deref().and_then(socket))
 }
 
-/// The path of a socket, as kubelets and distributions write it.
-fn socket(told: &str) -> Option<String> {
-    let path = told.strip_prefix("unix://").unwrap_or(told);
+/// The endpoint in the kubelet's configuration file, or in the drop-ins of that file.
+fn kubelet_configuration(host: &mut dyn Host, command: &[String]) -> HostResult<Option<String>> {
+    let is_path = |path: &&str| path.starts_with('/');
+    let Some(file) = option(command, &["--config"]).filter(is_path) else { return Ok(None) };
+    let folder = option(command, &["--config-dir"]).filter(is_path);
+    let is_config = |name: &String| name.ends_with(".conf");
+    last_of_files(host, file.to_owned(), folder, is_config, "containerRuntimeEndpoint")
+}
+
+/// The path of a socket, of which a URL and a link of `/var/run` are other spellings.
+fn socket(url: &str) -> Option<String> {
+    let path = url.strip_prefix("unix:").unwrap_or(url);
+    let path = path.strip_prefix("//").unwrap_or(path);
     let path = path
         .strip_prefix("/var/run/")
         .map_or_else(|| path.to_owned(), |rest| format!("/run/{rest}"));

@@ -1,5 +1,5 @@
-//! The services of a node that are container runtimes or kubelets, by the program that they run: what their units are
-//! called is up to whoever installed them.
+//! The services of a node that are container runtimes or kubelets. A service is recognized by the program that it
+//! runs, because its unit may have any name.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,14 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The words of its command, and its variables.
+    /// The words of its command from the program on, and its variables.
     pub(super) fn command(
         &self,
         host: &mut dyn Host,
     ) -> HostResult<(Vec<String>, BTreeMap<String, String>)> {
         let variables = environment::variables(host, &self.unit)?;
-        Ok((environment::command(&self.unit, &variables), variables))
+        let command = environment::command(&self.unit, &variables);
+        Ok((unwrapped(&command).unwrap_or(command), variables))
     }
 }
 
@@ -49,7 +50,7 @@ const UNITS: [(&str, Program); 10] = [
     ("kubelet.service", Program::Kubelet),
 ];
 
-/// All of them.
+/// The container runtimes and kubelets among the node's services.
 pub(super) fn all(host: &mut dyn Host) -> HostResult<Vec<Service>> {
     let mut services = Vec::new();
     for (name, program) in UNITS {
@@ -67,27 +68,36 @@ pub(super) fn all(host: &mut dyn Host) -> HostResult<Vec<Service>> {
     Ok(services)
 }
 
-/// What a command runs: the program, which may be behind `env` or a shell, and what it is told to be.
+/// The program that a command runs, possibly through `env` or a shell, and for a program with several roles, its role.
 fn program(command: &[String]) -> Option<Program> {
-    let mut words = command.iter().map(|word| paths::name(word));
-    let first = words.next()?;
-    let told = |known: &[&str]| command.iter().skip(1).any(|word| known.contains(&word.as_str()));
-    Some(match first {
+    let command = unwrapped(command)?;
+    let (first, arguments) = command.split_first()?;
+    let has_role = |roles: &[&str]| arguments.iter().any(|word| roles.contains(&word.as_str()));
+    Some(match paths::name(first) {
         "kubelet" => Program::Kubelet,
         "containerd" => Program::Runtime(Distribution::Containerd),
         "crio" => Program::Runtime(Distribution::Crio),
-        "k3s" if told(&["agent", "server"]) => Program::Runtime(Distribution::K3s),
-        "rke2" if told(&["agent", "server"]) => Program::Runtime(Distribution::Rke2),
-        "k0s" if told(&["worker", "controller", "single"]) => Program::Runtime(Distribution::K0s),
-        "env" | "sh" | "bash" => {
-            let rest = command.iter().skip(1).flat_map(|word| word.split_whitespace());
-            let known = ["kubelet", "containerd", "crio", "k3s", "rke2", "k0s"];
-            let rest: Vec<String> = rest
-                .skip_while(|word| !known.contains(&paths::name(word)))
-                .map(str::to_owned)
-                .collect();
-            program(&rest)?
-        }
+        "k3s" if has_role(&["agent", "server"]) => Program::Runtime(Distribution::K3s),
+        "rke2" if has_role(&["agent", "server"]) => Program::Runtime(Distribution::Rke2),
+        "k0s" if has_role(&["worker", "controller"]) => Program::Runtime(Distribution::K0s),
         _ => return None,
     })
+}
+
+const PROGRAMS: [&str; 6] = ["kubelet", "containerd", "crio", "k3s", "rke2", "k0s"];
+
+/// A command from one of [`PROGRAMS`] on, without `env` or a shell before it; `None` if it runs none of them.
+fn unwrapped(command: &[String]) -> Option<Vec<String>> {
+    let is_program = |word: &str| PROGRAMS.contains(&paths::name(word));
+    let first = command.first()?;
+    if is_program(first) {
+        return Some(command.to_vec());
+    }
+    if !["env", "sh", "bash"].contains(&paths::name(first)) {
+        return None;
+    }
+    let words = command.iter().flat_map(|word| word.split_whitespace());
+    let words: Vec<String> =
+        words.skip_while(|word| !is_program(word)).map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
 }

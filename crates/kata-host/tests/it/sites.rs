@@ -125,7 +125,7 @@ fn the_container_runtime_of_the_kubelet_is_found_whatever_runs_beside_it() {
                 ),
             ],
             None,
-            "kubelet.service points to the container runtime at /run/cri-dockerd.sock, where containerd.service \
+            "kubelet.service uses the container runtime at /run/cri-dockerd.sock, where containerd.service \
              does not listen",
         ),
         // A distribution that is pointed elsewhere.
@@ -143,7 +143,7 @@ fn the_container_runtime_of_the_kubelet_is_found_whatever_runs_beside_it() {
         (
             vec![("k3s.service", "/usr/local/bin/k3s agent --docker")],
             None,
-            "k3s.service points to the container runtime at /run/k3s/cri-dockerd/cri-dockerd.sock, where no unit \
+            "k3s.service uses the container runtime at /run/k3s/cri-dockerd/cri-dockerd.sock, where no unit \
              of containerd or CRI-O listens",
         ),
         (
@@ -158,6 +158,28 @@ fn the_container_runtime_of_the_kubelet_is_found_whatever_runs_beside_it() {
             OWN,
         ),
         (vec![("sshd.service", "/usr/sbin/sshd -D")], None, "none"),
+        // A kubelet without a file of its configuration.
+        (vec![CONTAINERD, ("kubelet.service", "/usr/bin/kubelet --v=2")], None, OWN),
+        (
+            vec![
+                CONTAINERD,
+                ("kubelet.service", "/usr/bin/kubelet --config=$FILE --config-dir=$DIR"),
+            ],
+            None,
+            OWN,
+        ),
+        (
+            vec![
+                CONTAINERD,
+                CRIO,
+                (
+                    "k.service",
+                    "/usr/bin/kubelet --container-runtime-endpoint=unix:/run/crio/crio.sock",
+                ),
+            ],
+            None,
+            "crio.service /run/crio/crio.sock",
+        ),
     ] {
         assert_eq!(found(&mut node(&services), hint), expected, "{services:?} {hint:?}");
     }
@@ -235,19 +257,43 @@ fn a_runtime_that_is_not_the_one_of_the_node_is_not_touched() {
     assert_eq!(kata_host::run(&mut node, &other).outcome, Outcome::Done);
 }
 
-/// Of a node whose Kata is installed, the drop-in tells.
+/// A removal leaves nothing, even if the kubelet uses another container runtime by now.
 #[test]
-fn another_runtime_that_came_later_does_not_keep_kata_from_going() {
-    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
-    node.stage("a");
-    let before = node.etc();
-    assert_eq!(kata_host::run(&mut node, &task(NodeAction::Install, "a")).outcome, Outcome::Done);
-    let command =
-        ["/usr/bin/containerd", "-c", "/etc/second/config.toml", "-a", "/run/second.sock"];
-    let second =
-        Unit { active: true, command: command.map(str::to_owned).to_vec(), ..Unit::default() };
-    node.services = vec![("second.service".to_owned(), second)];
-    let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
-    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
-    assert_eq!(node.etc(), before);
+fn kata_is_removed_from_the_container_runtime_that_it_was_installed_in() {
+    for (name, command) in [
+        ("second.service", "/usr/bin/containerd -c /etc/second/config.toml -a /run/second.sock"),
+        (
+            "kubelet.service",
+            "/usr/bin/kubelet --container-runtime-endpoint=unix:///run/second.sock",
+        ),
+    ] {
+        let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+        node.stage("a");
+        let before = node.etc();
+        let install = task(NodeAction::Install, "a");
+        assert_eq!(kata_host::run(&mut node, &install).outcome, Outcome::Done);
+        let command = command.split(' ').map(str::to_owned).collect();
+        let unit = Unit { active: true, command, ..Unit::default() };
+        node.services = vec![(name.to_owned(), unit)];
+        let report = kata_host::run(&mut node, &install);
+        assert_eq!(report.outcome, Outcome::Refused, "{name}: {report:?}");
+        assert_eq!(report.checks[0].code, "KATA3028", "{name}: {report:?}");
+        let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+        assert_eq!(report.outcome, Outcome::Done, "{name}: {report:?}");
+        assert_eq!(node.etc(), before, "{name}");
+    }
+}
+
+/// The program behind `env` is the one that prints the merged configuration.
+#[test]
+fn a_program_that_is_started_through_env_is_found() {
+    let mut node = node(&[(
+        "containerd.service",
+        "/usr/bin/env PATH=/opt/bin /opt/bin/containerd --config /etc/own.toml",
+    )]);
+    let site = site::find(&mut node, None, None).unwrap().unwrap();
+    assert_eq!(
+        (site.program.as_deref(), &*site.main),
+        (Some("/opt/bin/containerd"), "/etc/own.toml")
+    );
 }

@@ -173,55 +173,51 @@ impl<'a> Reader<'a> {
 
     /// `v` that holds `as`.
     pub fn variant_strings(&mut self) -> Option<Vec<String>> {
-        if self.signature()? != "as" {
-            return None;
-        }
-        let end = self.end_of_array(4)?;
-        let mut strings = Vec::new();
-        while self.at < end {
-            strings.push(self.string()?);
-        }
-        Some(strings)
+        (self.signature()? == "as").then_some(())?;
+        self.array(4, Self::string)
     }
 
-    /// The paths in `v` that holds `a(sb)`, as systemd tells files of an environment, and whether each may be missing.
+    /// The paths in `v` that holds `a(sb)`: systemd lists the files of an environment, and whether each may be missing.
     pub fn variant_paths(&mut self) -> Option<Vec<String>> {
-        if self.signature()? != "a(sb)" {
-            return None;
-        }
-        let end = self.end_of_array(8)?;
-        let mut paths = Vec::new();
-        while self.at < end {
-            self.align(8)?;
-            paths.push(self.string()?);
-            self.number()?;
-        }
-        Some(paths)
+        (self.signature()? == "a(sb)").then_some(())?;
+        self.array(8, |reader| {
+            reader.align(8)?;
+            let path = reader.string()?;
+            reader.number()?;
+            Some(path)
+        })
     }
 
     /// The names in `a(ssssssouso)`, as systemd lists units.
     pub fn unit_names(&mut self) -> Option<Vec<String>> {
-        let end = self.end_of_array(8)?;
-        let mut names = Vec::new();
-        while self.at < end {
-            self.align(8)?;
-            names.push(self.string()?);
+        self.array(8, |reader| {
+            reader.align(8)?;
+            let name = reader.string()?;
             // Description, states, the unit followed and the object's path; a job's number, type and path.
             for _ in 0..6 {
-                self.string()?;
+                reader.string()?;
             }
-            self.number()?;
-            self.string()?;
-            self.string()?;
-        }
-        Some(names)
+            reader.number()?;
+            reader.string()?;
+            reader.string()?;
+            Some(name)
+        })
     }
 
-    /// Where the array ends that begins here, whose elements are aligned so.
-    fn end_of_array(&mut self, alignment: usize) -> Option<usize> {
+    /// The elements of an array whose elements are aligned to so many bytes.
+    fn array<T>(
+        &mut self,
+        alignment: usize,
+        mut element: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let length = usize::try_from(self.number()?).ok()?;
         self.align(alignment)?;
-        self.at.checked_add(length)
+        let end = self.at.checked_add(length)?;
+        let mut elements = Vec::new();
+        while self.at < end {
+            elements.push(element(self)?);
+        }
+        Some(elements)
     }
 
     /// The first part of `v` that holds `(uo)`, which is how systemd tells the job of a unit: 0 if it has none.

@@ -105,7 +105,7 @@ fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
          whether it was hit: {mended:?}\n"
     );
     print!("{counted}");
-    // For whoever runs the tests without their output.
+    // `cargo test` shows no output of a test that passes.
     fs::write(workspace().join("target/nodes/kills.txt"), counted).unwrap();
     let report = node.run(NodeAction::Remove, "", &[]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");

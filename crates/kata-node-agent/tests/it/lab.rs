@@ -107,7 +107,8 @@ impl Mounted {
         mounted
     }
 
-    /// That of a disk's image, which keeps to itself what nobody has it make durable.
+    /// The file system in a disk's image. It does not write by itself for five minutes, so that only what a process
+    /// syncs gets into the image.
     pub(crate) fn disk(at: &Path, image: &Path) -> Self {
         fs::create_dir_all(at).unwrap();
         let mounted = Self(at.to_owned());

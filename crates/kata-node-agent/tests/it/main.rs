@@ -30,3 +30,4 @@ mod seeds;
 mod shipped;
 mod staging;
 mod stock;
+mod two;

@@ -1,5 +1,5 @@
 //! The node's power is cut at random moments of a change: its disk is a real file system in a file, which is copied
-//! while the agent is at work. What nobody made durable is not in the copy. A node boots from each copy.
+//! while the agent is at work. Files that the agent has not synced are not in the copy. A node boots from each copy.
 //!
 //! All processes of the node are stopped meanwhile, so that the copy is that of one moment. A moment within a call of
 //! the kernel is none of those.
@@ -66,7 +66,7 @@ fn cut_the_power(release: &str) {
         assert!(round < cuts * 20, "{cut} of {round} moments were in a change");
         // Every third time while the payload is staged.
         let stages = change.payload.is_some() && moments.next().is_multiple_of(3);
-        let mut copied = false;
+        let copied;
         if stages {
             let (name, root) = (change.name, change.payload.unwrap());
             let mut stager = quiet(node.stager(name, root));
@@ -77,7 +77,7 @@ fn cut_the_power(release: &str) {
             change.stage(&node);
             let words = task(change.action, change.name, &["kata"]);
             let mut agent = quiet(node.agent(&["run", "--task", &words]));
-            copied |= copy_during(&agent, &node, &mut moments, running, &image);
+            copied = copy_during(&agent, &node, &mut moments, running, &image);
             assert!(agent.wait().unwrap().success(), "{round}");
         }
         let wanted = node.files();
@@ -114,7 +114,7 @@ fn cut_the_power(release: &str) {
          staged, and whether the disk was neither as before the change nor as after it: {seen:?}\n"
     );
     print!("{counted}");
-    // For whoever runs the tests without their output.
+    // `cargo test` shows no output of a test that passes.
     fs::write(workspace().join(format!("target/nodes/power-{release}.txt")), counted).unwrap();
     drop(node);
     drop(disk);
@@ -203,9 +203,10 @@ fn copy_during(
     is_at_work
 }
 
-/// Waits until a process is stopped, which it is once the call of the kernel is over that it is in. Says that it is
-/// not if it ended.
+/// Waits until a process is stopped. It may be in a call of the kernel, which ends first. Returns `false` if the
+/// process ended.
 fn stops(process: &str) -> bool {
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         match stat.rsplit(") ").next().and_then(|rest| rest.chars().next()) {
@@ -213,6 +214,7 @@ fn stops(process: &str) -> bool {
             Some('Z' | 'X') | None => return false,
             Some(_) => std::thread::sleep(Duration::from_millis(1)),
         }
+        assert!(Instant::now() < end, "process {process} does not stop: {stat}");
     }
 }
 

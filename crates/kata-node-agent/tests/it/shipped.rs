@@ -167,10 +167,14 @@ fn every_file(release: &str) {
         "containerd {major}.{minor}: {files} main files, {count} sets of files, {changes} changes"
     );
     println!("{counted}");
-    // Debian brings another release one day, which the page does not tell of yet.
     let page = fs::read_to_string(workspace().join("docs/support-matrix.md")).unwrap();
-    let told = page.lines().find(|line| line.contains(&format!("containerd {major}.{minor}: ")));
-    assert!(told.is_none_or(|line| line.contains(&counted)), "{told:?}, and it is {counted}");
+    let line = page.lines().find(|line| line.contains(&format!("containerd {major}.{minor}: ")));
+    match line {
+        Some(line) => assert!(line.contains(&counted), "docs/support-matrix.md: {line}"),
+        // The newest release of Debian's archive changes without a change here.
+        None if release == "2" => println!("NOTE: docs/support-matrix.md lacks: {counted}"),
+        None => panic!("docs/support-matrix.md lacks: {counted}"),
+    }
     remove(&containerd.root);
 }
 
