@@ -201,7 +201,7 @@ catalogue! {
         fix: "Check the node's machine-config-daemon pod."
     }
     KATA2110 UnsupportedNode Info {
-        cause: "The node is selected and cannot have Kata, by what it says of itself: its system, architecture, role, or what pods may take there.",
+        cause: "The node is selected and cannot have Kata because of its operating system, architecture, role, or allocatable resources.",
         fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector. If it can run Kata after all, label it kata-operator.dev/eligible=true."
     }
     KATA2111 OtherRollout Info {

@@ -53,11 +53,10 @@ pub fn class_label(class: &str) -> String {
 /// Label in the node selector of a RuntimeClass that is closed: it takes no new pods. No node has this label: the
 /// operator never sets it, and `NodeRestriction` keeps kubelets from setting a label with this prefix.
 pub const CLOSED_LABEL: &str = "kata-operator.node-restriction.kubernetes.io/closed";
-/// Key of a taint that release 0.1 set on nodes whose Kata was about to be changed or removed. The operator only
-/// removes it.
+/// Key of a taint that an earlier release set on nodes whose Kata was about to be changed or removed. The operator
+/// only removes it.
 pub const LEAVING_TAINT: &str = "kata-operator.dev/leaving";
-/// Label with which an admin has the operator try a node that it takes for one that cannot have Kata, with the value
-/// `true`.
+/// Label that an admin sets to `true` on a node that the operator excludes although it can have Kata.
 pub const ELIGIBLE_LABEL: &str = "kata-operator.dev/eligible";
 /// Label with which Node Feature Discovery marks nodes that can run Kata (compatible).
 pub const NFD_LABEL: &str = "feature.node.kubernetes.io/runtime.kata";

@@ -1,14 +1,15 @@
-//! Which nodes can have Kata at all, by what they say of themselves: one table, with the reason of each row.
+//! Which nodes cannot have Kata, by the fields of their Node objects: one table, with the reason of each row.
 //!
-//! A node whose label [`names::ELIGIBLE_LABEL`] is `true` is not judged: the table may guess wrong.
+//! The table does not apply to a node with the label [`names::ELIGIBLE_LABEL`]: the guess may be wrong.
 
 use kata_api::names;
 
 use crate::snapshot::{NodeFacts, Platform};
 
-/// What a Job of the node agent requests, besides a place for its pod: what its largest container does.
-const JOB_CPU: i64 = 100;
-const JOB_MEMORY: i64 = 64 << 20;
+/// The largest CPU request of a container of a Job, in thousandths of a CPU.
+pub(crate) const JOB_CPU: i64 = 100;
+/// The largest memory request of a container of a Job, in bytes.
+pub(crate) const JOB_MEMORY: i64 = 64 << 20;
 
 /// A kind of node that cannot have Kata.
 struct Row {
@@ -48,7 +49,7 @@ const ROWS: [Row; 9] = [
         is: |node| {
             node.labels.get("eks.amazonaws.com/compute-type").is_some_and(|it| it == "fargate")
         },
-        reason: |_| "it is a node of AWS Fargate, which runs one pod and no other".to_owned(),
+        reason: |_| "it is a node of AWS Fargate, which runs a single pod".to_owned(),
     },
     Row {
         platform: None,
@@ -89,7 +90,7 @@ const ROWS: [Row; 9] = [
         is: |node| lacking(node).is_some(),
         reason: |node| {
             let lacking = lacking(node).unwrap_or_default();
-            format!("no Job fits on it: pods may take {lacking} there")
+            format!("no Job of the operator fits on it: pods may use {lacking} there")
         },
     },
     Row {
@@ -139,13 +140,13 @@ fn immutable_system(node: &NodeFacts) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// What a Job would need more of than pods may take on the node, as it is there; what the node does not tell is
-/// enough.
+/// The resource of which pods may use too little on the node for a Job. A resource that the node does not report is
+/// not checked.
 fn lacking(node: &NodeFacts) -> Option<String> {
     let found = &node.allocatable;
     let less = |found: Option<i64>, needed: i64| found.filter(|found| *found < needed);
     less(found.cpu, JOB_CPU)
         .map(|cpu| format!("{cpu}m of CPU"))
         .or_else(|| less(found.memory, JOB_MEMORY).map(|it| format!("{} MiB of memory", it >> 20)))
-        .or_else(|| less(found.pods, 1).map(|_| "no place".to_owned()))
+        .or_else(|| less(found.pods, 1).map(|_| "no place for a pod".to_owned()))
 }

@@ -34,7 +34,7 @@ use jobs::Rollout;
 pub enum Property {
     /// A node on which a sandboxed pod runs loses neither its runtime nor its label.
     RunningPods,
-    /// A node's runtime is removed or restarted only if no new sandboxed pod can start there.
+    /// Kata is removed from a node only if no new sandboxed pod can start there.
     ClosedToNewPods,
     /// Only a node that has Kata carries the runtime label.
     VerifiedNodes,

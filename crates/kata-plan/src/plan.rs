@@ -92,7 +92,7 @@ pub enum Action {
         /// classes must be read again.
         needs_fresh_classes: bool,
     },
-    /// Sets and removes the two taints of kata-operator on a node.
+    /// Removes taints of kata-operator from a node.
     ReplaceTaints {
         node: ObjectRef,
         /// The resourceVersion of the facts behind this step, as a precondition, because the request

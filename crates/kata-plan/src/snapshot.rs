@@ -351,7 +351,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// Whether the node has the taint that keeps new pods off it while Kata is changed or removed.
+    /// Whether the node has the taint of an earlier release.
     pub(crate) fn has_leaving_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
     }
@@ -398,7 +398,7 @@ impl NodeFacts {
     }
 }
 
-/// What pods may take of a node; `None` is what it does not tell.
+/// What pods may use of a node; `None` if its status does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocatable {
     /// In thousandths of a CPU.

@@ -59,8 +59,8 @@ impl From<&Node> for NodeFacts {
             kernel_version: info.map(|info| info.kernel_version.clone()).unwrap_or_default(),
             os_image: info.map(|info| info.os_image.clone()).unwrap_or_default(),
             allocatable: allocatable(|key| {
-                let told = status?.allocatable.as_ref()?.get(key)?;
-                Some(told.0.as_str())
+                let quantity = status?.allocatable.as_ref()?.get(key)?;
+                Some(quantity.0.as_str())
             }),
             boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
             created: node.metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -70,9 +70,9 @@ impl From<&Node> for NodeFacts {
 }
 
 /// What pods may take of a node, of the quantities in its status.
-pub fn allocatable<'a>(told: impl Fn(&str) -> Option<&'a str>) -> Allocatable {
+pub fn allocatable<'a>(quantity: impl Fn(&str) -> Option<&'a str>) -> Allocatable {
     // In billionths of the unit.
-    let amount = |key: &str, of: i128| i64::try_from(classes::nano(told(key)?)? / of).ok();
+    let amount = |key: &str, of: i128| i64::try_from(classes::nano(quantity(key)?)? / of).ok();
     Allocatable {
         cpu: amount("cpu", 1_000_000),
         memory: amount("memory", 1_000_000_000),

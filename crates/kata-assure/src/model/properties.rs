@@ -88,9 +88,9 @@ fn loses_mark(machine: &Machine, state: &State) -> bool {
     let mut wrong = 0u8;
     for (index, node) in (0u8..).zip(world.nodes()) {
         let ours = node.wanted || node.role || node.on_pool() || node.record;
-        // What cannot be told is left as it is, and so is one that leaves, until its pods have ended.
-        let told = !world.is_stuck(node) && node.wanted && !config.deleting;
-        wrong |= u8::from(ours && told && node.verified && !world.has_kata(node)) << index;
+        // A node whose state is unknown keeps its label, and so does one that leaves, until its pods have ended.
+        let is_known = !world.is_stuck(node) && node.wanted && !config.deleting;
+        wrong |= u8::from(ours && is_known && node.verified && !world.has_kata(node)) << index;
     }
     wrong == 0 || !active || machine.judge.fresh(world, None).unverified & wrong == wrong
 }

@@ -45,7 +45,7 @@ pub struct Node {
     pub wanted: bool,
     /// A sandboxed pod runs on it.
     pub pod: bool,
-    /// That pod came after the last pass has read the pods.
+    /// That pod was bound after the last pass read the pods.
     pub late: bool,
     /// Has a KataNode.
     pub record: bool,

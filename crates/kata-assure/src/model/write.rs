@@ -294,7 +294,8 @@ pub fn carry_out(world: &mut World, write: Write, server: Server) -> Effect {
                 broken |= Broken::PODS.when(node.pod) | Broken::WINDOW.when(node.verified);
             }
             if verified == Some(false) && node.verified {
-                // A kubelet that restarts would fail the pod. One that nobody could have seen gets the label back.
+                // A kubelet that restarts would fail the pod. The operator puts the label back for a pod that it could
+                // not have read.
                 broken |= Broken::PODS.when(node.pod && !node.late && has_kata);
             }
             node.role = role.unwrap_or(node.role);

@@ -8,6 +8,7 @@ use kata_api::names::{self, node_job};
 use kata_api::node_task::{NodeAction, NodeTask};
 use serde_json::{Value, json};
 
+use crate::eligibility;
 use crate::object::Kind;
 use crate::snapshot::Options;
 use crate::text::{cut_name, digest};
@@ -175,7 +176,10 @@ fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
         "command": [AGENT, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {
-            "requests": {"cpu": "100m", "memory": "64Mi"},
+            "requests": {
+                "cpu": format!("{}m", eligibility::JOB_CPU),
+                "memory": format!("{}Mi", eligibility::JOB_MEMORY >> 20),
+            },
             "limits": {"cpu": CPU_LIMIT, "memory": STAGE_MEMORY},
         },
         "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),

@@ -458,7 +458,7 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
         (JobOutcome::TimedOut | JobOutcome::NoReport | JobOutcome::Vanished, _) if changes => {
             status.installed = None;
         }
-        // No sandbox can start there: the node takes no new pods until a check finds it fit.
+        // No sandbox can start there: the node loses the runtime label until a check finds it fit.
         (
             JobOutcome::Refused,
             NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect,

@@ -1,12 +1,13 @@
 //! The sentence about a KataConfig's progress, with which most condition messages begin.
 
+use kata_api::Code;
 use kata_api::kata_node::Phase;
 
 use super::NAMES;
 use super::lists::{has_kata, may_have_kata};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::draft::Draft;
-use crate::report::{Report, Waiting};
+use crate::report::{Finding, Report, Waiting};
 use crate::text;
 
 /// `1 of 3 nodes has Kata; worker-1 draining (2/6), worker-2 waiting`.
@@ -31,6 +32,7 @@ pub(super) fn summary(
     if let Some(queue) = &draft.queue {
         tail.push_str(&format!("; waiting: {queue}"));
     }
+    tail.push_str(&excluded(report));
     let verb = |have: usize, all: usize| if have == 1 || all == 1 { "has" } else { "have" };
     if cluster.deleting {
         let all = cluster.selected.max(cluster.nodes.len());
@@ -53,6 +55,26 @@ pub(super) fn summary(
         _ => format!(", {} up to date", count.saturating_sub(behind)),
     };
     format!("{have} of {} {} Kata{current}{tail}", text::count(count, "node"), verb(have, count))
+}
+
+/// `; KATA2110: node worker-1 is excluded: it runs Windows`: the selected nodes that cannot have Kata. Several are
+/// counted. If no node is selected, the finding of that names them.
+fn excluded(report: &Report) -> String {
+    if report.findings.iter().any(|it| it.code == Code::NoNodesSelected) {
+        return String::new();
+    }
+    let findings = report.findings.iter().filter(|it| it.code == Code::UnsupportedNode);
+    let findings: Vec<&Finding> = findings.collect();
+    let code = Code::UnsupportedNode.entry().code;
+    match findings.as_slice() {
+        [] => String::new(),
+        [finding] => format!("; {code}: {}", finding.message),
+        several => {
+            let names: Vec<&str> = several.iter().map(|it| it.subject.name.as_str()).collect();
+            let count = text::count(several.len(), "node");
+            format!("; {code}: {count} are excluded: {}", text::list(&names, NAMES))
+        }
+    }
 }
 
 /// `; worker-1 draining (2/6), worker-2 waiting`: the nodes that are not in the desired state.

@@ -9,6 +9,7 @@ use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{KATA_CLASS, VERIFIED, World};
 
 mod ahead;
+mod eligibility;
 mod jobs;
 mod old_names;
 mod periods;
@@ -465,56 +466,6 @@ fn a_node_that_lost_its_virtualization_loses_the_label_until_it_has_it_again() {
         until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
         world.settle();
         assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-    }
-}
-
-#[test]
-fn who_cannot_have_it_is_told_why() {
-    let mut world = World::plain(1, 5);
-    world.label("worker-0", "kubernetes.io/os", Some("windows"));
-    world.edit(
-        Kind::Node,
-        "worker-1",
-        &json!({"status": {"nodeInfo": {"containerRuntimeVersion": "docker://24"}}}),
-    );
-    world.annotate("worker-2", "currentConfig", "rendered-worker-1");
-    world.annotate("worker-2", "desiredConfig", "rendered-worker-1");
-    world.label("worker-3", "kata-deploy.katacontainers.io/default", Some("true"));
-    world.config(&json!({}));
-    world.settle();
-    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
-    let decision = decide(&world.observe());
-    let all: Vec<String> = decision.report.findings.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        all,
-        [
-            "KATA3114 OtherInstaller: Node worker-3: node worker-3 is excluded: it carries the label kata-deploy.katacontainers.io/default, which kata-operator did not set",
-            "KATA2110 UnsupportedNode: Node worker-0: node worker-0 is excluded: it runs Windows",
-            "KATA2110 UnsupportedNode: Node worker-1: node worker-1 is excluded: its container runtime docker is neither containerd nor CRI-O",
-            "KATA2110 UnsupportedNode: Node worker-2: node worker-2 is excluded: the Machine Config Operator manages it and would revert the changes of a Job",
-        ]
-    );
-}
-
-#[test]
-fn a_node_of_the_control_plane_counts_only_if_the_selector_names_it() {
-    for (selector, gets) in [
-        (json!(null), false),
-        (json!({"matchLabels": {"kubernetes.io/os": "linux"}}), false),
-        (json!({"matchLabels": {"kubernetes.io/hostname": "master-0"}}), true),
-        (
-            json!({"matchExpressions": [{"key": "node-role.kubernetes.io/master", "operator": "Exists"}]}),
-            true,
-        ),
-        (json!({"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}), false),
-    ] {
-        let mut world = World::plain(1, 0);
-        world.config(&json!({"kataConfigPoolSelector": selector}));
-        world.settle();
-        assert_eq!(label(&world, "master-0").is_some(), gets, "{selector}");
-        if !gets {
-            assert!(finding(&world, "KATA1003").contains("control plane"), "{selector}");
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::agent::Ending;
 use super::command::{Course, course};
 use super::pod::{self, Aftermath};
+use super::registration;
 use super::{PodIndex, PodKey};
 use crate::api::server::{DeleteOptions, Writer};
 use crate::api::{Event, EventKind};
@@ -113,7 +114,13 @@ impl Controller for Kubelets {
         self.pods.observe(event);
         if event.resource == NODES {
             let Some(host) = cx.world.hosts.get(&event.name) else { return };
-            if !host.is_up() || self.starts.get(&event.name) != Some(&Start::of(host)) {
+            let node = &event.current;
+            let other_system = event.kind != EventKind::Deleted
+                && node["status"]["nodeInfo"]["osImage"].as_str().is_some_and(|reported| {
+                    reported != registration::os_image(host.platform(), node)
+                });
+            let starts = self.starts.get(&event.name) != Some(&Start::of(host));
+            if !host.is_up() || starts || other_system {
                 cx.after(format!("node/{}", event.name), Duration::ZERO);
             }
         } else if event.resource == PODS {

@@ -48,6 +48,18 @@ pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
     node
 }
 
+/// The operating system that a kubelet reports. On a real node it comes from the same file as the label
+/// `node.openshift.io/os_id`, so a script sets that label to choose the system of a simulated host.
+pub fn os_image(platform: Platform, node: &Value) -> &'static str {
+    let os_id = node["metadata"]["labels"]["node.openshift.io/os_id"].as_str();
+    match (platform, os_id) {
+        (Platform::OpenShift, Some("rhel")) => "Red Hat Enterprise Linux 8.10 (Ootpa)",
+        (Platform::OpenShift, Some("fedora")) => "Fedora CoreOS 41.20250315.3.0",
+        (Platform::OpenShift, _) => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
+        (Platform::Kubernetes, _) => "Red Hat Enterprise Linux 9.6 (Plow)",
+    }
+}
+
 /// The status that the kubelet reports; `node` is the object as it is, if it is there.
 pub fn status(host: &Host, spec: &HostSpec, node: &Value, now: Timestamp) -> Value {
     let old = &node["status"];
@@ -66,14 +78,7 @@ pub fn status(host: &Host, spec: &HostSpec, node: &Value, now: Timestamp) -> Val
     } else {
         format!("{cpu_milli}m")
     };
-    // Both come from the host's os-release; a script says by the label what the host runs.
-    let os_id = node["metadata"]["labels"]["node.openshift.io/os_id"].as_str();
-    let os_image = match (spec.platform, os_id) {
-        (Platform::OpenShift, Some("rhel")) => "Red Hat Enterprise Linux 8.10 (Ootpa)",
-        (Platform::OpenShift, Some("fedora")) => "Fedora CoreOS 41.20250315.3.0",
-        (Platform::OpenShift, _) => "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)",
-        (Platform::Kubernetes, _) => "Red Hat Enterprise Linux 9.6 (Plow)",
-    };
+    let os_image = os_image(spec.platform, node);
     let (runtime, version, _) = host.runtime_facts();
     let mut status = json!({
         "capacity": resources(spec.cpus.to_string(), spec.memory_kib),

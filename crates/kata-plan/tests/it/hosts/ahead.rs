@@ -135,7 +135,7 @@ fn an_image_that_cannot_be_pulled_takes_no_node_out_of_service() {
         world.pass();
         assert_eq!(out_of_service(&world), Vec::<String>::new());
     }
-    // A label that somebody takes comes back meanwhile.
+    // If the label is removed by hand, the operator sets it again meanwhile.
     world.label("worker-0", "katacontainers.io/kata-runtime", None);
     for _ in 0..4 {
         world.pass();
