@@ -9,14 +9,13 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use jiff::Timestamp;
 use kata_api::platform::Platform;
+use kata_connect::{Connection, Proxies, Source};
 use kata_manifests::manifests::{self, Options};
 use kata_node_agent::command::{NodeAgentCommand, ProbeArguments};
 use kata_operator::clock::Clock;
 use kata_operator::lease::Timing;
 use kata_operator::lease::holder::PodProcess;
-use kata_operator::settings::{
-    Connection, Election, HEALTH_ADDRESS, KubeconfigSource, METRICS_ADDRESS, Settings,
-};
+use kata_operator::settings::{Election, HEALTH_ADDRESS, METRICS_ADDRESS, Settings};
 use kata_operator::traces::OtelVars;
 
 /// The default log filter. It turns kube's own logs off, which report every failed request: the operator logs
@@ -201,6 +200,8 @@ pub(crate) struct EnvVars {
     pub(crate) kubeconfig: Option<std::ffi::OsString>,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
+    /// `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, or the same in small letters.
+    pub(crate) proxies: Proxies,
     /// `RUST_LOG`.
     pub(crate) rust_log: Option<String>,
     /// `POD_NAME`, from the downward API.
@@ -228,10 +229,11 @@ impl EnvVars {
         reason = "this is the one place that reads the environment"
     )]
     pub(crate) fn of_process() -> Self {
-        let text = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let text = |name: &str| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         Self {
             kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
+            proxies: Proxies::new(text),
             rust_log: text("RUST_LOG"),
             pod_name: text("POD_NAME"),
             pod_uid: text("POD_UID"),
@@ -299,16 +301,10 @@ pub(crate) fn connection(
     context: Option<&str>,
     environment: &EnvVars,
 ) -> Connection {
-    let source = match (kubeconfig, &environment.kubeconfig) {
-        (Some(path), _) => KubeconfigSource::Flag(path.to_owned()),
-        (None, Some(paths)) => KubeconfigSource::Environment(
-            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
-        ),
-        (None, None) => KubeconfigSource::Home(
-            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
-        ),
-    };
-    Connection { source, context: context.map(str::to_owned) }
+    let source =
+        Source::new(kubeconfig, environment.kubeconfig.as_deref(), environment.home.as_deref());
+    let context = context.map(str::to_owned);
+    Connection { context, ..Connection::new(source, environment.proxies.clone()) }
 }
 
 /// The settings, by the arguments and the environment. Pure.
@@ -421,10 +417,7 @@ mod tests {
     fn defaults_are_those_of_the_contract() {
         let environment = EnvVars { home: Some("/home/a".into()), ..EnvVars::default() };
         let run = resolve(&parse(&[]), &environment, PROCESS).unwrap();
-        assert_eq!(
-            run.connection.source,
-            KubeconfigSource::Home(Some("/home/a/.kube/config".into()))
-        );
+        assert_eq!(run.connection.source, Source::Home(Some("/home/a/.kube/config".into())));
         assert_eq!(run.connection.context, None);
         assert_eq!(run.settings.namespace, "openshift-sandboxed-containers-operator");
         assert_eq!(run.settings.platform, Platform::Auto);
@@ -445,10 +438,7 @@ mod tests {
             ..EnvVars::default()
         };
         let run = resolve(&parse(&[]), &environment, PROCESS).unwrap();
-        assert_eq!(
-            run.connection.source,
-            KubeconfigSource::Environment(vec!["/a".into(), "/b".into()])
-        );
+        assert_eq!(run.connection.source, Source::Environment(vec!["/a".into(), "/b".into()]));
         assert_eq!(
             (run.settings.namespace.as_str(), run.log_filter.as_str()),
             ("from-pod", "warn")
@@ -466,7 +456,7 @@ mod tests {
             "c",
         ];
         let run = resolve(&parse(&line), &environment, PROCESS).unwrap();
-        assert_eq!(run.connection.source, KubeconfigSource::Flag("/k".into()));
+        assert_eq!(run.connection.source, Source::Flag("/k".into()));
         assert_eq!(run.connection.context.as_deref(), Some("c"));
         assert_eq!((run.settings.namespace.as_str(), run.log_filter.as_str()), ("ns", "debug"));
         let election = run.settings.election.unwrap();

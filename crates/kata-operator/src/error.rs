@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use kata_api::error_text::without_error_numbers;
 use kube::client::AuthError;
-use kube::config::KubeconfigError;
 
 /// When to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,8 +232,8 @@ fn names_another_uid(message: &str) -> bool {
         .any(|part| message.contains(part))
 }
 
-/// The error and its sources in one line, each text once. It leaves out kube's quotes of a kubeconfig or of a
-/// credential plugin, which may contain secrets.
+/// The error and its sources in one line, each text once. It leaves out kube's quotes of a credential
+/// plugin, which may contain secrets.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let links = std::iter::successors(Some(error), |link| (**link).source());
     let quoted = links.clone().find_map(|link| Some((link.to_string(), without_secrets(link)?)));
@@ -262,30 +261,15 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 const RUN_PLUGIN_BY_HAND: &str =
     "run the command under `exec` in the kubeconfig by hand to see its output";
 
-/// The text for an error that quotes a kubeconfig, or a credential plugin's input or output.
+/// The text for an error that quotes a credential plugin's input or output.
 fn without_secrets(link: &(dyn Error + 'static)) -> Option<String> {
     match concrete::<AuthError>(link) {
         Some(AuthError::AuthExecRun { out, .. }) => {
-            return Some(format!(
-                "the credential plugin failed with {}; {RUN_PLUGIN_BY_HAND}",
-                out.status
-            ));
+            Some(format!("the credential plugin failed with {}; {RUN_PLUGIN_BY_HAND}", out.status))
         }
-        Some(AuthError::AuthExecParse(_)) => {
-            return Some(format!(
-                "the credential plugin did not print an ExecCredential; {RUN_PLUGIN_BY_HAND}"
-            ));
-        }
-        _ => {}
-    }
-    match concrete::<KubeconfigError>(link) {
-        Some(KubeconfigError::Parse(error)) => {
-            let place = error
-                .location()
-                .map(|place| format!(" (line {}, column {})", place.line(), place.column()))
-                .unwrap_or_default();
-            Some(format!("not a valid kubeconfig{place}"))
-        }
+        Some(AuthError::AuthExecParse(_)) => Some(format!(
+            "the credential plugin did not print an ExecCredential; {RUN_PLUGIN_BY_HAND}"
+        )),
         _ => None,
     }
 }

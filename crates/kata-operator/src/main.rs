@@ -60,7 +60,7 @@ fn check_uninstall(arguments: &UninstallArguments) -> Exit {
     let environment = EnvVars::of_process();
     let connection = connection(kubeconfig.as_deref(), context.as_deref(), &environment);
     let checked = async {
-        let (client, server) = match connect(&connection).await {
+        let (client, server) = match connect(&connection) {
             Ok(connected) => connected,
             Err(error) => return print_error(Exit::Unreachable, &error),
         };
@@ -200,7 +200,7 @@ async fn run_operator(run: Run) -> Exit {
     let mut shutdown = std::pin::pin!(shutdown);
     let is_replica = settings.election.is_some();
     let connected = async {
-        let (client, server) = connect(&connection).await?;
+        let (client, server) = connect(&connection)?;
         match check(&client, &server).await {
             Ok(version) => tracing::info!(
                 server,

@@ -1,7 +1,6 @@
 //! The settings of the operator, resolved: no defaults, environment or files are left to look up.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use jiff::Timestamp;
 use kata_api::platform::Platform;
@@ -13,26 +12,6 @@ use crate::lease::Timing;
 pub const HEALTH_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 /// Where metrics are served by default: only on the loopback interface.
 pub const METRICS_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-
-/// Where the kubeconfig is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KubeconfigSource {
-    /// `--kubeconfig`: must exist.
-    Flag(PathBuf),
-    /// `KUBECONFIG`: files to merge, of which some may not exist.
-    Environment(Vec<PathBuf>),
-    /// `~/.kube/config`, if it exists; else the pod's service account.
-    Home(Option<PathBuf>),
-}
-
-/// How to connect to the API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connection {
-    /// Where the kubeconfig is.
-    pub source: KubeconfigSource,
-    /// The context; `None` means the current one.
-    pub context: Option<String>,
-}
 
 /// Settings of [`crate::run`].
 #[derive(Clone, Debug)]

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use kata_connect::{Connection, Proxies, Source};
 
 use crate::human::{parse_duration, parse_lines};
-use crate::settings::{Connection, KubeconfigSource, Now, Output, Proxies, Settings};
+use crate::settings::{Now, Output, Settings};
 use crate::style::Style;
 
 /// How long one request may take if nothing else is said.
@@ -474,13 +475,8 @@ impl EnvVars {
     )]
     pub fn of_process() -> Self {
         let text = |name: &str| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-        let either = |big: &str, small: &str| text(big).or_else(|| text(small));
         Self {
-            proxies: Proxies {
-                https: either("HTTPS_PROXY", "https_proxy"),
-                http: either("HTTP_PROXY", "http_proxy"),
-                exempt: either("NO_PROXY", "no_proxy").unwrap_or_default(),
-            },
+            proxies: Proxies::new(text),
             kubeconfig: std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             no_color: text("NO_COLOR").is_some(),
@@ -512,15 +508,11 @@ pub fn settings(
     terminal: Terminal,
     now: Now,
 ) -> Settings {
-    let source = match (&global.kubeconfig, &environment.kubeconfig) {
-        (Some(path), _) => KubeconfigSource::Flag(path.clone()),
-        (None, Some(paths)) => KubeconfigSource::Environment(
-            std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect(),
-        ),
-        (None, None) => KubeconfigSource::Home(
-            environment.home.as_ref().map(|home| home.join(".kube").join("config")),
-        ),
-    };
+    let source = Source::new(
+        global.kubeconfig.as_deref(),
+        environment.kubeconfig.as_deref(),
+        environment.home.as_deref(),
+    );
     let colour = match global.color {
         Colour::Always => true,
         Colour::Never => false,

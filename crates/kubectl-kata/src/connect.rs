@@ -4,18 +4,16 @@
 mod cause;
 mod channel;
 mod credentials;
-mod kubeconfig;
 mod plugin;
-mod proxy;
 
 use std::time::Duration;
 
+use kata_connect::Connection;
 use kube::client::ClientBuilder;
 
 pub(crate) use cause::failure;
 
 use crate::failure::Failure;
-use crate::settings::Connection;
 use channel::Channel;
 use credentials::Credentials;
 
@@ -29,7 +27,7 @@ const USER_AGENT: &str = concat!("kubectl-kata/v", env!("CARGO_PKG_VERSION"));
 /// # Errors
 /// If there is no usable configuration, or if there are no credentials.
 pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
-    let (mut config, user) = kubeconfig::target(connection)?;
+    let (mut config, user) = kata_connect::target(connection)?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Each request has its own limit; watches and logs have none.

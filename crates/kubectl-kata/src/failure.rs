@@ -13,22 +13,9 @@ pub enum Failure {
     /// The command line is wrong.
     #[error("{0}")]
     Usage(String),
-    /// A kubeconfig file cannot be read or contains an error.
-    #[error("cannot use kubeconfig {}: {cause}", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        cause: String,
-    },
-    /// The kubeconfig, or what stands in for it, does not say where the API server is, or says it wrongly.
-    #[error("cannot use the kubeconfig: {0}")]
-    Context(String),
-    /// No kubeconfig, and not in a pod.
-    #[error(
-        "no kubeconfig found and not running in a pod; give --kubeconfig FILE or set KUBECONFIG"
-    )]
-    NoKubeconfig,
+    /// It is not known where the API server is.
+    #[error(transparent)]
+    Target(#[from] kata_connect::TargetError),
     /// There is nothing to show to the API server.
     #[error("cannot get the credentials of {user}: {cause}")]
     Credentials {
@@ -128,10 +115,8 @@ impl Failure {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) => Exit::Usage,
-            Self::Kubeconfig { .. }
-            | Self::Context(_)
-            | Self::NoKubeconfig
+            Self::Usage(_) | Self::Target(kata_connect::TargetError::Flags(_)) => Exit::Usage,
+            Self::Target(_)
             | Self::Credentials { .. }
             | Self::Client { .. }
             | Self::Unreachable { .. }

@@ -37,7 +37,8 @@ pub use style::Style;
 
 use api::Api;
 use arguments::Command;
-use settings::{Connection, Settings};
+use kata_connect::Connection;
+use settings::Settings;
 use tokio::sync::watch;
 
 /// The version of this program.

@@ -1,12 +1,8 @@
 //! Builds a connection from a kubeconfig or the pod's service account. Only [`check`] sends a request.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-
-use crate::settings::{Connection, KubeconfigSource};
+use kata_connect::Connection;
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,30 +14,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A kubeconfig file cannot be read or contains an error.
-    #[error("cannot use kubeconfig {}", path.display())]
-    Kubeconfig {
-        path: PathBuf,
-        #[source]
-        source: Box<KubeconfigError>,
-    },
-    /// The kubeconfig names no usable context, cluster or user.
-    #[error("cannot use the kubeconfig{}", context.as_ref().map(|name| format!(" with context {name}")).unwrap_or_default())]
-    Context {
-        /// The context that was asked for.
-        context: Option<String>,
-        #[source]
-        source: Box<KubeconfigError>,
-    },
-    /// There is no kubeconfig, and the process is not in a pod.
-    #[error(
-        "no kubeconfig found and not running in a pod; give --kubeconfig FILE or set KUBECONFIG"
-    )]
-    NoKubeconfig {
-        /// Why the service account cannot be used.
-        #[source]
-        source: Box<kube::config::InClusterError>,
-    },
+    /// It is not known where the API server is.
+    #[error(transparent)]
+    Target(#[from] kata_connect::TargetError),
     /// The client cannot be built, mostly because of certificates or credentials.
     #[error("cannot prepare the connection to {server}")]
     Client {
@@ -85,8 +60,8 @@ impl ConnectError {
 ///
 /// # Errors
 /// If there is no usable configuration.
-pub async fn connect(connection: &Connection) -> Result<(kube::Client, String), ConnectError> {
-    let mut config = config(connection).await?;
+pub fn connect(connection: &Connection) -> Result<(kube::Client, String), ConnectError> {
+    let (mut config, _user) = kata_connect::target(connection)?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
@@ -96,42 +71,6 @@ pub async fn connect(connection: &Connection) -> Result<(kube::Client, String), 
         source: Box::new(source),
     })?;
     Ok((client, server))
-}
-
-async fn config(connection: &Connection) -> Result<Config, ConnectError> {
-    let options =
-        KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
-    let mut merged: Option<Kubeconfig> = None;
-    let (files, must_exist) = match &connection.source {
-        KubeconfigSource::Flag(path) => (std::slice::from_ref(path), true),
-        KubeconfigSource::Environment(paths) => (paths.as_slice(), false),
-        KubeconfigSource::Home(path) => (path.as_slice(), false),
-    };
-    for path in files {
-        // As with kubectl, the files of KUBECONFIG need not all exist.
-        if !must_exist && !path.exists() {
-            continue;
-        }
-        let failed =
-            |source| ConnectError::Kubeconfig { path: path.clone(), source: Box::new(source) };
-        let next = Kubeconfig::read_from(path).map_err(failed)?;
-        merged = Some(match merged {
-            None => next,
-            Some(first) => first.merge(next).map_err(failed)?,
-        });
-    }
-    match merged {
-        Some(kubeconfig) => {
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|source| {
-                ConnectError::Context {
-                    context: connection.context.clone(),
-                    source: Box::new(source),
-                }
-            })
-        }
-        None => Config::incluster()
-            .map_err(|source| ConnectError::NoKubeconfig { source: Box::new(source) }),
-    }
 }
 
 /// Reads the API server's version, once.

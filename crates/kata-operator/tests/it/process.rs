@@ -314,7 +314,7 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
             "the credential plugin failed with exit status: 7; run the command under `exec` in the kubeconfig by \
              hand to see its output",
         ),
-        ("broken", BROKEN, "broken.kubeconfig: not a valid kubeconfig (line "),
+        ("broken", BROKEN, "broken.kubeconfig: it is no kubeconfig, as line "),
     ] {
         let file = format!("{name}.kubeconfig");
         let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
@@ -389,4 +389,20 @@ async fn http_get(address: &str, path: &str) -> Option<(u16, String)> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let code = head.split(' ').nth(1)?.parse().ok()?;
     Some((code, body.to_owned()))
+}
+
+/// As kubectl: a proxy is not for this machine, and an empty entry of NO_PROXY is no error.
+#[tokio::test(flavor = "multi_thread")]
+async fn this_machine_is_reached_without_a_proxy() {
+    let lab = Lab::start("proxy").await;
+    let output = Command::new(env!("CARGO_BIN_EXE_kata-operator"))
+        .args(["uninstall", "--check", "--kubeconfig"])
+        .arg(&lab.kubeconfig)
+        .envs([("HTTPS_PROXY", "http://proxy.corp.example:3128"), ("NO_PROXY", "other,,")])
+        .env("HTTP_PROXY", "http://proxy.corp.example:3128")
+        .stdin(Stdio::null())
+        .output();
+    let output = tokio::time::timeout(LIMIT, output).await.unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "no KataConfig exists: the operator can be removed\n", "{:?}", output.status);
 }

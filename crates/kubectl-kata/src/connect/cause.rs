@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::client::RustlsTlsError;
 use rustls::{AlertDescription, CertificateError};
 
-use super::{CONNECT_TIMEOUT, kubeconfig};
+use super::CONNECT_TIMEOUT;
 use crate::failure::Failure;
 
 /// Why a request was not sent, or not answered.
@@ -50,7 +50,7 @@ pub(crate) fn failure(what: &str, error: kube::Error) -> Failure {
 /// Why a client cannot be made; `asks_system` says whether the system's authorities are to be trusted.
 pub(super) fn of_client(error: &kube::Error, asks_system: bool) -> String {
     match error {
-        kube::Error::InferKubeconfig(error) => kubeconfig::cause(error),
+        kube::Error::InferKubeconfig(error) => kata_connect::cause(error),
         kube::Error::RustlsTls(RustlsTlsError::AddRootCertificate(_)) if asks_system => {
             "the kubeconfig names no certificate authority, and this machine has none either; set \
              certificate-authority of the cluster, or give --certificate-authority FILE"

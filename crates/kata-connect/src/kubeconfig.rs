@@ -10,20 +10,20 @@ use kube::config::{AuthInfo, Cluster, InClusterError, Kubeconfig, KubeconfigErro
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::proxy;
-use crate::failure::Failure;
-use crate::human;
-use crate::settings::{Connection, KubeconfigSource};
+use crate::{Connection, Source, TargetError, proxy};
 
 /// How many names a message shows.
 const NAMES: usize = 5;
 
 /// The API server, and who the user is, with the user's name in the kubeconfig.
-pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failure> {
+///
+/// # Errors
+/// If it is not said, or said wrongly, where the API server is.
+pub fn target(connection: &Connection) -> Result<(Config, String), TargetError> {
     let server = connection.server.as_deref().map(|server| url(server, "--server")).transpose()?;
     let (mut config, user) = match read(&connection.source)? {
         Some(kubeconfig) => chosen(&kubeconfig, connection, server)
-            .map_err(|failure| of_files(failure, &connection.source))?,
+            .map_err(|error| of_files(error, &connection.source))?,
         None => match server {
             Some(server) => (Config::new(server), String::new()),
             None => {
@@ -31,6 +31,9 @@ pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failur
             }
         },
     };
+    if config.proxy_url.is_none() {
+        config.proxy_url = proxy::of_environment(&connection.proxies, &config.cluster_url)?;
+    }
     if let Some(name) = &connection.tls_server_name {
         config.tls_server_name = Some(name.clone());
     }
@@ -52,43 +55,43 @@ pub(super) fn target(connection: &Connection) -> Result<(Config, String), Failur
 }
 
 /// Names the files of KUBECONFIG if none of them exists and nothing else says where the API server is.
-fn dangling(failure: Failure, source: &KubeconfigSource) -> Failure {
-    match (failure, source) {
-        (Failure::NoKubeconfig, KubeconfigSource::Environment(files)) if !files.is_empty() => {
+fn dangling(error: TargetError, source: &Source) -> TargetError {
+    match (error, source) {
+        (TargetError::NoKubeconfig, Source::Environment(files)) if !files.is_empty() => {
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            Failure::Context(format!(
+            TargetError::Context(format!(
                 "KUBECONFIG names {}, which does not exist, and this does not run in a pod",
-                human::list(&files, NAMES)
+                list(&files)
             ))
         }
-        (failure, _) => failure,
+        (error, _) => error,
     }
 }
 
 /// Names the files in which something is missing or wrong.
-fn of_files(failure: Failure, source: &KubeconfigSource) -> Failure {
-    match (failure, std::env::join_paths(files(source))) {
-        (Failure::Context(cause), Ok(paths)) => {
-            Failure::Kubeconfig { path: PathBuf::from(paths), cause }
+fn of_files(error: TargetError, source: &Source) -> TargetError {
+    match (error, std::env::join_paths(files(source))) {
+        (TargetError::Context(cause), Ok(paths)) => {
+            TargetError::Kubeconfig { path: PathBuf::from(paths), cause }
         }
-        (failure, _) => failure,
+        (error, _) => error,
     }
 }
 
 /// The files that are read. As with kubectl, only that of the flag must exist.
-fn files(source: &KubeconfigSource) -> Vec<&PathBuf> {
+fn files(source: &Source) -> Vec<&PathBuf> {
     match source {
-        KubeconfigSource::Flag(path) => vec![path],
-        KubeconfigSource::Environment(paths) => paths.iter().filter(|path| path.exists()).collect(),
-        KubeconfigSource::Home(path) => path.iter().filter(|path| path.exists()).collect(),
+        Source::Flag(path) => vec![path],
+        Source::Environment(paths) => paths.iter().filter(|path| path.exists()).collect(),
+        Source::Home(path) => path.iter().filter(|path| path.exists()).collect(),
     }
 }
 
 /// All files as one; `None` if there are none.
-fn read(source: &KubeconfigSource) -> Result<Option<Kubeconfig>, Failure> {
+fn read(source: &Source) -> Result<Option<Kubeconfig>, TargetError> {
     let mut merged: Option<Kubeconfig> = None;
     for path in files(source) {
-        let failed = |error: KubeconfigError| Failure::Kubeconfig {
+        let failed = |error: KubeconfigError| TargetError::Kubeconfig {
             path: path.clone(),
             cause: self::cause(&error),
         };
@@ -106,7 +109,7 @@ fn chosen(
     kubeconfig: &Kubeconfig,
     connection: &Connection,
     flag: Option<http::Uri>,
-) -> Result<(Config, String), Failure> {
+) -> Result<(Config, String), TargetError> {
     let wanted = connection
         .context
         .as_ref()
@@ -123,13 +126,13 @@ fn chosen(
         // Enough is said without one.
         None if connection.cluster.is_some() || connection.server.is_some() => None,
         None if contexts.is_empty() => {
-            return Err(Failure::Context(
+            return Err(TargetError::Context(
                 "it has no context at all; give another file with --kubeconfig FILE".to_owned(),
             ));
         }
         None => {
             let names: Vec<&str> = contexts.iter().map(|context| context.name.as_str()).collect();
-            return Err(Failure::Context(format!(
+            return Err(TargetError::Context(format!(
                 "it has no current context: choose one with --context NAME; {}",
                 offered(&names)
             )));
@@ -163,10 +166,10 @@ fn chosen(
     {
         let told = (&cluster.0).try_into();
         plugin.cluster =
-            Some(told.map_err(|error: KubeconfigError| Failure::Context(cause(&error)))?);
+            Some(told.map_err(|error: KubeconfigError| TargetError::Context(cause(&error)))?);
     }
     let namespace = context.and_then(|context| context.namespace);
-    let mut config = server(&cluster.0, &cluster.1, connection, flag)?;
+    let mut config = server(&cluster.0, &cluster.1, flag)?;
     config.auth_info = auth;
     if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
         config.default_namespace = namespace;
@@ -175,18 +178,13 @@ fn chosen(
 }
 
 /// The API server of a cluster of the kubeconfig.
-fn server(
-    cluster: &Cluster,
-    name: &str,
-    connection: &Connection,
-    flag: Option<http::Uri>,
-) -> Result<Config, Failure> {
+fn server(cluster: &Cluster, name: &str, flag: Option<http::Uri>) -> Result<Config, TargetError> {
     let address = match (flag, &cluster.server) {
         (Some(server), _) => server,
         (None, Some(server)) if !server.is_empty() => {
             url(server, &format!("the server of cluster {name}"))?
         }
-        _ => return Err(Failure::Context(format!("cluster {name} has no server"))),
+        _ => return Err(TargetError::Context(format!("cluster {name} has no server"))),
     };
     let mut config = Config::new(address);
     let what = format!("the certificate authority of cluster {name}");
@@ -195,7 +193,7 @@ fn server(
         (Some(data), _) if !data.is_empty() => Some(
             STANDARD
                 .decode(data)
-                .map_err(|error| Failure::Context(format!("{what} is no base64: {error}")))?,
+                .map_err(|error| TargetError::Context(format!("{what} is no base64: {error}")))?,
         ),
         (_, Some(path)) if !path.is_empty() => Some(file(Path::new(path), &what)?),
         _ => None,
@@ -204,13 +202,12 @@ fn server(
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
     config.tls_server_name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
     config.disable_compression = cluster.disable_compression.unwrap_or(false);
-    config.proxy_url =
-        proxy::choose(cluster.proxy_url.as_deref(), &connection.proxies, &config.cluster_url)?;
+    config.proxy_url = proxy::of_cluster(cluster.proxy_url.as_deref(), name)?;
     Ok(config)
 }
 
 /// What flags say of the user.
-fn override_user(auth: &mut AuthInfo, connection: &Connection) -> Result<(), Failure> {
+fn override_user(auth: &mut AuthInfo, connection: &Connection) -> Result<(), TargetError> {
     if let Some(token) = &connection.token {
         *auth = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
     }
@@ -233,72 +230,79 @@ fn override_user(auth: &mut AuthInfo, connection: &Connection) -> Result<(), Fai
     if auth.impersonate.is_none()
         && (auth.impersonate_groups.is_some() || auth.impersonate_uid.is_some())
     {
-        return Err(Failure::Usage("--as-group and --as-uid need --as USER".to_owned()));
+        return Err(TargetError::Flags("--as-group and --as-uid need --as USER".to_owned()));
     }
     Ok(())
 }
 
 /// The service account of the pod that this runs in.
-fn service_account() -> Result<Config, Failure> {
+fn service_account() -> Result<Config, TargetError> {
     Config::incluster().map_err(|error| match error {
-        InClusterError::ReadEnvironmentVariable(_) => Failure::NoKubeconfig,
+        InClusterError::ReadEnvironmentVariable(_) => TargetError::NoKubeconfig,
         InClusterError::ReadDefaultNamespace(source)
-        | InClusterError::ReadCertificateBundle(source) => Failure::Context(format!(
+        | InClusterError::ReadCertificateBundle(source) => TargetError::Context(format!(
             "there is none, and the pod's service account cannot be read: {source}; is \
                  automountServiceAccountToken false?"
         )),
-        error => Failure::Context(format!(
+        error => TargetError::Context(format!(
             "there is none, and the pod's service account cannot be used: {error}"
         )),
     })
 }
 
-fn url(text: &str, what: &str) -> Result<http::Uri, Failure> {
+fn url(text: &str, what: &str) -> Result<http::Uri, TargetError> {
     // As with kubectl, HOST:PORT alone is meant to be without TLS.
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let parsed: Option<http::Uri> = full.parse().ok();
     parsed
         .filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
         .ok_or_else(|| {
-            Failure::Context(format!(
+            TargetError::Context(format!(
                 "{what} is {text:?}, which is no URL: write https://HOST:PORT"
             ))
         })
 }
 
-fn file(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+fn file(path: &Path, what: &str) -> Result<Vec<u8>, TargetError> {
     std::fs::read(path).map_err(|error| {
-        Failure::Context(format!("{what} cannot be read from {}: {error}", path.display()))
+        TargetError::Context(format!("{what} cannot be read from {}: {error}", path.display()))
     })
 }
 
 /// Certificates as DER.
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<Vec<u8>>, Failure> {
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<Vec<u8>>, TargetError> {
     let parsed: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(pem).collect();
     match parsed {
         Ok(certificates) if !certificates.is_empty() => {
             Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
         }
-        Ok(_none) => Err(Failure::Context(format!("{what} has no certificate: it must be PEM"))),
-        Err(error) => Err(Failure::Context(format!("{what} is no PEM: {error}"))),
+        Ok(_none) => {
+            Err(TargetError::Context(format!("{what} has no certificate: it must be PEM")))
+        }
+        Err(error) => Err(TargetError::Context(format!("{what} is no PEM: {error}"))),
     }
 }
 
-fn absent(what: &str, name: &str, names: &[&str]) -> Failure {
-    Failure::Context(format!("it has no {what} {name}; {}", offered(names)))
+/// The first of them, and how many more there are.
+fn list<S: AsRef<str>>(items: &[S]) -> String {
+    let shown: Vec<&str> = items.iter().take(NAMES).map(AsRef::as_ref).collect();
+    match items.len().saturating_sub(NAMES) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn absent(what: &str, name: &str, names: &[&str]) -> TargetError {
+    TargetError::Context(format!("it has no {what} {name}; {}", offered(names)))
 }
 
 fn offered(names: &[&str]) -> String {
-    if names.is_empty() {
-        "it has none".to_owned()
-    } else {
-        format!("it has {}", human::list(names, NAMES))
-    }
+    if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", list(names)) }
 }
 
 /// What is wrong with a kubeconfig, without what is in it.
-pub(super) fn cause(error: &KubeconfigError) -> String {
+pub fn cause(error: &KubeconfigError) -> String {
     let material = |what: &str, error: &LoadDataError| match error {
         LoadDataError::DecodeBase64(error) => format!("{what} is no base64: {error}"),
         LoadDataError::ReadFile(error, path) => {
