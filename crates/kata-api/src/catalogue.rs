@@ -442,7 +442,7 @@ catalogue! {
     }
     KATA3115 NodeJobWithoutPod Warning {
         cause: "A Job has no pod: an admission policy or a quota refuses it.",
-        fix: "Check the Events of the Job. The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
+        fix: "See why in the Events of the Job (`kubectl describe job`). If a ResourceQuota or a LimitRange of the namespace refuses the pod, change it, or the limits of the Jobs (`nodeJobs.limits` of the chart). The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
     }
     KATA3116 AgentImageUnknown Error {
         cause: "The operator does not know its own image, which contains the node agent.",

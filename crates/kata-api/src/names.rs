@@ -109,6 +109,9 @@ pub const IMAGE_KEY: &str = "osImageURL";
 pub const ARGUMENTS_KEY: &str = "kernelArguments";
 /// The RHCOS extension with the Kata runtime.
 pub const EXTENSION: &str = "sandboxed-containers";
+/// The same on Fedora CoreOS (OKD): the Machine Config Operator takes the name of an extension for that of a
+/// package there (machine-config-operator, `pkg/daemon/update.go`, `generateExtensionsArgs`).
+pub const FEDORA_EXTENSION: &str = "kata-containers";
 /// The ContainerRuntimeConfig that sets CRI-O's log level (compatible).
 pub const CONTAINER_RUNTIME_CONFIG: &str = "kata-crio-config";
 /// The file in which the Machine Config Operator puts the log level of a ContainerRuntimeConfig.

@@ -17,6 +17,7 @@ use kata_operator::lease::Timing;
 use kata_operator::lease::holder::PodProcess;
 use kata_operator::settings::{Election, HEALTH_ADDRESS, METRICS_ADDRESS, Settings};
 use kata_operator::traces::OtelVars;
+use kata_plan::JobLimits;
 
 /// The default log filter. It turns kube's own logs off, which report every failed request: the operator logs
 /// the failures that matter, with their cause.
@@ -136,6 +137,15 @@ pub(crate) struct RunArguments {
     /// Image with the runtime's files, where there is no Machine Config Operator and the KataConfig names no image [default: RELATED_IMAGE_KATA_PAYLOAD, or upstream's].
     #[arg(long, value_name = "REF")]
     pub(crate) payload_image: Option<String>,
+    /// Most CPU that a container of a Job on a node may use; empty: no limit.
+    #[arg(long, value_name = "QUANTITY", default_value = JobLimits::CPU)]
+    pub(crate) job_cpu_limit: String,
+    /// Most memory that a container of a Job on a node may use; empty: no limit.
+    #[arg(long, value_name = "QUANTITY", default_value = JobLimits::MEMORY)]
+    pub(crate) job_memory_limit: String,
+    /// Name of the operating system's extension with Kata, on OpenShift and OKD [default: SANDBOXED_CONTAINERS_EXTENSION, or by the operating system].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) extension: Option<String>,
     /// Log the planned steps, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -218,6 +228,8 @@ pub(crate) struct EnvVars {
     pub(crate) node_agent_image: Option<String>,
     /// `RELATED_IMAGE_KATA_PAYLOAD`.
     pub(crate) payload_image: Option<String>,
+    /// `SANDBOXED_CONTAINERS_EXTENSION`.
+    pub(crate) extension: Option<String>,
     /// The variables that name a collector of traces.
     pub(crate) otel: OtelVars,
 }
@@ -242,6 +254,7 @@ impl EnvVars {
             monitor_image: text("RELATED_IMAGE_KATA_MONITOR"),
             node_agent_image: text("RELATED_IMAGE_NODE_AGENT"),
             payload_image: text("RELATED_IMAGE_KATA_PAYLOAD"),
+            extension: text("SANDBOXED_CONTAINERS_EXTENSION"),
             otel: OtelVars::read(text),
         }
     }
@@ -282,6 +295,17 @@ pub(crate) enum UsageError {
         renew: u64,
         /// `--lease-retry-period`.
         retry: u64,
+    },
+    /// With which no Job would work.
+    #[error(
+        "{given:?} is no limit for Jobs: give --job-cpu-limit and --job-memory-limit as a quantity, such as 500m or \
+         256Mi, that is not less than {least}, or empty"
+    )]
+    JobLimit {
+        /// What was given.
+        given: String,
+        /// The least that will do.
+        least: &'static str,
     },
 }
 
@@ -330,6 +354,9 @@ pub(crate) fn resolve(
         monitor_image,
         node_agent_image,
         payload_image,
+        extension,
+        job_cpu_limit,
+        job_memory_limit,
         dry_run,
         log_format,
         log_filter,
@@ -357,13 +384,16 @@ pub(crate) fn resolve(
         .as_ref()
         .or(environment.pod_namespace.as_ref())
         .map_or_else(|| kata_api::names::NAMESPACE.to_owned(), Clone::clone);
-    let image = |given: &Option<String>, environment: &Option<String>| {
-        let image = given.as_ref().or(environment.as_ref()).map(|image| image.trim().to_owned());
-        image.filter(|image| !image.is_empty())
+    let value = |given: &Option<String>, environment: &Option<String>| {
+        let value = given.as_ref().or(environment.as_ref()).map(|value| value.trim().to_owned());
+        value.filter(|value| !value.is_empty())
     };
-    let monitor_image = image(monitor_image, &environment.monitor_image);
-    let agent_image = image(node_agent_image, &environment.node_agent_image);
-    let payload_image = image(payload_image, &environment.payload_image)
+    let monitor_image = value(monitor_image, &environment.monitor_image);
+    let job_limits = JobLimits::new(job_cpu_limit.trim(), job_memory_limit.trim())
+        .map_err(|(given, least)| UsageError::JobLimit { given: given.to_owned(), least })?;
+    let extension = value(extension, &environment.extension);
+    let agent_image = value(node_agent_image, &environment.node_agent_image);
+    let payload_image = value(payload_image, &environment.payload_image)
         .unwrap_or_else(|| kata_api::names::PAYLOAD_IMAGE.to_owned());
     Ok(Run {
         connection: connection(kubeconfig.as_deref(), context.as_deref(), environment),
@@ -382,6 +412,8 @@ pub(crate) fn resolve(
                 monitor_image,
                 agent_image,
                 payload_image,
+                extension,
+                job_limits,
                 ..kata_plan::Options::default()
             },
         },
@@ -489,6 +521,24 @@ mod tests {
         let two = resolve(&parse(&[]), &EnvVars::default(), other).unwrap().settings;
         assert_ne!(one.instance, two.instance);
         assert_ne!(one.seed, two.seed);
+    }
+
+    #[test]
+    fn limits_of_jobs_with_which_none_would_work_are_refused() {
+        let limits = |cpu: &str, memory: &str| {
+            let line = ["--job-cpu-limit", cpu, "--job-memory-limit", memory];
+            resolve(&parse(&line), &EnvVars::default(), PROCESS)
+                .map(|run| run.settings.options.job_limits)
+                .map_err(|error| error.to_string())
+        };
+        let given = JobLimits { cpu: Some("500m".to_owned()), memory: None };
+        assert_eq!(limits("500m", ""), Ok(given));
+        for (cpu, memory, told) in
+            [("50m", "256Mi", "\"50m\""), ("2", "64Mi", "128Mi"), ("2", "much", "\"much\"")]
+        {
+            let error = limits(cpu, memory).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::object::Kind;
 use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
+use crate::quantity;
 
 /// Whether a RuntimeClass belongs to kata-operator, or to the OpenShift operator.
 pub fn is_our_class(class: &RuntimeClass) -> bool {
@@ -142,7 +143,7 @@ pub(crate) fn adopted_overhead(
     if is_managed(&existing.metadata) {
         let recorded = annotation(&existing.metadata, names::OVERHEAD_ANNOTATION)?;
         let (cpu, memory) = recorded.split_once('/')?;
-        return (nano(cpu).is_some() && nano(memory).is_some())
+        return (quantity::nano(cpu).is_some() && quantity::nano(memory).is_some())
             .then(|| (Quantity(cpu.to_owned()), Quantity(memory.to_owned())));
     }
     let (cpu, memory) = runtime.effective_overhead();
@@ -151,7 +152,11 @@ pub(crate) fn adopted_overhead(
     }
     let fixed = existing.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref())?;
     let get = |key: &str, default: Quantity| {
-        fixed.get(key).filter(|quantity| nano(&quantity.0).is_some()).cloned().unwrap_or(default)
+        fixed
+            .get(key)
+            .filter(|quantity| quantity::nano(&quantity.0).is_some())
+            .cloned()
+            .unwrap_or(default)
     };
     Some((get("cpu", cpu), get("memory", memory)))
 }
@@ -163,33 +168,9 @@ fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity)
     let same = |key: &str, wanted: &Quantity| {
         fixed.get(key).is_some_and(|existing| {
             existing == wanted
-                || nano(&existing.0).is_some_and(|value| Some(value) == nano(&wanted.0))
+                || quantity::nano(&existing.0)
+                    .is_some_and(|value| Some(value) == quantity::nano(&wanted.0))
         })
     };
     same("cpu", cpu) && same("memory", memory)
-}
-
-/// A quantity in billionths, so that `0.25` and `250m` are equal; `None` if it cannot be parsed.
-pub(crate) fn nano(quantity: &str) -> Option<i128> {
-    let digits = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
-    let (number, suffix) = quantity.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let factor: i128 = match suffix {
-        "n" => 1,
-        "u" => 1_000,
-        "m" => 1_000_000,
-        "" => 1_000_000_000,
-        "k" => 1_000_000_000_000,
-        "M" => 10_i128.pow(15),
-        "G" => 10_i128.pow(18),
-        "T" => 10_i128.pow(21),
-        "Ki" => 1_000_000_000 << 10,
-        "Mi" => 1_000_000_000 << 20,
-        "Gi" => 1_000_000_000 << 30,
-        "Ti" => 1_000_000_000 << 40,
-        _ => return None,
-    };
-    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let value: i128 = format!("{whole}{fraction}").parse().ok()?;
-    value.checked_mul(factor)?.checked_div(scale)
 }

@@ -17,6 +17,7 @@ use kata_api::{
 };
 use serde_json::Value;
 
+use crate::job_limits::JobLimits;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 
@@ -267,6 +268,10 @@ pub struct Options {
     pub platform: Platform,
     /// The image of the operator, which contains the node agent; `None` if it is not known.
     pub agent_image: Option<String>,
+    /// The name of the extension of the operating system with Kata; `None` means by the operating system.
+    pub extension: Option<String>,
+    /// What a container of a Job may use at most.
+    pub job_limits: JobLimits,
     /// The image with the runtime's files, if the KataConfig names none.
     pub payload_image: String,
     /// How often a Job inspects what is installed on a node.
@@ -303,6 +308,8 @@ impl Default for Options {
         Self {
             platform: Platform::OpenShift,
             agent_image: None,
+            extension: None,
+            job_limits: JobLimits::default(),
             payload_image: names::PAYLOAD_IMAGE.to_owned(),
             inspect_every: Duration::from_hours(6),
             drain_blocked_after: Duration::from_mins(10),

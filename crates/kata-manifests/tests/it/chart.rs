@@ -109,6 +109,7 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
         ("replicas=0", "replicas"),
         ("image.digest=sha256:abc", "digest"),
         ("crds.keeep=true", "keeep"),
+        ("nodeJobs.limits.cpus=1", "cpus"),
     ] {
         let refused = template(setting).unwrap_err();
         assert!(refused.contains(said), "{setting}: {refused}");
@@ -125,6 +126,13 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
         object["kind"] == "ServiceAccount" && object["metadata"]["name"] == "kata-node-agent"
     });
     assert_eq!(account.unwrap()["imagePullSecrets"][0]["name"], "pull");
+    let limited = "nodeJobs.limits.cpu=,nodeJobs.limits.memory=1Gi,extension=kata-containers";
+    let limited = template(limited).unwrap();
+    for argument in
+        ["--job-cpu-limit=\n", "--job-memory-limit=1Gi\n", "--extension=kata-containers\n"]
+    {
+        assert!(limited.contains(argument), "{argument}: {limited}");
+    }
     let with_hook = template("preDeleteCheck=true").unwrap();
     assert!(with_hook.contains("helm.sh/hook: pre-delete"));
     assert!(!template("preDeleteCheck=false").unwrap().contains("helm.sh/hook"));

@@ -9,6 +9,7 @@ use kata_api::node_task::{NodeAction, NodeTask};
 use serde_json::{Value, json};
 
 use crate::eligibility;
+use crate::job_limits::JobLimits;
 use crate::object::Kind;
 use crate::snapshot::Options;
 use crate::text::{cut_name, digest};
@@ -32,15 +33,6 @@ fn read_only(action: NodeAction) -> impl Iterator<Item = &'static str> {
 const CHECK_SECONDS: u32 = 600;
 /// The deadline of a Job that changes the node or stages the payload, in seconds, including the image pull.
 const CHANGE_SECONDS: u32 = 1_800;
-/// The memory limit of the container that stages. The process needs less than 64 MiB, whatever the image
-/// contains: the tests of the node agent give it no more. The rest is for the kernel, which charges its memory for
-/// inodes and unwritten file data to the container. 96 MiB in all were enough to stage 900 MiB.
-const STAGE_MEMORY: &str = "256Mi";
-/// The memory limit of the other containers, which read one file at a time. A namespace with a quota for limits
-/// admits no pod without them.
-const AGENT_MEMORY: &str = "256Mi";
-/// The CPU limit of each container: more than one process that unpacks can use.
-const CPU_LIMIT: &str = "2";
 /// Most bytes of a Job's name, which must fit into a label of its pods.
 const NAME: usize = 63;
 
@@ -90,7 +82,7 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
         node_job::NUMBER: parameters.number.to_string(),
     });
     let first = if parameters.stages {
-        vec![copy(parameters), stage(parameters, &task)]
+        vec![copy(parameters, options), stage(parameters, &task, options)]
     } else {
         Vec::new()
     };
@@ -126,7 +118,7 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "initContainers": first,
-                    "containers": [agent(parameters, &task, changes)],
+                    "containers": [agent(parameters, &task, changes, options)],
                     "volumes": volumes(action, parameters.stages),
                 },
             },
@@ -152,15 +144,23 @@ fn security(capabilities: &[&str]) -> Value {
     })
 }
 
+fn limits(options: &Options) -> Value {
+    let JobLimits { cpu, memory } = &options.job_limits;
+    [("cpu", cpu), ("memory", memory)]
+        .into_iter()
+        .filter_map(|(key, limit)| Some((key.to_owned(), json!(limit.as_ref()?))))
+        .collect()
+}
+
 /// The container that copies the operator's program, which is statically linked, for the staging container.
-fn copy(parameters: &JobParameters<'_>) -> Value {
+fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
     json!({
         "name": node_job::COPY_CONTAINER,
         "image": parameters.agent_image,
         "command": [OPERATOR, "node-agent", "self-copy", "--to", AGENT],
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},
-            "limits": {"cpu": CPU_LIMIT, "memory": AGENT_MEMORY},
+            "limits": limits(options),
         },
         "securityContext": security(&[]),
         "volumeMounts": [{"name": "agent", "mountPath": "/agent"}],
@@ -169,7 +169,7 @@ fn copy(parameters: &JobParameters<'_>) -> Value {
 
 /// The container that stages the payload from its image. The kubelet pulls the image, with its credentials
 /// and mirrors.
-fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
+fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value {
     json!({
         "name": node_job::STAGE_CONTAINER,
         "image": parameters.payload_image,
@@ -180,7 +180,7 @@ fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
                 "cpu": format!("{}m", eligibility::JOB_CPU),
                 "memory": format!("{}Mi", eligibility::JOB_MEMORY >> 20),
             },
-            "limits": {"cpu": CPU_LIMIT, "memory": STAGE_MEMORY},
+            "limits": limits(options),
         },
         "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),
         "volumeMounts": [
@@ -192,7 +192,7 @@ fn stage(parameters: &JobParameters<'_>, task: &str) -> Value {
 }
 
 /// The container that runs the task.
-fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool) -> Value {
+fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Options) -> Value {
     let folder = |path: &&str, writes: bool| {
         let mut mount = json!({
             "name": path.trim_start_matches('/'),
@@ -221,7 +221,7 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool) -> Value {
         "terminationMessagePolicy": "File",
         "resources": {
             "requests": {"cpu": "50m", "memory": "64Mi"},
-            "limits": {"cpu": CPU_LIMIT, "memory": AGENT_MEMORY},
+            "limits": limits(options),
         },
         "securityContext": security(capabilities),
         "volumeMounts": mounts,

@@ -21,7 +21,7 @@ const IGNITION_VERSION: &str = "3.2.0";
 pub(crate) fn is_our_machine_config(config: &MachineConfig) -> bool {
     is_managed(&config.metadata)
         || label(&config.metadata, names::APP_LABEL).is_some()
-        || rendered::has_extension(config)
+        || config.spec.extensions.iter().any(|extension| rendered::is_extension(extension))
 }
 
 /// The operator's MachineConfig, if the existing one differs. It keeps the existing Ignition version, so
@@ -63,7 +63,7 @@ pub(crate) fn machine_config(
     }
     let ignition = json!({"ignition": {"version": version.unwrap_or(IGNITION_VERSION)}});
     body["spec"] = match payload {
-        Payload::Extension => json!({"extensions": [names::EXTENSION], "config": ignition}),
+        Payload::Extension { name } => json!({"extensions": [name], "config": ignition}),
         Payload::Image { image, arguments } => {
             json!({"osImageURL": image, "kernelArguments": arguments, "config": ignition})
         }
@@ -73,7 +73,7 @@ pub(crate) fn machine_config(
 
 fn has_payload(config: &MachineConfig, payload: &Payload) -> bool {
     match payload {
-        Payload::Extension => config.spec.extensions == [names::EXTENSION],
+        Payload::Extension { name } => config.spec.extensions == [name.as_str()],
         Payload::Image { image, arguments } => {
             config.spec.os_image_url == *image && config.spec.kernel_arguments == *arguments
         }

@@ -20,8 +20,8 @@ use crate::snapshot::Snapshot;
 /// How Kata gets onto a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// As an extension of the operating system.
-    Extension,
+    /// As an extension of the operating system, which has this name there.
+    Extension { name: String },
     /// In another image of the operating system, which may need kernel arguments.
     Image { image: String, arguments: Vec<String> },
 }
@@ -30,7 +30,7 @@ impl Payload {
     /// The name of the MachineConfig that installs it.
     pub(crate) fn machine_config(&self) -> &'static str {
         match self {
-            Self::Extension => names::MACHINE_CONFIG,
+            Self::Extension { .. } => names::MACHINE_CONFIG,
             Self::Image { .. } => names::IMAGE_MACHINE_CONFIG,
         }
     }
@@ -50,13 +50,13 @@ impl Wanted {
     pub(crate) fn is_behind(&self, snapshot: &Snapshot, rendered: &MachineConfig) -> bool {
         let payload = match &self.payload {
             None => false,
-            Some(Payload::Extension) => {
-                !rendered::has_extension(rendered)
+            Some(Payload::Extension { name }) => {
+                !rendered.spec.extensions.contains(name)
                     || images(snapshot).contains(rendered.spec.os_image_url.as_str())
             }
             Some(Payload::Image { image, arguments }) => {
                 rendered.spec.os_image_url != *image
-                    || rendered::has_extension(rendered)
+                    || rendered::has_extension(snapshot, rendered)
                     || !arguments.iter().all(|argument| {
                         rendered.spec.kernel_arguments.iter().any(|has| has == argument)
                     })
@@ -119,7 +119,7 @@ fn payload(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> Option<Payload> 
     let installed = machine_configs(snapshot)
         .find(|(_, config)| config.metadata.deletion_timestamp.is_none())
         .map(|(name, config)| match name {
-            names::MACHINE_CONFIG => Payload::Extension,
+            names::MACHINE_CONFIG => extension(snapshot),
             _ => Payload::Image {
                 image: config.spec.os_image_url.clone(),
                 arguments: config.spec.kernel_arguments.clone(),
@@ -147,8 +147,8 @@ fn payload(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> Option<Payload> 
     };
     match gate.map(|gate| gate.trim().to_ascii_lowercase()).as_deref() {
         Some("true" | "t" | "1") => {}
-        Some("false" | "f" | "0") => return Some(Payload::Extension),
-        _ => return Some(installed.unwrap_or(Payload::Extension)),
+        Some("false" | "f" | "0") => return Some(extension(snapshot)),
+        _ => return Some(installed.unwrap_or_else(|| extension(snapshot))),
     }
     let data = match &snapshot.image_mode {
         Observed::Known(data) => data,
@@ -173,6 +173,21 @@ fn payload(snapshot: &Snapshot, findings: &mut Vec<Finding>) -> Option<Payload> 
     }
     let arguments = text(names::ARGUMENTS_KEY).split_whitespace().map(str::to_owned).collect();
     Some(Payload::Image { image: image.to_owned(), arguments })
+}
+
+/// The extension, by the name that the setting gives it, or the workers' operating system. While nodes of OKD go
+/// from Fedora CoreOS to CentOS Stream CoreOS, the name is that of the latter.
+fn extension(snapshot: &Snapshot) -> Payload {
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let mut systems = nodes
+        .filter(|node| node.labels.contains_key(names::WORKER_ROLE_LABEL))
+        .map(|node| node.os_image.as_str())
+        .filter(|system| !system.is_empty())
+        .peekable();
+    let are_fedora = systems.peek().is_some() && systems.all(|system| system.starts_with("Fedora"));
+    let by_system = if are_fedora { names::FEDORA_EXTENSION } else { names::EXTENSION };
+    let name = snapshot.options.extension.as_deref().unwrap_or(by_system);
+    Payload::Extension { name: name.to_owned() }
 }
 
 /// The desired log level of the nodes. The default level needs no ContainerRuntimeConfig of the operator,

@@ -34,7 +34,7 @@ pub(crate) enum Content {
 pub(crate) fn content(snapshot: &Snapshot, rendered: &str) -> Content {
     match snapshot.machine_configs.get(rendered) {
         Some(Observed::Known(Some(config)))
-            if has_extension(config)
+            if has_extension(snapshot, config)
                 || payload::images(snapshot).contains(config.spec.os_image_url.as_str()) =>
         {
             Content::Has
@@ -49,9 +49,19 @@ pub(crate) fn contains_kata(snapshot: &Snapshot, rendered: &str) -> bool {
     content(snapshot, rendered) == Content::Has
 }
 
-/// Whether a MachineConfig installs the extension with Kata.
-pub(crate) fn has_extension(config: &MachineConfig) -> bool {
-    config.spec.extensions.iter().any(|extension| extension == names::EXTENSION)
+/// Whether a MachineConfig installs Kata as an extension, under any name that one of ours gives it.
+pub(crate) fn has_extension(snapshot: &Snapshot, config: &MachineConfig) -> bool {
+    let custom = snapshot.options.extension.as_deref();
+    config
+        .spec
+        .extensions
+        .iter()
+        .any(|extension| is_extension(extension) || custom == Some(extension.as_str()))
+}
+
+/// Whether this is the name of an extension with Kata, unless a setting gives another one.
+pub(crate) fn is_extension(name: &str) -> bool {
+    [names::EXTENSION, names::FEDORA_EXTENSION].contains(&name)
 }
 
 /// CRI-O's log level in a rendered MachineConfig; `None` if its file cannot be parsed.

@@ -24,6 +24,8 @@ pub(super) struct Images {
     pub(super) extensions: String,
     /// The release's version.
     pub(super) release: String,
+    /// Whether it is of Fedora CoreOS.
+    pub(super) are_fedora: bool,
 }
 
 /// The order in which MachineConfigs are merged: role `worker` by name, then the others by name.
@@ -56,7 +58,7 @@ pub(super) fn rendered_name(pool: &str, spec: &Value) -> String {
 /// The first thing that makes a configuration unusable, as it appears in `RenderDegraded`.
 pub(super) fn merge(configs: &[Arc<Value>], images: &Images) -> Result<Value, String> {
     for config in configs {
-        validate(&config["spec"])?;
+        validate(&config["spec"], images.are_fedora)?;
     }
     let mut ignition = json!({});
     let mut arguments = Vec::new();
@@ -116,8 +118,9 @@ pub(super) fn check_size(rendered: &str, spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What render checks of each MachineConfig; extensions only next to an Ignition config.
-fn validate(spec: &Value) -> Result<(), String> {
+/// What render checks of each MachineConfig; extensions only next to an Ignition config, and not on Fedora
+/// CoreOS.
+fn validate(spec: &Value, is_fedora: bool) -> Result<(), String> {
     let fail = |why: String| Err(format!("could not generate rendered MachineConfig: {why}"));
     let kernel = spec["kernelType"].as_str().unwrap_or_default();
     if !["", "default", "realtime", "64k-pages"].contains(&kernel) {
@@ -151,7 +154,7 @@ fn validate(spec: &Value) -> Result<(), String> {
         }
     }
     let unknown = unknown_extensions(strings(&spec["extensions"]));
-    if !unknown.is_empty() {
+    if !is_fedora && !unknown.is_empty() {
         return fail(format!("invalid extensions found: [{}]", unknown.join(" ")));
     }
     Ok(())
@@ -228,7 +231,12 @@ mod tests {
     use super::*;
 
     fn images() -> Images {
-        Images { os: "os".into(), extensions: "ext".into(), release: "4.22.0".into() }
+        Images {
+            os: "os".into(),
+            extensions: "ext".into(),
+            release: "4.22.0".into(),
+            are_fedora: false,
+        }
     }
 
     fn config(name: &str, role: &str, spec: &Value) -> Arc<Value> {

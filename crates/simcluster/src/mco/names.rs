@@ -1,5 +1,7 @@
 //! Annotation keys, labels and other fixed names of the Machine Config Operator.
 
+use serde_json::Value;
+
 /// The API version of all its kinds.
 pub(super) const API_VERSION: &str = "machineconfiguration.openshift.io/v1";
 
@@ -43,13 +45,23 @@ pub(super) const EXTENSIONS: &[(&str, &[&str])] = &[
     ("ipsec", &["NetworkManager-libreswan", "libreswan"]),
     ("kerberos", &["krb5-workstation", "libkadm5"]),
     ("kernel-devel", &["kernel-devel", "kernel-headers"]),
-    ("sandboxed-containers", &["kata-containers"]),
+    (KATA_EXTENSION, &[KATA_PACKAGE]),
     ("sysstat", &["sysstat"]),
     ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
     ("usbguard", &["usbguard"]),
 ];
 
-/// The extensions of a list that the operating system does not offer.
+/// The extension with the Kata runtime.
+pub(super) const KATA_EXTENSION: &str = "sandboxed-containers";
+/// The package that is in it. On Fedora CoreOS the daemon takes names of extensions for those of packages.
+pub(super) const KATA_PACKAGE: &str = "kata-containers";
+
+/// The extensions of a list that Red Hat Enterprise Linux CoreOS does not offer.
 pub(super) fn unknown_extensions<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names.filter(|name| EXTENSIONS.iter().all(|(known, _)| known != name)).collect()
+}
+
+/// Whether a node runs Fedora CoreOS.
+pub(super) fn is_fedora(node: &Value) -> bool {
+    node["metadata"]["labels"]["node.openshift.io/os_id"] == "fedora"
 }

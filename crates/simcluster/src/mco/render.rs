@@ -1,6 +1,7 @@
 //! The render controller: from the MachineConfigs that a pool selects to the pool's rendered one.
 //!
-//! It reads neither nodes nor `spec.paused`.
+//! It does not read `spec.paused`, and of nodes only whether they run Fedora CoreOS: the real one is built for
+//! one operating system.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +10,16 @@ use serde_json::{Value, json};
 
 use super::merge::{self, Images};
 use super::names::{
-    API_VERSION, CONTROLLER_VERSION, GENERATED_BY, OS_IMAGE_OVERRIDDEN, RELEASE_VERSION,
+    API_VERSION, CONTROLLER_VERSION, GENERATED_BY, OS_IMAGE_OVERRIDDEN, RELEASE_VERSION, is_fedora,
 };
 use super::pool::{name, selects};
 use super::status::{condition, set_condition};
 use super::{NAMESPACE, OS_IMAGE_CONFIG_MAP, Timing, backoff, event, reconcile};
 use crate::api::{Event, EventKind};
 use crate::recorder::note;
-use crate::resource::{CONFIGMAPS, CONTAINERRUNTIMECONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS};
+use crate::resource::{
+    CONFIGMAPS, CONTAINERRUNTIMECONFIGS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES,
+};
 use crate::selector;
 use crate::{Context, Controller};
 
@@ -184,6 +187,7 @@ fn images(cx: &Context<'_>) -> Images {
         os: value("baseOSContainerImage"),
         extensions: value("baseOSExtensionsContainerImage"),
         release: value("releaseVersion"),
+        are_fedora: cx.api.list(&NODES).iter().any(|node| is_fedora(node)),
     }
 }
 

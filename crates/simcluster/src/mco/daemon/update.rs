@@ -12,8 +12,8 @@ use super::{Change, DaemonController, Failure, Phase, annotate, config};
 use crate::Context;
 use crate::mco::merge::strings;
 use crate::mco::names::{
-    CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, LAST_APPLIED_DRAIN, POST_CONFIG_ACTION, REASON,
-    STATE, unknown_extensions,
+    CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, EXTENSIONS, KATA_EXTENSION, KATA_PACKAGE,
+    LAST_APPLIED_DRAIN, POST_CONFIG_ACTION, REASON, STATE, is_fedora, unknown_extensions,
 };
 use crate::mco::pool::{annotation, name};
 use crate::mco::{event, reconcile};
@@ -25,8 +25,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3600);
 pub(super) const UNCORDON_LIMIT: Duration = Duration::from_secs(600);
 /// What a daemon's look at its node takes.
 pub(super) const LATENCY: Duration = Duration::from_millis(50);
-/// The extension with the Kata runtime.
-const KATA_EXTENSION: &str = "sandboxed-containers";
 /// How often a daemon that is held before its reboot looks again.
 const HOLD: Duration = Duration::from_secs(1);
 
@@ -124,11 +122,7 @@ impl DaemonController {
             NodeFault::InstallFails(reason) => Some(reason.clone()),
             _ => None,
         });
-        let unknown = unknown_extensions(strings(&new["extensions"]));
-        let reason = injected.or_else(|| {
-            (!unknown.is_empty())
-                .then(|| format!("invalid extensions found: [{}]", unknown.join(" ")))
-        });
+        let reason = injected.or_else(|| lacking(node, new));
         if let Some(reason) = reason {
             self.fail(node, Failure::degraded(reason), cx);
             return;
@@ -220,13 +214,30 @@ impl DaemonController {
     }
 }
 
+/// Why the operating system cannot have the configuration's extensions.
+fn lacking(node: &Value, spec: &Value) -> Option<String> {
+    let wanted = strings(&spec["extensions"]);
+    let (lacking, what): (Vec<&str>, _) = if is_fedora(node) {
+        let packages = || EXTENSIONS.iter().flat_map(|(_, packages)| packages.iter());
+        let lacks = wanted.filter(|name| packages().all(|package| package != name));
+        (lacks.collect(), "error: Packages not found: ")
+    } else {
+        (unknown_extensions(wanted), "invalid extensions found: ")
+    };
+    let list =
+        if is_fedora(node) { lacking.join(", ") } else { format!("[{}]", lacking.join(" ")) };
+    (!lacking.is_empty()).then(|| format!("{what}{list}"))
+}
+
 /// What a configuration brings onto a host besides files: its extensions, and Kata if the name of its
-/// image of the operating system has `kata` in it.
+/// image of the operating system has `kata` in it. Kata's package counts as its extension.
 fn brought(spec: &Value) -> BTreeSet<String> {
     let image = spec["osImageURL"].as_str().unwrap_or_default();
     let name = image.rsplit('/').next().unwrap_or_default();
     let with_image = name.contains("kata").then_some(KATA_EXTENSION);
-    strings(&spec["extensions"]).chain(with_image).map(str::to_owned).collect()
+    let extensions = strings(&spec["extensions"])
+        .map(|name| if name == KATA_PACKAGE { KATA_EXTENSION } else { name });
+    extensions.chain(with_image).map(str::to_owned).collect()
 }
 
 /// Makes the host what its first configuration says.
