@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
-use kata_host::host::{Device, Facts, HostError, HostErrorKind, HostResult, Sandbox, Unit};
+use kata_host::host::{Device, Facts, HostError, HostErrorKind, HostResult, Mount, Sandbox, Unit};
 use kata_host::paths;
 use kata_host::payload::{Stage, TREE, seal_stage};
 
@@ -37,8 +37,8 @@ pub struct Node {
     pub disk_free: u64,
     /// What the disk takes in all, if there is an end to it.
     pub capacity: Option<u64>,
-    /// `/opt` is mounted read-only.
-    pub read_only: bool,
+    /// How folders are mounted.
+    pub mounts: Vec<(String, Mount)>,
     pub broken_device: Option<Device>,
     pub systemd: bool,
     /// Another agent has the lock.
@@ -100,7 +100,7 @@ impl Node {
             },
             disk_free: 100 << 30,
             capacity: None,
-            read_only: false,
+            mounts: Vec::new(),
             broken_device: None,
             systemd: true,
             locked: false,

@@ -221,16 +221,16 @@ catalogue! {
         fix: "Free the resource that the condition names (`kubectl describe node`), or raise maxUnavailable of the pool."
     }
     KATA3001 KvmUnusable Error {
-        cause: "The node cannot create a virtual machine with /dev/kvm.",
-        fix: "Enable virtualization in the firmware or for the machine type, or exclude the node in spec.kataConfigPoolSelector."
+        cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
+        fix: "If /dev/kvm does not exist, the module kvm_intel or kvm_amd is not loaded: `dmesg | grep -i kvm` on the node says why, for example virtualization that is disabled in the firmware or not offered by the machine type. Otherwise fix the error, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3002 VsockMissing Error {
         cause: "The node has no usable /dev/vhost-vsock, which the runtime needs to reach the guest.",
-        fix: "Load the kernel module vhost_vsock on the node, or use a kernel that has it."
+        fix: "If the device does not exist, load the kernel module vhost_vsock on the node, or use a kernel that has it. Otherwise fix the error in the message."
     }
     KATA3003 VhostNetMissing Warning {
         cause: "The node has no usable /dev/vhost-net, so the network of sandboxes is slower.",
-        fix: "Load the kernel module vhost_net on the node."
+        fix: "If the device does not exist, load the kernel module vhost_net on the node. Otherwise fix the error in the message."
     }
     KATA3004 MemoryLow Warning {
         cause: "The node has less free memory than one sandbox needs by default.",
@@ -278,11 +278,11 @@ catalogue! {
     }
     KATA3015 ForeignFile Error {
         cause: "A file that does not belong to kata-operator is at the path of its drop-in.",
-        fix: "Move or delete the file that the message names."
+        fix: "Move the file that the message names to another name or folder; delete it only if nobody needs what it configures."
     }
     KATA3016 ForeignHandler Error {
         cause: "Another installer has configured a handler with the same name in the container runtime.",
-        fix: "Remove the other installation of Kata from the node, or give the handler another name in spec.runtimes."
+        fix: "Give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there."
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
@@ -294,7 +294,7 @@ catalogue! {
     }
     KATA3019 SystemdUnreachable Error {
         cause: "systemd cannot be reached through /run/systemd/private.",
-        fix: "Use nodes with systemd, and let the pod mount the directory /run/systemd."
+        fix: "Fix the error in the message. The node needs systemd, and the pod the directory /run/systemd."
     }
     KATA3020 SelinuxConfined Error {
         cause: "SELinux is enforcing, and the Job's pod runs with a type that may not change the node.",
@@ -354,7 +354,7 @@ catalogue! {
     }
     KATA3035 JournalUnreadable Error {
         cause: "/var/lib/kata-operator/state.json on the node cannot be parsed.",
-        fix: "If a newer operator wrote the file, update the operator; otherwise delete the file and kata-operator's drop-in on the node."
+        fix: "If a newer operator wrote the file, update the operator. Otherwise, once no sandbox runs on the node, delete the file and kata-operator's drop-in there: the record of what is installed is lost with it, and the operator installs Kata again."
     }
     KATA3036 AgentBusy Warning {
         cause: "Another node agent is running on the node.",
@@ -438,10 +438,10 @@ catalogue! {
     }
     KATA3114 OtherInstaller Warning {
         cause: "Another installer of Kata is active on the node.",
-        fix: "Remove the other installation from the node, or exclude the node in spec.kataConfigPoolSelector."
+        fix: "Remove the other installation, once none of its sandboxes runs on the node, or exclude the node in spec.kataConfigPoolSelector."
     }
     KATA3115 NodeJobWithoutPod Warning {
-        cause: "A Job has no pod: an admission policy or a quota refuses it.",
+        cause: "A Job has no pod: the API server refuses it, or the Job controller has not created it.",
         fix: "See why in the Events of the Job (`kubectl describe job`). If a ResourceQuota or a LimitRange of the namespace refuses the pod, change it, or the limits of the Jobs (`nodeJobs.limits` of the chart). The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
     }
     KATA3116 AgentImageUnknown Error {

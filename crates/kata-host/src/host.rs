@@ -83,6 +83,17 @@ pub enum Device {
     VhostNet,
 }
 
+/// How a file system is mounted where this process sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// This process cannot write there.
+    pub read_only: bool,
+    /// Nobody can: the file system itself is read-only, and not only this mount of it.
+    pub file_system_read_only: bool,
+    /// Programs there cannot be started (`noexec`).
+    pub no_programs: bool,
+}
+
 /// Facts of the node that do not change while we run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -240,9 +251,12 @@ pub trait Host {
     fn facts(&mut self) -> HostResult<Facts>;
     /// Free bytes of the file system at or above a path.
     fn disk_free(&mut self, path: &str) -> HostResult<u64>;
-    /// Whether the file system at or above a path is mounted read-only.
-    fn is_read_only(&mut self, path: &str) -> HostResult<bool>;
-    /// Whether a device is usable, and if not, why.
+    /// How the file system at or above a path is mounted.
+    fn mount(&mut self, path: &str) -> HostResult<Mount>;
+    /// Whether a device is usable, and if not, what the kernel says.
+    ///
+    /// # Errors
+    /// If that could not be tried.
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>>;
     /// Loads a module into the kernel. At most 30 s.
     fn load_module(&mut self, name: &str) -> HostResult<()>;

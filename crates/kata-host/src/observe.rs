@@ -6,7 +6,7 @@ use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::cri::Cri;
 use crate::durable;
-use crate::host::{Device, Facts, FileKind, Host, HostResult, Stat};
+use crate::host::{Device, Facts, FileKind, Host, HostResult, Mount, Stat};
 use crate::journal::State;
 use crate::paths;
 use crate::payload::{self, Depth, Payload};
@@ -32,8 +32,8 @@ pub(crate) struct Observed {
     pub(crate) machine_config: bool,
     pub(crate) devices: BTreeMap<Device, Result<(), String>>,
     pub(crate) disk_free: u64,
-    /// Whether nothing can be written where the payload belongs.
-    pub(crate) read_only: bool,
+    /// What the mounts of the folders in which Kata and its record belong do not allow.
+    pub(crate) mounts: Vec<String>,
     /// The container runtime, or why systemd cannot be asked.
     pub(crate) site: Result<Option<Site>, SiteError>,
     pub(crate) cri: Result<Cri, String>,
@@ -100,6 +100,50 @@ pub(crate) enum Modules {
     Name,
 }
 
+/// What the mounts of the folders that a change writes to do not allow, with the remedy.
+fn obstacles(
+    host: &mut dyn Host,
+    action: NodeAction,
+    root: Mount,
+    site: Option<&Site>,
+) -> HostResult<Vec<String>> {
+    let mut found = Vec::new();
+    if root.read_only {
+        found.push(
+            "/opt is mounted read-only, and the payload belongs there: mount a file system at /opt that can be \
+             written, or bind-mount a folder of one there"
+                .to_owned(),
+        );
+    }
+    if root.no_programs {
+        found.push(
+            "/opt is mounted with noexec, and the programs of the payload are started there: mount it without, \
+             or bind-mount a folder without noexec there"
+                .to_owned(),
+        );
+    }
+    let drop_ins = site.map(|site| site.drop_ins.as_str()).filter(|path| paths::is_seen(path));
+    let folders = [
+        Some((paths::STATE_DIR, "the record of what is installed belongs there")),
+        drop_ins.map(|path| (path, "the configuration of the handlers belongs there")),
+    ];
+    for (path, what) in folders.into_iter().flatten() {
+        let mount = host.mount(path)?;
+        // A Job that checks mounts these read-only itself.
+        let is_read_only = if action == NodeAction::Install {
+            mount.read_only
+        } else {
+            mount.file_system_read_only
+        };
+        if is_read_only {
+            found.push(format!(
+                "the file system of {path} is mounted read-only, and {what}: mount one there that can be written"
+            ));
+        }
+    }
+    Ok(found)
+}
+
 pub(crate) fn observe(
     host: &mut dyn Host,
     task: &NodeTask,
@@ -113,7 +157,9 @@ pub(crate) fn observe(
     };
     let facts = host.facts()?;
     let mut devices = BTreeMap::new();
-    if task.action != NodeAction::Remove {
+    let root = host.mount(paths::ROOT)?;
+    // Devices are tried by a program there.
+    if task.action != NodeAction::Remove && !root.no_programs {
         for (device, module) in [
             (Device::Kvm, None),
             (Device::VhostVsock, Some("vhost_vsock")),
@@ -177,9 +223,12 @@ pub(crate) fn observe(
         wrong_architecture = foreign_shims(host, task, &intact, &facts.architecture)?;
         release_found = Some(wanted);
     }
-    let read_only = match task.action {
-        NodeAction::Preflight | NodeAction::Install => host.is_read_only(paths::ROOT)?,
-        NodeAction::Inspect | NodeAction::Remove => false,
+    let mounts = match task.action {
+        NodeAction::Preflight | NodeAction::Install => {
+            obstacles(host, task.action, root, site.as_ref().ok().and_then(Option::as_ref))?
+        }
+        // An inspection writes nothing, and what else it finds must not be hidden.
+        NodeAction::Inspect | NodeAction::Remove => Vec::new(),
     };
     let leftovers = host.stat(paths::ROOT)?.is_some()
         || host.stat(&paths::temporary(paths::ROOT))?.is_some()
@@ -204,7 +253,7 @@ pub(crate) fn observe(
         system: system(host)?,
         machine_config: host.stat("/etc/machine-config-daemon/currentconfig")?.is_some(),
         disk_free: host.disk_free(paths::ROOT)?,
-        read_only,
+        mounts,
         current: durable::content(host, paths::CURRENT)?,
         stagings: host.list(paths::STAGING)?.unwrap_or_default(),
         versions: host.list(paths::VERSIONS)?.unwrap_or_default(),

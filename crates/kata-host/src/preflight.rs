@@ -463,14 +463,12 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
         Some(found) if found.promoted || found.staged => SPARE_DISK,
         Some(found) => 2 * found.payload.manifest.size() + SPARE_DISK,
     };
-    // An inspection writes nothing, and what else it finds must not be hidden.
-    if observed.read_only {
-        checks.push(Check::new(
-            Code::SystemUnsupported,
-            "/opt is mounted read-only, and the payload belongs there: mount a file system at /opt that \
-             can be written, or bind-mount a folder of one there",
-        ));
-    } else if observed.disk_free < needed && task.action != NodeAction::Inspect {
+    let mounts = observed.mounts.iter();
+    checks.extend(mounts.map(|reason| Check::new(Code::SystemUnsupported, reason.clone())));
+    if observed.mounts.is_empty()
+        && observed.disk_free < needed
+        && task.action != NodeAction::Inspect
+    {
         checks.push(Check::new(
             Code::DiskLow,
             format!(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use kata_api::error_text::{chain, without_error_numbers};
-use kata_host::host::Device;
+use kata_host::host::{Device, HostError, HostErrorKind, HostResult};
 
 use crate::self_copy::self_copy;
 use crate::systemd::{Program, Systemd};
@@ -83,14 +83,15 @@ const PROBE: &str = ".kata-operator-probe-";
 /// How old a folder of a probe is of which nobody is left. A probe takes ten seconds at most.
 const ABANDONED: Duration = Duration::from_secs(120);
 
-/// Lets the node's systemd start this binary to probe a device that this container may not open.
+/// Lets the node's systemd start this binary to probe a device that this container may not open: what the kernel
+/// said of it.
 /// The copy is removed again, and what an agent left that was killed meanwhile, too.
 /// `parent` is where [`PLACE`] is for this process.
 pub(super) fn probe_on_node(
     parent: &Path,
     systemd: &Systemd,
     device: Device,
-) -> Result<(), String> {
+) -> HostResult<Result<(), String>> {
     clear(parent, ABANDONED);
     let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{PROBE}{}-{:x}", std::process::id(), elapsed.as_nanos());
@@ -111,20 +112,26 @@ pub(super) fn probe_on_node(
     if let Err(error) = made {
         // There may be nothing; what went wrong is told already.
         drop(fs::remove_dir_all(&place));
-        return Err(format!("{} cannot be looked at from {folder}: {error}", path(device)));
+        return Err(not_tried(device, &folder, error));
     }
-    let probed = systemd.execute(&program).map_err(|fault| fault.reason().to_owned());
+    let probed = systemd.execute(&program);
     let said = fs::read_to_string(place.join("err")).unwrap_or_default();
     let removed = fs::remove_dir_all(&place);
-    let reason = said.lines().last().map(str::to_owned);
-    match (probed, removed) {
-        (Ok(()), Ok(())) => Ok(()),
-        (Err(fault), _) => Err(format!("{}: {}", path(device), reason.unwrap_or(fault))),
-        (Ok(()), Err(error)) => Err(format!(
-            "{folder} cannot be removed: {}",
-            without_error_numbers(&error.to_string())
-        )),
+    match (probed, said.lines().last(), removed) {
+        (Ok(()), _, Ok(())) => Ok(Ok(())),
+        (Err(_), Some(reason), _) => Ok(Err(format!("{}: {reason}", path(device)))),
+        // It did not run, so that it says nothing of the device.
+        (Err(fault), None, _) => Err(not_tried(device, &folder, fault.reason().to_owned())),
+        (Ok(()), _, Err(error)) => {
+            let error = without_error_numbers(&error.to_string());
+            Err(not_tried(device, &folder, format!("the folder cannot be removed: {error}")))
+        }
     }
+}
+
+fn not_tried(device: Device, folder: &str, reason: String) -> HostError {
+    let action = format!("try {} with a program in {folder}", path(device));
+    HostError { action, reason, kind: HostErrorKind::Failed }
 }
 
 /// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be removed is in

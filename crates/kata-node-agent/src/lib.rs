@@ -15,6 +15,7 @@ pub mod command;
 pub mod cri;
 mod device;
 pub mod linux;
+mod mounts;
 pub mod probe;
 mod self_copy;
 pub mod stage;

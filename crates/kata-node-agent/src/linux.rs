@@ -15,7 +15,7 @@ use kata_api::error_text::without_error_numbers;
 use kata_host::digest;
 use kata_host::host::{
     CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
-    Sandbox, Stat, Unit, UnitState,
+    Mount, Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::paths;
 use rustix::fs::{StatVfs, StatVfsMountFlags};
@@ -24,6 +24,7 @@ use sha2::{Digest as _, Sha256};
 use crate::below::below;
 use crate::cri::Client;
 use crate::device;
+use crate::mounts;
 use crate::systemd::{Program, Systemd};
 
 /// Where a container runtime prints its configuration, for the moment that this takes.
@@ -98,12 +99,18 @@ impl Linux {
 
     /// What is known of the file system at or above a path.
     fn file_system(&mut self, path: &str) -> HostResult<StatVfs> {
+        let place = self.existing(path)?;
+        rustix::fs::statvfs(place)
+            .map_err(|source| error(format!("ask for the file system at {path}"), &source.into()))
+    }
+
+    /// The path, or the nearest folder above it that is there, for this process.
+    fn existing(&mut self, path: &str) -> HostResult<PathBuf> {
         let mut place = path;
         while place != "/" && self.stat(place)?.is_none() {
             place = paths::parent(place);
         }
-        rustix::fs::statvfs(self.at(place)?)
-            .map_err(|source| error(format!("ask for the file system at {path}"), &source.into()))
+        self.at(place)
     }
 
     /// Notes the digest of a file that was just written.
@@ -345,8 +352,16 @@ impl Host for Linux {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
-        Ok(self.file_system(path)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+    fn mount(&mut self, path: &str) -> HostResult<Mount> {
+        let flags = self.file_system(path)?.f_flag;
+        let read_only = flags.contains(StatVfsMountFlags::RDONLY);
+        let file_system_read_only = read_only && {
+            let place = self.existing(path)?;
+            mounts::is_file_system_read_only(&place)
+                .map_err(|source| error(format!("ask how {path} is mounted"), &source))?
+        };
+        let no_programs = flags.contains(StatVfsMountFlags::NOEXEC);
+        Ok(Mount { read_only, file_system_read_only, no_programs })
     }
 
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
@@ -354,7 +369,7 @@ impl Host for Linux {
             Ok(()) => Ok(Ok(())),
             // The container's device cgroup forbids it; the node's systemd may look.
             Err(source) if source.kind() == ErrorKind::PermissionDenied => {
-                Ok(device::probe_on_node(&self.at(device::PLACE)?, &self.systemd, device))
+                device::probe_on_node(&self.at(device::PLACE)?, &self.systemd, device)
             }
             Err(source) => {
                 let reason = without_error_numbers(&source.to_string());

@@ -5,8 +5,8 @@ use std::time::Duration;
 use kata_host::containerd::EMPTY_FILE;
 use kata_host::digest;
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Exit, Facts, Host, HostErrorKind, HostResult, Sandbox, Stat,
-    Unit, UnitState,
+    CriStatus, CriVersion, Device, Exit, Facts, Host, HostErrorKind, HostResult, Mount, Sandbox,
+    Stat, Unit, UnitState,
 };
 
 use super::Node;
@@ -113,8 +113,19 @@ impl Host for Node {
     fn disk_free(&mut self, path: &str) -> HostResult<u64> {
         self.call(false, format!("ask for free space at {path}"), |node| Ok(node.disk_free))
     }
-    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
-        self.call(false, format!("ask whether {path} is read-only"), |node| Ok(node.read_only))
+    fn mount(&mut self, path: &str) -> HostResult<Mount> {
+        self.call(false, format!("ask how {path} is mounted"), |node| {
+            let of = |(place, _): &&(String, Mount)| {
+                format!("{path}/").starts_with(&format!("{place}/"))
+            };
+            Ok(node
+                .mounts
+                .iter()
+                .filter(of)
+                .max_by_key(|(place, _)| place.len())
+                .map(|it| it.1)
+                .unwrap_or_default())
+        })
     }
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
         self.call(false, format!("open {device:?}"), |node| {

@@ -1,7 +1,7 @@
 //! What is refused, with its code, and that nothing is changed then.
 
 use kata_api::node_task::{NodeAction, Outcome, TaskHandler};
-use kata_host::host::Device;
+use kata_host::host::{Device, Mount};
 use kata_host::paths;
 
 use crate::node::{Node, V1_MAIN, V2_MAIN, task};
@@ -66,10 +66,28 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
     let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3005", "{report:?}");
-    let mut frozen = node();
-    frozen.read_only = true;
-    frozen.disk_free = 0;
-    refused(frozen, "KATA3017", "/opt is mounted read-only");
+    // A Job that changes the node sees the mount as it is; one that checks mounts most folders read-only itself.
+    let read_only = Mount { read_only: true, file_system_read_only: true, no_programs: false };
+    let own = Mount { file_system_read_only: false, ..read_only };
+    let no_programs = Mount { no_programs: true, ..Mount::default() };
+    for (place, mount, checked, told) in [
+        ("/opt", read_only, true, "/opt is mounted read-only"),
+        ("/opt", own, true, "/opt is mounted read-only"),
+        ("/opt", no_programs, true, "/opt is mounted with noexec"),
+        ("/var", read_only, true, "/var/lib/kata-operator is mounted read-only"),
+        ("/var", own, false, "/var/lib/kata-operator is mounted read-only"),
+        ("/etc", read_only, true, "/etc/containerd/conf.d is mounted read-only"),
+        ("/etc/containerd", own, false, "/etc/containerd/conf.d is mounted read-only"),
+    ] {
+        let mut frozen = node();
+        frozen.mounts = vec![(place.to_owned(), mount)];
+        frozen.disk_free = if place == "/opt" { 0 } else { frozen.disk_free };
+        // Nothing is said of a device that could not be tried.
+        frozen.broken_device = mount.no_programs.then_some(Device::Kvm);
+        let report = kata_host::run(&mut frozen.clone(), &task(NodeAction::Preflight, "a"));
+        assert_eq!(report.outcome == Outcome::Refused, checked, "{place}: {report:?}");
+        refused(frozen, "KATA3017", told);
+    }
     let mut arm = node();
     arm.facts.architecture = "aarch64".to_owned();
     refused(arm, "KATA3006", "qemu is for x86_64");

@@ -22,6 +22,7 @@ mod life;
 mod links;
 mod meanwhile;
 mod mock;
+mod mounts;
 mod payload;
 mod pods;
 mod power;

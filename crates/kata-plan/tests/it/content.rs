@@ -124,6 +124,19 @@ fn image_mode_can_be_switched_on_changed_and_switched_off() {
 }
 
 #[test]
+fn a_setting_names_the_extension() {
+    let mut world = World::new(3, 2);
+    world.options.extension = Some("kata-preview".to_owned());
+    world.config(&json!({}));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    assert_eq!(current(&world, "worker-0")["extensions"], json!(["kata-preview"]));
+    world.delete(Kind::KataConfig, CONFIG);
+    world.settle();
+    assert_nothing_left(&world);
+}
+
+#[test]
 fn image_mode_is_installed_and_removed() {
     for compact in [false, true] {
         let mut world = if compact { World::compact(3) } else { World::new(3, 2) };

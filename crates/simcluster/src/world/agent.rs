@@ -11,7 +11,7 @@ use kata_api::Code;
 use kata_api::node_task::{NodeReport, NodeTask};
 use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
-    HostErrorKind, HostResult, Sandbox, Stat, Unit, UnitState,
+    HostErrorKind, HostResult, Mount, Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::payload::{Stage, TREE, is_present, seal_stage};
 use kata_host::{digest, paths};
@@ -502,8 +502,8 @@ impl NodeHost for Agent<'_> {
         })
     }
 
-    fn is_read_only(&mut self, path: &str) -> HostResult<bool> {
-        self.call(format!("ask whether {path} is read-only"), |_| Ok(false))
+    fn mount(&mut self, path: &str) -> HostResult<Mount> {
+        self.call(format!("ask how {path} is mounted"), |_| Ok(Mount::default()))
     }
 
     fn device(&mut self, device: Device) -> HostResult<Result<(), String>> {
