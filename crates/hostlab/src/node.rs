@@ -156,9 +156,9 @@ impl Node {
         self.stage_with(image, QEMU);
     }
 
-    /// The same with no more than one shim of an image whose shims share most of their files.
-    pub fn stage_only(&mut self, image: &str, shim: &str) {
-        self.stage_shims(image, QEMU, &[shim]);
+    /// The same for these shims, of an image that has `qemu` and `clh`, which share most of their files.
+    pub fn stage_for(&mut self, image: &str, shims: &[&str]) {
+        self.stage_shims(image, QEMU, shims);
     }
 
     /// The same with this configuration of the shim `qemu`.

@@ -332,6 +332,10 @@ catalogue! {
         cause: "It is not certain that a container runtime of the node is the one that the kubelet uses, so none is changed.",
         fix: "Point the kubelet to the socket of its container runtime (--container-runtime-endpoint), or stop the container runtime that it does not use."
     }
+    KATA3029 ShimLeftOut Warning {
+        cause: "The payload does not contain the shim of a handler, so the handler is left out, and its RuntimeClass does not exist. All others serve.",
+        fix: "Take the class out of spec.runtimes, give it one of the shims that the payload has, or set spec.payload.image to an image that has its shim."
+    }
     KATA3030 SandboxesInTheWay Warning {
         cause: "The change would remove or alter the handler of sandboxes that run on the node.",
         fix: "Delete or move the pods that the message names."

@@ -216,7 +216,9 @@ pub(crate) fn observe(
     if let Some(intact) = payload.as_ref().and_then(Found::intact) {
         let configurations = configurations(host, task, &intact)?;
         let distribution = site.as_ref().ok().and_then(Option::as_ref).map(|it| it.distribution);
-        let wanted = release(task, &intact, &configurations, distribution);
+        let has = state.installed.as_ref().map(|installed| &installed.handlers);
+        let wanted =
+            release(task, &intact, &configurations, distribution, has.unwrap_or(&BTreeMap::new()));
         if let Ok(wanted) = &wanted {
             release_damaged = damaged_release(host, wanted)?;
         }

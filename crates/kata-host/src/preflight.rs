@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use kata_api::node_task::{NodeAction, NodeTask};
+use kata_api::node_task::{NodeAction, NodeTask, TaskHandler};
 use kata_api::{Code, names};
 
 use crate::check::Check;
@@ -12,7 +12,7 @@ use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::observe::Observed;
+use crate::observe::{Found, Observed};
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -496,19 +496,33 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
     match &observed.release {
         // What is on the node already has the shims of an earlier task; those of this one are staged after a
         // preflight, which says by itself what the image has.
-        Some(Err(ReleaseError::Shim(_))) if task.action == NodeAction::Preflight => {}
-        Some(Err(ReleaseError::Shim(shim))) => checks.push(Check::new(
-            Code::ShimMissing,
-            format!(
-                "the payload of {} has no shim {shim}; it has: {}",
-                task.payload_image.as_deref().unwrap_or("the node"),
-                has(&found.payload.manifest.shims())
-            ),
-        )),
+        Some(Err(ReleaseError::Shim(shim)))
+            if task.action == NodeAction::Preflight
+                && !found.payload.stage.shims.contains(shim) => {}
+        Some(Err(ReleaseError::Shim(shim))) => {
+            checks.push(Check::new(Code::ShimMissing, no_shim(task, found, shim)));
+        }
+        Some(Ok(release)) => {
+            for TaskHandler { name, shim } in &release.left_out {
+                let message =
+                    format!("{}; the handler {name} is left out", no_shim(task, found, shim));
+                checks.push(Check::new(Code::ShimLeftOut, message));
+            }
+        }
         Some(Err(ReleaseError::Configuration(shim, reason))) => checks.push(Check::new(
             Code::ShimConfigurationInvalid,
             format!("configuration-{shim}.toml: {reason}"),
         )),
-        Some(Ok(_)) | None => {}
+        None => {}
     }
+}
+
+fn no_shim(task: &NodeTask, found: &Found, shim: &str) -> String {
+    let mut there = found.payload.manifest.shims();
+    there.retain(|shim| found.payload.stage.shims.contains(shim));
+    format!(
+        "the payload of {} has no shim {shim}; of those that were asked for it has: {}",
+        task.payload_image.as_deref().unwrap_or("the node"),
+        has(&there)
+    )
 }

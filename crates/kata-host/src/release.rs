@@ -32,6 +32,8 @@ pub(crate) struct Release {
     pub(crate) content: BTreeMap<String, Content>,
     /// The handlers.
     pub(crate) handlers: BTreeMap<String, Handler>,
+    /// The handlers of the task that it leaves out: the payload's image does not have their shims.
+    pub(crate) left_out: Vec<TaskHandler>,
 }
 
 impl Release {
@@ -50,25 +52,40 @@ pub(crate) enum ReleaseError {
     Configuration(String, String),
 }
 
-/// The release that a task asks for. `configurations` has upstream's text by shim.
+/// The release that a task asks for. `configurations` has upstream's text by shim, `installed` the handlers that
+/// the node has from us. One of those is never left out: its pods would be lost.
 pub(crate) fn release(
     task: &NodeTask,
     payload: &Payload,
     configurations: &BTreeMap<String, String>,
     distribution: Option<Distribution>,
+    installed: &BTreeMap<String, Handler>,
 ) -> Result<Release, ReleaseError> {
     let kubelet = match distribution {
         Some(Distribution::K0s) => Some(K0S_KUBELET),
         Some(Distribution::Microk8s) => Some(MICROK8S_KUBELET),
         _ => None,
     };
+    let has =
+        |shim: &String| payload.manifest.shim(shim).is_some() && configurations.contains_key(shim);
+    let (present, absent): (Vec<_>, Vec<_>) =
+        task.handlers.iter().cloned().partition(|handler| has(&handler.shim));
+    // A shim that was not asked for may be in the image and not have been unpacked.
+    let is_wanting = |handler: &&TaskHandler| {
+        present.is_empty()
+            || installed.contains_key(&handler.name)
+            || !payload.stage.shims.contains(&handler.shim)
+    };
+    if let Some(handler) = absent.iter().find(is_wanting) {
+        return Err(ReleaseError::Shim(handler.shim.clone()));
+    }
     let version = format!("{}/{}/{TREE}/", paths::VERSIONS, payload.id());
     let level = task.log_level.as_deref().unwrap_or_default();
     let identity = format!(
         "{RENDERING} {} {level} {} {:?}",
         payload.stage.digest,
         kubelet.unwrap_or_default(),
-        task.handlers
+        present
     );
     let name: String = hex(identity.as_bytes()).chars().take(12).collect();
     let folder = format!("{}/{name}", paths::RELEASES);
@@ -77,7 +94,7 @@ pub(crate) fn release(
         Content::Link { target: format!("../../versions/{}/{TREE}", payload.id()) },
     )]);
     let mut handlers = BTreeMap::new();
-    for TaskHandler { name, shim } in &task.handlers {
+    for TaskHandler { name, shim } in &present {
         let (Some(found), Some(text)) = (payload.manifest.shim(shim), configurations.get(shim))
         else {
             return Err(ReleaseError::Shim(shim.clone()));
@@ -111,7 +128,7 @@ pub(crate) fn release(
             },
         );
     }
-    Ok(Release { name, content, handlers })
+    Ok(Release { name, content, handlers, left_out: absent })
 }
 
 /// Where the firmware of a QEMU is in the payload; outside `/opt/kata` it has to be told. Each of upstream's

@@ -200,9 +200,9 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
     let payload = seal_stage(host, &folder, stage)?;
     // A tree has no list of its shims to look at before it is unpacked.
     let shims = payload.manifest.shims();
-    let lacks = |shim: &&String| !shims.contains(shim);
     if let Source::Tree(_) = source
-        && let Some(shim) = payload.stage.shims.iter().find(lacks)
+        && let Some(shim) = payload.stage.shims.first()
+        && !payload.stage.shims.iter().any(|shim| shims.contains(shim))
     {
         let error = StageError::NoShim { shim: shim.clone(), architecture, known: shims };
         remove(&host.at(&payload.folder)?)?;
@@ -286,13 +286,13 @@ fn find(image: &Image<'_>, shims: &[String], architecture: &str) -> Result<Sourc
     Err(StageError::NoPayload)
 }
 
-/// The components of the wanted shims: `{"shims": {shim: {architecture: [component]}}}`, and those that every
+/// The components of those of the wanted shims that there are: `{"shims": {shim: {architecture: [component]}}}`, and those that every
 /// shim needs, of which later releases have a list `requiredComponents: {architecture: [component]}`.
 ///
 /// Source: `tools/packaging/kata-deploy/shim-components.json` of Kata Containers 4.
 ///
 /// # Errors
-/// If the text is not of this form, or a shim is not in it.
+/// If the text is not of this form, or none of the shims is in it.
 pub fn components(
     text: &str,
     shims: &[String],
@@ -309,8 +309,9 @@ pub fn components(
         by_architecture?.get(architecture)?.as_array().cloned()
     };
     let mut names = of(all.get("requiredComponents")).unwrap_or_default();
-    for shim in shims {
-        let more = of(known.get(shim)).ok_or_else(|| StageError::NoShim {
+    let found: Vec<_> = shims.iter().filter_map(|shim| of(known.get(shim))).collect();
+    if let (true, Some(shim)) = (found.is_empty(), shims.first()) {
+        return Err(StageError::NoShim {
             shim: shim.clone(),
             architecture: architecture.to_owned(),
             known: known
@@ -318,9 +319,9 @@ pub fn components(
                 .filter(|(_, by_architecture)| of(Some(by_architecture)).is_some())
                 .map(|(name, _)| name.clone())
                 .collect(),
-        })?;
-        names.extend(more);
+        });
     }
+    names.extend(found.into_iter().flatten());
     let mut components = BTreeSet::new();
     for name in names {
         let name = name.as_str().ok_or_else(|| odd("a component is no string"))?;

@@ -139,7 +139,7 @@ fn a_shim_is_taken_from_the_payload_that_was_staged_for_it() {
     for (name, node) in nodes() {
         let begin = || {
             let mut node = node.clone();
-            node.stage_only("a", "qemu");
+            node.stage_for("a", &["qemu"]);
             done(&mut node, &install());
             node.stage("a");
             node

@@ -355,6 +355,41 @@ fn a_handler_that_the_container_runtime_has_by_itself_is_not_taken() {
     }
 }
 
+/// A shim that an image lacks takes no other handler with it, unless the node has the handler already.
+#[test]
+fn a_handler_without_a_shim_is_left_out_and_never_taken_away() {
+    let handler =
+        |name: &str, shim: &str| TaskHandler { name: name.to_owned(), shim: shim.to_owned() };
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage_for("a", &["qemu", "dragonball"]);
+    let mut wanted = task(NodeAction::Install, "a");
+    wanted.handlers = vec![handler("kata", "qemu"), handler("kata-db", "dragonball")];
+    for action in [NodeAction::Preflight, NodeAction::Install, NodeAction::Inspect] {
+        wanted.action = action;
+        let report = kata_host::run(&mut node, &wanted);
+        assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+        let check = report.checks.iter().find(|check| check.code == "KATA3029").unwrap();
+        assert!(!check.fatal && check.message.contains("no shim dragonball"), "{check:?}");
+        assert!(check.message.ends_with("the handler kata-db is left out"), "{check:?}");
+    }
+    let report = kata_host::run(&mut node, &wanted);
+    let handlers = report.handlers.unwrap();
+    assert!(handlers.contains(&"kata".to_owned()) && !handlers.contains(&"kata-db".to_owned()));
+    // Now `kata` is there, and the next image lacks what it needs.
+    node.stage_for("b", &["clh", "dragonball"]);
+    let mut next = task(NodeAction::Preflight, "b");
+    next.handlers = vec![handler("kata", "dragonball"), handler("kata-clh", "clh")];
+    let before = node.disk.all();
+    let restarts = node.runtime.restarts;
+    for action in [NodeAction::Preflight, NodeAction::Install] {
+        next.action = action;
+        let report = kata_host::run(&mut node, &next);
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        assert_eq!(report.checks[0].code, "KATA3023", "{report:?}");
+    }
+    assert_eq!((node.disk.all(), node.runtime.restarts), (before, restarts));
+}
+
 #[test]
 fn a_payload_without_the_shim_or_the_payload_itself_is_named() {
     let mut node = node();

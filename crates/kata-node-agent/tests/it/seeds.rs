@@ -56,6 +56,10 @@ fn the_good_seeds_say_what_they_should() {
     assert_eq!(named("kata-4.1", "qemu").unwrap().len(), 8);
     let other = named("kata-4.1", "qemu-se").unwrap_err().to_string();
     assert_eq!(other, "the image has no shim qemu-se for x86_64; it has: qemu, qemu-runtime-rs");
+    // One that it lacks takes no other with it.
+    let text = String::from_utf8(seed("shim_components", "kata-4.1")).unwrap();
+    let both = components(&text, &["qemu".to_owned(), "qemu-se".to_owned()], "x86_64");
+    assert_eq!(both.unwrap(), named("kata-4.1", "qemu").unwrap());
     assert!(named("with-required", "qemu").unwrap().iter().eq(["qemu", "tools"]));
     let flat = named("no-shims", "qemu").unwrap_err().to_string();
     assert!(flat.ends_with("it has no object shims"), "{flat}");

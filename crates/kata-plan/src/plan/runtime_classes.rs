@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 
 use kata_api::Code;
+use kata_api::kata_node::Phase;
 
-use crate::assessment::{Assessment, LabelDecision};
+use crate::assessment::{Assessment, LabelDecision, NodeAssessment};
 use crate::classes;
 use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
@@ -45,6 +46,15 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
                     OnFailure::Continue,
                     "nodes can run sandboxed pods",
                 );
+            } else if is_left_out(cluster, runtime.effective_handler()) {
+                let message = format!(
+                    "RuntimeClass {} is not created: the nodes with Kata got no handler {}, since the payload has no \
+                     shim {}",
+                    runtime.name,
+                    runtime.effective_handler(),
+                    runtime.effective_shim()
+                );
+                out.add_finding(Code::ShimLeftOut, object, message);
             }
             continue;
         };
@@ -94,6 +104,21 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
 /// Whether a node has Kata and offers a handler.
 fn is_served(cluster: &Assessment, handler: &str) -> bool {
     cluster.nodes.iter().any(|node| node.label == LabelDecision::Set && node.offers(handler))
+}
+
+/// Whether the nodes that were changed as the KataConfig says have no such handler, and no others will be.
+fn is_left_out(cluster: &Assessment, handler: &str) -> bool {
+    let is_without = |node: &NodeAssessment| {
+        !node.behind
+            && node.phase == Phase::Ready
+            && node.record.as_ref().is_some_and(|record| {
+                record.installed.is_some()
+                    && !record.handlers.is_empty()
+                    && !record.handlers.iter().any(|name| name == handler)
+            })
+    };
+    let wanted = || cluster.nodes.iter().filter(|node| node.wanted);
+    wanted().any(is_without) && wanted().all(|node| node.has_failed || is_without(node))
 }
 
 /// Reports classes that keep the overhead that they had when they were adopted.

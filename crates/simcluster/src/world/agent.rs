@@ -157,7 +157,8 @@ const SHIMS: [&str; 2] = ["clh", "qemu"];
 pub fn stage(host: &mut Host, task: &NodeTask) -> Result<(), String> {
     let image = task.payload_image.clone().unwrap_or_default();
     let shims: Vec<String> = task.handlers.iter().map(|handler| handler.shim.clone()).collect();
-    if let Some(shim) = shims.iter().find(|shim| !SHIMS.contains(&shim.as_str())) {
+    let has = |shim: &String| SHIMS.contains(&shim.as_str());
+    if let (Some(shim), false) = (shims.first(), shims.iter().any(has)) {
         let known = SHIMS.join(", ");
         let message = format!("the image has no shim {shim} for x86_64; it has: {known}");
         let report = kata_host::refused(task, Code::ShimMissing, &message);
