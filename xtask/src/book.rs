@@ -60,6 +60,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "reference/KataConfig",
             "reference/KataNode",
             "reference/conditions",
+            "reference/eligibility",
             "reference/events",
             "reference/findings",
             "cli",

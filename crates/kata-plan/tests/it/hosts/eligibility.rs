@@ -8,6 +8,9 @@ use crate::journeys::{condition, is};
 use crate::plain::Fate;
 use crate::world::World;
 
+/// The page that lists the reasons; each test below looks its own up there.
+const PAGE: &str = include_str!("../../../../../docs/reference/eligibility.md");
+
 #[test]
 fn a_node_that_cannot_have_kata_is_named_with_the_reason() {
     let mut world = World::plain(1, 5);
@@ -34,6 +37,10 @@ fn a_node_that_cannot_have_kata_is_named_with_the_reason() {
             "KATA2110 UnsupportedNode: Node worker-2: node worker-2 is excluded: the Machine Config Operator manages it and would revert the changes of a Job",
         ]
     );
+    for message in all.iter().filter(|message| message.starts_with("KATA2110")) {
+        let (_, reason) = message.rsplit_once("is excluded: ").unwrap();
+        assert!(PAGE.contains(reason), "{reason}");
+    }
 }
 
 #[test]
@@ -91,7 +98,7 @@ fn each_kind_of_node_that_cannot_have_kata_is_named_and_delays_no_other() {
         world.settle();
         let found = finding(&world, "KATA2110");
         assert!(found.contains("node worker-0 is excluded: "), "{found}");
-        assert!(found.contains(reason), "{found}");
+        assert!(found.contains(reason) && PAGE.contains(reason), "{found}");
         assert_eq!(label(&world, "worker-0"), None, "{reason}");
         assert_eq!(label(&world, "worker-1").as_deref(), Some("true"), "{reason}");
         assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
@@ -126,6 +133,7 @@ fn a_package_based_worker_of_openshift_is_named_and_coreos_is_not() {
         let is_named = found.iter().any(|text| {
             text.starts_with("KATA2110")
                 && text.contains("worker-0 is excluded: it is package-based")
+                && PAGE.contains(text.rsplit_once("is excluded: ").unwrap().1)
         });
         assert_eq!(is_named, excluded, "{found:?}");
         assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
@@ -144,6 +152,7 @@ fn a_node_that_the_selector_names_and_that_is_no_worker_is_named() {
     let found = finding(&world, "KATA2110");
     assert!(found.contains("node worker-0 is excluded: it has no role worker"), "{found}");
     assert!(!found.contains("master-0"), "{found}");
+    assert!(PAGE.contains(found.rsplit_once("is excluded: ").unwrap().1), "{found}");
     assert_eq!(label(&world, "worker-0"), None);
     assert_eq!(label(&world, "worker-1").as_deref(), Some("true"));
 }
