@@ -241,6 +241,20 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
             message.push_str(&format!("; {failure}"));
         }
         out.add_finding(Code::RolloutStopped, config, message);
+    } else if let Some(first) = rollout.held_by.first() {
+        let mut message = format!(
+            "no Job could start on {}, so no further node is tried: {}",
+            text::count(rollout.held_by.len(), "node"),
+            text::list(&rollout.held_by, text::NAMES)
+        );
+        if let Some(failure) = failure_of(first) {
+            message.push_str(&format!("; {failure}"));
+        }
+        let mut finding = Finding::new(Code::RolloutStopped, config, message);
+        "Fix the cause that the message names. The operator tries these nodes again by itself, and goes on once \
+         one of them succeeds."
+            .clone_into(&mut finding.fix);
+        out.findings.push(finding);
     } else if let Some(found_by) = rollout.skipped.values().next() {
         let skipped: Vec<String> = rollout.skipped.keys().cloned().collect();
         let message = format!(

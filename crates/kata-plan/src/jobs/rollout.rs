@@ -49,6 +49,9 @@ pub(super) struct Rollout {
     pub(super) unavailable: Vec<String>,
     /// The nodes on which the change failed, if there are enough to stop the rollout.
     pub(super) stopped_by: Vec<String>,
+    /// The nodes on which the change could not even start, if there are enough to try no others: only these are
+    /// tried again.
+    pub(super) held_by: Vec<String>,
     /// By architecture, a node that found the payload unusable: it is unusable on the others, too.
     pub(super) unusable_payload: BTreeMap<String, String>,
     /// The nodes that are skipped for that reason, with the node that found it.
@@ -77,8 +80,15 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         let installed = host.record.status.installed.as_ref() == Some(&cluster.desired.state);
         host.node.wanted && installed && host.missing.is_empty()
     });
-    // A Job that never started says nothing about other nodes.
+    // A Job that never started says nothing about other nodes, unless it is like that on all so far.
     let failed = names(&|host| host.node.wanted && host.node.has_failed && !never_began(host));
+    let unstarted = names(&|host| {
+        let last = host.record.status.job.as_ref();
+        host.node.wanted
+            && never_began(host)
+            && last.is_some_and(|last| last.action == NodeAction::Install)
+    });
+    let holds = !succeeded && unstarted.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS;
     let unusable_payload = hosts()
         .filter(|host| {
             let last = host.record.status.job.as_ref();
@@ -96,6 +106,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
                 || (!host.record.is_understood && !host.node.has_runtime_label)
         }),
         stopped_by: if failed.len() >= failures_to_stop { failed } else { Vec::new() },
+        held_by: if holds { unstarted } else { Vec::new() },
         unusable_payload,
         paused: spec.is_some_and(|spec| spec.paused),
         ..Rollout::default()
@@ -173,9 +184,14 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
         })
         .collect();
     // A change that has begun comes first, so that the limit on unavailable nodes holds. A node on which
-    // the change failed comes last, so that it does not block the others.
+    // the change failed or could not start comes last, so that it does not block the others.
     eligible.sort_by_key(|(host, _)| {
-        (!has_begun(host), has_failed_before(host), host.node.facts.name.clone())
+        let never_began = never_began(host);
+        (
+            !has_begun(host) || never_began,
+            has_failed_before(host) || never_began,
+            host.node.facts.name.clone(),
+        )
     });
     let hosts = || cluster.nodes.iter();
     let is_installing =
@@ -198,6 +214,9 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
         let resumes = has_unknown_result(host) && !cannot_be_changed(host);
         if is_install && let Some(found_by) = rollout.unusable_payload.get(&architecture(host)) {
             rollout.skipped.insert(name, found_by.clone());
+            continue;
+        }
+        if is_install && !rollout.held_by.is_empty() && !rollout.held_by.contains(&name) {
             continue;
         }
         // A node that waits for the canary has that reason even if the limit on unavailable nodes is

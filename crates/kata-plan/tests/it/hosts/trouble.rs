@@ -322,6 +322,61 @@ fn a_pod_that_does_not_begin_is_named_after_some_minutes() {
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
+/// Time until these nodes serve.
+fn until_they_serve(world: &mut World, names: &[String]) -> jiff::SignedDuration {
+    let begun = world.now;
+    until(world, |world| names.iter().all(|node| label(world, node).as_deref() == Some("true")));
+    world.now.duration_since(begun)
+}
+
+/// A node that cannot pull the payload is passed over, and costs the others no more than it may wait.
+#[test]
+fn one_node_that_never_pulls_costs_nine_others_its_limit_and_no_more() {
+    let names: Vec<String> = (1..10).map(|index| format!("worker-{index}")).collect();
+    let mut good = World::plain(1, 10);
+    good.config(&json!({}));
+    let without = until_they_serve(&mut good, &names);
+    let mut world = World::plain(1, 10);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoImage);
+    world.config(&json!({}));
+    let with = until_they_serve(&mut world, &names);
+    let limit = jiff::SignedDuration::from_mins(5);
+    assert!(with <= without.checked_mul(11).unwrap() / 10 + limit, "{with:#}, without {without:#}");
+    assert!(finding(&world, "KATA3107").contains("worker-0"));
+}
+
+/// Where two nodes in a row cannot start, the others would not, either.
+#[test]
+fn after_two_nodes_that_never_pull_no_other_is_tried_until_one_of_them_does() {
+    let mut world = World::plain(1, 10);
+    for index in 0..10 {
+        world.hosts.insert(format!("worker-{index}"), Fate::NoImage);
+    }
+    world.config(&json!({}));
+    let is_stopped = |world: &World| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.iter().any(|it| it.code == kata_api::Code::RolloutStopped)
+    };
+    until(&mut world, is_stopped);
+    let stopped = finding(&world, "KATA3111");
+    assert!(
+        stopped.contains("no Job could start on 2 nodes, so no further node is tried"),
+        "{stopped}"
+    );
+    let tried = |world: &World| {
+        let all = (0..10).map(|index| host(world, &format!("worker-{index}")));
+        all.filter(|host| host["job"]["action"] == "Install").count()
+    };
+    let begun = world.now;
+    until(&mut world, |world| {
+        world.now.duration_since(begun) > jiff::SignedDuration::from_hours(3)
+    });
+    assert_eq!(tried(&world), 2);
+    // The registry works again.
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
 /// What the decision says of a pod that does not begin.
 fn not_started(world: &World) -> Option<String> {
     let findings = decide(&world.observe()).report.findings;
