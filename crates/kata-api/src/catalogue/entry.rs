@@ -1,0 +1,27 @@
+//! What the catalogue says of a finding. The findings themselves are not here.
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is wrong, but the admin may want to know.
+    Info,
+    /// Something is not as desired; everything else continues.
+    Warning,
+    /// Something does not work until an admin acts.
+    Error,
+}
+
+/// An entry of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The code, such as `KATA2104`.
+    pub code: &'static str,
+    /// A short CamelCase name; the reason in conditions and Events.
+    pub reason: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Why it happens, in one sentence.
+    pub cause: &'static str,
+    /// What to do, in one sentence.
+    pub fix: &'static str,
+}
