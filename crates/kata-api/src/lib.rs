@@ -16,6 +16,7 @@ pub mod node_task;
 pub mod overhead;
 pub mod platform;
 pub mod probe;
+pub mod quantity;
 mod schema;
 pub mod situations;
 

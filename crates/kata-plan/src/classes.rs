@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::node::v1::{Overhead, RuntimeClass, Scheduling};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kata_api::kata_config::RuntimeSpec;
+use kata_api::quantity::nano;
 use kata_api::{KataConfig, names};
 use serde_json::{Value, json};
 
 use crate::object::Kind;
 use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
-use crate::quantity;
 
 /// Whether a RuntimeClass belongs to kata-operator, or to the OpenShift operator.
 pub fn is_our_class(class: &RuntimeClass) -> bool {
@@ -143,7 +143,7 @@ pub(crate) fn adopted_overhead(
     if is_managed(&existing.metadata) {
         let recorded = annotation(&existing.metadata, names::OVERHEAD_ANNOTATION)?;
         let (cpu, memory) = recorded.split_once('/')?;
-        return (quantity::nano(cpu).is_some() && quantity::nano(memory).is_some())
+        return (nano(cpu).is_some() && nano(memory).is_some())
             .then(|| (Quantity(cpu.to_owned()), Quantity(memory.to_owned())));
     }
     let (cpu, memory) = runtime.effective_overhead();
@@ -152,11 +152,7 @@ pub(crate) fn adopted_overhead(
     }
     let fixed = existing.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref())?;
     let get = |key: &str, default: Quantity| {
-        fixed
-            .get(key)
-            .filter(|quantity| quantity::nano(&quantity.0).is_some())
-            .cloned()
-            .unwrap_or(default)
+        fixed.get(key).filter(|quantity| nano(&quantity.0).is_some()).cloned().unwrap_or(default)
     };
     Some((get("cpu", cpu), get("memory", memory)))
 }
@@ -168,8 +164,7 @@ fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity)
     let same = |key: &str, wanted: &Quantity| {
         fixed.get(key).is_some_and(|existing| {
             existing == wanted
-                || quantity::nano(&existing.0)
-                    .is_some_and(|value| Some(value) == quantity::nano(&wanted.0))
+                || nano(&existing.0).is_some_and(|value| Some(value) == nano(&wanted.0))
         })
     };
     same("cpu", cpu) && same("memory", memory)

@@ -1,6 +1,6 @@
 //! What a container of a Job on a node may use at most.
 
-use crate::quantity::nano;
+use kata_api::quantity::nano;
 
 /// What a container of a Job may use at most, as quantities of Kubernetes; `None` is without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

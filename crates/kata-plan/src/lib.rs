@@ -24,7 +24,6 @@ pub mod observed;
 mod ownership;
 pub mod plan;
 mod pods;
-mod quantity;
 mod reading;
 pub mod report;
 mod selection;

@@ -10,10 +10,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_api::names::node_job;
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
+use kata_api::quantity::nano;
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
-use crate::quantity;
 use crate::snapshot::{
     Allocatable, DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod,
     StuckContainer, UnreadableJob,
@@ -72,7 +72,7 @@ impl From<&Node> for NodeFacts {
 /// What pods may take of a node, of the quantities in its status.
 pub fn allocatable<'a>(quantity: impl Fn(&str) -> Option<&'a str>) -> Allocatable {
     // In billionths of the unit.
-    let amount = |key: &str, of: i128| i64::try_from(quantity::nano(quantity(key)?)? / of).ok();
+    let amount = |key: &str, of: i128| i64::try_from(nano(quantity(key)?)? / of).ok();
     Allocatable {
         cpu: amount("cpu", 1_000_000),
         memory: amount("memory", 1_000_000_000),

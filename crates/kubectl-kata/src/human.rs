@@ -85,31 +85,7 @@ pub(crate) fn memory(bytes: i128) -> String {
 
 /// A quantity in thousandths of its unit, rounded up; `None` if it is none.
 pub(crate) fn quantity(text: &str) -> Option<i128> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // In billionths first, so that `100u` and `0.5` are exact.
-    let factor: i128 = match suffix {
-        "n" => 1,
-        "u" => 1_000,
-        "m" => 1_000_000,
-        "" => 1_000_000_000,
-        "k" => 1_000_000_000_000,
-        "M" => 10_i128.pow(15),
-        "G" => 10_i128.pow(18),
-        "T" => 10_i128.pow(21),
-        "P" => 10_i128.pow(24),
-        "Ki" => 1_000_000_000 << 10,
-        "Mi" => 1_000_000_000 << 20,
-        "Gi" => 1_000_000_000 << 30,
-        "Ti" => 1_000_000_000 << 40,
-        "Pi" => 1_000_000_000 << 50,
-        _ => return None,
-    };
-    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let nano = digits.checked_mul(factor)?.checked_div(scale)?;
-    Some((nano + 999_999) / 1_000_000)
+    kata_api::quantity::nano(text).map(|nano| (nano + 999_999) / 1_000_000)
 }
 
 /// A number of lines.
