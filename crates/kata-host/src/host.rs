@@ -86,9 +86,9 @@ pub enum Device {
 /// How a file system is mounted where this process sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// This process cannot write there.
+    /// This mount is read-only.
     pub read_only: bool,
-    /// Nobody can: the file system itself is read-only, and not only this mount of it.
+    /// The file system is read-only, and with it every mount of it.
     pub file_system_read_only: bool,
     /// Programs there cannot be started (`noexec`).
     pub no_programs: bool,

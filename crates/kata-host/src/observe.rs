@@ -32,7 +32,7 @@ pub(crate) struct Observed {
     pub(crate) machine_config: bool,
     pub(crate) devices: BTreeMap<Device, Result<(), String>>,
     pub(crate) disk_free: u64,
-    /// What the mounts of the folders in which Kata and its record belong do not allow.
+    /// Why the mounts of the folders for Kata and its record do not allow a change, or a sandbox.
     pub(crate) mounts: Vec<String>,
     /// The container runtime, or why systemd cannot be asked.
     pub(crate) site: Result<Option<Site>, SiteError>,
@@ -100,7 +100,7 @@ pub(crate) enum Modules {
     Name,
 }
 
-/// What the mounts of the folders that a change writes to do not allow, with the remedy.
+/// Why a change cannot write to, or a sandbox start programs from, the folders that it uses, with the remedy.
 fn obstacles(
     host: &mut dyn Host,
     action: NodeAction,
@@ -108,17 +108,21 @@ fn obstacles(
     site: Option<&Site>,
 ) -> HostResult<Vec<String>> {
     let mut found = Vec::new();
-    if root.read_only {
-        found.push(
-            "/opt is mounted read-only, and the payload belongs there: mount a file system at /opt that can be \
-             written, or bind-mount a folder of one there"
-                .to_owned(),
-        );
-    }
     if root.no_programs {
         found.push(
             "/opt is mounted with noexec, and the programs of the payload are started there: mount it without, \
              or bind-mount a folder without noexec there"
+                .to_owned(),
+        );
+    }
+    if matches!(action, NodeAction::Inspect | NodeAction::Remove) {
+        // Writes nothing below, and what else it finds must not be hidden.
+        return Ok(found);
+    }
+    if root.read_only {
+        found.push(
+            "/opt is mounted read-only, and the payload belongs there: mount a file system at /opt that can be \
+             written, or bind-mount a folder of one there"
                 .to_owned(),
         );
     }
@@ -157,7 +161,12 @@ pub(crate) fn observe(
     };
     let facts = host.facts()?;
     let mut devices = BTreeMap::new();
-    let root = host.mount(paths::ROOT)?;
+    let root = match task.action {
+        NodeAction::Remove => Mount::default(),
+        NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect => {
+            host.mount(paths::ROOT)?
+        }
+    };
     // Devices are tried by a program there.
     if task.action != NodeAction::Remove && !root.no_programs {
         for (device, module) in [
@@ -225,13 +234,7 @@ pub(crate) fn observe(
         wrong_architecture = foreign_shims(host, task, &intact, &facts.architecture)?;
         release_found = Some(wanted);
     }
-    let mounts = match task.action {
-        NodeAction::Preflight | NodeAction::Install => {
-            obstacles(host, task.action, root, site.as_ref().ok().and_then(Option::as_ref))?
-        }
-        // An inspection writes nothing, and what else it finds must not be hidden.
-        NodeAction::Inspect | NodeAction::Remove => Vec::new(),
-    };
+    let mounts = obstacles(host, task.action, root, site.as_ref().ok().and_then(Option::as_ref))?;
     let leftovers = host.stat(paths::ROOT)?.is_some()
         || host.stat(&paths::temporary(paths::ROOT))?.is_some()
         || host.stat(paths::STATE_DIR)?.is_some();

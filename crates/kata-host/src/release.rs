@@ -71,12 +71,12 @@ pub(crate) fn release(
     let (present, absent): (Vec<_>, Vec<_>) =
         task.handlers.iter().cloned().partition(|handler| has(&handler.shim));
     // A shim that was not asked for may be in the image and not have been unpacked.
-    let is_wanting = |handler: &&TaskHandler| {
+    let is_needed = |handler: &&TaskHandler| {
         present.is_empty()
             || installed.contains_key(&handler.name)
             || !payload.stage.shims.contains(&handler.shim)
     };
-    if let Some(handler) = absent.iter().find(is_wanting) {
+    if let Some(handler) = absent.iter().find(is_needed) {
         return Err(ReleaseError::Shim(handler.shim.clone()));
     }
     let version = format!("{}/{}/{TREE}/", paths::VERSIONS, payload.id());

@@ -70,7 +70,7 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
     let read_only = Mount { read_only: true, file_system_read_only: true, no_programs: false };
     let own = Mount { file_system_read_only: false, ..read_only };
     let no_programs = Mount { no_programs: true, ..Mount::default() };
-    for (place, mount, checked, told) in [
+    for (place, mount, checked, message) in [
         ("/opt", read_only, true, "/opt is mounted read-only"),
         ("/opt", own, true, "/opt is mounted read-only"),
         ("/opt", no_programs, true, "/opt is mounted with noexec"),
@@ -86,8 +86,17 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
         frozen.broken_device = mount.no_programs.then_some(Device::Kvm);
         let report = kata_host::run(&mut frozen.clone(), &task(NodeAction::Preflight, "a"));
         assert_eq!(report.outcome == Outcome::Refused, checked, "{place}: {report:?}");
-        refused(frozen, "KATA3017", told);
+        refused(frozen, "KATA3017", message);
     }
+    // Where Kata is installed, an inspection says so, and it can be removed.
+    let mut installed = node();
+    let done = kata_host::run(&mut installed, &task(NodeAction::Install, "a"));
+    assert_eq!(done.outcome, Outcome::Done, "{done:?}");
+    installed.mounts = vec![("/opt".to_owned(), no_programs)];
+    let report = kata_host::run(&mut installed, &task(NodeAction::Inspect, "a"));
+    assert_eq!((report.outcome, report.checks[0].code.as_str()), (Outcome::Refused, "KATA3017"));
+    let gone = kata_host::run(&mut installed, &task(NodeAction::Remove, "a"));
+    assert_eq!(gone.outcome, Outcome::Done, "{gone:?}");
     let mut arm = node();
     arm.facts.architecture = "aarch64".to_owned();
     refused(arm, "KATA3006", "qemu is for x86_64");

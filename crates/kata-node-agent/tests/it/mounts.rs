@@ -35,18 +35,18 @@ fn folders_that_allow_no_change_are_named() {
         let message = termination_message(&words.map(OsString::from));
         let report: NodeReport = serde_json::from_slice(&message).unwrap();
         assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
-        let told = report.checks.into_iter().filter(|check| check.code == "KATA3017");
-        told.map(|check| check.message).collect::<Vec<_>>()
+        let found = report.checks.into_iter().filter(|check| check.code == "KATA3017");
+        found.map(|check| check.message).collect::<Vec<_>>()
     };
     let none: [&str; 0] = [];
     assert_eq!(check("true"), none);
     let own = format!("mount -t tmpfs t {at}/var && mount -o remount,bind,ro {at}/var");
     assert_eq!(check(&own), none);
-    let told = check(&format!("mount -t tmpfs -o ro t {at}/var"));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("/var/lib/kata-operator is mounted read-only"), "{told:?}");
-    let told = check(&format!("mount -t tmpfs -o noexec t {at}/opt"));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("/opt is mounted with noexec"), "{told:?}");
+    let found = check(&format!("mount -t tmpfs -o ro t {at}/var"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("/var/lib/kata-operator is mounted read-only"), "{found:?}");
+    let found = check(&format!("mount -t tmpfs -o noexec t {at}/opt"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("/opt is mounted with noexec"), "{found:?}");
     fs::remove_dir_all(host).unwrap();
 }
