@@ -164,9 +164,9 @@ fn chosen(
     if let Some(plugin) = &mut auth.exec
         && plugin.provide_cluster_info
     {
-        let told = (&cluster.0).try_into();
+        let described = (&cluster.0).try_into();
         plugin.cluster =
-            Some(told.map_err(|error: KubeconfigError| TargetError::Context(cause(&error)))?);
+            Some(described.map_err(|error: KubeconfigError| TargetError::Context(cause(&error)))?);
     }
     let namespace = context.and_then(|context| context.namespace);
     let mut config = server(&cluster.0, &cluster.1, flag)?;

@@ -118,6 +118,16 @@ impl Proxies {
     }
 }
 
+/// The API server, and the proxy on the way to it, for messages: without a password of the proxy's.
+pub fn describe(config: &kube::Config) -> String {
+    let server = config.cluster_url.to_string();
+    let server = server.trim_end_matches('/');
+    let Some(proxy) = &config.proxy_url else { return server.to_owned() };
+    let port = proxy.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let (scheme, host) = (proxy.scheme_str().unwrap_or_default(), proxy.host().unwrap_or_default());
+    format!("{server} through the proxy {scheme}://{host}{port}")
+}
+
 /// Why it is not known where the API server is. No message quotes what may be secret.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {

@@ -33,7 +33,7 @@ pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
     // Each request has its own limit; watches and logs have none.
     config.read_timeout = None;
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
-    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let server = kata_connect::describe(&config);
     let credentials = Credentials::of(&mut config.auth_info, &user).await?;
     let asks_system = config.root_cert.is_none();
     let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Client {

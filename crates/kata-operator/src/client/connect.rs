@@ -65,7 +65,7 @@ pub fn connect(connection: &Connection) -> Result<(kube::Client, String), Connec
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
-    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let server = kata_connect::describe(&config);
     let client = kube::Client::try_from(config).map_err(|source| ConnectError::Client {
         server: server.clone(),
         source: Box::new(source),

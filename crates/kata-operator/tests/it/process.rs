@@ -406,3 +406,36 @@ async fn this_machine_is_reached_without_a_proxy() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text, "no KataConfig exists: the operator can be removed\n", "{:?}", output.status);
 }
+
+/// A proxy that does not answer is named, without its password.
+#[tokio::test]
+async fn a_proxy_on_the_way_is_named() {
+    let kubeconfig = Path::new(env!("CARGO_TARGET_TMPDIR")).join("proxied.kubeconfig");
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {
+            "server": "https://api.example.com:6443", "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    std::fs::write(&kubeconfig, text.to_string()).unwrap();
+    // Nothing listens there any more.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    drop(listener);
+    let output = Command::new(env!("CARGO_BIN_EXE_kata-operator"))
+        .args(["uninstall", "--check", "--kubeconfig"])
+        .arg(&kubeconfig)
+        .env("HTTPS_PROXY", format!("http://me:s3cret@{proxy}"))
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .stdin(Stdio::null())
+        .output();
+    let output = tokio::time::timeout(LIMIT, output).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8(output.stderr).unwrap();
+    let start = format!(
+        "error: cannot reach the API server at https://api.example.com:6443 through the proxy http://{proxy}: "
+    );
+    assert!(error.starts_with(&start) && !error.contains("s3cret"), "{error}");
+}
