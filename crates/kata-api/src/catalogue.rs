@@ -256,7 +256,7 @@ catalogue! {
     }
     KATA3015 ForeignFile Error {
         cause: "A file that does not belong to kata-operator is at the path of its drop-in.",
-        fix: "Move the file that the message names to another name or folder; delete it only if nobody needs what it configures."
+        fix: "Move the file that the message names to another name or folder; delete it only if what it configures is not needed."
     }
     KATA3016 ForeignHandler Error {
         cause: "Another installer has configured a handler with the same name in the container runtime.",

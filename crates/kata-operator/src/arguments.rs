@@ -298,7 +298,7 @@ pub(crate) enum UsageError {
     },
     /// With which no Job would work.
     #[error(
-        "{given:?} is no limit for Jobs: give --job-cpu-limit and --job-memory-limit as a quantity, such as 500m or \
+        "{given:?} cannot be the limit of a Job: give --job-cpu-limit and --job-memory-limit as a quantity, such as 500m or \
          256Mi, that is not less than {least}, or empty"
     )]
     JobLimit {
@@ -533,11 +533,11 @@ mod tests {
         };
         let given = JobLimits { cpu: Some("500m".to_owned()), memory: None };
         assert_eq!(limits("500m", ""), Ok(given));
-        for (cpu, memory, told) in
+        for (cpu, memory, part) in
             [("50m", "256Mi", "\"50m\""), ("2", "64Mi", "128Mi"), ("2", "much", "\"much\"")]
         {
             let error = limits(cpu, memory).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(part), "{error}");
         }
     }
 

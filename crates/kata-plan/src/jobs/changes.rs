@@ -231,25 +231,20 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
         let host = cluster.nodes.iter().find(|host| host.node.facts.name == *name);
         host.and_then(|host| host.node.finding.as_ref()).map(|finding| finding.message.clone())
     };
-    if let Some(first) = rollout.stopped_by.first() {
-        let mut message = format!(
-            "the change failed on {}, so no further node is changed: {}",
-            text::count(rollout.stopped_by.len(), "node"),
-            text::list(&rollout.stopped_by, text::NAMES)
-        );
-        if let Some(failure) = failure_of(first) {
-            message.push_str(&format!("; {failure}"));
-        }
+    let message = |what: &str, done: &str, names: &[String]| {
+        let of_first = names.first().and_then(failure_of);
+        format!(
+            "{what} on {}, so no further node is {done}: {}{}",
+            text::count(names.len(), "node"),
+            text::list(names, text::NAMES),
+            of_first.map(|failure| format!("; {failure}")).unwrap_or_default()
+        )
+    };
+    if !rollout.stopped_by.is_empty() {
+        let message = message("the change failed", "changed", &rollout.stopped_by);
         out.add_finding(Code::RolloutStopped, config, message);
-    } else if let Some(first) = rollout.held_by.first() {
-        let mut message = format!(
-            "no Job could start on {}, so no further node is tried: {}",
-            text::count(rollout.held_by.len(), "node"),
-            text::list(&rollout.held_by, text::NAMES)
-        );
-        if let Some(failure) = failure_of(first) {
-            message.push_str(&format!("; {failure}"));
-        }
+    } else if !rollout.held_by.is_empty() {
+        let message = message("no Job could start", "tried", &rollout.held_by);
         let mut finding = Finding::new(Code::RolloutStopped, config, message);
         "Fix the cause that the message names. The operator tries these nodes again by itself, and goes on once \
          one of them succeeds."

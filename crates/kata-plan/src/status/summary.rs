@@ -58,7 +58,7 @@ pub(super) fn summary(
 }
 
 /// `; KATA2110: node worker-1 is excluded: it runs Windows`: the selected nodes that cannot have Kata. Several are
-/// counted. If no node is selected, the finding of that names them.
+/// counted, with the reason of the first. If no node is selected, the finding of that names them.
 fn excluded(report: &Report) -> String {
     if report.findings.iter().any(|it| it.code == Code::NoNodesSelected) {
         return String::new();
@@ -69,10 +69,11 @@ fn excluded(report: &Report) -> String {
     match findings.as_slice() {
         [] => String::new(),
         [finding] => format!("; {code}: {}", finding.message),
-        several => {
-            let names: Vec<&str> = several.iter().map(|it| it.subject.name.as_str()).collect();
-            let count = text::count(several.len(), "node");
-            format!("; {code}: {count} are excluded: {}", text::list(&names, NAMES))
+        [first, ..] => {
+            let names: Vec<&str> = findings.iter().map(|it| it.subject.name.as_str()).collect();
+            let count = text::count(findings.len(), "node");
+            let names = text::list(&names, NAMES);
+            format!("; {code}: {count} are excluded: {names}; {}", first.message)
         }
     }
 }

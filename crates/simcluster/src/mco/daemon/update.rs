@@ -217,16 +217,16 @@ impl DaemonController {
 /// Why the operating system cannot have the configuration's extensions.
 fn lacking(node: &Value, spec: &Value) -> Option<String> {
     let wanted = strings(&spec["extensions"]);
-    let (lacking, what): (Vec<&str>, _) = if is_fedora(node) {
-        let packages = || EXTENSIONS.iter().flat_map(|(_, packages)| packages.iter());
-        let lacks = wanted.filter(|name| packages().all(|package| package != name));
-        (lacks.collect(), "error: Packages not found: ")
-    } else {
-        (unknown_extensions(wanted), "invalid extensions found: ")
-    };
-    let list =
-        if is_fedora(node) { lacking.join(", ") } else { format!("[{}]", lacking.join(" ")) };
-    (!lacking.is_empty()).then(|| format!("{what}{list}"))
+    if is_fedora(node) {
+        let is_package =
+            |name: &&str| EXTENSIONS.iter().any(|(_, packages)| packages.contains(name));
+        let unknown: Vec<&str> = wanted.filter(|name| !is_package(name)).collect();
+        let list = unknown.join(", ");
+        return (!unknown.is_empty()).then(|| format!("error: Packages not found: {list}"));
+    }
+    let unknown = unknown_extensions(wanted);
+    let list = unknown.join(" ");
+    (!unknown.is_empty()).then(|| format!("invalid extensions found: [{list}]"))
 }
 
 /// What a configuration brings onto a host besides files: its extensions, and Kata if the name of its
