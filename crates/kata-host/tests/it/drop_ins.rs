@@ -205,3 +205,23 @@ fn an_interrupted_write_leaves_nothing_in_the_folder_that_crio_reads() {
         }
     }
 }
+
+/// Containerd 1.x takes all files for the version of the last one that has one.
+#[test]
+fn the_last_version_of_all_files_decides_on_containerd_1() {
+    let main = format!("version = 1\nimports = [\"{CONF_D}/*.toml\"]\n");
+    let theirs = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"registry.local/pause:9\"\n";
+    for minor in [6, 7] {
+        let node = Node::new(Kind::Containerd(1, minor), Some(&main));
+        let mut node = with_file(node, &format!("{CONF_D}/10-theirs.toml"), theirs);
+        node.runtime.start(&mut node.disk);
+        let before = node.disk.all();
+        node.stage("a");
+        let report = done(&mut node, &install());
+        assert_eq!(report.handlers.unwrap(), ["kata", "runc"]);
+        let Some(Ok(live)) = &node.runtime.running else { panic!("it does not serve") };
+        assert!(toml::to_string(live).unwrap().contains("registry.local/pause:9"), "{live}");
+        done(&mut node, &remove());
+        assert_eq!(node.disk.all(), before);
+    }
+}
