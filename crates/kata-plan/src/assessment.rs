@@ -18,7 +18,7 @@ use crate::configs::config_ref;
 use crate::draft::Draft;
 use crate::log_level::LOG_LEVELS;
 use crate::object::{Kind, ObjectRef};
-use crate::pods::SandboxedPods;
+use crate::pods::{NotRead, SandboxedPods};
 use crate::reading::{FIX_FIELD, to_the_second};
 use crate::report::Finding;
 use crate::selector;
@@ -293,6 +293,28 @@ impl Assessment {
             && !self.nodes.iter().any(|node| node.has_runtime_label)
             && self.our_classes().next().is_none()
             && self.pods_are_gone()
+    }
+
+    /// What comes before Kata is removed from a node, if that is why it waits; `None` if pods are, which
+    /// a finding says. `is_released` is whether a node that leaves has lost its labels, or loses them now.
+    pub(crate) fn earlier_steps(
+        &self,
+        node: &NodeAssessment,
+        is_released: bool,
+    ) -> Option<&'static str> {
+        let (pods, is_done, reason) = if self.deleting {
+            let reason = "the RuntimeClasses and the nodes' labels are removed first";
+            (self.pods.in_cluster(), self.may_remove_from_nodes(), reason)
+        } else {
+            let pods = self.pods.on_node(&node.facts.name);
+            (pods, is_released, "its labels are removed first")
+        };
+        let has_finding = match pods {
+            Ok(pods) => !pods.is_empty(),
+            Err(NotRead::Failed(_)) => true,
+            Err(NotRead::NotAsked) => false,
+        };
+        (!node.wanted && !has_finding && !is_done).then_some(reason)
     }
 
     /// Whether no node can run a sandboxed pod any more, or no sandboxed pod is left in the cluster.

@@ -43,7 +43,8 @@ pub use observed::Observed;
 pub use plan::{Action, OnFailure, Plan, Request, Step};
 pub use pods::sandbox_classes;
 pub use report::{
-    EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency, WaitingOn,
+    EventToSend, Finding, NodeReport, Report, StatusReport, StepFailure, Urgency, Waiting,
+    WaitingOn,
 };
 pub use snapshot::{
     DrainBlocker, Freshness, JobEnd, JobObjects, JobPod, MonitorObjects, Need, NodeFacts, NodeJob,

@@ -12,6 +12,7 @@ use super::assess::{Cluster, Host};
 use super::due::Due;
 use super::job_body;
 use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
+use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
@@ -183,16 +184,22 @@ fn delete_recorded_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
 enum Queued {
     /// The rollout does not permit it yet.
     Waits(WaitReason),
+    /// Something else comes first.
+    After(&'static str),
     /// Its Job is created in this pass.
     Next,
 }
 
 /// Why a node is not being changed; `None` if another part of the report has the reason.
-fn queued(cluster: &Cluster<'_>, node: &str) -> Option<Queued> {
-    if cluster.rollout.permitted.contains(node) {
+fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
+    let name = &node.facts.name;
+    if let Some(reason) = cluster.base.earlier_steps(node, !node.has_runtime_label) {
+        return node.finding.is_none().then_some(Queued::After(reason));
+    }
+    if cluster.rollout.permitted.contains(name) {
         cluster.base.options.agent_image.is_some().then_some(Queued::Next)
     } else {
-        cluster.rollout.waiting.get(node).copied().map(Queued::Waits)
+        cluster.rollout.waiting.get(name).copied().map(Queued::Waits)
     }
 }
 
@@ -219,6 +226,7 @@ fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
         Queued::Waits(WaitReason::CheckLimit) => {
             format!("at most {MAX_CHECKS} nodes are checked at once")
         }
+        Queued::After(reason) => reason.to_owned(),
         Queued::Next => "its Job is being created".to_owned(),
     }
 }
@@ -281,12 +289,15 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         {
             let message = format!("Job {} on {name} to end", job.name);
             out.wait_for(Waiting::Node, job_ref(cluster, &job.name, Some(&job.uid)), message);
-        } else if node.in_flight() || host.due == Due::AwaitKubelet {
+        } else if node.in_flight()
+            || host.due == Due::AwaitKubelet
+            || (node.step.is_some() && node.finding.is_none())
+        {
             out.wait_for(Waiting::Node, node.object(), node.brief());
         } else if let Due::RetryAt(until) = host.due {
             out.wait_for(Waiting::Node, node.object(), format!("{name} to be retried at {until}"));
         } else if is_due || node.phase != Phase::Ready {
-            waiting.push((queued(cluster, name), name));
+            waiting.push((queued(cluster, node), name));
         }
     }
     if !cluster.base.deleting {

@@ -82,13 +82,13 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     });
     // A Job that never started says nothing about other nodes, unless it is like that on all so far.
     let failed = names(&|host| host.node.wanted && host.node.has_failed && !never_began(host));
-    let unstarted = names(&|host| {
-        let last = host.record.status.job.as_ref();
-        host.node.wanted
-            && never_began(host)
-            && last.is_some_and(|last| last.action == NodeAction::Install)
+    let unstarted =
+        names(&|host| is_unstarted(host) && (!succeeded || counts_after_success(cluster, host)));
+    let others_wait = hosts().any(|host| {
+        let is_current = host.record.status.installed.as_ref() == Some(&cluster.desired.state);
+        host.node.wanted && !is_current && !is_unstarted(host)
     });
-    let holds = !succeeded && unstarted.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS;
+    let holds = others_wait && unstarted.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS;
     let unusable_payload = hosts()
         .filter(|host| {
             let last = host.record.status.job.as_ref();
@@ -158,6 +158,24 @@ fn has_begun(host: &Host<'_>) -> bool {
 fn never_began(host: &Host<'_>) -> bool {
     let last = host.record.status.job.as_ref();
     last.is_some_and(|last| last.outcome.or(last.previous_outcome) == Some(JobOutcome::NotStarted))
+}
+
+/// Whether the installation of a node could not start when it was last tried.
+fn is_unstarted(host: &Host<'_>) -> bool {
+    let last = host.record.status.job.as_ref();
+    let is_install = last.is_some_and(|last| last.action == NodeAction::Install);
+    host.node.wanted && is_install && never_began(host)
+}
+
+/// Whether an installation that could not start says something about other nodes, although one has
+/// succeeded: it was tried after the last success, and not so often that the cause is more likely the node.
+fn counts_after_success(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
+    let jobs = || cluster.nodes.iter().filter_map(|host| host.record.status.job.as_ref());
+    let is_success =
+        |job: &&HostJob| job.action == NodeAction::Install && job.outcome == Some(JobOutcome::Done);
+    let succeeded_at = jobs().filter(is_success).map(|job| job.time).max();
+    let last = host.record.status.job.as_ref();
+    last.is_some_and(|last| last.failures < ATTEMPTS && Some(last.time) > succeeded_at)
 }
 
 fn has_failed_before(host: &Host<'_>) -> bool {

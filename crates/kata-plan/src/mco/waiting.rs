@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, names};
@@ -49,7 +50,7 @@ pub(super) fn wait_for_nodes(pools: &Pools<'_>, cluster: &Assessment, out: &mut 
         .filter(|node| !node.in_flight() && (node.phase != Phase::Ready || node.behind))
         .collect();
     if !waiting.is_empty() {
-        let queue = Queue::of(pools, out, is_outdated);
+        let queue = Queue::of(pools, cluster, out, is_outdated);
         let waiting = waiting.into_iter().map(|node| (queue.reason(node), &*node.facts.name));
         let waiting: Vec<(Option<String>, &str)> = waiting.collect();
         out.wait_in_queue(&pool, waiting);
@@ -59,6 +60,7 @@ pub(super) fn wait_for_nodes(pools: &Pools<'_>, cluster: &Assessment, out: &mut 
 /// The criteria by which the Machine Config Operator chooses the next node.
 struct Queue<'a, 'p> {
     pools: &'a Pools<'p>,
+    cluster: &'a Assessment,
     /// The nodes that this plan removes from the pool, by name.
     released: BTreeSet<String>,
     /// Whether the configuration that the nodes should get does not exist yet.
@@ -66,26 +68,36 @@ struct Queue<'a, 'p> {
 }
 
 impl<'a, 'p> Queue<'a, 'p> {
-    fn of(pools: &'a Pools<'p>, out: &Draft, is_outdated: bool) -> Self {
+    fn of(pools: &'a Pools<'p>, cluster: &'a Assessment, out: &Draft, is_outdated: bool) -> Self {
         let is_unrendered = is_outdated || !pools.targeted;
-        Self { pools, released: released(out), is_unrendered }
+        Self { pools, cluster, released: released(out), is_unrendered }
     }
 
     /// Why a node has to wait; `None` if another part of the report gives the reason.
     fn reason(&self, node: &NodeAssessment) -> Option<String> {
         let pools = self.pools;
+        let waits = node.behind || matches!(node.phase, Phase::Waiting | Phase::WaitingToRemove);
+        if !waits || node.finding.is_some() || (node.wanted && self.is_unrendered) {
+            return None;
+        }
+        let is_released = !node.joined || self.released.contains(&node.facts.name);
+        let earlier = self.cluster.earlier_steps(node, is_released);
+        let begun = match node.facts.step() {
+            None => None,
+            Some(_) if node.wanted => Some("the Machine Config Operator is about to change it"),
+            Some(_) => Some("an earlier change of it ends first"),
+        };
+        if let Some(reason) = earlier.or(begun) {
+            return Some(reason.to_owned());
+        }
         let joins = node.wanted || pools.mode == Mode::Compact;
+        if !joins && !is_released {
+            // Its pods are a finding.
+            return None;
+        }
         let name = if joins { pools.mode.pool() } else { names::WORKER_POOL };
         // A paused pool is a finding.
         let pool = pools.pools.get(name).filter(|pool| !pool.spec.paused)?;
-        let waits = node.behind || matches!(node.phase, Phase::Waiting | Phase::WaitingToRemove);
-        // A node that is still in the operator's pool waits for its pods or labels, and not for the pool
-        // worker.
-        let is_released = !node.joined || self.released.contains(&node.facts.name);
-        let is_next = (joins || is_released) && node.facts.step().is_none();
-        if !waits || !is_next || node.finding.is_some() || (node.wanted && self.is_unrendered) {
-            return None;
-        }
         let members = members(pools, pool, &self.released);
         let limit = most_unavailable(pool.spec.max_unavailable.as_ref(), members.len());
         let unavailable: Vec<String> =
@@ -192,15 +204,19 @@ pub(super) fn pool_findings(pools: &Pools<'_>, cluster: &Assessment, out: &mut D
     }
     if waits(true) {
         report_pressure(pools, pools.mode.pool(), out);
+        report_count(pools, cluster, pools.mode.pool(), out);
     }
     if cluster.nodes.iter().any(|node| node.behind) {
         out.findings.extend(payload::level_findings(pools.snapshot, &cluster.config, pools.mode));
     }
+    let released = released(out);
+    let has_left = |node: &NodeAssessment| !node.joined || released.contains(&node.facts.name);
     let leaving = pools.mode == Mode::Pool
-        && cluster.nodes.iter().any(|node| !node.wanted && !node.joined && !node.in_flight());
+        && cluster.nodes.iter().any(|node| !node.wanted && has_left(node) && !node.in_flight());
     if leaving {
         report_pool(pools, cluster, names::WORKER_POOL, out);
         report_pressure(pools, names::WORKER_POOL, out);
+        report_count(pools, cluster, names::WORKER_POOL, out);
         report_blocking_workers(pools, cluster, out);
     }
 }
@@ -222,6 +238,45 @@ fn report_pressure(pools: &Pools<'_>, name: &str, out: &mut Draft) {
         );
         out.add_finding(Code::NodeUnderPressure, object, message);
     }
+}
+
+/// Reports that the Machine Config Operator counts too many nodes as unavailable and that no node shows why, once no
+/// node has made progress for so long that its count is not just late.
+fn report_count(pools: &Pools<'_>, cluster: &Assessment, name: &str, out: &mut Draft) {
+    let Some(pool) = pools.pools.get(name).filter(|pool| !pool.spec.paused) else { return };
+    let members = members(pools, pool, &released(out));
+    let limit = most_unavailable(pool.spec.max_unavailable.as_ref(), members.len());
+    let counted = pool.status.as_ref().map_or(0, |status| status.unavailable_machine_count);
+    let is_full = usize::try_from(counted).is_ok_and(|counted| counted >= limit);
+    let seen = members.iter().filter(|member| unavailable_member(member).is_some()).count();
+    let slow_after = cluster.options.step_slow_after;
+    let limit_of_time = SignedDuration::try_from(slow_after).unwrap_or(SignedDuration::MAX);
+    let is_still = cluster
+        .nodes
+        .iter()
+        .all(|node| cluster.now.duration_since(last_change(cluster, node)) >= limit_of_time);
+    if !is_full || seen >= limit || !is_still {
+        return;
+    }
+    let object = ObjectRef::new(Kind::MachineConfigPool, name, pool.metadata.uid.as_deref());
+    let message = format!(
+        "the Machine Config Operator counts {} of the pool {name} as unavailable (unavailableMachineCount), of which at \
+         most {} may be; {seen} can be named, and no node has changed for {} minutes",
+        text::count(usize::try_from(counted).unwrap_or_default(), "node"),
+        limit_text(pool),
+        slow_after.as_secs() / 60
+    );
+    out.add_finding(Code::PoolCountUnexplained, object, message);
+}
+
+/// When a node last made progress. The KataNode of a node that has only waited yet has no status.
+fn last_change(cluster: &Assessment, node: &NodeAssessment) -> Timestamp {
+    let previous = node.previous.as_ref();
+    if previous.is_some_and(|previous| previous.status.is_some()) {
+        return node.since;
+    }
+    let created = previous.and_then(|previous| previous.metadata.creation_timestamp.as_ref());
+    created.map_or(cluster.now, |created| created.0)
 }
 
 fn report_pool(pools: &Pools<'_>, cluster: &Assessment, name: &str, out: &mut Draft) {

@@ -28,8 +28,7 @@ pub(super) fn summary(
         && !cluster.nodes.iter().any(NodeAssessment::in_flight)
     {
         tail.push_str(&format!("; waiting for {}", awaited.message));
-    }
-    if let Some(queue) = &draft.queue {
+    } else if let Some(queue) = &draft.queue {
         tail.push_str(&format!("; waiting: {queue}"));
     }
     tail.push_str(&excluded(report));

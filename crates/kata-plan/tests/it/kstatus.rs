@@ -7,7 +7,19 @@ use jiff::Timestamp;
 use kata_api::kata_config::LIST_CAP;
 use kata_api::situations::{Readiness, Row, SITUATIONS};
 use kata_api::{Code, conditions, event_reasons};
-use kata_plan::{EventToSend, Snapshot, StatusReport};
+use kata_plan::{EventToSend, Report, Snapshot, StatusReport, Waiting, WaitingOn};
+
+/// Fails if nodes wait and nothing says why.
+pub(crate) fn waits_have_reasons(report: &Report) {
+    let of_others =
+        |waiting: &&WaitingOn| !matches!(waiting.what, Waiting::Node | Waiting::OwnWrites);
+    let is_explained =
+        !report.findings.is_empty() || report.waiting_on.iter().any(|it| of_others(&it));
+    for waiting in &report.waiting_on {
+        let is_reasonless = waiting.message.contains("not being changed: ");
+        assert!(!is_reasonless || is_explained, "{report:#?}");
+    }
+}
 
 /// Fails if a status contradicts itself, or says less than it must.
 pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use kata_plan::Kind;
 use serde_json::{Value, json};
 
+use crate::plain::Fate;
 use crate::world::World;
 
 pub(super) fn build(fixture: &str) -> World {
@@ -11,6 +12,8 @@ pub(super) fn build(fixture: &str) -> World {
     let masters = count(&fixture["masters"]).unwrap_or(3);
     let mut world = if fixture["compact"] == json!(true) {
         World::compact(masters)
+    } else if fixture["plain"] == json!(true) {
+        World::plain(masters, count(&fixture["workers"]).unwrap_or(3))
     } else {
         World::new(masters, count(&fixture["workers"]).unwrap_or(3))
     };
@@ -60,6 +63,10 @@ fn perform(world: &mut World, act: &Value) {
         }
         "undrainable" => {
             world.undrainable.insert(value.as_str().unwrap().to_owned());
+        }
+        "fate" => {
+            let fate = Fate::ALL.into_iter().find(|fate| format!("{fate:?}") == text("fate"));
+            world.hosts.insert(text("node"), fate.unwrap());
         }
         "rounds" => {
             for _ in 0..count(value).unwrap() {

@@ -144,6 +144,145 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+/// The same where Jobs change the nodes.
+const ROWS_OF_JOBS: &[Row] = &[
+    (
+        "not active",
+        "{plain: true, workers: 1, spec: {}, then: [{create: {kind: KataConfig, metadata: {name: later, creationTimestamp: '2026-01-02T00:00:00Z'}, spec: {}}}]}",
+        "later",
+        "Ready=False NotActive, Stalled=True NotActive",
+        "KataRolloutStalled",
+    ),
+    (
+        "unreadable",
+        "{plain: true, workers: 1, spec: {}, installed: true, then: [{unreadable: nodes}]}",
+        ACTIVE,
+        "Ready=Unknown ReadFailed, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "deletion held",
+        "{plain: true, workers: 1, spec: {}, installed: true, then: [{pod: {name: a, node: worker-0}}, {delete: {kind: KataConfig, name: cluster-kataconfig}}, {rounds: 5}]}",
+        ACTIVE,
+        "Ready=False Uninstalling, Reconciling=True Uninstalling, Degraded=False AsExpected, DeletionBlocked=True PodsStillRunning",
+        "KataDeletionBlocked",
+    ),
+    (
+        "deletion stuck",
+        "{plain: true, workers: 1, spec: {}, installed: true, then: [{fate: {node: worker-0, fate: Fails}}, {delete: {kind: KataConfig, name: cluster-kataconfig}}, {rounds: 300}]}",
+        ACTIVE,
+        "Ready=False Uninstalling, Stalled=True NodeJobFailed, Degraded=True NodeJobFailed, DeletionBlocked=True NodeJobFailed",
+        "KataRolloutStalled KataDeletionBlocked",
+    ),
+    (
+        "deleting",
+        "{plain: true, workers: 1, spec: {}, installed: true, then: [{delete: {kind: KataConfig, name: cluster-kataconfig}}, {pass: true}]}",
+        ACTIVE,
+        "Ready=False Uninstalling, Reconciling=True Uninstalling, Degraded=False AsExpected, DeletionBlocked=False NotBlocked",
+        "",
+    ),
+    (
+        "nothing selected",
+        "{plain: true, workers: 1, spec: {kataConfigPoolSelector: {matchLabels: {a: b}}}}",
+        ACTIVE,
+        "Ready=False NoNodesSelected, Stalled=True NoNodesSelected, Degraded=False AsExpected",
+        "KataRolloutStalled",
+    ),
+    (
+        "serving",
+        "{plain: true, workers: 2, spec: {}, installed: true}",
+        ACTIVE,
+        "Ready=True AllNodesReady, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "serving",
+        "{plain: true, workers: 2, spec: {}, installed: true, then: [{cordon: worker-0}, {notReady: worker-1}, {minutes: 90}]}",
+        ACTIVE,
+        "Ready=True AllNodesReady, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "rolling out",
+        "{plain: true, workers: 2, spec: {}, then: [{rounds: 9}]}",
+        ACTIVE,
+        "Ready=False RollingOut, Reconciling=True RollingOut, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "paused",
+        "{plain: true, workers: 2, spec: {rollout: {paused: true}}, then: [{rounds: 30}, {minutes: 90}]}",
+        ACTIVE,
+        "Ready=False RolloutPaused, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "paused",
+        "
+        plain: true
+        workers: 2
+        spec: {}
+        installed: true
+        then:
+        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {payload: {image: 'registry.example/payload:2'}, rollout: {paused: true}}}}
+        - rounds: 30
+        - minutes: 90
+        ",
+        ACTIVE,
+        "Ready=True AllNodesReady, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "failed or hung",
+        "{plain: true, workers: 2, spec: {}, then: [{fate: {node: worker-0, fate: Breaks}}, {fate: {node: worker-1, fate: Breaks}}, {rounds: 300}]}",
+        ACTIVE,
+        "Ready=False NodeBroken, Stalled=True NodeBroken, Degraded=True NodeBroken",
+        "KataRolloutStalled KataConfigDegraded",
+    ),
+    (
+        "failed or hung",
+        "{plain: true, workers: 1, spec: {}, then: [{fate: {node: worker-0, fate: Hangs}}, {rounds: 20}, {minutes: 40}, {rounds: 100}, {minutes: 40}, {rounds: 100}, {minutes: 40}, {rounds: 10}]}",
+        ACTIVE,
+        "Ready=False NodeJobTimedOut, Stalled=True NodeJobTimedOut, Degraded=True NodeJobTimedOut",
+        "KataRolloutStalled KataConfigDegraded",
+    ),
+    (
+        "held",
+        "{plain: true, workers: 1, spec: {}, before: [{cordon: worker-0}], then: [{rounds: 9}]}",
+        ACTIVE,
+        "Ready=False NodeCordoned, Stalled=True NodeCordoned, Degraded=False AsExpected",
+        "KataRolloutStalled",
+    ),
+    (
+        "held",
+        "{plain: true, workers: 1, spec: {}, before: [{notReady: worker-0}], then: [{rounds: 9}, {minutes: 31}]}",
+        ACTIVE,
+        "Ready=False NodeNotReady, Stalled=True NodeNotReady, Degraded=False AsExpected",
+        "KataRolloutStalled",
+    ),
+    (
+        "waiting",
+        "{plain: true, workers: 1, spec: {}, before: [{notReady: worker-0}], then: [{rounds: 9}, {minutes: 20}]}",
+        ACTIVE,
+        "Ready=False NodeNotReady, Reconciling=True RollingOut, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "waiting",
+        "{plain: true, workers: 1, spec: {}, then: [{fate: {node: worker-0, fate: NoImage}}, {rounds: 12}]}",
+        ACTIVE,
+        "Ready=False NodeJobImage, Reconciling=True RollingOut, Degraded=False AsExpected",
+        "",
+    ),
+    (
+        "not serving",
+        "{plain: true, workers: 1, spec: {}, installed: true, then: [{notReady: worker-0}, {edit: {kind: Node, name: worker-0, with: {metadata: {labels: {katacontainers.io/kata-runtime: null}}}}}]}",
+        ACTIVE,
+        "Ready=False NodeNotReady, Degraded=False AsExpected",
+        "",
+    ),
+];
+
 /// The conditions of a KataConfig as the next decision has them.
 fn conditions(fixture: &str, config: &str) -> String {
     let report = decide(&build(fixture).observe()).report;
@@ -157,15 +296,17 @@ fn conditions(fixture: &str, config: &str) -> String {
 
 #[test]
 fn every_situation_has_the_conditions_of_its_row() {
-    for (name, fixture, config, expected, alerts) in ROWS {
-        assert_eq!(conditions(fixture, config), *expected, "{name}: {fixture}");
-        let row = SITUATIONS.iter().find(|row| row.name == *name).unwrap();
-        let of_row: Vec<&str> = row.alerts().collect();
-        assert_eq!(of_row.join(" "), *alerts, "{name}");
+    for rows in [ROWS, ROWS_OF_JOBS] {
+        for (name, fixture, config, expected, alerts) in rows {
+            assert_eq!(conditions(fixture, config), *expected, "{name}: {fixture}");
+            let row = SITUATIONS.iter().find(|row| row.name == *name).unwrap();
+            let of_row: Vec<&str> = row.alerts().collect();
+            assert_eq!(of_row.join(" "), *alerts, "{name}");
+        }
+        let told: BTreeSet<&str> = rows.iter().map(|row| row.0).collect();
+        let all: BTreeSet<&str> = SITUATIONS.iter().map(|row| row.name).collect();
+        assert_eq!(told, all, "every row has a cluster that is in it");
     }
-    let told: BTreeSet<&str> = ROWS.iter().map(|row| row.0).collect();
-    let all: BTreeSet<&str> = SITUATIONS.iter().map(|row| row.name).collect();
-    assert_eq!(told, all, "every row has a cluster that is in it");
 }
 
 /// What fails is tried again and again; that is no reason to say that it goes on.

@@ -377,6 +377,39 @@ fn after_two_nodes_that_never_pull_no_other_is_tried_until_one_of_them_does() {
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
+/// A registry that fails in the middle does not cost each of the nodes that are left its five minutes in a row,
+/// and a node that could never start holds up no node that comes later.
+#[test]
+fn after_a_success_two_nodes_that_cannot_start_hold_up_the_others_for_some_tries_only() {
+    let mut world = World::plain(1, 8);
+    world.config(&json!({}));
+    until(&mut world, |world| label(world, "worker-1").as_deref() == Some("true"));
+    for index in 2..8 {
+        world.hosts.insert(format!("worker-{index}"), Fate::NoImage);
+    }
+    let tried = |world: &World| {
+        let all = (2..8).map(|index| host(world, &format!("worker-{index}")));
+        all.filter(|host| host["job"]["action"] == "Install").count()
+    };
+    let stopped = |world: &World| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.into_iter().find(|it| it.code == kata_api::Code::RolloutStopped)
+    };
+    until(&mut world, |world| stopped(world).is_some());
+    assert!(stopped(&world).unwrap().message.contains("no Job could start on 2 nodes"));
+    assert_eq!(tried(&world), 2);
+    let begun = world.now;
+    until(&mut world, |world| tried(world) == 3);
+    let held = world.now.duration_since(begun);
+    assert!(held > jiff::SignedDuration::from_mins(10), "{held:#}");
+    // Two of them never start; the others do.
+    for index in 4..8 {
+        world.hosts.remove(&format!("worker-{index}"));
+    }
+    until(&mut world, |world| label(world, "worker-7").as_deref() == Some("true"));
+    assert_eq!(stopped(&world), None);
+}
+
 /// What the decision says of a pod that does not begin.
 fn not_started(world: &World) -> Option<String> {
     let findings = decide(&world.observe()).report.findings;

@@ -174,6 +174,7 @@ impl World {
         let violations = kata_plan::invariants::check(&snapshot, &decision);
         assert!(violations.is_empty(), "{violations:#?}\n{}", crate::render::decision(&decision));
         crate::promises::forms::check(&snapshot, &decision);
+        crate::kstatus::waits_have_reasons(&decision.report);
         for status in decision.report.status.iter().chain(&decision.report.other_configs) {
             crate::kstatus::check(status, &snapshot);
         }
