@@ -6,6 +6,7 @@
 //! It decides nothing in place of the operator, and looks at the store and the hosts, never into the
 //! operator.
 
+mod alerts;
 mod claim;
 mod invariants;
 mod parse;

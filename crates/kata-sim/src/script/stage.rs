@@ -1,15 +1,16 @@
 //! Where a script is performed: the cluster, the operator beside it, and the transcript.
 //!
 //! Times in the transcript are those of the cluster since its start. What the KataConfigs say is told
-//! whenever it changes, from the store's log, so that nothing that was said for a moment is missed.
+//! whenever it changes, from the store's log, so that nothing that was said for a moment is missed, and which alerts
+//! follow from that.
 
 mod change;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::fault::{Fault, Match, Rule};
 use simcluster::api::registry::ResourceDef;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 
 use self::change::{Failed, change};
 use super::RunError;
+use super::alerts::Alerts;
 use super::invariants::Invariants;
 use super::parse::{Command, Target, Verb};
 use super::show;
@@ -67,6 +69,7 @@ pub(crate) struct Stage<W> {
     told: u64,
     /// What each KataConfig said last, by name and condition.
     said: BTreeMap<(String, String), String>,
+    alerts: Alerts,
     invariants: Option<Invariants>,
     /// What `etcd backup` kept.
     backup: Option<Backup>,
@@ -96,6 +99,7 @@ impl<W: Write> Stage<W> {
             start: Instant::now(),
             told,
             said: BTreeMap::new(),
+            alerts: Alerts::default(),
             invariants: Some(Invariants::default()),
             backup: None,
             expected: 0,
@@ -327,12 +331,33 @@ impl<W: Write> Stage<W> {
                 self.timed(&format!("{name} is gone"))?;
                 continue;
             };
-            for condition in conditions.as_array().into_iter().flatten() {
+            let conditions = conditions.as_array().map_or(&[][..], Vec::as_slice);
+            for condition in conditions {
                 self.tell_condition(&name, condition)?;
             }
+            for type_ in TOLD {
+                if !conditions.iter().any(|condition| condition["type"] == type_) {
+                    self.tell_condition(&name, &json!({"type": type_}))?;
+                }
+            }
         }
+        self.tell_alerts(up)?;
         for text in broken {
             self.fail(&format!("INVARIANT BROKEN: {text}"))?;
+        }
+        Ok(())
+    }
+
+    /// Tells which alerts begin and end. Without a running operator there is no metric.
+    fn tell_alerts(&mut self, up: bool) -> io::Result<()> {
+        let are_true: BTreeSet<(&str, &str)> = self
+            .said
+            .iter()
+            .filter(|((_, type_), text)| up && type_ != "Ready" && !text.is_empty())
+            .map(|((name, type_), _)| (name.as_str(), type_.as_str()))
+            .collect();
+        for text in self.alerts.observe(Instant::now(), &are_true) {
+            self.timed(&text)?;
         }
         Ok(())
     }

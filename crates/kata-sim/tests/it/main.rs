@@ -11,6 +11,7 @@
     reason = "programs are started, and outputs renewed on demand"
 )]
 
+mod alerts;
 mod data_directory;
 mod docs;
 mod helm;
