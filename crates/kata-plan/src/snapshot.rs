@@ -167,6 +167,8 @@ pub struct JobEnd {
     pub message: String,
     /// When the condition changed.
     pub time: Option<Timestamp>,
+    /// Whether the Job controller has counted a pod of the Job that ended or was deleted.
+    pub had_pod: bool,
 }
 
 /// A pod of a Job of the node agent.

@@ -1,6 +1,8 @@
 //! Phrases for messages: counts, lists that are cut after the first few items, and texts that are cut to a
 //! length.
 
+use std::time::Duration;
+
 pub(crate) use kata_api::digest::digest;
 
 use crate::snapshot::SandboxedPod;
@@ -70,6 +72,17 @@ pub(crate) fn join_and(items: &[String]) -> String {
 /// `1 node`, `2 nodes`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// `30 minutes`, or `45 seconds` of what is not whole minutes.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (number, unit) = if seconds > 0 && seconds.is_multiple_of(60) {
+        (seconds / 60, "minute")
+    } else {
+        (seconds, "second")
+    };
+    count(usize::try_from(number).unwrap_or(usize::MAX), unit)
 }
 
 /// Cuts the text to at most `most` bytes, at the end of a character.

@@ -161,6 +161,9 @@ fn node_job_with(
     let action = text(node_job::ACTION)?;
     let number = text(node_job::NUMBER)?;
     let status = job.status.as_ref();
+    let had_pod = status.is_some_and(|status| {
+        [status.failed, status.succeeded].into_iter().flatten().any(|count| count > 0)
+    });
     let end = status
         .and_then(|status| status.conditions.as_ref())
         .into_iter()
@@ -173,6 +176,7 @@ fn node_job_with(
                 .then(|| condition.reason.clone().unwrap_or_default()),
             message: condition.message.clone().unwrap_or_default(),
             time: condition.last_transition_time.as_ref().map(|time| time.0),
+            had_pod,
         });
     Ok(NodeJob {
         name: name.to_owned(),

@@ -373,6 +373,8 @@ fn not_started(pod: Option<&JobPod>) -> (Code, String) {
 /// The outcome of a Job that left no report.
 fn without_report(job: &NodeJob, pod: Option<&JobPod>) -> (JobOutcome, Option<Code>, String) {
     let late = job.end.as_ref().and_then(|end| end.failed.as_deref()) == Some("DeadlineExceeded");
+    let is_check = matches!(job.action, NodeAction::Preflight | NodeAction::Inspect);
+    let had_pod = job.end.as_ref().is_some_and(|end| end.had_pod);
     match pod {
         Some(pod) if !pod.started => {
             let (code, message) = not_started(Some(pod));
@@ -385,6 +387,11 @@ fn without_report(job: &NodeJob, pod: Option<&JobPod>) -> (JobOutcome, Option<Co
                 pod.failures.join("; ")
             };
             (JobOutcome::NoReport, None, format!("{how}, without a report"))
+        }
+        // A change that may have begun without a trace is not taken for one that did not.
+        None if late && is_check && !had_pod => {
+            let (code, message) = not_started(None);
+            (JobOutcome::NotStarted, Some(code), message)
         }
         _ if late => (JobOutcome::TimedOut, None, "it did not end in time".to_owned()),
         _ => {

@@ -315,11 +315,11 @@ fn drain_finding(pools: &Pools<'_>, cluster: &Assessment, node: &mut NodeAssessm
         Some(Observed::Unknown { error, .. }) => format!(", and its pods cannot be read: {error}"),
         None => String::new(),
     };
-    let minutes = cluster.options.drain_blocked_after.as_secs() / 60;
+    let limit = text::span(cluster.options.drain_blocked_after);
     node.finding = Some(Finding::new(
         Code::DrainBlocked,
         node.object(),
-        format!("node {name} has been draining for more than {minutes} minutes{cause}"),
+        format!("node {name} has been draining for more than {limit}{cause}"),
     ));
 }
 
@@ -331,11 +331,10 @@ fn slow_finding(pools: &Pools<'_>, cluster: &Assessment, node: &mut NodeAssessme
     if has_cause || !node.in_flight() || !lasts(cluster, node, limit) {
         return;
     }
-    let (name, minutes) = (&node.facts.name, limit.as_secs() / 60);
+    let (name, limit) = (&node.facts.name, text::span(limit));
     let state = node.state();
-    let message = |what: &str| {
-        format!("node {name} has been {state} for more than {minutes} minutes, and {what}")
-    };
+    let message =
+        |what: &str| format!("node {name} has been {state} for more than {limit}, and {what}");
     node.has_failed = true;
     node.finding = Some(if step == NodeStep::Rebooting {
         let message = message("its kubelet does not report");

@@ -261,10 +261,10 @@ fn report_count(pools: &Pools<'_>, cluster: &Assessment, name: &str, out: &mut D
     let object = ObjectRef::new(Kind::MachineConfigPool, name, pool.metadata.uid.as_deref());
     let message = format!(
         "the Machine Config Operator counts {} of the pool {name} as unavailable (unavailableMachineCount), of which at \
-         most {} may be; {seen} can be named, and no node has changed for {} minutes",
+         most {} may be; {seen} can be named, and no node has changed for {}",
         text::count(usize::try_from(counted).unwrap_or_default(), "node"),
         limit_text(pool),
-        slow_after.as_secs() / 60
+        text::span(slow_after)
     );
     out.add_finding(Code::PoolCountUnexplained, object, message);
 }

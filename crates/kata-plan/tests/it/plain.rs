@@ -201,7 +201,10 @@ impl World {
             }
             let deadline = job["spec"]["activeDeadlineSeconds"].as_i64().unwrap();
             if self.now.duration_since(created).as_secs() >= deadline {
-                self.delete(Kind::Pod, &format!("{key}-pod"));
+                if self.get(Kind::Pod, &format!("{key}-pod")).is_some() {
+                    self.delete(Kind::Pod, &format!("{key}-pod"));
+                    self.edit(Kind::Job, &key, &json!({"status": {"failed": 1}}));
+                }
                 self.end(
                     &key,
                     Some(("DeadlineExceeded", "Job was active longer than specified deadline")),

@@ -142,6 +142,9 @@ impl Jobs {
         }
         let ready = active.iter().filter(|pod| pod::is_ready(pod)).count();
         let mut status = json!({"active": running, "ready": ready, "terminating": 0});
+        // A pod that is deleted because its Job is over has failed.
+        let is_failed = finished.is_some_and(|(kind, ..)| kind == "Failed");
+        let failed = if is_failed { failed.saturating_add(active.len()) } else { failed };
         for (field, value) in [("succeeded", succeeded), ("failed", failed)] {
             if value > 0 {
                 status[field] = json!(value);

@@ -410,6 +410,24 @@ fn after_a_success_two_nodes_that_cannot_start_hold_up_the_others_for_some_tries
     assert_eq!(stopped(&world), None);
 }
 
+/// At the deadline of a check, why it never had a pod is still told.
+#[test]
+fn a_check_that_never_got_a_pod_did_not_start() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoPod);
+    world.config(&json!({}));
+    until(&mut world, |world| {
+        let node = world.get(Kind::KataNode, "worker-0");
+        node.is_some_and(|node| node["status"]["host"]["job"]["failures"] == json!(2))
+    });
+    let job = host(&world, "worker-0")["job"].clone();
+    assert_eq!((&job["action"], &job["outcome"]), (&json!("Preflight"), &json!("NotStarted")));
+    let told = finding(&world, "KATA3115");
+    assert!(told.contains("did not start: it got no pod"), "{told}");
+    world.hosts.clear();
+    until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+}
+
 /// What the decision says of a pod that does not begin.
 fn not_started(world: &World) -> Option<String> {
     let findings = decide(&world.observe()).report.findings;
