@@ -118,6 +118,21 @@ impl Proxies {
     }
 }
 
+/// Leaves of the user what may be sent without TLS, if the API server has none: whom to impersonate. kubectl does so
+/// to everything that a user runs; whoever listens on the way would have the rest.
+pub fn keep_credentials_for_tls(config: &mut kube::Config) {
+    if config.cluster_url.scheme_str() == Some("http") {
+        let auth = &mut config.auth_info;
+        *auth = kube::config::AuthInfo {
+            impersonate: auth.impersonate.take(),
+            impersonate_groups: auth.impersonate_groups.take(),
+            impersonate_uid: auth.impersonate_uid.take(),
+            impersonate_user_extra: auth.impersonate_user_extra.take(),
+            ..kube::config::AuthInfo::default()
+        };
+    }
+}
+
 /// The API server, and the proxy on the way to it, for messages: without a password of the proxy's.
 pub fn describe(config: &kube::Config) -> String {
     let server = config.cluster_url.to_string();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::Request;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::Timestamp;
 use kata_api::names;
 use kube::core::Status;
@@ -21,6 +21,10 @@ use crate::resource::{Resource, encode};
 
 /// How many objects one answer may have.
 const PAGE: u32 = 500;
+/// How many answers one list may have. Kubernetes supports 150,000 pods.
+const PAGES: usize = 2_000;
+/// Most bytes of an answer.
+const ANSWER: usize = 256 << 20;
 
 /// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, schemars::JsonSchema)]
@@ -220,22 +224,53 @@ impl Api {
         what: &str,
         request: Request<Vec<u8>>,
     ) -> Result<String, Trouble> {
+        self.exchange(what, request).await.map(|(_, text)| text)
+    }
+
+    /// Sends a request and gives the answer's head and text. No answer is waited for or kept without end.
+    async fn exchange(
+        &self,
+        what: &str,
+        request: Request<Vec<u8>>,
+    ) -> Result<(http::response::Parts, String), Trouble> {
         let limit = self.timeout;
-        let answer = tokio::time::timeout(limit, self.client.request_text(request)).await;
-        match answer {
+        let answer = tokio::time::timeout(limit, async {
+            let answer = self.client.send(request.map(kube::client::Body::from)).await?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, ANSWER).collect().await.map_err(kube::Error::Service)?;
+            Ok((head, body.to_bytes()))
+        });
+        let (head, bytes) = match answer.await {
             Err(_elapsed) => {
-                Err(Trouble::Other(Failure::Silent { what: what.to_owned(), waited: limit }))
+                let what = what.to_owned();
+                return Err(Trouble::Other(Failure::Silent { what, waited: limit }));
             }
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
-                Err(Trouble::Other(Failure::Unauthorized {
+            Ok(Err(kube::Error::Service(error))) if error.is::<LengthLimitError>() => {
+                return Err(Trouble::Other(Failure::Refused {
                     what: what.to_owned(),
-                    message: status.message.clone(),
-                }))
+                    message: format!("the answer is longer than {} MiB", ANSWER >> 20),
+                }));
             }
-            Ok(Err(kube::Error::Api(status))) => Err(Trouble::Status(status)),
-            Ok(Err(error)) => Err(Trouble::Other(connect::failure(what, error))),
+            Ok(Err(error)) => return Err(Trouble::Other(connect::failure(what, error))),
+            Ok(Ok(answer)) => answer,
+        };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if head.status.is_success() {
+            return Ok((head, text));
         }
+        // One that is none is of a proxy, or of an API server that does not know the path.
+        let mut status: Status = serde_json::from_str(&text)
+            .unwrap_or_else(|_no_status| Status::failure(text.trim(), ""));
+        status.code = head.status.as_u16();
+        if status.message.is_empty() {
+            status.message = format!("it answers {}", head.status);
+        }
+        Err(if status.code == 401 {
+            let (what, message) = (what.to_owned(), status.message);
+            Trouble::Other(Failure::Unauthorized { what, message })
+        } else {
+            Trouble::Status(Box::new(status))
+        })
     }
 
     /// GET of a path, as text.
@@ -251,30 +286,10 @@ impl Api {
         path: &str,
     ) -> Result<(String, Option<Timestamp>), Trouble> {
         let asked = request(what, http::Method::GET, path, None, Vec::new())?;
-        let limit = self.timeout;
-        let answer = tokio::time::timeout(limit, async {
-            let answer = self.client.send(asked.map(kube::client::Body::from)).await?;
-            let (head, body) = answer.into_parts();
-            if !head.status.is_success() {
-                return Ok(None);
-            }
-            Ok(Some((head.headers, body.collect().await?.to_bytes())))
-        });
-        let failed = |error| Trouble::Other(connect::failure(what, error));
-        match answer.await {
-            Err(_elapsed) => {
-                Err(Trouble::Other(Failure::Silent { what: what.to_owned(), waited: limit }))
-            }
-            Ok(Err(error)) => Err(failed(error)),
-            // What is wrong is told where all other requests tell it.
-            Ok(Ok(None)) => Ok((self.text(what, path).await?, None)),
-            Ok(Ok(Some((headers, bytes)))) => {
-                let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
-                let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                Ok((text, time.map(|time| time.timestamp())))
-            }
-        }
+        let (head, text) = self.exchange(what, asked).await?;
+        let date = head.headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
+        let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+        Ok((text, time.map(|time| time.timestamp())))
     }
 
     async fn page(
@@ -305,8 +320,14 @@ impl Api {
         let unreadable = |source| Failure::Answer { what: what.clone(), source };
         let mut all = Vec::new();
         let mut is_first = true;
+        let mut pages = 0;
         let mut answer = self.page(&what, resource, &scope, None).await;
         loop {
+            pages += 1;
+            if pages > PAGES {
+                let message = format!("it does not end after {PAGES} answers");
+                return Err(Failure::Refused { what, message });
+            }
             match answer {
                 Ok(text) => {
                     let Head { metadata } = serde_json::from_str(&text).map_err(unreadable)?;

@@ -28,6 +28,7 @@ const USER_AGENT: &str = concat!("kubectl-kata/v", env!("CARGO_PKG_VERSION"));
 /// If there is no usable configuration, or if there are no credentials.
 pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
     let (mut config, user) = kata_connect::target(connection)?;
+    kata_connect::keep_credentials_for_tls(&mut config);
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Each request has its own limit; watches and logs have none.

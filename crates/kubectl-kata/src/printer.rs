@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::settings::Output;
-use crate::style::{Style, cut};
+use crate::style::{Style, cut, without_controls};
 use crate::table::Table;
 
 /// Where output goes.
@@ -68,7 +68,7 @@ impl<'a> Printer<'a> {
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.clear()?;
         self.told[0].note(text);
-        writeln!(self.out, "{text}")
+        writeln!(self.out, "{}", without_controls(text))
     }
 
     /// Text as it is.
@@ -84,7 +84,7 @@ impl<'a> Printer<'a> {
         self.out.flush()?;
         self.clear()?;
         self.told[1].note(text);
-        writeln!(self.err, "{text}")
+        writeln!(self.err, "{}", without_controls(text))
     }
 
     /// Whether something was written without a word on a simulation: to standard error, or, as that is where
@@ -108,7 +108,7 @@ impl<'a> Printer<'a> {
         let width = self.style.width.unwrap_or(usize::MAX);
         for line in lines {
             // A line that the terminal breaks would be two of those that are written anew.
-            writeln!(self.err, "{}", cut(line, width))?;
+            writeln!(self.err, "{}", cut(&without_controls(line), width))?;
         }
         self.drawn = lines.len();
         self.err.flush()

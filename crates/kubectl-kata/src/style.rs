@@ -78,6 +78,34 @@ impl Style {
     }
 }
 
+/// A text whose control characters cannot reach a terminal: it keeps ends of lines, tabs and colours, and all others
+/// become question marks. What a server says, or the name of its object, may be anything.
+pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
+    let is_harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if text.chars().all(is_harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| !is_harmless(c)) {
+        let (before, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        clean.push_str(before);
+        let length = colour(from).unwrap_or(0);
+        let first = from.chars().next().map_or(0, char::len_utf8);
+        let (colour, after) = from.split_at_checked(length.max(first)).unwrap_or((from, ""));
+        clean.push_str(if length > 0 { colour } else { "?" });
+        rest = after;
+    }
+    Cow::Owned(clean + rest)
+}
+
+/// The length of the sequence at the beginning of a text that sets colours and nothing else.
+fn colour(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    parameters.get(end..)?.starts_with('m').then_some("\x1b[".len() + end + 1)
+}
+
 /// How many columns a text takes.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()

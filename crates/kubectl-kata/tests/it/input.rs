@@ -12,6 +12,7 @@ async fn what_is_mistyped_is_named() {
     let begin = lab.cluster.now();
     for (line, code, texts) in [
         ("why web/x", 2, ["web/x cannot be explained", "deployment/NAME"].as_slice()),
+        ("doctor -f /dev/zero", 2, &["/dev/zero is longer than 3 MiB"]),
         ("why pod/", 2, &["pod/ cannot be explained"]),
         ("why pod/x", 1, &["there is no pod x in namespace default", "why deployment/NAME"]),
         ("verify --node nobody", 1, &["there is no node nobody; there are "]),

@@ -10,6 +10,9 @@ use super::schema::{self, Violation};
 use crate::document::{Check, CheckResult};
 use crate::failure::Failure;
 
+/// Most bytes of a manifest: what an API server takes.
+const MOST: u64 = 3 * 1024 * 1024;
+
 /// What a manifest is.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -92,13 +95,24 @@ pub(super) fn check_text(name: &str, text: &str) -> Found {
 /// Checks a file.
 pub(super) fn check(path: &Path) -> Result<Found, Failure> {
     let failed = |source| Failure::File { path: path.to_owned(), source };
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).map_err(failed)?;
-        return Ok(check_text("standard input", &text));
+    let mut bytes = Vec::new();
+    let most = MOST + 1;
+    let (name, read) = if path == Path::new("-") {
+        let stdin = std::io::stdin().lock();
+        ("standard input".to_owned(), stdin.take(most).read_to_end(&mut bytes))
+    } else {
+        let file = std::fs::File::open(path).map_err(failed)?;
+        (path.display().to_string(), file.take(most).read_to_end(&mut bytes))
+    };
+    let length = read.map_err(failed)?;
+    if u64::try_from(length).is_ok_and(|length| length >= most) {
+        return Err(Failure::Usage(format!(
+            "{name} is longer than 3 MiB, which is more than an API server takes: give a file with KataConfigs"
+        )));
     }
-    let text = std::fs::read_to_string(path).map_err(failed)?;
-    Ok(check_text(&path.display().to_string(), &text))
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Failure::Usage(format!("{name} is no text: {error}")))?;
+    Ok(check_text(&name, &text))
 }
 
 fn invalid(message: String) -> Check {
