@@ -315,7 +315,7 @@ pub struct GatherArguments {
     /// Write this archive, compressed if it ends in .gz or .tgz [default: kata-must-gather-TIME.tar.gz]
     #[arg(long, value_name = "FILE", conflicts_with = "dest_dir")]
     pub archive: Option<PathBuf>,
-    /// Leave values of environment variables, tokens and addresses in
+    /// Keep all fields of all objects and all Events, with credentials and addresses
     #[arg(long)]
     pub no_redaction: bool,
 }

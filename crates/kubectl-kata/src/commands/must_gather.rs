@@ -1,13 +1,21 @@
 //! `must-gather`: what a bug report needs, in one archive, with the rights that the caller has. What it
-//! cannot get it names; Secrets it never reads, and values of environment variables it takes out.
+//! cannot get it names. Of an object it keeps the fields that it knows ([`project`]), Secrets it never reads, and
+//! out of texts it takes what looks like a credential.
 //!
 //! The same program is `/usr/bin/gather` in the image, for `oc adm must-gather`.
 
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use kata_api::names;
 use serde_json::{Value, json};
 
+use self::name::ItemName;
+use self::project::Extent;
+use self::redact::Redactor;
 use super::{doctor, expect_output, marked, status};
 use crate::Context;
 use crate::api::{Read, Scope};
@@ -24,7 +32,8 @@ use crate::resource::{
 };
 use crate::settings::Output;
 
-mod archive;
+mod name;
+mod project;
 mod redact;
 mod talk;
 
@@ -33,7 +42,7 @@ const NAMED: usize = 10;
 
 /// A file of the collection.
 struct Item {
-    name: String,
+    name: ItemName,
     text: String,
 }
 
@@ -47,7 +56,8 @@ struct Collection {
     absent: Vec<(String, String)>,
     simulated: bool,
     wanted: usize,
-    redacted: redact::Count,
+    /// `None` with `--no-redaction`.
+    redactor: Option<Redactor>,
 }
 
 pub(crate) async fn run(
@@ -73,17 +83,18 @@ pub(crate) async fn run(
     } else {
         format!(" (not to be had: {})", collection.reasons())
     };
-    let text = format!(
-        "collected {got} of {} items, {span}{missing}   redacted: {}",
-        collection.wanted, collection.redacted
+    let redacted = collection.redactor.as_ref().map_or_else(
+        || "   not redacted: look at it before you give it to anybody".to_owned(),
+        |redactor| format!("   only known fields are kept; taken out: {redactor}"),
     );
+    let text = format!("collected {got} of {} items, {span}{missing}{redacted}", collection.wanted);
     context.printer.say(&marked(&text, simulated))?;
     let document = GatherReport {
         head: Head::new("GatherReport", simulated),
         path: place.display().to_string(),
-        collected: collection.items.iter().map(|item| item.name.clone()).collect(),
+        collected: collection.items.iter().map(|item| item.name.as_str().to_owned()).collect(),
         missing: names,
-        redacted: collection.redacted.total(),
+        redacted: collection.redactor.as_ref().map_or(0, Redactor::total),
         gaps: context.api.gaps(),
     };
     if !context.printer.document(context.settings.output, &document)? {
@@ -113,7 +124,7 @@ fn store(
             std::fs::create_dir_all(place).map_err(failed(place))?;
         }
         for item in &collection.items {
-            let path = root.join(&item.name);
+            let path = root.join(item.name.as_str());
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent).map_err(failed(parent))?;
             }
@@ -123,15 +134,31 @@ fn store(
     }
     let path =
         arguments.archive.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
-    let files = collection
-        .items
-        .iter()
-        .map(|item| (format!("{folder}/{}", item.name), item.text.as_bytes()));
-    let plain = archive::tar(files, begin);
+    let plain = archive(&folder, &collection.items, begin).map_err(failed(&path))?;
     let zipped = path.extension().is_some_and(|ending| ending == "gz" || ending == "tgz");
-    let bytes = if zipped { archive::gzip(&plain).map_err(failed(&path))? } else { plain };
+    let bytes = if zipped { gzip(&plain).map_err(failed(&path))? } else { plain };
     std::fs::write(&path, bytes).map_err(failed(&path))?;
     Ok(path)
+}
+
+/// The files as a tar archive.
+fn archive(folder: &str, items: &[Item], modified: jiff::Timestamp) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for item in items {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(u64::try_from(item.text.len()).unwrap_or(u64::MAX));
+        header.set_mode(0o644);
+        header.set_mtime(u64::try_from(modified.as_second()).unwrap_or(0));
+        let path = format!("{folder}/{}", item.name.as_str());
+        archive.append_data(&mut header, path, item.text.as_bytes())?;
+    }
+    archive.into_inner()
+}
+
+fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
 }
 
 async fn collect(
@@ -139,24 +166,30 @@ async fn collect(
     kata: &Kata,
     context: &Context<'_, '_>,
 ) -> Result<Collection, Failure> {
-    let mut collection = Collection { simulated: kata.is_simulated(), ..Collection::default() };
+    let mut collection = Collection {
+        simulated: kata.is_simulated(),
+        redactor: (!arguments.no_redaction).then(Redactor::default),
+        ..Collection::default()
+    };
     let home = cluster::home(&context.api).await?.to_owned();
-    let everything: [(Resource, Option<&str>); 12] = [
-        (KATA_CONFIGS, None),
-        (KATA_NODES, None),
-        (RUNTIME_CLASSES, None),
-        (NODES, None),
-        (POOLS, None),
-        (RUNTIME_CONFIGS, None),
-        (CRDS, None),
-        (BUDGETS, None),
-        (DEPLOYMENTS, Some(home.as_str())),
-        (JOBS, Some(home.as_str())),
-        (LEASES, Some(home.as_str())),
-        (PODS, None),
+    let extent = Extent { home: &home, selected_by: selected_by(kata) };
+    let everything: [(&'static str, Resource, Option<&str>); 12] = [
+        ("kataconfigs.yaml", KATA_CONFIGS, None),
+        ("katanodes.yaml", KATA_NODES, None),
+        ("runtimeclasses.yaml", RUNTIME_CLASSES, None),
+        ("nodes.yaml", NODES, None),
+        ("machineconfigpools.yaml", POOLS, None),
+        ("containerruntimeconfigs.yaml", RUNTIME_CONFIGS, None),
+        ("customresourcedefinitions.yaml", CRDS, None),
+        ("poddisruptionbudgets.yaml", BUDGETS, None),
+        ("deployments.yaml", DEPLOYMENTS, Some(home.as_str())),
+        ("jobs.yaml", JOBS, Some(home.as_str())),
+        ("leases.yaml", LEASES, Some(home.as_str())),
+        ("pods.yaml", PODS, None),
     ];
     let classes = kata.sandbox_classes();
-    for (resource, namespace) in everything {
+    let mut pods = Vec::new();
+    for (name, resource, namespace) in everything {
         let keep = |object: &Value| match resource {
             PODS => {
                 let class = object["spec"]["runtimeClassName"].as_str();
@@ -168,13 +201,31 @@ async fn collect(
             }),
             _ => true,
         };
-        objects(resource, namespace, keep, arguments, context, &mut collection).await?;
+        let scope = Scope { namespace, ..Scope::default() };
+        match context.api.list::<Value>(resource, scope).await? {
+            Read::Known(mut all) => {
+                all.retain(keep);
+                if resource == PODS {
+                    pods.clone_from(&all);
+                }
+                collection.objects(ItemName::of(name), resource, json!(all), &extent)?;
+            }
+            Read::Forbidden => collection.forbid(name),
+            // A kind of the other platform is not missing.
+            Read::NotServed => {}
+        }
     }
     for name in names::MACHINE_CONFIGS {
-        let read = context.api.get::<Value>(MACHINE_CONFIGS, None, name).await?;
-        add(&format!("machineconfigs/{name}.yaml"), read, arguments, &mut collection)?;
+        let item = ItemName::within("machineconfigs", name, "yaml");
+        match context.api.get::<Value>(MACHINE_CONFIGS, None, name).await? {
+            Read::Known(Some(config)) => {
+                collection.objects(item, MACHINE_CONFIGS, config, &extent)?;
+            }
+            Read::Known(None) | Read::NotServed => {}
+            Read::Forbidden => collection.forbid(item.as_str()),
+        }
     }
-    talk::events(arguments, context, &mut collection).await?;
+    talk::events(&pods, &home, arguments, context, &mut collection).await?;
     talk::logs(arguments, context, &mut collection).await?;
     talk::journals(kata, arguments, context, &mut collection).await;
     // Whoever may not see the KataConfigs still gets the rest.
@@ -183,18 +234,34 @@ async fn collect(
         read => read?,
     };
     let checks = doctor::report(&DoctorArguments::default(), context).await?;
-    collection.wanted += 4;
-    collection.items.push(Item { name: "status.json".to_owned(), text: json(&report)? });
-    collection.items.push(Item { name: "doctor.json".to_owned(), text: json(&checks)? });
     let version = json!({
         "plugin": crate::VERSION,
         "kubernetes": kata.version.git_version,
         "simulated": kata.is_simulated(),
     });
-    collection.yaml("version.yaml", &version)?;
     let summary = summary(&report, &collection, context);
-    collection.items.push(Item { name: "summary.md".to_owned(), text: summary });
+    collection.wanted += 4;
+    collection.add(ItemName::of("status.json"), &json(&report)?);
+    collection.add(ItemName::of("doctor.json"), &json(&checks)?);
+    collection.yaml(ItemName::of("version.yaml"), &version)?;
+    collection.add(ItemName::of("summary.md"), &summary);
     Ok(collection)
+}
+
+/// The keys of labels by which KataConfigs select nodes.
+fn selected_by(kata: &Kata) -> BTreeSet<String> {
+    let selectors = kata
+        .configs
+        .items()
+        .iter()
+        .filter_map(|config| config.spec.kata_config_pool_selector.as_ref());
+    selectors
+        .flat_map(|selector| {
+            let labels = selector.match_labels.iter().flatten().map(|(key, _)| key.clone());
+            let expressions = selector.match_expressions.iter().flatten();
+            labels.chain(expressions.map(|expression| expression.key.clone())).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn json(document: &impl serde::Serialize) -> Result<String, Failure> {
@@ -227,68 +294,52 @@ impl Collection {
         parts.join("; ")
     }
 
-    /// Adds an object.
-    fn yaml(&mut self, name: &str, value: &Value) -> Result<(), Failure> {
+    /// Adds a text, without what is nobody's business.
+    fn add(&mut self, name: ItemName, text: &str) {
+        let text = match &mut self.redactor {
+            Some(redactor) => redactor.text(text),
+            None => text.to_owned(),
+        };
+        let is_taken = |name: &ItemName| self.items.iter().any(|item| item.name == *name);
+        let numbered = (2..).map(|number| name.numbered(number)).find(|name| !is_taken(name));
+        let name = if is_taken(&name) { numbered.unwrap_or(name) } else { name };
+        self.items.push(Item { name, text });
+    }
+
+    /// Adds a value.
+    fn yaml(&mut self, name: ItemName, value: &Value) -> Result<(), Failure> {
         let mark = if self.simulated { "# (simulated)\n" } else { "" };
         let text = format!("{mark}{}", yaml(value)?);
-        self.items.push(Item { name: name.to_owned(), text });
+        self.items.push(Item { name, text });
         Ok(())
     }
 
-    /// Adds a text, without what is nobody's business.
-    fn text(&mut self, name: String, text: &str, arguments: &GatherArguments) {
-        let text = if arguments.no_redaction {
-            text.to_owned()
-        } else {
-            redact::text(text, &mut self.redacted)
-        };
-        self.items.push(Item { name, text });
+    /// Adds the part of an object, or of each object of a list, that is kept.
+    fn objects(
+        &mut self,
+        name: ItemName,
+        resource: Resource,
+        mut value: Value,
+        extent: &Extent<'_>,
+    ) -> Result<(), Failure> {
+        self.wanted += 1;
+        if let Some(redactor) = &mut self.redactor {
+            value = match value {
+                Value::Array(all) => {
+                    all.iter().map(|object| project::project(resource, object, extent)).collect()
+                }
+                object => project::project(resource, &object, extent),
+            };
+            redactor.value(&mut value);
+        }
+        self.yaml(name, &value)
     }
-}
 
-async fn objects(
-    resource: Resource,
-    namespace: Option<&str>,
-    keep: impl Fn(&Value) -> bool,
-    arguments: &GatherArguments,
-    context: &Context<'_, '_>,
-    collection: &mut Collection,
-) -> Result<(), Failure> {
-    let scope = Scope { namespace, ..Scope::default() };
-    let read = context.api.list::<Value>(resource, scope).await?;
-    let name = format!("{}.yaml", resource.plural);
-    match read {
-        Read::Known(mut all) => {
-            all.retain(|object| keep(object));
-            add(&name, Read::Known(Some(json!(all))), arguments, collection)
-        }
-        Read::Forbidden => add(&name, Read::Forbidden, arguments, collection),
-        // A kind of the other platform is not missing.
-        Read::NotServed => Ok(()),
+    /// Notes a file that the caller may not have.
+    fn forbid(&mut self, name: &str) {
+        self.wanted += 1;
+        self.forbidden.push(name.trim_end_matches(".yaml").to_owned());
     }
-}
-
-fn add(
-    name: &str,
-    read: Read<Option<Value>>,
-    arguments: &GatherArguments,
-    collection: &mut Collection,
-) -> Result<(), Failure> {
-    match read {
-        Read::Known(Some(mut value)) => {
-            collection.wanted += 1;
-            if !arguments.no_redaction {
-                redact::value(&mut value, &mut collection.redacted);
-            }
-            collection.yaml(name, &value)?;
-        }
-        Read::Known(None) | Read::NotServed => {}
-        Read::Forbidden => {
-            collection.wanted += 1;
-            collection.forbidden.push(name.trim_end_matches(".yaml").to_owned());
-        }
-    }
-    Ok(())
 }
 
 fn summary(
@@ -314,7 +365,7 @@ fn summary(
     }
     text.push_str("\n## Files\n\n");
     for item in &collection.items {
-        text.push_str(&format!("- {}\n", item.name));
+        text.push_str(&format!("- {}\n", item.name.as_str()));
     }
     if !collection.forbidden.is_empty() {
         text.push_str("\n## Not to be had with the rights of the caller\n\n");

@@ -1,10 +1,13 @@
 //! What people and programs said: Events, logs, metrics, and the journals of nodes.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
 use serde_json::Value;
 
 use super::Collection;
+use super::name::ItemName;
 use crate::Context;
 use crate::api::{Read, Scope, Trouble};
 use crate::arguments::GatherArguments;
@@ -22,41 +25,77 @@ const NO_JOURNAL: &str = "the kubelet does not serve its node's journal (feature
 /// Where the operator serves its metrics.
 const METRICS_PORT: u16 = 8080;
 
-/// Events of everything.
+/// Reasons of Events whose messages say what Kata, a node or the scheduler did. All others may quote what an
+/// application said, such as the answer of a probe.
+const TOLD: [&str; 16] = [
+    "BackOff",
+    "DeadlineExceeded",
+    "Evicted",
+    "Failed",
+    "FailedAttachVolume",
+    "FailedCreate",
+    "FailedCreatePodSandBox",
+    "FailedKillPod",
+    "FailedMount",
+    "FailedScheduling",
+    "NodeNotReady",
+    "NodeReady",
+    "Preempted",
+    "Rebooted",
+    "SandboxChanged",
+    "SuccessfulCreate",
+];
+
+/// Events of the operator's objects, of nodes, of pools and of sandboxed pods.
 pub(super) async fn events(
+    pods: &[Value],
+    home: &str,
     arguments: &GatherArguments,
     context: &Context<'_, '_>,
     collection: &mut Collection,
 ) -> Result<(), Failure> {
-    collection.wanted += 1;
     let Read::Known(events) = context.api.list::<Value>(EVENTS, Scope::default()).await? else {
-        collection.forbidden.push("events".to_owned());
+        collection.forbid("events");
         return Ok(());
     };
+    collection.wanted += 1;
+    let of = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let pods: BTreeSet<(String, String)> = pods
+        .iter()
+        .map(|pod| (of(&pod["metadata"], "namespace"), of(&pod["metadata"], "name")))
+        .collect();
     let oldest = oldest(arguments, context);
+    let everything = collection.redactor.is_none();
     let mut lines: Vec<String> = events
         .iter()
         .filter_map(|event| {
             let time = ["lastTimestamp", "eventTime", "firstTimestamp"]
                 .iter()
                 .find_map(|key| event[*key].as_str()?.parse::<Timestamp>().ok())?;
-            let text = |value: &Value| value.as_str().unwrap_or_default().replace('\n', " ");
             let object = &event["involvedObject"];
-            oldest.is_none_or(|oldest| time >= oldest).then(|| {
-                format!(
-                    "{time} {} {} {}/{}/{} {}",
-                    text(&event["type"]),
-                    text(&event["reason"]),
-                    text(&object["kind"]),
-                    text(&object["namespace"]),
-                    text(&object["name"]),
-                    text(&event["message"])
-                )
-            })
+            let (kind, name) = (of(object, "kind"), of(object, "name"));
+            let namespace = of(object, "namespace");
+            let (is_kept, is_ours) = match kind.as_str() {
+                "KataConfig" | "KataNode" => (true, true),
+                "Node" | "MachineConfigPool" | "RuntimeClass" => (true, false),
+                _ if namespace == home => (true, false),
+                "Pod" => (pods.contains(&(namespace.clone(), name.clone())), false),
+                _ => (false, false),
+            };
+            let is_recent = oldest.is_none_or(|oldest| time >= oldest);
+            let reason = of(event, "reason");
+            let message = if everything || is_ours || TOLD.contains(&reason.as_str()) {
+                of(event, "message").replace('\n', " ")
+            } else {
+                "(its message is not kept)".to_owned()
+            };
+            let type_ = of(event, "type");
+            (is_recent && (is_kept || everything))
+                .then(|| format!("{time} {type_} {reason} {kind}/{namespace}/{name} {message}"))
         })
         .collect();
     lines.sort();
-    collection.text("events.txt".to_owned(), &(lines.join("\n") + "\n"), arguments);
+    collection.add(ItemName::of("events.txt"), &(lines.join("\n") + "\n"));
     Ok(())
 }
 
@@ -75,14 +114,14 @@ pub(super) async fn logs(
         .map_or_else(String::new, |since| format!("?sinceSeconds={}", since.as_secs()));
     for pod in pods {
         let Some(name) = pod["metadata"]["name"].as_str() else { continue };
-        let item = format!("logs/{name}.log");
+        let item = ItemName::within("logs", name, "log");
         let path = format!("{}/log{since}", PODS.object(namespace, name));
-        add(item, &path, ("pods/log", namespace), arguments, context, collection).await;
+        add(item, &path, ("pods/log", namespace), context, collection).await;
         if pod["spec"]["containers"][0]["name"] == "operator" {
             let place = PODS.object(namespace, &format!("{name}:{METRICS_PORT}"));
             let path = format!("{place}/proxy/metrics");
-            let item = format!("metrics/{name}.txt");
-            add(item, &path, ("pods/proxy", namespace), arguments, context, collection).await;
+            let item = ItemName::within("metrics", name, "txt");
+            add(item, &path, ("pods/proxy", namespace), context, collection).await;
         }
     }
     Ok(())
@@ -113,8 +152,8 @@ pub(super) async fn journals(
             NODES.object(None, node),
             encode("kata|virtiofsd|qemu|cloud-hypervisor")
         );
-        let item = format!("journals/{node}.log");
-        add(item, &path, (journal::RESOURCE, None), arguments, context, collection).await;
+        let item = ItemName::within("journals", node, "log");
+        add(item, &path, (journal::RESOURCE, None), context, collection).await;
     }
 }
 
@@ -126,31 +165,32 @@ fn oldest(arguments: &GatherArguments, context: &Context<'_, '_>) -> Option<Time
 
 /// A text that there may be: a node that does not answer keeps nobody from the rest.
 async fn add(
-    item: String,
+    item: ItemName,
     path: &str,
     (resource, namespace): (&str, Option<&str>),
-    arguments: &GatherArguments,
     context: &Context<'_, '_>,
     collection: &mut Collection,
 ) {
-    collection.wanted += 1;
-    match context.api.text(&format!("read {item}"), path).await {
+    let name = item.as_str().to_owned();
+    let what = format!("read {name}");
+    match context.api.text(&what, path).await {
         Ok(text) if resource == journal::RESOURCE && journal::is_listing(&text) => {
-            collection.absent.push((item, NO_JOURNAL.to_owned()));
+            collection.absent.push((name, NO_JOURNAL.to_owned()));
         }
-        Ok(text) => collection.text(item, &text, arguments),
+        Ok(text) => collection.add(item, &text),
         Err(Trouble::Status(status)) if status.code == 403 => {
             context.api.note("get", resource, namespace);
-            collection.forbidden.push(item);
+            collection.forbidden.push(name);
         }
         Err(Trouble::Status(status))
             if resource == journal::RESOURCE && journal::is_not_served(status.code) =>
         {
-            collection.absent.push((item, NO_JOURNAL.to_owned()));
+            collection.absent.push((name, NO_JOURNAL.to_owned()));
         }
         Err(trouble) => {
-            let why = trouble.failure(&format!("read {item}")).chain();
-            collection.absent.push((item, why));
+            let why = trouble.failure(&what).chain();
+            collection.absent.push((name, why));
         }
     }
+    collection.wanted += 1;
 }
