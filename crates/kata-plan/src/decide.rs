@@ -304,7 +304,7 @@ fn node_timers(cluster: &Assessment, node: &NodeAssessment) -> Vec<Duration> {
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
     });
     // A write that is due already is in the plan; if it fails, its retry does not depend on this timer.
-    let publish = plan::steps_due(node)
+    let publish = plan::steps_due(cluster, node)
         .filter(|due| plan::step_not_published(node) && *due > now)
         .and_then(in_future);
     [node.due.and_then(in_future), slow, publish].into_iter().flatten().collect()

@@ -282,6 +282,9 @@ pub struct Options {
     pub drain_blocked_after: Duration,
     /// How long any other step of a node's change may take before the operator reports it.
     pub step_slow_after: Duration,
+    /// For how long a written KataNode may show an old step and old details while its node is being changed. A step may
+    /// have begun this much earlier than its `since`.
+    pub steps_published_after: Duration,
     /// After how long to requeue while the operator waits and no watch event arrives.
     pub requeue_after: Duration,
     /// The operator's namespace, which also contains its ConfigMaps, its Jobs and kata-monitor.
@@ -316,6 +319,7 @@ impl Default for Options {
             inspect_every: Duration::from_hours(6),
             drain_blocked_after: Duration::from_mins(10),
             step_slow_after: Duration::from_mins(30),
+            steps_published_after: Duration::from_secs(30),
             requeue_after: Duration::from_mins(5),
             namespace: names::NAMESPACE.to_owned(),
             monitor_image: None,

@@ -9,6 +9,8 @@ use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;
 use kata_manifests::manifests::Options;
+use kata_operator::lease::Timing;
+use kata_operator::settings::Election;
 use kube::client::Body;
 use serde_json::json;
 use simcluster::Simulation;
@@ -111,8 +113,8 @@ pub(crate) fn client(cluster: &Cluster) -> kube::Client {
     kube::Client::new(cluster.client_service(), "default")
 }
 
-/// Brings what `kata-operator manifests` prints, but for the Deployment: the operator runs beside the
-/// cluster. Objects that exist stay as they are. Returns a token of the operator's service account.
+/// Brings what `kata-operator manifests` prints. The operator itself runs beside the cluster; the pods of its
+/// Deployment stand for it. Objects that exist stay as they are. Returns a token of the operator's service account.
 pub(crate) fn install(
     cluster: &Cluster,
     layout: &Layout,
@@ -127,7 +129,7 @@ pub(crate) fn install(
     let objects = kata_manifests::manifests::objects(&arguments)?;
     cluster.with(|simulation, now| {
         let writer = simcluster::api::server::Writer { manager: "kata-sim", now };
-        for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
+        for object in &objects {
             let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
             let kind = text(&object["kind"]);
             let version = text(&object["apiVersion"]);
@@ -161,6 +163,10 @@ pub(crate) struct Told {
     pub(crate) monitor_image: Option<String>,
     /// How often nodes are inspected; as the operator does by itself without.
     pub(crate) inspect_every: Option<Duration>,
+    /// How many times faster than real the cluster is, if it is.
+    pub(crate) speed: Option<f64>,
+    /// Whether it holds a Lease, as an installed one does.
+    pub(crate) leads: bool,
 }
 
 /// Starts the operator beside the cluster; aborting the task is a crash of the operator.
@@ -187,9 +193,22 @@ pub(crate) fn operator_with_token(
     Ok(spawn(kube::Client::new(service, "default"), cluster.now(), told))
 }
 
+/// A limit that is shorter would be exceeded on a machine that is busy.
+const LEAST_LIMIT: Duration = Duration::from_secs(10);
+
 fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
     let mut settings = kata_operator::Settings::simulated(now);
     settings.options.monitor_image = told.monitor_image;
+    if let Some(speed) = told.speed.filter(|speed| *speed > 1.0) {
+        // What takes too long on this cluster takes too long sooner.
+        let options = &mut settings.options;
+        for limit in [&mut options.drain_blocked_after, &mut options.step_slow_after] {
+            *limit = limit.div_f64(speed).max(LEAST_LIMIT);
+        }
+        options.steps_published_after = options.steps_published_after.div_f64(speed);
+    }
+    settings.election =
+        told.leads.then(|| Election { identity: "kata-sim".to_owned(), timing: Timing::default() });
     if let Some(every) = told.inspect_every {
         settings.options.inspect_every = every;
     }

@@ -42,14 +42,18 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     let told = Told {
         monitor_image: arguments.monitor_image.clone(),
         inspect_every: arguments.inspect_every,
+        speed: Some(arguments.speed),
+        leads: true,
     };
-    let operator = match (arguments.no_operator, arguments.rbac) {
-        (true, _) => None,
-        (false, false) => Some(compose::operator_with(&cluster, told)),
-        (false, true) => {
-            let token = compose::install(&cluster, &layout, told.monitor_image.clone())?;
-            Some(compose::operator_with_token(&cluster, told, &token)?)
-        }
+    let operator = if arguments.no_operator {
+        None
+    } else {
+        let token = compose::install(&cluster, &layout, told.monitor_image.clone())?;
+        Some(if arguments.rbac {
+            compose::operator_with_token(&cluster, told, &token)?
+        } else {
+            compose::operator_with(&cluster, told)
+        })
     };
     write_kubeconfig(&arguments.kubeconfig, address)
         .map_err(|error| format!("cannot write {}: {error}", arguments.kubeconfig.display()))?;

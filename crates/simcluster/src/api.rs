@@ -5,6 +5,7 @@
 mod admission;
 pub mod authentication;
 pub mod body;
+mod canonical;
 mod defaults;
 pub mod discovery;
 pub mod error;

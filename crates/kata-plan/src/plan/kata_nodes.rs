@@ -4,7 +4,6 @@
 //! follow each other within seconds on a fast node, so a step is written only if it lasts.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{HostStatus, Phase};
@@ -21,9 +20,6 @@ use crate::text;
 
 /// Most bytes of a message in a KataNode.
 const MESSAGE: usize = 1_024;
-/// For how long a written status may show an old step and old details while the node is being changed. A
-/// step may have begun this much earlier than its `since`.
-const STEPS_WAIT: Duration = Duration::from_secs(30);
 
 /// Writes one KataNode for each node of the assessment, and deletes all others.
 pub(super) fn update_kata_nodes(cluster: &Assessment, out: &mut Draft) {
@@ -127,17 +123,18 @@ fn needs_write(cluster: &Assessment, node: &NodeAssessment, status: &KataNodeSta
     if node.phase == Phase::Waiting || written == status {
         return false;
     }
-    steps_due(node).is_none_or(|due| cluster.now >= due)
+    steps_due(cluster, node).is_none_or(|due| cluster.now >= due)
 }
 
 /// When the step of a node that is being changed has to be written at the latest; `None` if it has to be
 /// written at once.
-pub(crate) fn steps_due(node: &NodeAssessment) -> Option<Timestamp> {
+pub(crate) fn steps_due(cluster: &Assessment, node: &NodeAssessment) -> Option<Timestamp> {
     if !node.in_flight() {
         return None;
     }
     let written = node.previous.as_ref()?.status.as_ref()?.since?;
-    let wait = SignedDuration::try_from(STEPS_WAIT).unwrap_or(SignedDuration::MAX);
+    let wait = SignedDuration::try_from(cluster.options.steps_published_after)
+        .unwrap_or(SignedDuration::MAX);
     written.checked_add(wait).ok()
 }
 

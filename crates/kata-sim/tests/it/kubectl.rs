@@ -437,3 +437,22 @@ fn up_again(arguments: &[&str], kubeconfig: &Path) -> Ended {
     let mut again = crate::kubectl_process::command(env!("CARGO_BIN_EXE_kata-sim"));
     crate::kubectl_process::run(again.arg("up").args(arguments).arg("--kubeconfig").arg(kubeconfig))
 }
+
+/// At the speed of README's commands nobody waits half an hour to see what trouble looks like.
+#[test]
+#[ignore = "needs kubectl"]
+fn a_reboot_that_hangs_is_told_within_a_minute() {
+    let hand = Hand::start("hung", &["up", "--speed", "60"]);
+    hand.up.control("fault worker-0 reboot-hang").good();
+    hand.kubectl("label node worker-0 kata=true").good();
+    hand.kubectl("apply -f examples/kataconfig.yaml").good();
+    let path = "jsonpath={.status.conditions[?(@.type=='Stalled')].reason}=NodeNotReady";
+    hand.with("wait kataconfig/cluster-kataconfig --timeout=60s --for", path).good();
+    // The cluster has what an installed one has.
+    in_order(
+        &hand
+            .kubectl("get deployments,leases -n openshift-sandboxed-containers-operator -o name")
+            .good(),
+        &["deployment.apps/kata-operator", "lease.coordination.k8s.io/kata-operator"],
+    );
+}

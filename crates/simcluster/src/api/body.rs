@@ -5,6 +5,7 @@
 use http::HeaderMap;
 use serde_json::{Value, json};
 
+use super::canonical::canonical;
 use super::error::ApiError;
 use super::request::{Query, Request, header_text};
 use super::server::{FieldValidation, PatchType, WriteOptions};
@@ -99,30 +100,6 @@ pub fn delete_options(request: &Request, query: &Query) -> Result<Value, ApiErro
 
 fn essence(headers: &HeaderMap) -> &str {
     header_text(headers, "content-type").split(';').next().unwrap_or_default().trim()
-}
-
-/// Numbers as Kubernetes stores them: `1.0` is `1`, and is no change of it.
-fn canonical(mut value: Value) -> Value {
-    fn visit(value: &mut Value) {
-        match value {
-            Value::Number(number) => {
-                // Beyond this not every integer is a float.
-                const EXACT: f64 = 9_007_199_254_740_992.0;
-                let whole = number.as_f64().filter(|float| float.fract() == 0.0);
-                if number.is_f64()
-                    && let Some(whole) = whole.filter(|whole| whole.abs() <= EXACT)
-                    && let Ok(integer) = format!("{whole:.0}").parse::<i64>()
-                {
-                    *value = json!(integer);
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(visit),
-            Value::Object(fields) => fields.values_mut().for_each(visit),
-            Value::Null | Value::Bool(_) | Value::String(_) => {}
-        }
-    }
-    visit(&mut value);
-    value
 }
 
 fn json_text(body: &[u8]) -> Result<Value, ApiError> {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::canonical::canonical;
 use super::error::ApiError;
 use super::registry::{self, Registry, ResourceDef};
 use super::store::{Backup, Event, Store};
@@ -191,7 +192,7 @@ impl ApiServer {
         object: Value,
     ) -> Result<Arc<Value>, ApiError> {
         let mut call = self.inside(writer, resource, namespace, "")?;
-        self.create_object(&mut call, "", object, false)
+        self.create_object(&mut call, "", canonical(object), false)
     }
 
     /// Replaces an object's main part (everything but status, if it has a status subresource).
@@ -241,7 +242,7 @@ impl ApiServer {
         patch: &Value,
     ) -> Result<Arc<Value>, ApiError> {
         let mut call = self.inside(writer, resource, namespace, "")?;
-        Ok(self.patch_object(&mut call, name, PatchType::Merge, patch)?.1)
+        Ok(self.patch_object(&mut call, name, PatchType::Merge, &canonical(patch.clone()))?.1)
     }
 
     /// Merges `patch` (RFC 7386), an object with a `status`, into the object's status.
