@@ -463,7 +463,7 @@ catalogue! {
         fix: "Apply the CustomResourceDefinitions of the operator's version: `kata-operator crd | kubectl apply --server-side --force-conflicts -f -`."
     }
     KATA5005 OperatorNotRunning Error {
-        cause: "No pod of the operator is ready, so nothing is reconciled.",
+        cause: "There is no operator, or none of its pods is ready, so nothing is reconciled.",
         fix: "Check `kubectl kata logs operator` and the operator's Deployment."
     }
     KATA5006 VersionSkew Warning {

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
-use kata_api::{KataConfig, KataNode, names};
+use kata_api::{Code, KataConfig, KataNode, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Read, Scope};
-use crate::document::{ClassFacts, Inspections, OperatorFacts};
+use crate::document::{ClassFacts, Inspections, OperatorFacts, Problem};
 use crate::failure::Failure;
 use crate::human;
 use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTIME_CLASSES};
@@ -380,6 +380,52 @@ pub(crate) async fn operator_quietly(api: &Api) -> Result<Read<Option<Deployment
     or_elsewhere(api, usual).await
 }
 
+/// Whether there is an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperatorState {
+    /// A pod of its Deployment is ready.
+    Running,
+    /// No pod of its Deployment is ready.
+    NotReady,
+    /// There is no Deployment, and somebody holds the Lease: it runs elsewhere.
+    LeaseOnly,
+    /// There is neither a Deployment nor anybody who holds the Lease.
+    Missing,
+    /// Not all of that may be read.
+    Unknown,
+}
+
+impl OperatorState {
+    /// What the Deployment and the Lease say; `abandoned` is whether the Lease is held by nobody who renews it.
+    pub(crate) fn of(
+        deployment: &Read<Option<Deployment>>,
+        lease: &Read<Option<Lease>>,
+        abandoned: bool,
+    ) -> Self {
+        match (deployment, lease) {
+            (Read::Known(Some(deployment)), _) => {
+                let ready = deployment.facts().ready_replicas.unwrap_or_default();
+                if ready > 0 { Self::Running } else { Self::NotReady }
+            }
+            (Read::Known(None), Read::Known(Some(_))) if !abandoned => Self::LeaseOnly,
+            (Read::Known(None), Read::Known(_)) => Self::Missing,
+            (Read::Known(None), _) | (Read::Forbidden | Read::NotServed, _) => Self::Unknown,
+        }
+    }
+
+    /// That there is no operator, with the command that installs it.
+    pub(crate) fn missing(self) -> Option<Problem> {
+        let place = format!("deployment/{}", names::PRODUCT);
+        let text = format!(
+            "there is no operator: no Deployment {} in any namespace, and nobody holds its Lease",
+            names::PRODUCT
+        );
+        let mut problem = Problem::new(Code::OperatorNotRunning, place, text);
+        Code::CustomResourceMissing.entry().fix.clone_into(&mut problem.fix);
+        (self == Self::Missing).then_some(problem)
+    }
+}
+
 async fn or_elsewhere(
     api: &Api,
     usual: Read<Option<Deployment>>,
@@ -392,8 +438,12 @@ async fn or_elsewhere(
     let labels = format!("{NAME_LABEL}={}", names::PRODUCT);
     let everywhere = Scope { fields: Some(&fields), labels: Some(&labels), ..Scope::default() };
     let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
-    let mut found = found.known().unwrap_or_default().into_iter();
-    match found.find(Deployment::is_ours) {
+    let Some(found) = found.known() else {
+        api.settle(names::NAMESPACE);
+        // It may be where nobody may look.
+        return Ok(Read::Forbidden);
+    };
+    match found.into_iter().find(Deployment::is_ours) {
         Some(deployment) => {
             api.settle(&deployment.metadata.namespace);
             Ok(Read::Known(Some(deployment)))

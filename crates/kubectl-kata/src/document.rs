@@ -189,8 +189,11 @@ pub(crate) struct NodeProgress {
 pub(crate) struct StatusReport {
     #[serde(flatten)]
     pub(crate) head: Head,
-    /// Whether the active KataConfig is Ready, for the generation that it has.
+    /// Whether the active KataConfig is Ready, for the generation that it has, and there is an operator.
     pub(crate) success: bool,
+    /// Whether there is no operator, so that nothing that is waited for comes.
+    #[serde(skip)]
+    pub(crate) no_operator: bool,
     /// The active KataConfig; absent if there is none.
     pub(crate) config: Option<ConfigFacts>,
     /// KataConfigs that are not active.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kata_api::{KataConfig, names};
+use kata_api::{Code, KataConfig, names};
 use kata_plan::{NodeFacts, Platform};
 use serde_json::{Value, json};
 
-use super::{expect_output, pace, wait};
+use super::{expect_output, pace, status, wait};
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
@@ -103,11 +103,20 @@ pub(crate) async fn run(
     let body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
     if kata.configs.is_not_served() {
-        context.printer.say(
-            "refused: KATA5003 the cluster does not serve KataConfig, so the operator is not installed\n\
-             \x20   fix: kata-operator manifests --platform openshift | kubectl apply --server-side -f - \
-             (elsewhere --platform kubernetes)",
-        )?;
+        context.printer.say(&format!(
+            "refused: KATA5003 the cluster does not serve KataConfig, so the operator is not installed\n    \
+             fix: {}",
+            Code::CustomResourceMissing.entry().fix
+        ))?;
+        return Ok(Exit::Refused);
+    }
+    if let Some(problem) =
+        status::operator_state(&context.api, &kata, context.settings.now()).await?.missing()
+    {
+        context.printer.say(&format!(
+            "refused: {} {}, so nothing would act on a KataConfig\n    fix: {}",
+            problem.id, problem.message, problem.fix
+        ))?;
         return Ok(Exit::Refused);
     }
     if let Some(active) = kata.active() {

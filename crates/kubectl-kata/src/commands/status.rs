@@ -31,7 +31,7 @@ mod silence;
 
 pub(crate) use drain::{Held, held as held_by_budgets};
 pub(crate) use silence::{
-    Hearing, abandoned, hearing, is_current, look_and_explain as explain_silence,
+    Hearing, abandoned, hearing, is_current, look_and_explain as explain_silence, operator_state,
 };
 
 /// How many nodes are shown if not all are asked for.
@@ -136,7 +136,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
-    silence::explain(&operator, abandoned(&lease?, &kata, now), api.home(), &mut report);
+    silence::explain(&operator, &lease?, &kata, now, &mut report);
     report.gaps = api.gaps();
     Ok(report)
 }
@@ -198,6 +198,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
     StatusReport {
         head: Head::new("StatusReport", kata.is_simulated()),
         success: config.is_some_and(is_ready),
+        no_operator: false,
         config: config.map(facts),
         other_configs: kata.others(),
         runtime_classes: kata.class_facts(),

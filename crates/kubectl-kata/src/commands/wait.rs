@@ -169,7 +169,11 @@ pub(crate) async fn until(
                 wanted = Wanted::Deleted(Some(config.name.clone()));
             }
             tell(seen, &wanted, begin, &mut said, context)?;
-            match stand(&wanted, report) {
+            let stand = match stand(&wanted, report) {
+                Stand::Under if report.no_operator => Stand::Stuck,
+                stand => stand,
+            };
+            match stand {
                 Stand::Done => return finish(report, &wanted, begin, Exit::Fine, context),
                 Stand::Stuck if Instant::now() < settled => unsettled = true,
                 Stand::Stuck | Stand::Over => {

@@ -129,6 +129,7 @@ async fn containers_that_do_not_come_up_have_codes_of_their_own() {
 async fn a_cluster_that_is_too_old_is_a_warning() {
     let mut lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
+    lab.pass(60).await;
     lab.version = Some("v1.27.4".to_owned());
     let done = lab.kata_command("doctor --pre").await.expect(0);
     done.says(&["‼ KATA5001 Kubernetes v1.27.4", "1 warning, "]);
@@ -141,6 +142,7 @@ async fn a_cluster_that_is_too_old_is_a_warning() {
 async fn who_may_not_create_a_kataconfig_is_told_so() {
     let mut lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
+    lab.pass(60).await;
     lab.only_view();
     let done = lab.kata_command("doctor --pre").await.expect(5);
     done.says(&[

@@ -112,11 +112,28 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     for definition in &definitions {
         apply(&client, definition, true).await;
     }
-    until(kubeconfig, "doctor --pre", 0).await;
+    until(kubeconfig, "nodes", 0).await;
+    let none = ["× KATA5005 there is no operator", "1 failed"];
+    expect(kubeconfig, "doctor --pre", 1, &none).await;
+    expect(kubeconfig, "install", 4, &["KATA5005 there is no operator"]).await;
+    // Somebody leads from now on.
+    let home = kata_api::names::NAMESPACE;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": kata_api::names::PRODUCT, "namespace": home},
+        "spec": {
+            "holderIdentity": "conformance", "leaseDurationSeconds": 3600,
+            "renewTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string(),
+        },
+    });
+    apply(&client, &namespace, true).await;
+    apply(&client, &lease, true).await;
     let texts = [
         "√ KATA5003 the cluster serves KataConfig",
         "√ KATA5004 CustomResourceDefinitions are up to date",
         "√ KATA5002 you may create a KataConfig",
+        "√ KATA5005 the operator holds its Lease",
         "√ KATA5008 the API server accepts the KataConfig (nothing was created)",
         "0 failed",
     ];
@@ -178,7 +195,8 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
         viewer(kubeconfig).await;
     }
 
-    for object in [&config, &binding, &role].into_iter().chain(&definitions) {
+    let ours = [&config, &binding, &role, &lease, &namespace];
+    for object in ours.into_iter().chain(&definitions) {
         apply(&client, object, false).await;
     }
     until(kubeconfig, "nodes", 1).await;

@@ -16,6 +16,7 @@ async fn before_an_installation() {
     let done = lab.kata_command("doctor --pre").await.expect(1);
     done.says(&["KATA5003", "the cluster does not serve KataConfig", "1 failed"]);
     lab.install();
+    lab.pass(60).await;
     let done = lab.kata_command("doctor --pre").await.expect(0);
     done.says(&[
         "√ KATA5001 Kubernetes v1.34.0+simulated",
@@ -79,6 +80,7 @@ async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
             },
         },
     });
+    lab.undeploy();
     lab.create(deployment);
     lab.pass(5).await;
     let done = lab.kata_command("doctor").await.expect(1);
@@ -161,10 +163,42 @@ async fn a_deployment_of_somebody_else_is_not_taken_for_the_operator() {
     let theirs = json!({"metadata": {"labels": {"app.kubernetes.io/name": "theirs"}}});
     lab.merge(&DEPLOYMENTS, "elsewhere", "kata-operator", &theirs);
     lab.pass(10).await;
-    let status = lab.kata_command("status -o json").await.expect(0).json();
+    let status = lab.kata_command("status -o json").await.expect(1).json();
     assert_eq!(status["operator"]["namespace"], kata_operator_namespace(), "{status:#}");
-    assert_eq!(status["problems"], json!([]), "{status:#}");
-    lab.kata_command("doctor").await.expect(0).says(&["there is no Deployment kata-operator in"]);
+    assert_eq!(status["problems"][0]["id"], "KATA5005", "{status:#}");
+    lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 there is no operator"]);
+}
+
+/// Whatever the first command is, it says that nobody would act, and what to do; nothing is written.
+#[tokio::test(start_paused = true)]
+async fn without_an_operator_every_first_command_says_so() {
+    let mut lab = Lab::new();
+    lab.stop_operator();
+    lab.undeploy();
+    lab.pass(60).await;
+    let says = ["KATA5005", "there is no operator", "kata-operator manifests --platform openshift"];
+    for (line, code) in [
+        ("doctor --pre", 1),
+        ("doctor", 1),
+        ("status", 1),
+        ("install", 4),
+        ("wait --timeout 5s", 1),
+    ] {
+        let done = lab.kata_command(line).await;
+        assert_eq!(done.code, code, "{line}: {}{}", done.out, done.err);
+        done.says(&says);
+    }
+    assert_eq!(lab.get(&kata_configs(), "", "cluster-kataconfig"), None);
+    // What it said last is not taken for what is.
+    lab.kata(&["worker-0"]);
+    lab.start_operator();
+    lab.ready().await;
+    lab.stop_operator();
+    for line in ["status", "wait --timeout 5s", "doctor"] {
+        let done = lab.kata_command(line).await;
+        assert_eq!(done.code, 1, "{line}: {}{}", done.out, done.err);
+        done.says(&says);
+    }
 }
 
 /// Before anything is installed it is known whether the Jobs may run.
@@ -211,6 +245,7 @@ fn kata_operator_namespace() -> &'static str {
 async fn a_manifest_is_checked_with_line_and_column() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
+    lab.pass(60).await;
     let typo = "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\nspec:\n  \
                 kataConfigPoolSelector:\n    matchLabels:\n      kata: true\n";
     let path = file("typo.yaml", typo);
@@ -365,6 +400,7 @@ async fn a_second_kataconfig_is_told() {
 async fn a_field_without_a_value_is_judged_as_the_api_server_judges_it() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());
     lab.install();
+    lab.pass(60).await;
     let head =
         "apiVersion: kataconfiguration.openshift.io/v1\nkind: KataConfig\nmetadata:\n  name: a\n";
     let (good, bad) = (["√ KATA5009", "√ KATA5008"], ["× KATA5009", "× KATA5008"]);

@@ -17,10 +17,10 @@ use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
-use simcluster::resource::{NAMESPACES, NODES, PODS};
+use simcluster::resource::{DEPLOYMENTS, NAMESPACES, NODES, PODS};
 use simcluster::topology::{self, Layout};
 use simcluster::world::{NodeFault, Platform};
-use simcluster::{Cluster, Resource};
+use simcluster::{Cluster, Resource, Simulation};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -101,6 +101,29 @@ pub(crate) struct Lab {
     pub(crate) skew: SignedDuration,
 }
 
+/// What `kata-operator manifests` prints.
+fn manifests(platform: Platform) -> Vec<Value> {
+    let platform = match platform {
+        Platform::OpenShift => kata_api::platform::Platform::Openshift,
+        Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
+    };
+    let arguments = Options { platform, ..Options::default() };
+    kata_manifests::manifests::objects(&arguments).unwrap()
+}
+
+/// Creates an object of any kind; the message if it is refused.
+fn create(simulation: &mut Simulation, now: Timestamp, object: Value) -> Result<(), String> {
+    let writer = Writer { manager: "kubectl", now };
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let def = simulation.api.registry.by_kind(group, &kind).unwrap();
+    let resource = def.resource.clone();
+    let created = simulation.api.create(writer, &resource, &namespace, object);
+    created.map(drop).map_err(|error| error.message)
+}
+
 impl Drop for Lab {
     fn drop(&mut self) {
         if let Some(operator) = &self.operator {
@@ -112,9 +135,11 @@ impl Drop for Lab {
 impl Lab {
     /// A cluster without anything of ours.
     pub(crate) fn bare(layout: &Layout) -> Self {
-        let simulation = topology::build(layout, epoch()).unwrap();
+        Self::on_simulation(topology::build(layout, epoch()).unwrap(), layout.platform)
+    }
+
+    fn on_simulation(simulation: Simulation, platform: Platform) -> Self {
         let cluster = Cluster::start(simulation, Clock::starting_at(epoch()));
-        let platform = layout.platform;
         Self {
             cluster,
             operator: None,
@@ -137,10 +162,15 @@ impl Lab {
         Self::of(&Layout { platform, ..Layout::default() })
     }
 
-    /// A cluster with the operator's kinds and the operator.
+    /// A cluster on which the operator was installed a minute ago.
     fn of(layout: &Layout) -> Self {
-        let mut lab = Self::bare(layout);
-        lab.install();
+        let ago = std::time::Duration::from_secs(60);
+        let mut simulation = topology::build(layout, epoch() - ago).unwrap();
+        for object in manifests(layout.platform) {
+            create(&mut simulation, epoch() - ago, object).unwrap();
+        }
+        simulation.advance(ago);
+        let mut lab = Self::on_simulation(simulation, layout.platform);
         lab.start_operator();
         lab
     }
@@ -150,16 +180,10 @@ impl Lab {
         Self::with_workers(3)
     }
 
-    /// Creates what `kata-operator manifests` prints, but for the Deployment.
+    /// Creates what `kata-operator manifests` prints.
     pub(crate) fn install(&self) {
-        let platform = match self.platform {
-            Platform::OpenShift => kata_api::platform::Platform::Openshift,
-            Platform::Kubernetes => kata_api::platform::Platform::Kubernetes,
-        };
-        let arguments = Options { platform, ..Options::default() };
-        let objects = kata_manifests::manifests::objects(&arguments).unwrap();
-        for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
-            self.create(object.clone());
+        for object in manifests(self.platform) {
+            self.create(object);
         }
     }
 
@@ -199,8 +223,17 @@ impl Lab {
         })
     }
 
-    /// The operator's Deployment, whose pods fit onto no node.
+    /// Takes the operator's Deployment away.
+    pub(crate) fn undeploy(&self) {
+        let home = kata_api::names::NAMESPACE;
+        if self.get(&DEPLOYMENTS, home, "kata-operator").is_some() {
+            self.delete(&DEPLOYMENTS, home, "kata-operator");
+        }
+    }
+
+    /// Instead of the operator's Deployment one whose pods fit onto no node.
     pub(crate) fn deploy_without_pods(&self, namespace: &str) {
+        self.undeploy();
         let labels = json!({"app.kubernetes.io/name": "kata-operator"});
         self.create(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -226,17 +259,7 @@ impl Lab {
 
     /// Creates an object; the message if it is refused.
     pub(crate) fn try_create(&self, object: Value) -> Result<(), String> {
-        self.cluster.with(|simulation, now| {
-            let writer = Writer { manager: "kubectl", now };
-            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-            let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-            let group = version.split_once('/').map_or("", |(group, _)| group);
-            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-            let def = simulation.api.registry.by_kind(group, &kind).unwrap();
-            let resource = def.resource.clone();
-            let created = simulation.api.create(writer, &resource, &namespace, object);
-            created.map(drop).map_err(|error| error.message)
-        })
+        self.cluster.with(|simulation, now| create(simulation, now, object))
     }
 
     /// Labels a node.

@@ -91,6 +91,7 @@ async fn the_operator_is_looked_for_everywhere_once_per_command() {
     lab.ready().await;
     lab.stop_operator();
     lab.namespace("sandboxes");
+    lab.undeploy();
     for is_there in [false, true] {
         if is_there {
             lab.deploy_without_pods("sandboxes");

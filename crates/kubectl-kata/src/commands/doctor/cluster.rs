@@ -8,7 +8,7 @@ use serde_json::json;
 use super::check;
 use crate::Context;
 use crate::api::{Read, Trouble};
-use crate::cluster::{Kata, lease, operator, stale_definition};
+use crate::cluster::{Kata, OperatorState, lease, operator, stale_definition};
 use crate::commands::status::{Hearing, abandoned, hearing};
 use crate::document::{Check, CheckResult, Problem};
 use crate::failure::Failure;
@@ -67,7 +67,9 @@ pub(super) async fn checks(
             "the cluster does not say what you may do",
         ),
     });
-    checks.extend(the_operator(context).await?);
+    if !kata.configs.is_not_served() {
+        checks.extend(the_operator(kata, context).await?);
+    }
     if pre && !has_manifest && matches!(kata.configs, Read::Known(_)) {
         let sample = json!({
             "apiVersion": "kataconfiguration.openshift.io/v1",
@@ -118,25 +120,24 @@ async fn definitions(context: &Context<'_, '_>) -> Result<Check, Failure> {
     Ok(check(Code::CustomResourceStale, result, text))
 }
 
-async fn the_operator(context: &Context<'_, '_>) -> Result<Vec<Check>, Failure> {
-    let deployment = match operator(&context.api).await? {
-        Read::Known(Some(deployment)) => deployment.facts(),
-        Read::Known(None) | Read::NotServed => {
-            return Ok(vec![check(
-                Code::OperatorNotRunning,
-                CheckResult::Skipped,
-                format!(
-                    "there is no Deployment {} in {}; the operator may run elsewhere",
-                    kata_api::names::PRODUCT,
-                    context.api.home()
-                ),
-            )]);
-        }
-        Read::Forbidden => {
-            let text = "you may not get the operator's Deployment";
-            return Ok(vec![check(Code::OperatorNotRunning, CheckResult::Skipped, text)]);
-        }
+async fn the_operator(kata: &Kata, context: &Context<'_, '_>) -> Result<Vec<Check>, Failure> {
+    let deployment = operator(&context.api).await?;
+    let lease = lease(&context.api).await?;
+    let is_abandoned = abandoned(&lease, kata, context.settings.now()).is_some();
+    let state = OperatorState::of(&deployment, &lease, is_abandoned);
+    if let Some(problem) = state.missing() {
+        let missing = check(Code::OperatorNotRunning, CheckResult::Error, problem.message);
+        return Ok(vec![Check { fix: problem.fix, ..missing }]);
+    }
+    let Some(deployment) = deployment.known().flatten() else {
+        let (result, text) = if state == OperatorState::LeaseOnly {
+            (CheckResult::Ok, "the operator holds its Lease; it has no Deployment here")
+        } else {
+            (CheckResult::Skipped, "you may not look for the operator's Deployment and Lease")
+        };
+        return Ok(vec![check(Code::OperatorNotRunning, result, text)]);
     };
+    let deployment = deployment.facts();
     let ready = deployment.ready_replicas.unwrap_or_default();
     let all = deployment.replicas.unwrap_or_default();
     let runs = if ready > 0 { CheckResult::Ok } else { CheckResult::Error };

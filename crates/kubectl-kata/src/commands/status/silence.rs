@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kata_api::{Code, KataConfig, conditions, names};
 
 use crate::api::{Api, Read};
-use crate::cluster::{Deployment, Kata, lease, operator_quietly};
+use crate::cluster::{Deployment, Kata, OperatorState, lease, operator_quietly};
 use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::failure::Failure;
 use crate::human;
@@ -119,47 +119,49 @@ pub(crate) async fn look_and_explain(
     now: Timestamp,
     report: &mut StatusReport,
 ) -> Result<(), Failure> {
-    if !report.success {
-        // One after the other: the first finds out where the other is.
-        let deployment = operator_quietly(api).await?;
-        let lease = lease(api).await?;
-        explain(&deployment, abandoned(&lease, kata, now), api.home(), report);
-    }
+    // One after the other: the first finds out where the other is.
+    let deployment = operator_quietly(api).await?;
+    let lease = lease(api).await?;
+    explain(&deployment, &lease, kata, now, report);
     Ok(())
 }
 
-/// The same with the Deployment that was read, and what the Lease says.
-pub(super) fn explain(
-    operator: &Read<Option<Deployment>>,
-    abandoned: Option<Problem>,
-    home: &str,
-    report: &mut StatusReport,
-) {
-    match operator {
-        Read::Known(Some(deployment)) => {
-            let facts = deployment.facts();
-            if facts.ready_replicas == Some(0) {
-                let all = facts.replicas.unwrap_or_default();
-                let text = format!("0 of {all} pods of the operator are ready");
-                let place = format!("deployment/{}", names::PRODUCT);
-                report.problems.push(Problem::new(Code::OperatorNotRunning, place, text));
-            }
-        }
-        // The operator may run elsewhere, so that this says something of one that is silent only.
-        Read::Known(None) | Read::NotServed => {
-            if let Some(told) = told(report) {
-                told.message
-                    .push_str(&format!("; there is no Deployment {} in {home}", names::PRODUCT));
-            }
-        }
-        Read::Forbidden => {}
-    }
-    report.problems.extend(abandoned);
-    problem::sort(&mut report.problems);
+/// Whether there is an operator.
+pub(crate) async fn operator_state(
+    api: &Api,
+    kata: &Kata,
+    now: Timestamp,
+) -> Result<OperatorState, Failure> {
+    let deployment = operator_quietly(api).await?;
+    let lease = lease(api).await?;
+    Ok(OperatorState::of(&deployment, &lease, abandoned(&lease, kata, now).is_some()))
 }
 
-/// The problem that says that the operator says nothing.
-fn told(report: &mut StatusReport) -> Option<&mut Problem> {
-    let silent = Code::OperatorSilent.entry().code;
-    report.problems.iter_mut().find(|problem| problem.id == silent)
+/// The same with the Deployment and the Lease that were read.
+pub(super) fn explain(
+    operator: &Read<Option<Deployment>>,
+    lease: &Read<Option<Lease>>,
+    kata: &Kata,
+    now: Timestamp,
+    report: &mut StatusReport,
+) {
+    let abandoned = abandoned(lease, kata, now);
+    let state = OperatorState::of(operator, lease, abandoned.is_some());
+    if let Some(missing) = state.missing() {
+        // What the status says is nobody's word any more, and whatever else is told of it follows from that.
+        report.success = false;
+        report.no_operator = true;
+        report.problems.retain(|problem| problem.id != Code::OperatorSilent.entry().code);
+        report.problems.push(missing);
+    } else {
+        let facts = operator.as_known().and_then(Option::as_ref).map(Deployment::facts);
+        if let Some(facts) = facts.filter(|_| state == OperatorState::NotReady) {
+            let all = facts.replicas.unwrap_or_default();
+            let text = format!("0 of {all} pods of the operator are ready");
+            let place = format!("deployment/{}", names::PRODUCT);
+            report.problems.push(Problem::new(Code::OperatorNotRunning, place, text));
+        }
+        report.problems.extend(abandoned);
+    }
+    problem::sort(&mut report.problems);
 }
