@@ -198,10 +198,6 @@ catalogue! {
         cause: "A node has a condition such as DiskPressure, which makes the Machine Config Operator count it as unavailable.",
         fix: "Free the resource that the condition names (`kubectl describe node`), or raise maxUnavailable of the pool."
     }
-    KATA2115 PoolCountUnexplained Warning {
-        cause: "The Machine Config Operator counts more nodes of the pool as unavailable than any node shows, and changes no other node for that.",
-        fix: "Compare `oc describe machineconfigpool` with the pool's nodes, and read the log of machine-config-controller in openshift-machine-config-operator; if its count is old, delete its pod, which starts again."
-    }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
         fix: "If /dev/kvm does not exist, the module kvm_intel or kvm_amd is not loaded: `dmesg | grep -i kvm` on the node says why, for example virtualization that is disabled in the firmware or not offered by the machine type. Otherwise fix the error, or exclude the node in spec.kataConfigPoolSelector."

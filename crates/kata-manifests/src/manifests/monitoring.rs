@@ -129,9 +129,9 @@ fn alerts(namespace: &str) -> Vec<Value> {
             "info",
             deletion_blocked.lasts,
             condition(deletion_blocked.condition),
-            "The deletion of KataConfig {{ $labels.name }} waits for pods.",
-            "Pods that use Kata Containers have held up the deletion of KataConfig \
-             {{ $labels.name }} for an hour. Its condition DeletionBlocked names them.",
+            "The deletion of KataConfig {{ $labels.name }} is blocked.",
+            "The deletion of KataConfig {{ $labels.name }} has been blocked for an hour, by pods that use \
+             Kata Containers or by a problem. Its condition DeletionBlocked names them.",
         ),
     ];
     alerts

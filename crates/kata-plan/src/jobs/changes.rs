@@ -252,10 +252,10 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
         let message = message("the change failed", "changed", &rollout.stopped_by);
         out.add_finding(Code::RolloutStopped, config, message);
     } else if !rollout.held_by.is_empty() {
-        let message = message("no Job could start", "tried", &rollout.held_by);
+        let message = message("the installation could not start", "tried", &rollout.held_by);
         let mut finding = Finding::new(Code::RolloutStopped, config, message);
         "Fix the cause that the message names. The operator tries these nodes again by itself, and goes on once \
-         one of them succeeds."
+         one of them succeeds, or, if other nodes have Kata, after three attempts on each."
             .clone_into(&mut finding.fix);
         out.findings.push(finding);
     } else if let Some(found_by) = rollout.skipped.values().next() {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostJob, JobOutcome};
+use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::NodeAction;
 
 use super::assess::{Cluster, Host};
@@ -85,8 +85,11 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let unstarted =
         names(&|host| is_unstarted(host) && (!succeeded || counts_after_success(cluster, host)));
     let others_wait = hosts().any(|host| {
-        let is_current = host.record.status.installed.as_ref() == Some(&cluster.desired.state);
-        host.node.wanted && !is_current && !is_unstarted(host)
+        let is_due = matches!(
+            host.due,
+            Due::Change(NodeAction::Install) | Due::Check(NodeAction::Preflight)
+        );
+        is_due && !is_unstarted(host)
     });
     let holds = others_wait && unstarted.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS;
     let unusable_payload = hosts()
@@ -160,20 +163,22 @@ fn never_began(host: &Host<'_>) -> bool {
     last.is_some_and(|last| last.outcome.or(last.previous_outcome) == Some(JobOutcome::NotStarted))
 }
 
-/// Whether the installation of a node could not start when it was last tried.
+/// Whether the installation of a node could not start when it was last tried, and is tried again.
 fn is_unstarted(host: &Host<'_>) -> bool {
     let last = host.record.status.job.as_ref();
     let is_install = last.is_some_and(|last| last.action == NodeAction::Install);
-    host.node.wanted && is_install && never_began(host)
+    let is_retried = host.is_changing() || !cannot_be_changed(host);
+    host.node.wanted && is_install && never_began(host) && is_retried
 }
 
 /// Whether an installation that could not start says something about other nodes, although one has
 /// succeeded: it was tried after the last success, and not so often that the cause is more likely the node.
 fn counts_after_success(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
-    let jobs = || cluster.nodes.iter().filter_map(|host| host.record.status.job.as_ref());
-    let is_success =
-        |job: &&HostJob| job.action == NodeAction::Install && job.outcome == Some(JobOutcome::Done);
-    let succeeded_at = jobs().filter(is_success).map(|job| job.time).max();
+    let statuses = cluster.nodes.iter().map(|host| &host.record.status);
+    let is_current =
+        |status: &&HostStatus| status.installed.as_ref() == Some(&cluster.desired.state);
+    // Set by the installation, and by each inspection that finds it as it should be.
+    let succeeded_at = statuses.filter(is_current).filter_map(|status| status.inspected).max();
     let last = host.record.status.job.as_ref();
     last.is_some_and(|last| last.failures < ATTEMPTS && Some(last.time) > succeeded_at)
 }
@@ -234,7 +239,8 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
             rollout.skipped.insert(name, found_by.clone());
             continue;
         }
-        if is_install && !rollout.held_by.is_empty() && !rollout.held_by.contains(&name) {
+        let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(&name);
+        if is_install && is_held && !resumes {
             continue;
         }
         // A node that waits for the canary has that reason even if the limit on unavailable nodes is
@@ -267,7 +273,7 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
 /// Permits the preflights that also stage the payload, on nodes that have another payload: no more than may
 /// be changed at once, and only if the rollout does not stop the change that follows.
 fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
-    if rollout.paused || !rollout.stopped_by.is_empty() {
+    if rollout.paused || !rollout.stopped_by.is_empty() || !rollout.held_by.is_empty() {
         return;
     }
     let hosts = || cluster.nodes.iter();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, names};
@@ -91,7 +90,8 @@ impl<'a, 'p> Queue<'a, 'p> {
             return Some(reason.to_owned());
         }
         let joins = node.wanted || pools.mode == Mode::Compact;
-        if !joins && !is_released {
+        let has_left = !self.cluster.deleting || self.cluster.may_remove_from_nodes();
+        if !has_left || (!joins && !is_released) {
             // Its pods are a finding.
             return None;
         }
@@ -204,7 +204,6 @@ pub(super) fn pool_findings(pools: &Pools<'_>, cluster: &Assessment, out: &mut D
     }
     if waits(true) {
         report_pressure(pools, pools.mode.pool(), out);
-        report_count(pools, cluster, pools.mode.pool(), out);
     }
     if cluster.nodes.iter().any(|node| node.behind) {
         out.findings.extend(payload::level_findings(pools.snapshot, &cluster.config, pools.mode));
@@ -216,7 +215,6 @@ pub(super) fn pool_findings(pools: &Pools<'_>, cluster: &Assessment, out: &mut D
     if leaving {
         report_pool(pools, cluster, names::WORKER_POOL, out);
         report_pressure(pools, names::WORKER_POOL, out);
-        report_count(pools, cluster, names::WORKER_POOL, out);
         report_blocking_workers(pools, cluster, out);
     }
 }
@@ -238,45 +236,6 @@ fn report_pressure(pools: &Pools<'_>, name: &str, out: &mut Draft) {
         );
         out.add_finding(Code::NodeUnderPressure, object, message);
     }
-}
-
-/// Reports that the Machine Config Operator counts too many nodes as unavailable and that no node shows why, once no
-/// node has made progress for so long that its count is not just late.
-fn report_count(pools: &Pools<'_>, cluster: &Assessment, name: &str, out: &mut Draft) {
-    let Some(pool) = pools.pools.get(name).filter(|pool| !pool.spec.paused) else { return };
-    let members = members(pools, pool, &released(out));
-    let limit = most_unavailable(pool.spec.max_unavailable.as_ref(), members.len());
-    let counted = pool.status.as_ref().map_or(0, |status| status.unavailable_machine_count);
-    let is_full = usize::try_from(counted).is_ok_and(|counted| counted >= limit);
-    let seen = members.iter().filter(|member| unavailable_member(member).is_some()).count();
-    let slow_after = cluster.options.step_slow_after;
-    let limit_of_time = SignedDuration::try_from(slow_after).unwrap_or(SignedDuration::MAX);
-    let is_still = cluster
-        .nodes
-        .iter()
-        .all(|node| cluster.now.duration_since(last_change(cluster, node)) >= limit_of_time);
-    if !is_full || seen >= limit || !is_still {
-        return;
-    }
-    let object = ObjectRef::new(Kind::MachineConfigPool, name, pool.metadata.uid.as_deref());
-    let message = format!(
-        "the Machine Config Operator counts {} of the pool {name} as unavailable (unavailableMachineCount), of which at \
-         most {} may be; {seen} can be named, and no node has changed for {}",
-        text::count(usize::try_from(counted).unwrap_or_default(), "node"),
-        limit_text(pool),
-        text::span(slow_after)
-    );
-    out.add_finding(Code::PoolCountUnexplained, object, message);
-}
-
-/// When a node last made progress. The KataNode of a node that has only waited yet has no status.
-fn last_change(cluster: &Assessment, node: &NodeAssessment) -> Timestamp {
-    let previous = node.previous.as_ref();
-    if previous.is_some_and(|previous| previous.status.is_some()) {
-        return node.since;
-    }
-    let created = previous.and_then(|previous| previous.metadata.creation_timestamp.as_ref());
-    created.map_or(cluster.now, |created| created.0)
 }
 
 fn report_pool(pools: &Pools<'_>, cluster: &Assessment, name: &str, out: &mut Draft) {

@@ -152,7 +152,10 @@ fn is_moving(
     failures: &[StepFailure],
     has_work: bool,
 ) -> bool {
-    if cluster.nodes.iter().any(|node| node.in_flight() && node.finding.is_none()) {
+    let progresses = |node: &NodeAssessment| {
+        node.step.is_some() && node.finding.is_none() && node.phase != Phase::Failed
+    };
+    if cluster.nodes.iter().any(progresses) {
         return true;
     }
     let succeeds = |step: &Step| {

@@ -7,6 +7,7 @@ use super::NAMES;
 use super::lists::{has_kata, may_have_kata};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::draft::Draft;
+use crate::object::Kind;
 use crate::report::{Finding, Report, Waiting};
 use crate::text;
 
@@ -19,10 +20,12 @@ pub(super) fn summary(
 ) -> String {
     let mut tail = briefs(cluster);
     // The wait of all nodes, while no node is being changed.
-    let awaited = report
-        .waiting_on
-        .iter()
-        .find(|waiting| matches!(waiting.what, Waiting::Render | Waiting::Deletion));
+    let awaited = report.waiting_on.iter().find(|waiting| {
+        // What is left of a node that is done says nothing of the others.
+        let is_of_one = matches!(waiting.subject.kind, Kind::KataNode | Kind::Job);
+        matches!(waiting.what, Waiting::Render | Waiting::Deletion)
+            && !(is_of_one && draft.queue.is_some())
+    });
     if let Some(awaited) = awaited
         && !is_held_up
         && !cluster.nodes.iter().any(NodeAssessment::in_flight)

@@ -360,7 +360,8 @@ fn after_two_nodes_that_never_pull_no_other_is_tried_until_one_of_them_does() {
     until(&mut world, is_stopped);
     let stopped = finding(&world, "KATA3111");
     assert!(
-        stopped.contains("no Job could start on 2 nodes, so no further node is tried"),
+        stopped
+            .contains("the installation could not start on 2 nodes, so no further node is tried"),
         "{stopped}"
     );
     let tried = |world: &World| {
@@ -396,7 +397,9 @@ fn after_a_success_two_nodes_that_cannot_start_hold_up_the_others_for_some_tries
         findings.into_iter().find(|it| it.code == kata_api::Code::RolloutStopped)
     };
     until(&mut world, |world| stopped(world).is_some());
-    assert!(stopped(&world).unwrap().message.contains("no Job could start on 2 nodes"));
+    assert!(
+        stopped(&world).unwrap().message.contains("the installation could not start on 2 nodes")
+    );
     assert_eq!(tried(&world), 2);
     let begun = world.now;
     until(&mut world, |world| tried(world) == 3);
