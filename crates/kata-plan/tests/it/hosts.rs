@@ -17,6 +17,7 @@ mod runtimes;
 mod startup_taint;
 mod trouble;
 mod unknown;
+mod unstarted;
 
 const CLAIM: &str = "kata-operator.dev/claimed";
 
