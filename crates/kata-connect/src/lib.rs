@@ -118,8 +118,7 @@ impl Proxies {
     }
 }
 
-/// Leaves of the user what may be sent without TLS, if the API server has none: whom to impersonate. kubectl does so
-/// to everything that a user runs; whoever listens on the way would have the rest.
+/// Leaves of the user what may be sent without TLS, if the API server has none: whom to impersonate. kubectl does the same: any host on the path could read the credentials.
 pub fn keep_credentials_for_tls(config: &mut kube::Config) {
     if config.cluster_url.scheme_str() == Some("http") {
         let auth = &mut config.auth_info;

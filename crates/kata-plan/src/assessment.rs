@@ -295,8 +295,8 @@ impl Assessment {
             && self.pods_are_gone()
     }
 
-    /// What comes before Kata is removed from a node, if that is why it waits; `None` if pods are, which
-    /// a finding says. `is_released` is whether a node that leaves has lost its labels, or loses them now.
+    /// The earlier steps that the removal of Kata from a node waits for; `None` if it waits for sandboxed pods, which a
+    /// finding reports. `is_released` is whether a leaving node has lost its labels, or loses them in this pass.
     pub(crate) fn earlier_steps(
         &self,
         node: &NodeAssessment,

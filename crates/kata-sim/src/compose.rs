@@ -193,14 +193,14 @@ pub(crate) fn operator_with_token(
     Ok(spawn(kube::Client::new(service, "default"), cluster.now(), told))
 }
 
-/// A limit that is shorter would be exceeded on a machine that is busy.
+/// A busy machine would exceed a shorter limit.
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
 
 fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
     let mut settings = kata_operator::Settings::simulated(now);
     settings.options.monitor_image = told.monitor_image;
     if let Some(speed) = told.speed.filter(|speed| *speed > 1.0) {
-        // What takes too long on this cluster takes too long sooner.
+        // Changes of nodes take less real time, so their limits are shorter.
         let options = &mut settings.options;
         for limit in [&mut options.drain_blocked_after, &mut options.step_slow_after] {
             *limit = limit.div_f64(speed).max(LEAST_LIMIT);

@@ -227,7 +227,7 @@ impl Api {
         self.exchange(what, request).await.map(|(_, text)| text)
     }
 
-    /// Sends a request and gives the answer's head and text. No answer is waited for or kept without end.
+    /// Sends a request and gives the answer's head and text, with limits of time and size.
     async fn exchange(
         &self,
         what: &str,
@@ -248,7 +248,10 @@ impl Api {
             Ok(Err(kube::Error::Service(error))) if error.is::<LengthLimitError>() => {
                 return Err(Trouble::Other(Failure::Refused {
                     what: what.to_owned(),
-                    message: format!("the answer is longer than {} MiB", ANSWER >> 20),
+                    message: format!(
+                        "the answer is longer than {} MiB; check the API server, and the proxies before it",
+                        ANSWER >> 20
+                    ),
                 }));
             }
             Ok(Err(error)) => return Err(Trouble::Other(connect::failure(what, error))),
@@ -258,7 +261,7 @@ impl Api {
         if head.status.is_success() {
             return Ok((head, text));
         }
-        // One that is none is of a proxy, or of an API server that does not know the path.
+        // The body of a proxy, or of an API server without this path, may be no Status.
         let mut status: Status = serde_json::from_str(&text)
             .unwrap_or_else(|_no_status| Status::failure(text.trim(), ""));
         status.code = head.status.as_u16();
@@ -325,7 +328,9 @@ impl Api {
         loop {
             pages += 1;
             if pages > PAGES {
-                let message = format!("it does not end after {PAGES} answers");
+                let message = format!(
+                    "the list has more than {PAGES} pages; check the API server, and the proxies before it"
+                );
                 return Err(Failure::Refused { what, message });
             }
             match answer {

@@ -387,16 +387,16 @@ pub(crate) enum OperatorState {
     Running,
     /// No pod of its Deployment is ready.
     NotReady,
-    /// There is no Deployment, and somebody holds the Lease: it runs elsewhere.
+    /// There is no Deployment, but the Lease is renewed: the operator runs elsewhere.
     LeaseOnly,
-    /// There is neither a Deployment nor anybody who holds the Lease.
+    /// There is no Deployment, and the Lease is not renewed.
     Missing,
-    /// Not all of that may be read.
+    /// The caller may not read the Deployment or the Lease.
     Unknown,
 }
 
 impl OperatorState {
-    /// What the Deployment and the Lease say; `abandoned` is whether the Lease is held by nobody who renews it.
+    /// The state by the Deployment and the Lease; `abandoned` is whether the Lease is not renewed.
     pub(crate) fn of(
         deployment: &Read<Option<Deployment>>,
         lease: &Read<Option<Lease>>,
@@ -413,11 +413,11 @@ impl OperatorState {
         }
     }
 
-    /// That there is no operator, with the command that installs it.
+    /// The problem that there is no operator, with the command that installs it.
     pub(crate) fn missing(self) -> Option<Problem> {
         let place = format!("deployment/{}", names::PRODUCT);
         let text = format!(
-            "there is no operator: no Deployment {} in any namespace, and nobody holds its Lease",
+            "there is no operator: no Deployment {} in any namespace, and no active holder of its Lease",
             names::PRODUCT
         );
         let mut problem = Problem::new(Code::OperatorNotRunning, place, text);
@@ -440,7 +440,7 @@ async fn or_elsewhere(
     let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
     let Some(found) = found.known() else {
         api.settle(names::NAMESPACE);
-        // It may be where nobody may look.
+        // The Deployment may be in a namespace that the caller may not list.
         return Ok(Read::Forbidden);
     };
     match found.into_iter().find(Deployment::is_ours) {

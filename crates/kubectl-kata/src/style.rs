@@ -78,8 +78,8 @@ impl Style {
     }
 }
 
-/// A text whose control characters cannot reach a terminal: it keeps ends of lines, tabs and colours, and all others
-/// become question marks. What a server says, or the name of its object, may be anything.
+/// A text for a terminal: line ends, tabs and colours stay, and all other control characters become question marks.
+/// Messages and object names of a server can contain any character.
 pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
     let is_harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     if text.chars().all(is_harmless) {

@@ -388,7 +388,7 @@ fn without_report(job: &NodeJob, pod: Option<&JobPod>) -> (JobOutcome, Option<Co
             };
             (JobOutcome::NoReport, None, format!("{how}, without a report"))
         }
-        // A change that may have begun without a trace is not taken for one that did not.
+        // For checks only: a change may have begun although no pod was counted.
         None if late && is_check && !had_pod => {
             let (code, message) = not_started(None);
             (JobOutcome::NotStarted, Some(code), message)

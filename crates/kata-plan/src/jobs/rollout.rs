@@ -171,8 +171,8 @@ fn is_unstarted(host: &Host<'_>) -> bool {
     host.node.wanted && is_install && never_began(host) && is_retried
 }
 
-/// Whether an installation that could not start says something about other nodes, although one has
-/// succeeded: it was tried after the last success, and not so often that the cause is more likely the node.
+/// Whether a failed start counts for other nodes although one has succeeded: it is later than the last
+/// success, and the node has failed fewer than [`ATTEMPTS`] times. After more, the cause is probably the node.
 fn counts_after_success(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     let statuses = cluster.nodes.iter().map(|host| &host.record.status);
     let is_current =

@@ -21,7 +21,7 @@ pub(super) fn summary(
     let mut tail = briefs(cluster);
     // The wait of all nodes, while no node is being changed.
     let awaited = report.waiting_on.iter().find(|waiting| {
-        // What is left of a node that is done says nothing of the others.
+        // The deletion of one node's objects does not explain why other nodes wait.
         let is_of_one = matches!(waiting.subject.kind, Kind::KataNode | Kind::Job);
         matches!(waiting.what, Waiting::Render | Waiting::Deletion)
             && !(is_of_one && draft.queue.is_some())

@@ -6,18 +6,27 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use kata_api::kata_config::LIST_CAP;
 use kata_api::situations::{Readiness, Row, SITUATIONS};
-use kata_api::{Code, conditions, event_reasons};
-use kata_plan::{EventToSend, Report, Snapshot, StatusReport, Waiting, WaitingOn};
+use kata_api::{Code, Severity, conditions, event_reasons};
+use kata_plan::{EventToSend, Kind, Report, Snapshot, StatusReport, Waiting};
 
-/// Fails if nodes wait and nothing says why.
+/// Fails if a node waits without a reason: one in the wait itself, a finding about the node, or a finding or a wait
+/// that concerns all nodes.
 pub(crate) fn waits_have_reasons(report: &Report) {
-    let of_others =
-        |waiting: &&WaitingOn| !matches!(waiting.what, Waiting::Node | Waiting::OwnWrites);
-    let is_explained =
-        !report.findings.is_empty() || report.waiting_on.iter().any(|it| of_others(&it));
+    let concerns_all = report.findings.iter().any(|finding| {
+        finding.subject.kind != Kind::Node && finding.code.entry().severity >= Severity::Warning
+    }) || report
+        .waiting_on
+        .iter()
+        .any(|it| !matches!(it.what, Waiting::Node | Waiting::OwnWrites));
+    let has_finding = |name: &str| {
+        report.nodes.iter().find(|node| node.node == name).is_none_or(|node| node.code.is_some())
+    };
     for waiting in &report.waiting_on {
-        let is_reasonless = waiting.message.contains("not being changed: ");
-        assert!(!is_reasonless || is_explained, "{report:#?}");
+        let reasonless = waiting.message.split_once("not being changed: ");
+        let names = reasonless.iter().flat_map(|(_, names)| names.split(", "));
+        for name in names.filter(|_| !concerns_all) {
+            assert!(has_finding(name), "{name} waits without a reason: {report:#?}");
+        }
     }
 }
 

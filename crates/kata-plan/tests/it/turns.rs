@@ -236,22 +236,27 @@ fn nodes_of_another_pool_take_nobodys_turn() {
     );
 }
 
+/// An installation or a removal in which the Machine Config Operator has to choose the next node.
+fn before_the_next_node_is_chosen(deleting: bool) -> World {
+    let mut world = World::new(3, 2);
+    world.config(&json!({}));
+    if deleting {
+        world.settle();
+        world.delete(Kind::KataConfig, "cluster-kataconfig");
+    }
+    while world.pass().plan.steps.is_empty()
+        || world.node("worker-1").labels.contains_key(KATA) == deleting
+    {
+        world.tick();
+    }
+    world
+}
+
 /// The Machine Config Operator reads more conditions than Ready (`checkNodeReady` of its node controller).
 #[test]
 fn a_node_with_disk_pressure_that_takes_the_room_of_others_is_named_with_the_condition() {
     for deleting in [false, true] {
-        let mut world = World::new(3, 2);
-        world.config(&json!({}));
-        if deleting {
-            world.settle();
-            world.delete(Kind::KataConfig, "cluster-kataconfig");
-        }
-        // Until the Machine Config Operator has to choose the next node.
-        while world.pass().plan.steps.is_empty()
-            || world.node("worker-1").labels.contains_key(KATA) == deleting
-        {
-            world.tick();
-        }
+        let mut world = before_the_next_node_is_chosen(deleting);
         let conditions = json!([
             {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
             {"type": "DiskPressure", "status": "True"},
@@ -272,21 +277,11 @@ fn a_node_with_disk_pressure_that_takes_the_room_of_others_is_named_with_the_con
     }
 }
 
-/// Where no node shows why the Machine Config Operator does not go on, its count is the reason.
+/// If no node explains why the Machine Config Operator does not continue, its count is the reason.
 #[test]
 fn a_count_that_no_node_explains_is_the_reason() {
     for deleting in [false, true] {
-        let mut world = World::new(3, 2);
-        world.config(&json!({}));
-        if deleting {
-            world.settle();
-            world.delete(Kind::KataConfig, "cluster-kataconfig");
-        }
-        while world.pass().plan.steps.is_empty()
-            || world.node("worker-1").labels.contains_key(KATA) == deleting
-        {
-            world.tick();
-        }
+        let mut world = before_the_next_node_is_chosen(deleting);
         world.render();
         let pool = if deleting { "worker" } else { "kata-oc" };
         let count = json!({"status": {"unavailableMachineCount": 1}});

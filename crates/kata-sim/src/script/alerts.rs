@@ -23,17 +23,17 @@ struct Pending {
 pub(crate) struct Alerts(BTreeMap<(String, &'static str), Pending>);
 
 impl Alerts {
-    /// Takes note of the conditions that are True now, by KataConfig and type, and returns which alerts begin and end.
+    /// Updates the conditions that are True, by KataConfig and type. Returns the alerts that begin or end now.
     pub(crate) fn observe(
         &mut self,
         now: Instant,
         are_true: &BTreeSet<(&str, &str)>,
     ) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut changes = Vec::new();
         self.0.retain(|(name, type_), pending| {
             let stays = are_true.contains(&(name.as_str(), *type_));
             if !stays && pending.fires {
-                told.push(format!("{name} alert {} is over", alert(type_)));
+                changes.push(format!("{name} alert {} is over", alert(type_)));
             }
             stays
         });
@@ -44,13 +44,13 @@ impl Alerts {
                     .0
                     .entry(((*name).to_owned(), it.condition))
                     .or_insert(Pending { since: now, fires: false });
-                if !pending.fires && now.duration_since(pending.since) >= lasts(it) {
+                if !pending.fires && now.duration_since(pending.since) >= duration(it) {
                     pending.fires = true;
-                    told.push(format!("{name} alert {} fires", it.alert));
+                    changes.push(format!("{name} alert {} fires", it.alert));
                 }
             }
         }
-        told
+        changes
     }
 }
 
@@ -58,6 +58,6 @@ fn alert(condition: &str) -> &'static str {
     ALERTS.iter().find(|it| it.condition == condition).map(|it| it.alert).unwrap_or_default()
 }
 
-fn lasts(alert: &Alert) -> Duration {
+fn duration(alert: &Alert) -> Duration {
     parse::span(alert.lasts).unwrap_or(Duration::MAX)
 }

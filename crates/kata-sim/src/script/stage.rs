@@ -341,15 +341,15 @@ impl<W: Write> Stage<W> {
                 }
             }
         }
-        self.tell_alerts(up)?;
+        self.print_alerts(up)?;
         for text in broken {
             self.fail(&format!("INVARIANT BROKEN: {text}"))?;
         }
         Ok(())
     }
 
-    /// Tells which alerts begin and end. Without a running operator there is no metric.
-    fn tell_alerts(&mut self, up: bool) -> io::Result<()> {
+    /// Prints the alerts that begin or end. A stopped operator exports no metric.
+    fn print_alerts(&mut self, up: bool) -> io::Result<()> {
         let are_true: BTreeSet<(&str, &str)> = self
             .said
             .iter()

@@ -20,7 +20,7 @@ struct Stretch {
     to: u64,
 }
 
-/// What a transcript tells, by KataConfig and condition, or by KataConfig and alert.
+/// The conditions and alerts of a transcript, by KataConfig and name.
 #[derive(Debug, Default)]
 struct Timeline {
     conditions: BTreeMap<(String, String), Vec<Stretch>>,
@@ -207,7 +207,7 @@ fn prometheus_finds_the_alerts_that_the_scenarios_print() {
     assert!(output.status.success(), "{said}");
 }
 
-/// The alerts that a transcript tells of, each with the condition and its reason when it fires.
+/// The alerts of a transcript, each with its condition and the condition's reason when the alert fires.
 fn fired(transcript: &str) -> String {
     let mut reasons: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     let mut alerts: Vec<String> = Vec::new();

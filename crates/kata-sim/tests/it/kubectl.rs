@@ -438,10 +438,10 @@ fn up_again(arguments: &[&str], kubeconfig: &Path) -> Ended {
     crate::kubectl_process::run(again.arg("up").args(arguments).arg("--kubeconfig").arg(kubeconfig))
 }
 
-/// At the speed of README's commands nobody waits half an hour to see what trouble looks like.
+/// README's example of a failure, at the default speed.
 #[test]
 #[ignore = "needs kubectl"]
-fn a_reboot_that_hangs_is_told_within_a_minute() {
+fn a_reboot_that_hangs_is_reported_within_a_minute() {
     let hand = Hand::start("hung", &["up", "--speed", "60"]);
     hand.up.control("fault worker-0 reboot-hang").good();
     hand.kubectl("label node worker-0 kata=true").good();

@@ -84,7 +84,7 @@ pub(crate) async fn run(
         format!(" (not to be had: {})", collection.reasons())
     };
     let redacted = collection.redactor.as_ref().map_or_else(
-        || "   not redacted: look at it before you give it to anybody".to_owned(),
+        || "   not redacted: review it before you share it".to_owned(),
         |redactor| format!("   only known fields are kept; taken out: {redactor}"),
     );
     let text = format!("collected {got} of {} items, {span}{missing}{redacted}", collection.wanted);
@@ -294,7 +294,7 @@ impl Collection {
         parts.join("; ")
     }
 
-    /// Adds a text, without what is nobody's business.
+    /// Adds a text, without credentials and addresses.
     fn add(&mut self, name: ItemName, text: &str) {
         let text = match &mut self.redactor {
             Some(redactor) => redactor.text(text),

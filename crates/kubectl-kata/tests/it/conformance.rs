@@ -116,7 +116,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     let none = ["× KATA5005 there is no operator", "1 failed"];
     expect(kubeconfig, "doctor --pre", 1, &none).await;
     expect(kubeconfig, "install", 4, &["KATA5005 there is no operator"]).await;
-    // Somebody leads from now on.
+    // From here on the Lease has a holder.
     let home = kata_api::names::NAMESPACE;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
     let lease = json!({

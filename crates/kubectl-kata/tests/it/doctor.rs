@@ -169,7 +169,7 @@ async fn a_deployment_of_somebody_else_is_not_taken_for_the_operator() {
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 there is no operator"]);
 }
 
-/// Whatever the first command is, it says that nobody would act, and what to do; nothing is written.
+/// Each command that a new user may run first reports the missing operator and the fix, and writes nothing.
 #[tokio::test(start_paused = true)]
 async fn without_an_operator_every_first_command_says_so() {
     let mut lab = Lab::new();
@@ -189,7 +189,7 @@ async fn without_an_operator_every_first_command_says_so() {
         done.says(&says);
     }
     assert_eq!(lab.get(&kata_configs(), "", "cluster-kataconfig"), None);
-    // What it said last is not taken for what is.
+    // A status from before the operator was removed does not count.
     lab.kata(&["worker-0"]);
     lab.start_operator();
     lab.ready().await;

@@ -223,7 +223,7 @@ impl Lab {
         })
     }
 
-    /// Takes the operator's Deployment away.
+    /// Deletes the operator's Deployment.
     pub(crate) fn undeploy(&self) {
         let home = kata_api::names::NAMESPACE;
         if self.get(&DEPLOYMENTS, home, "kata-operator").is_some() {

@@ -303,9 +303,9 @@ fn every_situation_has_the_conditions_of_its_row() {
             let of_row: Vec<&str> = row.alerts().collect();
             assert_eq!(of_row.join(" "), *alerts, "{name}");
         }
-        let told: BTreeSet<&str> = rows.iter().map(|row| row.0).collect();
+        let tested: BTreeSet<&str> = rows.iter().map(|row| row.0).collect();
         let all: BTreeSet<&str> = SITUATIONS.iter().map(|row| row.name).collect();
-        assert_eq!(told, all, "every row has a cluster that is in it");
+        assert_eq!(tested, all, "every row has a cluster that is in it");
     }
 }
 

@@ -162,8 +162,8 @@ fn after_two_nodes_that_never_pull_no_other_is_tried_until_one_of_them_does() {
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
-/// A registry that fails in the middle does not cost each of the nodes that are left its five minutes in a row,
-/// and a node that could never start holds up no node that comes later.
+/// If the registry fails during a roll-out, two nodes that cannot start hold up the others. After three attempts on
+/// each they do not any more, so that a new node gets Kata although two others never start.
 #[test]
 fn after_a_success_two_nodes_that_cannot_start_hold_up_the_others_for_some_tries_only() {
     let mut world = World::plain(1, 8);
@@ -197,7 +197,7 @@ fn after_a_success_two_nodes_that_cannot_start_hold_up_the_others_for_some_tries
     assert_eq!(stopped(&world), None);
 }
 
-/// At the deadline of a check, why it never had a pod is still told.
+/// The status still reports after a check's deadline that its Job had no pod.
 #[test]
 fn a_check_that_never_got_a_pod_did_not_start() {
     let mut world = World::plain(1, 1);
@@ -209,8 +209,8 @@ fn a_check_that_never_got_a_pod_did_not_start() {
     });
     let job = host(&world, "worker-0")["job"].clone();
     assert_eq!((&job["action"], &job["outcome"]), (&json!("Preflight"), &json!("NotStarted")));
-    let told = finding(&world, "KATA3115");
-    assert!(told.contains("did not start: it got no pod"), "{told}");
+    let message = finding(&world, "KATA3115");
+    assert!(message.contains("did not start: it got no pod"), "{message}");
     world.hosts.clear();
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }

@@ -110,8 +110,11 @@ pub(super) fn check(path: &Path) -> Result<Found, Failure> {
             "{name} is longer than 3 MiB, which is more than an API server takes: give a file with KataConfigs"
         )));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|error| Failure::Usage(format!("{name} is no text: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        Failure::Usage(format!(
+            "{name} is not UTF-8 text ({error}): give a YAML file with a KataConfig"
+        ))
+    })?;
     Ok(check_text(&name, &text))
 }
 

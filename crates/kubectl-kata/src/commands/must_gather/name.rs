@@ -1,4 +1,4 @@
-//! Names of files of the collection. Those of objects come from a server, and may be anything.
+//! Names of files of the collection. Names of objects come from a server and can contain any character.
 
 /// Most bytes of the part of a name that comes from a server.
 const MOST: usize = 150;

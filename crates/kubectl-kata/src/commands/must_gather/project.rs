@@ -1,7 +1,6 @@
-//! What must-gather keeps of an object: for each kind the fields that somebody who looks for a fault reads, and
-//! nothing else. Pure.
+//! The fields of each kind that must-gather keeps: those needed to diagnose a fault, and no others. Pure.
 //!
-//! A field that is not named here is not kept, whatever it is called: no list of what is secret can be complete.
+//! It is an allow-list, because no list of secret fields can be complete.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +36,7 @@ const CONDITIONS: [&str; 5] = [
     "status.conditions[].message",
     "status.conditions[].lastTransitionTime",
 ];
-/// Domains of labels and annotations that say something of Kata, of the Machine Config Operator or of a node's kind.
+/// Domains of the labels and annotations of Kata, of the Machine Config Operator and of node roles, which are kept.
 const DOMAINS: [&str; 7] = [
     "kata-operator.dev",
     "katacontainers.io",
@@ -47,7 +46,7 @@ const DOMAINS: [&str; 7] = [
     "machineconfiguration.openshift.io",
     "pools.operator.machineconfiguration.openshift.io",
 ];
-/// Single keys that do.
+/// Further keys that are kept.
 const KEYS: [&str; 9] = [
     "app.kubernetes.io/managed-by",
     "app.kubernetes.io/part-of",
@@ -273,7 +272,7 @@ fn fields(resource: Resource) -> &'static [&'static str] {
     }
 }
 
-/// What a pod of the operator's namespace keeps besides: what its containers run, and what they wait for.
+/// Further fields of pods in the operator's namespace.
 const OWN_PODS: [&str; 6] = [
     "spec.initContainers[].image",
     "spec.containers[].image",
@@ -283,7 +282,7 @@ const OWN_PODS: [&str; 6] = [
     "status.containerStatuses[].state.terminated.message",
 ];
 
-/// What is kept besides the fields of a kind.
+/// What the kept fields depend on.
 #[derive(Debug, Default)]
 pub(super) struct Extent<'a> {
     /// The operator's namespace.
@@ -299,7 +298,7 @@ pub(super) fn project(resource: Resource, object: &Value, extent: &Extent<'_>) -
     if resource == PODS && object["metadata"]["namespace"] == *extent.home {
         paths.extend(OWN_PODS);
     } else if resource == PODS {
-        // Whoever owns a pod may give it conditions of its own.
+        // The owner of a pod can add conditions with any message.
         paths.retain(|path| *path != "status.conditions[].message");
     }
     kept(object, &paths, extent).unwrap_or_default()

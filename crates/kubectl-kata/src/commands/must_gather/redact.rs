@@ -1,6 +1,6 @@
 //! Takes out of texts what looks like a credential, and gives addresses other names. Pure.
 //!
-//! It is the second line: what of an object is kept at all, [`super::project`] says.
+//! [`super::project`] decides which fields are kept; this is a second safeguard.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Redactor {
         clean
     }
 
-    /// A word in which IP addresses have other names, but for those that every machine has.
+    /// A word whose IP addresses are replaced, except loopback and unspecified ones.
     fn without_addresses(&mut self, word: &str) -> String {
         let mut clean = String::with_capacity(word.len());
         let mut rest = word;
@@ -141,7 +141,7 @@ fn secret_value(word: &str) -> Option<usize> {
         .then_some(at + 1)
 }
 
-/// A word before and after the user and password that it gives with a host. A digest of an image is none.
+/// A word before and after the user and password of its host. The digest of an image is not a host.
 fn user_of_host(word: &str) -> Option<(&str, &str)> {
     let start = word.find("://").map_or(0, |at| at + 3);
     let (before, rest) = word.split_at_checked(start)?;

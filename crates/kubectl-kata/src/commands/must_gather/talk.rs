@@ -25,9 +25,9 @@ const NO_JOURNAL: &str = "the kubelet does not serve its node's journal (feature
 /// Where the operator serves its metrics.
 const METRICS_PORT: u16 = 8080;
 
-/// Reasons of Events whose messages say what Kata, a node or the scheduler did. All others may quote what an
-/// application said, such as the answer of a probe.
-const TOLD: [&str; 16] = [
+/// Reasons of Events whose messages are kept: they are about Kata, a node or the scheduler. Other messages can quote an
+/// application, such as its answer to a probe.
+const KEPT_REASONS: [&str; 16] = [
     "BackOff",
     "DeadlineExceeded",
     "Evicted",
@@ -84,7 +84,7 @@ pub(super) async fn events(
             };
             let is_recent = oldest.is_none_or(|oldest| time >= oldest);
             let reason = of(event, "reason");
-            let message = if everything || is_ours || TOLD.contains(&reason.as_str()) {
+            let message = if everything || is_ours || KEPT_REASONS.contains(&reason.as_str()) {
                 of(event, "message").replace('\n', " ")
             } else {
                 "(its message is not kept)".to_owned()

@@ -137,7 +137,7 @@ pub(crate) async fn operator_state(
     Ok(OperatorState::of(&deployment, &lease, abandoned(&lease, kata, now).is_some()))
 }
 
-/// The same with the Deployment and the Lease that were read.
+/// Adds that the operator is missing, not ready or silent.
 pub(super) fn explain(
     operator: &Read<Option<Deployment>>,
     lease: &Read<Option<Lease>>,
@@ -148,7 +148,7 @@ pub(super) fn explain(
     let abandoned = abandoned(lease, kata, now);
     let state = OperatorState::of(operator, lease, abandoned.is_some());
     if let Some(missing) = state.missing() {
-        // What the status says is nobody's word any more, and whatever else is told of it follows from that.
+        // The status is outdated without an operator; that the operator is silent follows from that.
         report.success = false;
         report.no_operator = true;
         report.problems.retain(|problem| problem.id != Code::OperatorSilent.entry().code);

@@ -40,7 +40,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// As kubectl: whoever listens on the way would have them.
+/// As with kubectl: any host on the path could read them.
 #[tokio::test]
 async fn no_credentials_are_sent_without_tls() {
     let front = Front::new("no-tls", &["127.0.0.1"], Good::Now, false).await;
@@ -67,7 +67,7 @@ async fn no_credentials_are_sent_without_tls() {
     assert!(heard.contains("impersonate-user: bob"), "{heard}");
 }
 
-/// A server that means harm gets no token sent elsewhere, and no control of the terminal.
+/// A hostile server can neither redirect a request nor send control characters to the terminal.
 #[tokio::test]
 async fn a_server_can_neither_redirect_nor_write_to_the_terminal() {
     let front = Front::new("hostile", &["127.0.0.1"], Good::Now, false).await;
@@ -94,7 +94,7 @@ async fn a_server_can_neither_redirect_nor_write_to_the_terminal() {
     }
 }
 
-/// A list that never ends ends all the same.
+/// An endless list is given up.
 #[tokio::test]
 async fn a_list_without_an_end_is_given_up() {
     let front = Front::new("endless", &["127.0.0.1"], Good::Now, false).await;
@@ -102,5 +102,5 @@ async fn a_list_without_an_end_is_given_up() {
     let (address, _) = answering(answer("200 OK", "", page)).await;
     let path = front.kubeconfig_of(&format!("http://{address}"), "", "");
     let line = format!("nodes --kubeconfig {}", path.display());
-    front.run(&line, &[]).await.expect(1, &["it does not end after 2000 answers"]);
+    front.run(&line, &[]).await.expect(1, &["the list has more than 2000 pages"]);
 }

@@ -7,7 +7,7 @@ use simcluster::resource::PODS;
 
 use crate::lab::{Lab, kata_configs};
 
-/// What is planted in the objects that must-gather reads: where, and why it has to be in the collection, if it has to.
+/// The markers: where each is planted, and the reason if it has to be collected.
 const PLANTED: [(&str, &str); 50] = [
     ("pod args", ""),
     ("pod command", ""),
@@ -61,9 +61,9 @@ const PLANTED: [(&str, &str); 50] = [
     ("log password", ""),
 ];
 
-/// Whatever is planted where must-gather reads, only that comes into the collection which has to.
+/// Only markers with a reason are collected.
 #[tokio::test(start_paused = true)]
-async fn of_all_that_is_planted_only_what_must_be_is_collected() {
+async fn only_markers_with_a_reason_are_collected() {
     use simcluster::resource::{MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, RUNTIMECLASSES};
     let mark = |place: &str| {
         let number = PLANTED.iter().position(|(known, _)| *known == place);
@@ -224,7 +224,7 @@ async fn of_all_that_is_planted_only_what_must_be_is_collected() {
     assert!(collected.iter().all(|(_, text)| !text.contains("192.0.2.77")));
     let events = &collected.iter().find(|(name, _)| name.ends_with("events.txt")).unwrap().1;
     assert!(events.contains("https://(redacted)@address-"), "{events}");
-    // With everything in it, it is all there, so that the markers are where this test thinks.
+    // Without redaction all are collected, so each marker is where must-gather reads.
     drop(std::fs::remove_dir_all(&directory));
     let line = format!("must-gather --no-redaction --dest-dir {}", directory.display());
     lab.kata_command(&line).await.expect(0).says(&["not redacted"]);
@@ -251,7 +251,7 @@ fn texts(folder: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// Names that a server gives lead out of no folder, and into none of a name that was not meant.
+/// Names of objects cannot lead out of the collection's folder.
 #[tokio::test(start_paused = true)]
 async fn names_of_a_server_stay_in_the_collection() {
     let mut lab = Lab::new();
