@@ -354,7 +354,7 @@ fn is_finished(pod: &Pod) -> bool {
 pub fn drain_blockers(pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Vec<DrainBlocker> {
     let mut blockers: Vec<DrainBlocker> = pods
         .iter()
-        .filter(|pod| !is_finished(pod) && !stays_on_drain(pod))
+        .filter(|pod| is_evicted_by_drain(pod))
         .filter_map(|pod| {
             let budget = budgets.iter().find(|budget| covers(budget, pod));
             let deleting = pod.metadata.deletion_timestamp.is_some();
@@ -369,6 +369,11 @@ pub fn drain_blockers(pods: &[Pod], budgets: &[PodDisruptionBudget]) -> Vec<Drai
         .collect();
     blockers.sort();
     blockers
+}
+
+/// Whether a drain evicts the pod: it has not finished, and neither the kubelet nor a DaemonSet owns it.
+pub fn is_evicted_by_drain(pod: &Pod) -> bool {
+    !is_finished(pod) && !stays_on_drain(pod)
 }
 
 fn stays_on_drain(pod: &Pod) -> bool {

@@ -57,7 +57,9 @@ async fn find(
     if let Some(home) = api.known_home() {
         quiet.settle(home);
     }
-    let snapshot = Box::pin(snapshot::read(&quiet, now, Some(vec![config.clone()]))).await?;
+    let snapshot =
+        Box::pin(snapshot::read(&quiet, now, snapshot::Assumed::configs(vec![config.clone()])))
+            .await?;
     let findings = kata_plan::decide(&snapshot).report.findings;
     let pods = kata_plan::running_pods(&snapshot);
     let mut fixes = Vec::new();

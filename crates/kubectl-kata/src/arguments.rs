@@ -353,6 +353,9 @@ pub struct InstallArguments {
     /// Only nodes that Node Feature Discovery found able
     #[arg(long)]
     pub check_node_eligibility: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
     /// Wait until Ready
     #[arg(long)]
     pub wait: bool,

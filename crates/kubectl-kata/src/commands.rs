@@ -19,6 +19,10 @@ mod version;
 mod wait;
 pub(crate) mod why;
 
+pub(crate) use status::held_by_budgets;
+
+use std::io::{BufRead as _, IsTerminal as _};
+
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_plan::Platform;
 
@@ -125,6 +129,30 @@ pub(crate) fn pace(platform: Platform, value: Option<&IntOrString>, nodes: usize
             most => format!(", at most {most} at a time"),
         },
     }
+}
+
+/// Asks whether to go on, where there is a terminal; elsewhere `yes` is the answer. `what` says what a refusal
+/// refuses, such as `install reboots 3 nodes`.
+pub(crate) fn confirmed(
+    yes: bool,
+    what: &str,
+    context: &mut Context<'_, '_>,
+) -> Result<bool, Failure> {
+    if yes {
+        return Ok(true);
+    }
+    if !context.printer.is_live() || !std::io::stdin().is_terminal() {
+        context.printer.say(&format!("refused: {what}; add --yes or use --dry-run"))?;
+        return Ok(false);
+    }
+    context.printer.ask("Continue? [y/N] ")?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    let agrees = ["y", "yes"].iter().any(|word| answer.trim().eq_ignore_ascii_case(word));
+    if !agrees {
+        context.printer.say("nothing was changed")?;
+    }
+    Ok(agrees)
 }
 
 /// Problems for people: what, then how to go on.

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::api::Gap;
+use crate::disruption::Disruption;
 
 mod lists;
 
@@ -405,6 +406,9 @@ pub(crate) struct UninstallPlan {
     pub(crate) controllers: Vec<String>,
     /// Nodes that would lose Kata.
     pub(crate) nodes: Vec<String>,
+    /// What the removal does to these nodes and to pods on them; absent if the nodes cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) disruption: Option<Disruption>,
     /// Objects that would be deleted, as `Kind/name`.
     pub(crate) objects: Vec<String>,
     /// The KataConfig that becomes active then; absent if there is no other.

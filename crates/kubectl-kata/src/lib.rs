@@ -11,6 +11,7 @@ mod changes;
 mod cluster;
 mod commands;
 mod connect;
+mod disruption;
 mod document;
 mod estimate;
 mod exit;

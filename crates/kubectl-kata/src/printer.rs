@@ -87,6 +87,14 @@ impl<'a> Printer<'a> {
         writeln!(self.err, "{}", without_controls(text))
     }
 
+    /// A question, which the answer follows on the same line.
+    pub(crate) fn ask(&mut self, question: &str) -> io::Result<()> {
+        self.flush()?;
+        self.clear()?;
+        write!(self.err, "{question}")?;
+        self.err.flush()
+    }
+
     /// Whether something was written without a word on a simulation: to standard error, or, as that is where
     /// the word can go without harm to what programs read, to standard output alone.
     pub(crate) fn is_unmarked(&self) -> bool {

@@ -68,11 +68,29 @@ fn observed<T>(read: Read<T>, resource: Resource, if_not_served: T) -> Observed<
     }
 }
 
-/// Reads the cluster; `configs` replaces its KataConfigs, if given.
+/// What is assumed of the cluster instead of what it has.
+#[derive(Default)]
+pub(crate) struct Assumed<'a> {
+    /// The KataConfigs, if given.
+    pub(crate) configs: Option<Vec<KataConfig>>,
+    /// Nodes that get labels.
+    pub(crate) labelled: &'a [String],
+    /// The labels that they get.
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+impl Assumed<'_> {
+    /// These KataConfigs.
+    pub(crate) fn configs(configs: Vec<KataConfig>) -> Self {
+        Self { configs: Some(configs), ..Self::default() }
+    }
+}
+
+/// Reads the cluster.
 pub(crate) async fn read(
     api: &Api,
     now: Timestamp,
-    configs: Option<Vec<KataConfig>>,
+    assumed: Assumed<'_>,
 ) -> Result<Snapshot, Failure> {
     let (existing, nodes, pools, runtime_configs, classes, kata_nodes, operator) = futures::join!(
         api.list::<KataConfig>(KATA_CONFIGS, Scope::default()),
@@ -101,17 +119,24 @@ pub(crate) async fn read(
     } else {
         (Ok(Observed::Known(None)), Ok(Observed::Known(None)))
     };
-    let nodes = observed(nodes?, NODES, Vec::new());
+    let facts = |node: &Node| {
+        let mut facts = NodeFacts::from(node);
+        if assumed.labelled.contains(&facts.name) {
+            facts.labels.extend(assumed.labels.clone());
+        }
+        Arc::new(facts)
+    };
+    let nodes = observed(nodes?, NODES, Vec::new()).map(|all| all.iter().map(facts).collect());
     let mut snapshot = Snapshot {
         now,
         freshness: Freshness::Quorum,
         options,
-        configs: match configs {
+        configs: match assumed.configs {
             Some(configs) => configs,
             None => existing?.known().unwrap_or_default(),
         },
         unreadable: Vec::new(),
-        nodes: nodes.map(|all| all.iter().map(|node| Arc::new(NodeFacts::from(node))).collect()),
+        nodes,
         pools: observed(pools, POOLS, Vec::new()),
         machine_configs: BTreeMap::new(),
         feature_gates: gates?,

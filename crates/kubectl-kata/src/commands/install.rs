@@ -1,22 +1,25 @@
-//! `install`: labels nodes, if it is told to, and creates a KataConfig. It installs no operator.
+//! `install`: says what will happen, asks, labels nodes if `--node` names some, and creates a KataConfig.
 
 use std::collections::BTreeMap;
 
+use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, names};
-use kata_plan::{NodeFacts, Platform};
+use kata_plan::{NodeFacts, Observed, Platform, Snapshot};
 use serde_json::{Value, json};
 
-use super::{expect_output, pace, status, wait};
+use super::{confirmed, expect_output, pace, status, wait};
+use crate::Context;
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
+use crate::disruption::{Disruption, field, sentence};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::printer::yaml;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
-use crate::{Context, snapshot};
+use crate::snapshot::{self, Assumed};
 
 /// The forms of the result.
 const ALLOWED: [Output; 4] = [Output::Table, Output::Json, Output::Yaml, Output::Name];
@@ -134,23 +137,24 @@ pub(crate) async fn run(
         ))?;
         return Ok(Exit::Refused);
     }
-    let dry = arguments.dry_run == DryRun::Server;
-    let query = if dry { "?dryRun=All&fieldValidation=Strict" } else { "?fieldValidation=Strict" };
+    // Everything is tried before anything is written, so that a refusal leaves the cluster as it was.
     for node in &arguments.node {
-        label(node, &labels, dry, context).await?;
+        label(node, &labels, Mode::Try, context).await?;
     }
-    let path = format!("{}{query}", KATA_CONFIGS.path(None));
-    let what = format!("create KataConfig {}", arguments.name);
-    let answer = context.api.write(&what, http::Method::POST, &path, None, &body).await;
-    let created = match answer {
-        Ok(created) => created,
-        Err(Trouble::Status(status)) if status.code == 403 => {
-            return Err(Failure::Forbidden(format!(
-                "cannot {what}: you may not create {}",
-                KATA_CONFIGS.qualified()
-            )));
+    let tried = create(&body, Mode::Try, context).await?;
+    let change = Change::read(&labels, arguments, &tried, context).await?;
+    change.print(arguments, context)?;
+    let dry = arguments.dry_run == DryRun::Server;
+    if !dry && !confirmed(arguments.yes, &change.summary(arguments), context)? {
+        return Ok(Exit::Refused);
+    }
+    let created = if dry {
+        tried
+    } else {
+        for node in &arguments.node {
+            label(node, &labels, Mode::Write, context).await?;
         }
-        Err(trouble) => return Err(trouble.failure(&what)),
+        create(&body, Mode::Write, context).await?
     };
     let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     if !context.printer.document(context.settings.output, &created)? {
@@ -163,7 +167,6 @@ pub(crate) async fn run(
             .printer
             .line(&format!("kataconfig.kataconfiguration.openshift.io/{name}{suffix}"))?;
     }
-    tell_nodes(&labels, arguments.check_node_eligibility, &created, context).await?;
     if dry {
         return Ok(Exit::Fine);
     }
@@ -174,22 +177,53 @@ pub(crate) async fn run(
     Ok(Exit::Fine)
 }
 
+/// Whether a request writes, or the API server only checks it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Try,
+    Write,
+}
+
+impl Mode {
+    /// The query of a request.
+    fn query(self) -> &'static str {
+        match self {
+            Self::Try => "?dryRun=All&fieldValidation=Strict",
+            Self::Write => "?fieldValidation=Strict",
+        }
+    }
+}
+
+/// Creates the KataConfig.
+async fn create(body: &Value, mode: Mode, context: &Context<'_, '_>) -> Result<Value, Failure> {
+    let path = format!("{}{}", KATA_CONFIGS.path(None), mode.query());
+    let name = body["metadata"]["name"].as_str().unwrap_or_default();
+    let what = format!("create KataConfig {name}");
+    match context.api.write(&what, http::Method::POST, &path, None, body).await {
+        Ok(created) => Ok(created),
+        Err(Trouble::Status(status)) if status.code == 403 => Err(Failure::Forbidden(format!(
+            "cannot {what}: you may not create {}",
+            KATA_CONFIGS.qualified()
+        ))),
+        Err(trouble) => Err(trouble.failure(&what)),
+    }
+}
+
 async fn label(
     node: &str,
     labels: &Labels,
-    dry: bool,
+    mode: Mode,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
-    let query = if dry { "?dryRun=All" } else { "" };
-    let path = format!("{}{query}", NODES.object(None, node));
+    let path = format!("{}{}", NODES.object(None, node), mode.query());
     let what = format!("label node {node}");
     let patch = json!({"metadata": {"labels": labels}});
     let content = Some("application/merge-patch+json");
     match context.api.write(&what, http::Method::PATCH, &path, content, &patch).await {
+        Ok(_) if mode == Mode::Try => Ok(()),
         Ok(_) => {
-            let text: Vec<String> =
-                labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            Ok(context.printer.say(&format!("node/{node} labelled {}", text.join(",")))?)
+            let text = text(labels, ",");
+            Ok(context.printer.say(&format!("node/{node} labelled {text}"))?)
         }
         Err(Trouble::Status(status)) if status.code == 403 => {
             Err(Failure::Forbidden(format!("cannot {what}: you may not patch nodes")))
@@ -209,26 +243,101 @@ fn is_worker(node: &NodeFacts, platform: Platform) -> bool {
     }
 }
 
-/// Says which nodes will be changed, as the operator's decision says it.
-async fn tell_nodes(
-    labels: &Labels,
-    eligible: bool,
-    created: &Value,
-    context: &mut Context<'_, '_>,
-) -> Result<(), Failure> {
-    let created: KataConfig = serde_json::from_value(created.clone())
-        .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
-    let rollout = created.spec.rollout.as_ref();
-    let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
-    let value = value.as_ref();
-    let now = context.settings.now();
-    let snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![created]))).await?;
-    let report = kata_plan::decide(&snapshot).report;
-    if !report.nodes_are_complete() {
-        return Ok(());
+/// Labels as `KEY=VALUE`.
+fn text(labels: &Labels, separator: &str) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.join(separator)
+}
+
+/// What the installation does to the nodes.
+enum Change {
+    /// The nodes are known.
+    Known(Disruption),
+    /// No node changes yet, for this reason.
+    NoNode(String),
+    /// The caller may not read what decides it.
+    Unknown(String),
+}
+
+impl Change {
+    /// The change that the operator decides for this KataConfig, once the nodes have their labels.
+    async fn read(
+        labels: &Labels,
+        arguments: &InstallArguments,
+        created: &Value,
+        context: &Context<'_, '_>,
+    ) -> Result<Self, Failure> {
+        let created: KataConfig = serde_json::from_value(created.clone())
+            .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
+        let rollout = created.spec.rollout.as_ref();
+        let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
+        let assumed = Assumed {
+            configs: Some(vec![created]),
+            labelled: &arguments.node,
+            labels: labels.clone(),
+        };
+        let now = context.settings.now();
+        let snapshot = Box::pin(snapshot::read(&context.api, now, assumed)).await?;
+        let report = kata_plan::decide(&snapshot).report;
+        if let Observed::Unknown { error, .. } = &snapshot.nodes {
+            return Ok(Self::Unknown(error.clone()));
+        }
+        if !report.nodes_are_complete() {
+            let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
+            let reason = unread.map_or("not everything can be read", |finding| &finding.message);
+            return Ok(Self::Unknown(reason.to_owned()));
+        }
+        let nodes: Vec<String> = report
+            .nodes
+            .iter()
+            .filter(|node| node.wanted && node.phase != Phase::Ready)
+            .map(|node| node.node.clone())
+            .collect();
+        if nodes.is_empty() {
+            return Ok(Self::NoNode(why_none(labels, arguments, &snapshot)));
+        }
+        let pace = pace(snapshot.options.platform, value.as_ref(), nodes.len());
+        let api = &context.api;
+        let change = Disruption::of(api, &snapshot, nodes, pace, |_pod| false).await?;
+        Ok(Self::Known(change))
     }
-    let chosen: Vec<&str> =
-        report.nodes.iter().filter(|node| node.wanted).map(|node| node.node.as_str()).collect();
+
+    /// What a refusal refuses.
+    fn summary(&self, arguments: &InstallArguments) -> String {
+        let disruption = match self {
+            Self::Known(disruption) => disruption.summary(),
+            Self::NoNode(_) | Self::Unknown(_) => None,
+        };
+        let other = || format!("creates KataConfig {}", arguments.name);
+        format!("install {}", disruption.unwrap_or_else(other))
+    }
+
+    /// Says what this command will do.
+    fn print(
+        &self,
+        arguments: &InstallArguments,
+        context: &mut Context<'_, '_>,
+    ) -> Result<(), Failure> {
+        let style = context.printer.style();
+        let labels = match arguments.node.as_slice() {
+            [] => String::new(),
+            nodes => format!("labels {}, then ", human::list(nodes, 5)),
+        };
+        let head = format!("This command {labels}creates KataConfig {}.", arguments.name);
+        let mut lines = sentence(&context.marked(&head), &style);
+        lines.extend(match self {
+            Self::Known(disruption) => disruption.lines(&style),
+            Self::NoNode(why) => field("Nodes", &format!("none changes: {why}"), &style),
+            Self::Unknown(why) => {
+                field("Nodes", &format!("which nodes change is unknown: {why}"), &style)
+            }
+        });
+        Ok(lines.iter().try_for_each(|line| context.printer.say(line))?)
+    }
+}
+
+/// Why no node gets Kata yet.
+fn why_none(labels: &Labels, arguments: &InstallArguments, snapshot: &Snapshot) -> String {
     let has = |node: &NodeFacts, key: &str, value: &str| {
         node.labels.get(key).is_some_and(|found| found == value)
     };
@@ -238,28 +347,15 @@ async fn tell_nodes(
         .filter(|node| labels.iter().all(|(key, value)| has(node, key, value)))
         .collect();
     let incapable = labelled.iter().any(|node| !has(node, names::NFD_LABEL, "true"));
-    let text = match (chosen.len(), labels.is_empty() || !labelled.is_empty()) {
-        (0, _) if eligible && incapable => format!(
+    if arguments.check_node_eligibility && incapable {
+        return format!(
             "no worker that is selected has the label {}=true, which Node Feature Discovery gives to nodes that \
              can run Kata",
             names::NFD_LABEL
-        ),
-        (0, true) => "no node can get Kata yet: see `kubectl kata doctor`".to_owned(),
-        (0, false) => format!(
-            "no worker has these labels yet: kubectl label node NAME {}",
-            labels
-                .iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        ),
-        (number, _) => format!(
-            "{} will be changed{}: {}",
-            human::count(number, "node"),
-            pace(snapshot.options.platform, value, number),
-            human::list(&chosen, 5)
-        ),
-    };
-    let text = context.marked(&text);
-    Ok(context.printer.say(&text)?)
+        );
+    }
+    if labels.is_empty() || !labelled.is_empty() {
+        return "no node can get Kata yet: see `kubectl kata doctor`".to_owned();
+    }
+    format!("no worker has these labels yet: kubectl label node NAME {}", text(labels, " "))
 }

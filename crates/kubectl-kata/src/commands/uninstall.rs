@@ -2,7 +2,6 @@
 //! happen. What stands in the way is [`kata_plan::decide`]'s answer for a KataConfig that is being deleted.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, IsTerminal as _};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -11,10 +10,12 @@ use kata_api::{Code, KataConfig, names};
 use kata_plan::{Observed, Platform, PodScope, Snapshot};
 use serde_json::json;
 
-use super::{expect_output, marked, pace, problem_lines, status, wait};
+use super::{confirmed, expect_output, marked, pace, problem_lines, status, wait};
+use crate::Context;
 use crate::api::{Scope, Trouble};
 use crate::arguments::UninstallArguments;
 use crate::cluster::Kata;
+use crate::disruption::{Disruption, field};
 use crate::document::{Head, PodRow, Problem, Successor, UninstallPlan};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -23,8 +24,8 @@ use crate::owners::{self, Controller};
 use crate::problem;
 use crate::resource::{BUDGETS, KATA_CONFIGS, PODS};
 use crate::settings::Output;
+use crate::snapshot::{self, Assumed};
 use crate::table::{Table, column};
-use crate::{Context, snapshot};
 
 pub(crate) async fn run(
     arguments: &UninstallArguments,
@@ -54,7 +55,7 @@ pub(crate) async fn run(
         print(&plan, &words, arguments, context)?;
         return Ok(exit(&plan));
     }
-    if !confirmed(&plan, &words, arguments, context)? {
+    if !agreed(&plan, &words, arguments, context)? {
         return Ok(Exit::Refused);
     }
     if !plan.pods.is_empty() {
@@ -124,8 +125,6 @@ fn exit(plan: &UninstallPlan) -> Exit {
 struct Words {
     /// That evicted pods come again, and how to end that; nothing if none does.
     returning: Vec<String>,
-    /// How many nodes at once.
-    pace: String,
 }
 
 /// What would happen; with `evict` sandboxed pods are not in the way.
@@ -139,7 +138,8 @@ async fn plan(
     let mut deleted = config.clone();
     deleted.metadata.deletion_timestamp.get_or_insert(Time(now));
     deleted.metadata.finalizers.get_or_insert_default().push(names::FINALIZER.to_owned());
-    let mut snapshot = Box::pin(snapshot::read(&context.api, now, Some(vec![deleted]))).await?;
+    let mut snapshot =
+        Box::pin(snapshot::read(&context.api, now, Assumed::configs(vec![deleted]))).await?;
     let report = kata_plan::decide(&snapshot).report;
     let mut problems: Vec<Problem> = report
         .findings
@@ -205,6 +205,20 @@ async fn plan(
     };
     let value = rollout.and_then(|rollout| rollout.max_unavailable.as_ref());
     let pace = pace(snapshot.options.platform, value, report.nodes.len());
+    let nodes: Vec<String> = report.nodes.iter().map(|node| node.node.clone()).collect();
+    let is_gone_before = |pod: &Pod| {
+        let of = |row: &PodRow| {
+            pod.metadata.namespace.as_ref() == Some(&row.namespace)
+                && pod.metadata.name.as_ref() == Some(&row.name)
+        };
+        pods.iter().any(of)
+    };
+    let disruption = if snapshot.nodes.known().is_some() && report.nodes_are_complete() {
+        let api = &context.api;
+        Some(Disruption::of(api, &snapshot, nodes.clone(), pace, is_gone_before).await?)
+    } else {
+        None
+    };
     let plan = UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
         success: problems.is_empty() && (evict || pods.is_empty()),
@@ -212,13 +226,14 @@ async fn plan(
         deleting: config.metadata.deletion_timestamp.is_some(),
         pods,
         controllers: controllers.iter().map(Controller::named).collect(),
-        nodes: report.nodes.iter().map(|node| node.node.clone()).collect(),
+        nodes,
+        disruption,
         objects,
         successor: successor(kata, &mut snapshot),
         problems,
         gaps: context.api.gaps(),
     };
-    Ok((plan, Words { returning, pace }))
+    Ok((plan, Words { returning }))
 }
 
 /// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
@@ -295,22 +310,29 @@ fn objects(snapshot: &Snapshot, config: &KataConfig) -> Vec<String> {
     objects
 }
 
+/// Prints the plan as the result of the command.
 fn print(
     plan: &UninstallPlan,
     words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
+    let lines = lines(plan, words, arguments, context);
+    Ok(lines.iter().try_for_each(|line| context.printer.line(line))?)
+}
+
+fn lines(
+    plan: &UninstallPlan,
+    words: &Words,
+    arguments: &UninstallArguments,
+    context: &Context<'_, '_>,
+) -> Vec<String> {
     let style = context.printer.style();
-    for line in problem_lines(&plan.problems, &style) {
-        context.printer.line(&line)?;
-    }
+    let mut lines = problem_lines(&plan.problems, &style);
     if !plan.pods.is_empty() {
         if arguments.evict_pods {
             let count = human::count(plan.pods.len(), "sandboxed pod");
-            context
-                .printer
-                .line(&format!("would evict {count}, as far as PodDisruptionBudgets allow it"))?;
+            lines.push(format!("would evict {count}, as far as PodDisruptionBudgets allow it"));
         }
         let mut table = Table::new(&[
             column("NAMESPACE"),
@@ -330,48 +352,40 @@ fn print(
                 pod.node.clone().unwrap_or_default().into(),
             ]);
         }
-        for line in table.lines(&style, false, context.settings.titles) {
-            context.printer.line(&format!("  {line}"))?;
-        }
+        let rows = table.lines(&style, false, context.settings.titles);
+        lines.extend(rows.iter().map(|row| format!("  {row}")));
         if plan.pods.len() > 20 {
-            context.printer.line(&format!("  and {} more", plan.pods.len() - 20))?;
+            lines.push(format!("  and {} more", plan.pods.len() - 20));
         }
         if arguments.evict_pods {
-            for line in &words.returning {
-                context.printer.line(line)?;
-            }
+            lines.extend_from_slice(&words.returning);
         }
     }
-    let nodes = if plan.nodes.is_empty() {
-        "change no node".to_owned()
-    } else {
-        format!(
-            "take Kata off {} ({}){}",
-            human::count(plan.nodes.len(), "node"),
-            human::list(&plan.nodes, 5),
-            words.pace
-        )
-    };
-    let objects = if plan.objects.is_empty() {
-        String::new()
-    } else {
-        format!(", delete {}", plan.objects.join(", "))
-    };
-    let then = if plan.pods.is_empty() { "would" } else { "would then" };
-    let text = format!("{then} {nodes}{objects}");
-    context.printer.line(&marked(&text, plan.head.simulated))?;
-    if let Some(successor) = &plan.successor {
-        context.printer.line(&sequel(successor))?;
+    let name = plan.config.as_deref().unwrap_or_default();
+    let text = format!("The deletion of KataConfig {name} removes Kata.");
+    lines.push(marked(&text, plan.head.simulated));
+    lines.extend(match &plan.disruption {
+        Some(disruption) if disruption.nodes.is_empty() => {
+            field("Nodes", "no node has Kata through this KataConfig", &style)
+        }
+        Some(disruption) => disruption.lines(&style),
+        None => field("Nodes", "which nodes change is unknown: you may not list nodes", &style),
+    });
+    if !plan.objects.is_empty() {
+        let objects = format!("{} will be deleted", plan.objects.join(", "));
+        lines.extend(field("Objects", &objects, &style));
     }
-    if plan.deleting {
-        return Ok(context.printer.line(&going(plan))?);
-    }
+    lines.extend(plan.successor.as_ref().map(sequel));
     let next = match (plan.success, arguments.dry_run) {
+        _ if plan.deleting => {
+            lines.push(going(plan));
+            return lines;
+        }
         (true, true) if arguments.evict_pods => {
             "nothing changed. Next: kubectl kata uninstall --evict-pods"
         }
         (true, true) => "nothing changed. Next: kubectl kata uninstall",
-        (true, false) => return Ok(()),
+        (true, false) => return lines,
         (false, _) if exit(plan) == Exit::Inconclusive => {
             "nothing changed, and whether it would be refused is not known"
         }
@@ -379,7 +393,8 @@ fn print(
             "nothing changed. Next: scale the owners down, or --evict-pods (honours PodDisruptionBudgets)"
         }
     };
-    Ok(context.printer.line(next)?)
+    lines.push(next.to_owned());
+    lines
 }
 
 /// How it stands with a KataConfig that is being deleted already.
@@ -388,7 +403,7 @@ fn going(plan: &UninstallPlan) -> String {
     let waits = if plan.pods.is_empty() && plan.problems.is_empty() {
         "nothing is in the way".to_owned()
     } else if plan.pods.is_empty() {
-        "does not go on before what is told above is mended".to_owned()
+        "is blocked by the problems above".to_owned()
     } else {
         let are = if plan.pods.len() == 1 { "is" } else { "are" };
         let count = human::count(plan.pods.len(), "sandboxed pod");
@@ -401,33 +416,27 @@ fn going(plan: &UninstallPlan) -> String {
     )
 }
 
-/// Asks on a terminal; elsewhere `--yes` is the answer.
-fn confirmed(
+/// Whether the user agrees.
+fn agreed(
     plan: &UninstallPlan,
     words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<bool, Failure> {
-    // What is being deleted already needs no word, unless pods are to go for it.
-    if arguments.yes || (plan.deleting && plan.pods.is_empty()) {
+    // What is being deleted already needs no answer, unless pods are evicted for it.
+    if plan.deleting && plan.pods.is_empty() {
         return Ok(true);
     }
-    if !context.printer.is_live() || !std::io::stdin().is_terminal() {
-        let what = if plan.deleting {
-            format!("this evicts {}", human::count(plan.pods.len(), "sandboxed pod"))
-        } else {
-            format!("this takes Kata off {}", human::count(plan.nodes.len(), "node"))
-        };
-        context.printer.say(&format!("refused: {what}; say --yes, or see --dry-run"))?;
-        return Ok(false);
-    }
-    print(plan, words, arguments, context)?;
-    let question = if plan.deleting { "Evict the pods?" } else { "Delete the KataConfig?" };
-    context.printer.say(&format!("{question} Type yes:"))?;
-    context.printer.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim() == "yes")
+    let lines = lines(plan, words, arguments, context);
+    lines.iter().try_for_each(|line| context.printer.say(line))?;
+    let what = if plan.deleting {
+        Some(format!("evicts {}", human::count(plan.pods.len(), "sandboxed pod")))
+    } else {
+        plan.disruption.as_ref().and_then(Disruption::summary)
+    };
+    let name = plan.config.as_deref().unwrap_or_default();
+    let what = what.unwrap_or_else(|| format!("deletes KataConfig {name}"));
+    confirmed(arguments.yes, &format!("uninstall {what}"), context)
 }
 
 /// Evicts the pods; false if a budget does not allow it.

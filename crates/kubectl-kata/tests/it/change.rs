@@ -24,13 +24,16 @@ async fn install_labels_creates_and_waits() {
     lab.kata_command("install --dry-run=server").await.expect(0).says(&["(server dry run)"]);
     assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_none());
     let done = lab
-        .kata_command("install --node-selector kata=true --node worker-1 --wait --timeout 1h")
+        .kata_command("install --node-selector kata=true --node worker-1 --yes --wait --timeout 1h")
         .await
         .expect(0);
     done.says(&[
         "node/worker-1 labelled kata=true",
         "kataconfig.kataconfiguration.openshift.io/cluster-kataconfig created",
-        "1 node will be changed",
+        "This command labels worker-1, then creates KataConfig cluster-kataconfig. (simulated)",
+        "Nodes      1: worker-1",
+        "Change     the node is drained and rebooted once",
+        "Time       minutes per node; estimated after the first node",
         "Ready: 1/1 nodes",
     ]);
     lab.kata_command("install --name second").await.expect(4).says(&["KATA1004"]);
@@ -50,7 +53,7 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
     done.says(&[
         "KATA4001",
         "test-kata   web",
-        "would then take Kata off 1 node (worker-0)",
+        "Nodes      1: worker-0",
         "MachineConfig/50-enable-sandboxed-containers-extension",
         "MachineConfigPool/kata-oc",
         "RuntimeClass/kata",
@@ -61,12 +64,15 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
     let done = done.says(&[
         "would evict 1 sandboxed pod, as far as PodDisruptionBudgets allow it",
         "test-kata   web",
-        "would then take Kata off 1 node",
+        "Change     the node is drained and rebooted once",
         "Next: kubectl kata uninstall --evict-pods",
     ]);
     assert!(!done.out.contains("scale the owners down"), "{}", done.out);
     assert!(lab.get(&PODS, "test-kata", "web").is_some());
-    lab.kata_command("uninstall --evict-pods").await.expect(4).says(&["say --yes"]);
+    lab.kata_command("uninstall --evict-pods")
+        .await
+        .expect(4)
+        .says(&["refused: uninstall reboots 1 node; add --yes or use --dry-run"]);
     let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
     assert!(config["metadata"]["deletionTimestamp"].is_null());
     // A budget that does not allow the eviction.
@@ -264,7 +270,7 @@ async fn uninstall_names_the_kataconfig_that_comes_next() {
     lab.pass(10).await;
     let done = lab.kata_command("uninstall --dry-run").await.expect(0);
     done.says(&[
-        "would take Kata off 1 node (worker-0)",
+        "Nodes      1: worker-0",
         "KataConfig second becomes active then, and selects no node",
     ]);
     for node in ["worker-1", "worker-2"] {
@@ -371,26 +377,30 @@ async fn install_says_how_many_nodes_are_changed_at_once() {
     use simcluster::world::Platform;
     let dry = "install --dry-run=server";
     for (platform, flag, says) in [
-        (Platform::Kubernetes, "", "3 nodes will be changed, one at a time: worker-0"),
+        (
+            Platform::Kubernetes,
+            "",
+            "each node restarts once, one at a time; running pods keep running",
+        ),
         (
             Platform::Kubernetes,
             "--max-unavailable 2",
-            "3 nodes will be changed, at most 2 at a time: ",
+            "each node restarts once, at most 2 at a time; running pods keep running; no reboot",
         ),
         (
             Platform::OpenShift,
             "--max-unavailable 100%",
-            "3 nodes will be changed, at most 3 at a time: ",
+            "each node is drained and rebooted once, at most 3 at a time\n",
         ),
         (
             Platform::OpenShift,
             "--max-unavailable 34%",
-            "3 nodes will be changed, one at a time: worker-0",
+            "each node is drained and rebooted once, one at a time\n",
         ),
         (
             Platform::OpenShift,
             "",
-            "one at a time unless maxUnavailable of their MachineConfigPool says otherwise: ",
+            "one at a time unless maxUnavailable of their MachineConfigPool says otherwise\n",
         ),
     ] {
         let lab = Lab::on(platform);
@@ -411,7 +421,7 @@ async fn uninstall_says_what_a_deletion_under_way_waits_for() {
     lab.until("blocked", |lab| lab.condition("DeletionBlocked") == "True").await;
     let done = lab.kata_command("uninstall --dry-run").await.expect(4);
     assert!(!done.out.contains("nothing is in the way"), "{}", done.out);
-    done.says(&["KATA3112", "does not go on before what is told above is mended"]);
+    done.says(&["KATA3112", "is blocked by the problems above"]);
     let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(4).json();
     assert_eq!(plan["problems"][0]["id"], "KATA3112", "{plan:#}");
     lab.merge(&kata_configs(), "", "cluster-kataconfig", &paused(false));

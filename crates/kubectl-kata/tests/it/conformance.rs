@@ -158,7 +158,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
 
     let line = "install --dry-run=server --node-selector kata=true";
     expect(kubeconfig, line, 0, &["created (server dry run)"]).await;
-    let line = "install --node-selector kata=conformance";
+    let line = "install --node-selector kata=conformance --yes";
     expect(kubeconfig, line, 0, &["cluster-kataconfig created"]).await;
     expect(kubeconfig, "install --name second", 4, &["KATA1004"]).await;
     expect(kubeconfig, "status", 1, &["generation 1 (observed never)", "CRD up to date"]).await;

@@ -91,7 +91,7 @@ pub(crate) struct Lab {
     pub(crate) cluster: Cluster,
     operator: Option<JoinHandle<()>>,
     pub(crate) token: Option<String>,
-    address: Option<std::net::SocketAddr>,
+    pub(crate) address: Option<std::net::SocketAddr>,
     platform: Platform,
     /// What the API server says its version is, instead of its own.
     pub(crate) version: Option<String>,
@@ -154,16 +154,16 @@ impl Lab {
 
     /// A cluster of so many workers with the operator's kinds and the operator.
     pub(crate) fn with_workers(workers: u32) -> Self {
-        Self::of(&Layout { workers, ..Layout::default() })
+        Self::with_layout(&Layout { workers, ..Layout::default() })
     }
 
     /// Three workers of a kind of cluster, and the operator.
     pub(crate) fn on(platform: Platform) -> Self {
-        Self::of(&Layout { platform, ..Layout::default() })
+        Self::with_layout(&Layout { platform, ..Layout::default() })
     }
 
     /// A cluster on which the operator was installed a minute ago.
-    fn of(layout: &Layout) -> Self {
+    pub(crate) fn with_layout(layout: &Layout) -> Self {
         let ago = std::time::Duration::from_secs(60);
         let mut simulation = topology::build(layout, epoch() - ago).unwrap();
         for object in manifests(layout.platform) {
@@ -340,6 +340,22 @@ impl Lab {
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
             );
         }
+    }
+
+    /// A Deployment whose pods have the label `app` with its name.
+    pub(crate) fn deployment(&self, namespace: &str, name: &str, replicas: u32) {
+        let labels = json!({"app": name});
+        self.create(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "a", "image": "i", "command": ["sleep", "99999999"]}]},
+                },
+            },
+        }));
     }
 
     /// A pod of the examples, sandboxed or not.

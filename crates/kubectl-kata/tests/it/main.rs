@@ -8,6 +8,7 @@ mod change;
 mod codes;
 mod conformance;
 mod connection;
+mod disruption;
 mod doctor;
 mod gather;
 mod giving_up;

@@ -97,7 +97,7 @@ async fn every_command_says_that_the_cluster_is_simulated() {
 async fn what_changes_a_simulated_cluster_says_so_too() {
     let lab = Lab::new();
     let done =
-        lab.kata_command("install --node worker-0 --node-selector kata=true").await.expect(0);
+        lab.kata_command("install --node worker-0 --node-selector kata=true --yes").await.expect(0);
     check("install", &done);
     lab.ready().await;
     for line in ["uninstall --yes", "uninstall --yes"] {

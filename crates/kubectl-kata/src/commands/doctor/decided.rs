@@ -58,7 +58,8 @@ pub(super) async fn categories(
         (None, None) => return Ok(Vec::new()),
         (None, Some(_)) => None,
     };
-    let snapshot = Box::pin(snapshot::read(&context.api, now, configs)).await?;
+    let assumed = snapshot::Assumed { configs, ..snapshot::Assumed::default() };
+    let snapshot = Box::pin(snapshot::read(&context.api, now, assumed)).await?;
     let report = kata_plan::decide(&snapshot).report;
     let mut categories = vec![
         Category { name: "configuration".to_owned(), checks: Vec::new() },

@@ -56,17 +56,7 @@ async fn of_node(
         return Ok(None);
     }
     let messages: Vec<&str> = held.iter().map(|held| held.sentence.as_str()).collect();
-    let fixes = held.iter().map(|Held { namespace, budget, pods, owner, required, .. }| match owner {
-        Some(owner) => format!(
-            "kubectl scale -n {namespace} {owner} --replicas={}, or lower minAvailable of the \
-             PodDisruptionBudget {budget}",
-            required + 1
-        ),
-        None => format!(
-            "delete pod {} in {namespace}, or lower minAvailable of the PodDisruptionBudget {budget}",
-            human::list(pods, 3)
-        ),
-    });
+    let fixes = held.iter().map(Held::fix_for_drain);
     Ok(Some(
         Problem::new(
             Code::DrainBlocked,
@@ -88,6 +78,24 @@ pub(crate) struct Held {
     required: i32,
     /// What it allows and what it holds.
     pub(crate) sentence: String,
+}
+
+impl Held {
+    /// What lets the budget allow an eviction.
+    pub(crate) fn fix_for_drain(&self) -> String {
+        let Self { namespace, budget, pods, owner, required, .. } = self;
+        match owner {
+            Some(owner) => format!(
+                "kubectl scale -n {namespace} {owner} --replicas={}, or lower minAvailable of the \
+                 PodDisruptionBudget {budget}",
+                required + 1
+            ),
+            None => format!(
+                "delete pod {} in {namespace}, or lower minAvailable of the PodDisruptionBudget {budget}",
+                human::list(pods, 3)
+            ),
+        }
+    }
 }
 
 /// The budgets that hold some of these pods.
