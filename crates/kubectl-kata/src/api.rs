@@ -390,12 +390,17 @@ impl Api {
     /// Whether the API server serves no such group: it says "forbidden" of kinds that do not exist, too, to
     /// whoever may not read them. Everybody who is known to it may ask which groups there are.
     async fn is_absent(&self, resource: Resource) -> bool {
-        if !resource.is_custom() {
-            return false;
+        resource.is_custom() && matches!(self.serves_group_of(resource).await, Ok(false))
+    }
+
+    /// Whether the API server serves the group of a kind.
+    pub(crate) async fn serves_group_of(&self, resource: Resource) -> Result<bool, Failure> {
+        let what = "ask which kinds there are";
+        match self.text(what, &format!("/apis/{}", resource.group)).await {
+            Ok(_) => Ok(true),
+            Err(Trouble::Status(status)) if status.code == 404 => Ok(false),
+            Err(trouble) => Err(trouble.failure(what)),
         }
-        let path = format!("/apis/{}", resource.group);
-        let answer = self.text("ask which kinds there are", &path).await;
-        matches!(answer, Err(Trouble::Status(status)) if status.code == 404)
     }
 
     /// One object; `Known(None)` if there is none.

@@ -332,6 +332,24 @@ pub enum DryRun {
     Server,
 }
 
+/// The kind of cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Platform {
+    /// The Machine Config Operator changes nodes
+    Openshift,
+    /// There is no Machine Config Operator
+    Kubernetes,
+}
+
+impl From<Platform> for kata_api::platform::Platform {
+    fn from(platform: Platform) -> Self {
+        match platform {
+            Platform::Openshift => Self::Openshift,
+            Platform::Kubernetes => Self::Kubernetes,
+        }
+    }
+}
+
 /// Arguments of `install`.
 #[derive(Args, Debug, Default)]
 pub struct InstallArguments {
@@ -353,6 +371,15 @@ pub struct InstallArguments {
     /// Only nodes that Node Feature Discovery found able
     #[arg(long)]
     pub check_node_eligibility: bool,
+    /// Image of the operator [default: that of this version]
+    #[arg(long, value_name = "REF")]
+    pub operator_image: Option<String>,
+    /// Replace an older operator, or one with another image
+    #[arg(long)]
+    pub upgrade: bool,
+    /// Kind of cluster that the operator's objects are for [default: what the API server serves]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub platform: Option<Platform>,
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,

@@ -19,10 +19,6 @@ use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTI
 /// The label with the program's name, which the operator's manifests give to all their objects.
 const NAME_LABEL: &str = "app.kubernetes.io/name";
 
-/// The operator's image of this version.
-pub(crate) const IMAGE: &str =
-    concat!("ghcr.io/kata-operator/kata-operator:v", env!("CARGO_PKG_VERSION"));
-
 /// What the API server says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -226,6 +222,8 @@ struct DeploymentMetadata {
     namespace: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -273,7 +271,35 @@ struct DeploymentStatus {
     ready_replicas: i64,
 }
 
+/// What installed the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Installer {
+    Helm {
+        release: String,
+    },
+    /// The Operator Lifecycle Manager.
+    LifecycleManager,
+    Other,
+}
+
+/// A version such as `v1.2.3`.
+pub(crate) fn semantic(version: &str) -> Option<semver::Version> {
+    semver::Version::parse(version.trim_start_matches('v')).ok()
+}
+
 impl Deployment {
+    /// What installed the operator, by the marks that these tools leave on a Deployment.
+    pub(crate) fn installer(&self) -> Installer {
+        let DeploymentMetadata { labels, annotations, .. } = &self.metadata;
+        if labels.contains_key("olm.owner") {
+            return Installer::LifecycleManager;
+        }
+        match annotations.get("meta.helm.sh/release-name") {
+            Some(release) => Installer::Helm { release: release.clone() },
+            None => Installer::Other,
+        }
+    }
+
     /// Whether it is the operator's, wherever it is: others may have its name, which is no more than a name.
     fn is_ours(&self) -> bool {
         let product = self.metadata.labels.get(NAME_LABEL).map(String::as_str);

@@ -204,11 +204,6 @@ impl Disruption {
     }
 }
 
-/// A sentence, in as many lines as the terminal needs.
-pub(crate) fn sentence(text: &str, style: &Style) -> Vec<String> {
-    wrap(&style.plain(text), style.width.unwrap_or(usize::MAX).max(40))
-}
-
 /// `Nodes      3: a, b, c`, in as many lines as the terminal needs.
 pub(crate) fn field(label: &str, text: &str, style: &Style) -> Vec<String> {
     indented("", text, style)

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::settings::Output;
-use crate::style::{Style, cut, without_controls};
+use crate::style::{Style, cut, without_controls, wrap};
 use crate::table::Table;
 
 /// Where output goes.
@@ -78,13 +78,21 @@ impl<'a> Printer<'a> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// A line of talk.
+    /// A line of talk, in as many lines as the terminal needs.
     pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
         // On a terminal data and talk are one text, and come in the order in which they were written.
         self.out.flush()?;
         self.clear()?;
         self.told[1].note(text);
-        writeln!(self.err, "{}", without_controls(text))
+        let width = self.style.width.unwrap_or(usize::MAX);
+        for line in without_controls(text).lines() {
+            let words = line.trim_start();
+            let indent = " ".repeat(line.len() - words.len());
+            for part in wrap(words, width.saturating_sub(indent.len()).max(40)) {
+                writeln!(self.err, "{indent}{part}")?;
+            }
+        }
+        Ok(())
     }
 
     /// A question, which the answer follows on the same line.

@@ -10,10 +10,12 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::names::node_job;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
 };
+use kata_manifests::manifests::IMAGE;
 use kata_plan::{
     Freshness, JobObjects, MonitorObjects, Need, NodeFacts, Observed, Options, Platform, PodScope,
     SandboxedPod, Snapshot, validate,
@@ -84,6 +86,15 @@ impl Assumed<'_> {
     pub(crate) fn configs(configs: Vec<KataConfig>) -> Self {
         Self { configs: Some(configs), ..Self::default() }
     }
+}
+
+/// A KataConfig that does not exist yet, as the operator would first see it.
+pub(crate) fn fresh(mut config: KataConfig, now: Timestamp) -> KataConfig {
+    config.metadata.creation_timestamp = Some(Time(now));
+    config.metadata.generation = Some(1);
+    config.metadata.uid = Some("not-created".to_owned());
+    config.status = None;
+    config
 }
 
 /// Reads the cluster.
@@ -179,8 +190,8 @@ fn options(without_pools: bool, operator: Option<&Deployment>, home: &str) -> Op
     let defaults = Options::default();
     let agent_image = match operator {
         Some(_) => told("--node-agent-image", "RELATED_IMAGE_NODE_AGENT").map(str::to_owned),
-        // Whoever runs the operator elsewhere has told it; which image it is decides nothing.
-        None => Some(cluster::IMAGE.to_owned()),
+        // An operator that runs elsewhere has an image, too; which one decides nothing.
+        None => Some(IMAGE.to_owned()),
     };
     let payload_image = told("--payload-image", "RELATED_IMAGE_KATA_PAYLOAD");
     Options {

@@ -86,6 +86,14 @@ pub(crate) async fn report(
     Ok(finish(categories, kata.is_simulated(), context.api.gaps()))
 }
 
+/// What is wrong with a KataConfig, checked without a cluster.
+pub(super) fn violations(config: &serde_json::Value) -> Vec<String> {
+    let Some(schema) = manifest::schema() else { return Vec::new() };
+    let named = manifest::misnamed(&config["metadata"]).into_iter();
+    let wrong = named.chain(schema::violations(config, &schema));
+    wrong.map(|(path, text)| format!("{}: {text}", path.join("."))).collect()
+}
+
 /// A check that passed, or what is wrong.
 fn check(code: Code, result: CheckResult, message: impl Into<String>) -> Check {
     let entry = code.entry();

@@ -1,25 +1,28 @@
-//! `install`: says what will happen, asks, labels nodes if `--node` names some, and creates a KataConfig.
+//! `install`: says what will happen, asks, applies the operator if there is none, labels nodes if `--node` names
+//! some, and creates a KataConfig.
+
+mod change;
+mod operator;
 
 use std::collections::BTreeMap;
 
-use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, names};
-use kata_plan::{NodeFacts, Observed, Platform, Snapshot};
 use serde_json::{Value, json};
 
-use super::{confirmed, expect_output, pace, status, wait};
+use super::{confirmed, doctor, expect_output, wait};
 use crate::Context;
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
-use crate::disruption::{Disruption, field, sentence};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::printer::yaml;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
-use crate::snapshot::{self, Assumed};
+
+use change::Change;
+use operator::{Bundle, Step};
 
 /// The forms of the result.
 const ALLOWED: [Output; 4] = [Output::Table, Output::Json, Output::Yaml, Output::Name];
@@ -81,7 +84,7 @@ fn body(arguments: &InstallArguments, labels: &Labels) -> Result<Value, Failure>
     }))
 }
 
-/// Prints the KataConfig and does nothing else; `None` if the cluster is wanted.
+/// Prints what would be sent and does nothing else; `None` if the cluster is wanted.
 pub(crate) fn offline(
     arguments: &InstallArguments,
     settings: &crate::settings::Settings,
@@ -90,11 +93,66 @@ pub(crate) fn offline(
     (arguments.dry_run == DryRun::Client).then(|| {
         expect_output(settings, &ALLOWED, "install")?;
         let body = body(arguments, &labels(arguments.node_selector.as_deref())?)?;
-        if !printer.document(settings.output, &body)? {
-            printer.raw(&yaml(&body)?)?;
+        let mut objects = Vec::new();
+        if let Some(platform) = arguments.platform {
+            let bundle = Bundle::new(arguments, platform.into(), names::NAMESPACE, None)?;
+            objects.extend_from_slice(bundle.objects());
+        }
+        objects.push(body);
+        let document = document(objects);
+        if !printer.document(settings.output, &document)? {
+            printer.raw(&yaml(&document)?)?;
         }
         Ok(Exit::Fine)
     })
+}
+
+/// One object as it is, and several as a List.
+fn document(objects: Vec<Value>) -> Value {
+    match <[Value; 1]>::try_from(objects) {
+        Ok([object]) => object,
+        Err(objects) => json!({"apiVersion": "v1", "kind": "List", "items": objects}),
+    }
+}
+
+/// Why the command does not begin.
+struct Refusal {
+    text: String,
+    fix: String,
+}
+
+impl Refusal {
+    fn new(text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { text: text.into(), fix: fix.into() }
+    }
+
+    /// With the code of the problem.
+    fn of(code: Code, text: impl std::fmt::Display, fix: impl Into<String>) -> Self {
+        Self::new(format!("{} {text}", code.entry().code), fix)
+    }
+
+    fn print(&self, context: &mut Context<'_, '_>) -> Result<Exit, Failure> {
+        context.printer.say(&format!("refused: {}", self.text))?;
+        context.printer.say(&format!("    fix: {}", self.fix))?;
+        Ok(Exit::Refused)
+    }
+}
+
+/// Why no KataConfig can be created beside this one.
+fn second(active: &KataConfig) -> Refusal {
+    let name = active.metadata.name.as_deref().unwrap_or_default();
+    if active.metadata.deletion_timestamp.is_some() {
+        return Refusal::of(
+            Code::NotActive,
+            format!("KataConfig {name} is still being deleted, and only the oldest is active"),
+            "kubectl kata wait --for deleted, then try again",
+        );
+    }
+    Refusal::of(
+        Code::NotActive,
+        format!("there is a KataConfig already, {name}, and only the oldest is active"),
+        "change that one, or `kubectl kata uninstall` first",
+    )
 }
 
 pub(crate) async fn run(
@@ -105,76 +163,120 @@ pub(crate) async fn run(
     let labels = labels(arguments.node_selector.as_deref())?;
     let body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
-    if kata.configs.is_not_served() {
-        context.printer.say(&format!(
-            "refused: KATA5003 the cluster does not serve KataConfig, so the operator is not installed\n    \
-             fix: {}",
-            Code::CustomResourceMissing.entry().fix
-        ))?;
-        return Ok(Exit::Refused);
-    }
-    if let Some(problem) =
-        status::operator_state(&context.api, &kata, context.settings.now()).await?.missing()
-    {
-        context.printer.say(&format!(
-            "refused: {} {}, so nothing would act on a KataConfig\n    fix: {}",
-            problem.id, problem.message, problem.fix
-        ))?;
-        return Ok(Exit::Refused);
-    }
-    if let Some(active) = kata.active() {
-        let name = active.metadata.name.as_deref().unwrap_or_default();
-        if active.metadata.deletion_timestamp.is_some() {
-            context.printer.say(&format!(
-                "refused: KATA1004 KataConfig {name} is still being deleted, and only the oldest is active\n    \
-                 fix: kubectl kata wait --for deleted, then try again"
-            ))?;
-            return Ok(Exit::Refused);
-        }
-        context.printer.say(&format!(
-            "refused: KATA1004 there is a KataConfig already, {name}, and only the oldest is active\n    \
-             fix: change that one, or `kubectl kata uninstall` first"
-        ))?;
-        return Ok(Exit::Refused);
+    let operator = match Step::of(&kata, arguments, context).await? {
+        Ok(step) => step,
+        Err(refusal) => return refusal.print(context),
+    };
+    if let (Some(active), Step::Keep(_)) = (kata.active(), &operator) {
+        return second(active).print(context);
     }
     // Everything is tried before anything is written, so that a refusal leaves the cluster as it was.
-    for node in &arguments.node {
-        label(node, &labels, Mode::Try, context).await?;
+    let mut tried = match &operator {
+        Step::Apply(bundle) => bundle.try_out(&context.api).await?,
+        Step::Keep(_) => Vec::new(),
+    };
+    let change = if kata.active().is_none() {
+        for node in &arguments.node {
+            label(node, &labels, Mode::Try, context).await?;
+        }
+        let config = if kata.configs.is_not_served() {
+            valid(&body)?;
+            body.clone()
+        } else {
+            create(&body, Mode::Try, context).await?
+        };
+        let change = Change::read(&labels, arguments, &config, context).await?;
+        tried.push(config);
+        Some(change)
+    } else {
+        None
+    };
+    announce(&kata, &operator, change.as_ref(), arguments, context)?;
+    if arguments.dry_run == DryRun::Server {
+        print(&tried, "(server dry run)", context)?;
+        return Ok(Exit::Fine);
     }
-    let tried = create(&body, Mode::Try, context).await?;
-    let change = Change::read(&labels, arguments, &tried, context).await?;
-    change.print(arguments, context)?;
-    let dry = arguments.dry_run == DryRun::Server;
-    if !dry && !confirmed(arguments.yes, &change.summary(arguments), context)? {
+    let what = change.as_ref().and_then(Change::summary).or_else(|| operator.deed());
+    let what = what.unwrap_or_else(|| format!("creates KataConfig {}", arguments.name));
+    if !confirmed(arguments.yes, &format!("install {what}"), context)? {
         return Ok(Exit::Refused);
     }
-    let created = if dry {
-        tried
-    } else {
+    if let Step::Apply(bundle) = &operator {
+        bundle.apply(context).await?;
+    }
+    if change.is_some() {
         for node in &arguments.node {
             label(node, &labels, Mode::Write, context).await?;
         }
-        create(&body, Mode::Write, context).await?
-    };
-    let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    if !context.printer.document(context.settings.output, &created)? {
-        let suffix = match (dry, context.settings.output) {
-            (true, _) => " created (server dry run)",
-            (false, Output::Name) => "",
-            (false, _) => " created",
-        };
-        context
-            .printer
-            .line(&format!("kataconfig.kataconfiguration.openshift.io/{name}{suffix}"))?;
-    }
-    if dry {
-        return Ok(Exit::Fine);
+        let created = create(&body, Mode::Write, context).await?;
+        print(&[created], "", context)?;
     }
     if arguments.wait {
         return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
     }
     context.printer.say("Next: kubectl kata wait")?;
     Ok(Exit::Fine)
+}
+
+/// Says what this command will do.
+fn announce(
+    kata: &Kata,
+    operator: &Step,
+    change: Option<&Change>,
+    arguments: &InstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let style = context.printer.style();
+    let mut deeds = Vec::from_iter(operator.deed());
+    if change.is_some() {
+        if !arguments.node.is_empty() {
+            deeds.push(format!("labels {}", human::list(&arguments.node, 5)));
+        }
+        deeds.push(format!("creates KataConfig {}", arguments.name));
+    }
+    let last = deeds.pop().unwrap_or_default();
+    let first =
+        if deeds.is_empty() { String::new() } else { format!("{}, then ", deeds.join(", ")) };
+    let kept = match kata.active().and_then(|active| active.metadata.name.as_deref()) {
+        Some(name) => format!(" KataConfig {name} stays as it is."),
+        None => String::new(),
+    };
+    let head = context.marked(&format!("This command {first}{last}.{kept}"));
+    context.printer.say(&head)?;
+    let mut lines = operator.lines(&style);
+    lines.extend(change.into_iter().flat_map(|change| change.lines(&style)));
+    Ok(lines.iter().try_for_each(|line| context.printer.say(line))?)
+}
+
+/// Prints the result, in the form that is wanted.
+fn print(objects: &[Value], suffix: &str, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let document = document(objects.to_vec());
+    if context.printer.document(context.settings.output, &document)? {
+        return Ok(());
+    }
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
+        let version = text(&object["apiVersion"]);
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let dot = if group.is_empty() { "" } else { "." };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let verb = match (context.settings.output, suffix) {
+            (Output::Name, "") => "",
+            _ if object["kind"] == "KataConfig" => " created ",
+            _ => " applied ",
+        };
+        let line = format!("{}{dot}{group}/{name}{verb}{suffix}", text(&object["kind"]));
+        context.printer.line(line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Checks a KataConfig by the schema of this program, for an API server that does not know the kind yet.
+fn valid(body: &Value) -> Result<(), Failure> {
+    match doctor::violations(body).as_slice() {
+        [] => Ok(()),
+        wrong => Err(Failure::Usage(format!("the KataConfig is invalid: {}", wrong.join("; ")))),
+    }
 }
 
 /// Whether a request writes, or the API server only checks it.
@@ -232,130 +334,8 @@ async fn label(
     }
 }
 
-/// Whether somebody may have meant a node who speaks of workers.
-fn is_worker(node: &NodeFacts, platform: Platform) -> bool {
-    let has = |label: &str| node.labels.contains_key(label);
-    match platform {
-        Platform::OpenShift => has(names::WORKER_ROLE_LABEL),
-        Platform::Kubernetes => {
-            !has(names::MASTER_ROLE_LABEL) && !has(names::CONTROL_PLANE_ROLE_LABEL)
-        }
-    }
-}
-
 /// Labels as `KEY=VALUE`.
 fn text(labels: &Labels, separator: &str) -> String {
     let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(separator)
-}
-
-/// What the installation does to the nodes.
-enum Change {
-    /// The nodes are known.
-    Known(Disruption),
-    /// No node changes yet, for this reason.
-    NoNode(String),
-    /// The caller may not read what decides it.
-    Unknown(String),
-}
-
-impl Change {
-    /// The change that the operator decides for this KataConfig, once the nodes have their labels.
-    async fn read(
-        labels: &Labels,
-        arguments: &InstallArguments,
-        created: &Value,
-        context: &Context<'_, '_>,
-    ) -> Result<Self, Failure> {
-        let created: KataConfig = serde_json::from_value(created.clone())
-            .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
-        let rollout = created.spec.rollout.as_ref();
-        let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
-        let assumed = Assumed {
-            configs: Some(vec![created]),
-            labelled: &arguments.node,
-            labels: labels.clone(),
-        };
-        let now = context.settings.now();
-        let snapshot = Box::pin(snapshot::read(&context.api, now, assumed)).await?;
-        let report = kata_plan::decide(&snapshot).report;
-        if let Observed::Unknown { error, .. } = &snapshot.nodes {
-            return Ok(Self::Unknown(error.clone()));
-        }
-        if !report.nodes_are_complete() {
-            let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
-            let reason = unread.map_or("not everything can be read", |finding| &finding.message);
-            return Ok(Self::Unknown(reason.to_owned()));
-        }
-        let nodes: Vec<String> = report
-            .nodes
-            .iter()
-            .filter(|node| node.wanted && node.phase != Phase::Ready)
-            .map(|node| node.node.clone())
-            .collect();
-        if nodes.is_empty() {
-            return Ok(Self::NoNode(why_none(labels, arguments, &snapshot)));
-        }
-        let pace = pace(snapshot.options.platform, value.as_ref(), nodes.len());
-        let api = &context.api;
-        let change = Disruption::of(api, &snapshot, nodes, pace, |_pod| false).await?;
-        Ok(Self::Known(change))
-    }
-
-    /// What a refusal refuses.
-    fn summary(&self, arguments: &InstallArguments) -> String {
-        let disruption = match self {
-            Self::Known(disruption) => disruption.summary(),
-            Self::NoNode(_) | Self::Unknown(_) => None,
-        };
-        let other = || format!("creates KataConfig {}", arguments.name);
-        format!("install {}", disruption.unwrap_or_else(other))
-    }
-
-    /// Says what this command will do.
-    fn print(
-        &self,
-        arguments: &InstallArguments,
-        context: &mut Context<'_, '_>,
-    ) -> Result<(), Failure> {
-        let style = context.printer.style();
-        let labels = match arguments.node.as_slice() {
-            [] => String::new(),
-            nodes => format!("labels {}, then ", human::list(nodes, 5)),
-        };
-        let head = format!("This command {labels}creates KataConfig {}.", arguments.name);
-        let mut lines = sentence(&context.marked(&head), &style);
-        lines.extend(match self {
-            Self::Known(disruption) => disruption.lines(&style),
-            Self::NoNode(why) => field("Nodes", &format!("none changes: {why}"), &style),
-            Self::Unknown(why) => {
-                field("Nodes", &format!("which nodes change is unknown: {why}"), &style)
-            }
-        });
-        Ok(lines.iter().try_for_each(|line| context.printer.say(line))?)
-    }
-}
-
-/// Why no node gets Kata yet.
-fn why_none(labels: &Labels, arguments: &InstallArguments, snapshot: &Snapshot) -> String {
-    let has = |node: &NodeFacts, key: &str, value: &str| {
-        node.labels.get(key).is_some_and(|found| found == value)
-    };
-    let nodes = snapshot.nodes.known().into_iter().flatten();
-    let labelled: Vec<_> = nodes
-        .filter(|node| is_worker(node, snapshot.options.platform))
-        .filter(|node| labels.iter().all(|(key, value)| has(node, key, value)))
-        .collect();
-    let incapable = labelled.iter().any(|node| !has(node, names::NFD_LABEL, "true"));
-    if arguments.check_node_eligibility && incapable {
-        return format!(
-            "no worker that is selected has the label {}=true, which Node Feature Discovery gives to nodes that \
-             can run Kata",
-            names::NFD_LABEL
-        );
-    }
-    if labels.is_empty() || !labelled.is_empty() {
-        return "no node can get Kata yet: see `kubectl kata doctor`".to_owned();
-    }
-    format!("no worker has these labels yet: kubectl label node NAME {}", text(labels, " "))
 }

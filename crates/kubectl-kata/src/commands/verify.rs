@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _};
 use kata_api::Code;
 use kata_api::probe::ProbeFacts;
+use kata_manifests::manifests::IMAGE;
 use serde_json::Value;
 
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::api::{Read, Scope};
 use crate::arguments::VerifyArguments;
-use crate::cluster::{IMAGE, Kata, operator};
+use crate::cluster::{Kata, operator};
 use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -5,6 +5,10 @@
 
 use std::path::Path;
 
+use kubectl_kata::arguments::EnvVars;
+use simcluster::topology::Layout;
+use simcluster::world::Platform;
+
 use crate::lab::{Lab, Place};
 
 /// Whether files are to be written and not compared.
@@ -139,6 +143,61 @@ async fn what_node_agents_say_is_shown() {
     ];
     for (name, line) in lines {
         all(&lab, name, line).await;
+    }
+}
+
+/// Appends a command and what it prints on a terminal of 80 columns.
+async fn append(text: &mut String, lab: &Lab, line: &str) {
+    let place = Place::terminal(80);
+    let done = lab
+        .run_at(
+            line,
+            &Place { environment: EnvVars { no_color: true, ..place.environment }, ..place },
+        )
+        .await;
+    for line in done.out.lines().chain(done.err.lines()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    text.push_str(&format!("$ kubectl kata {line}\n{}", done.out));
+    if !done.err.is_empty() {
+        text.push_str(&format!("--- standard error\n{}", done.err));
+    }
+    text.push_str(&format!("--- exit code {}\n\n", done.code));
+}
+
+/// What a new user reads first, on both kinds of clusters, as an administrator and as a viewer.
+#[tokio::test(start_paused = true)]
+async fn the_first_commands_read_as_written_down() {
+    let roles =
+        [("administrator", None, None), ("viewer", Some("view"), Some("kata-operator-view"))];
+    for (kind, platform) in
+        [("openshift", Platform::OpenShift), ("kubernetes", Platform::Kubernetes)]
+    {
+        for (name, before, after) in roles {
+            let mut text = "# no operator\n\n".to_owned();
+            let mut lab = Lab::bare(&Layout { platform, ..Layout::default() });
+            if before.is_some() {
+                lab.only(before);
+            }
+            for line in ["status", "doctor --pre", "install"] {
+                append(&mut text, &lab, line).await;
+            }
+            text.push_str("# an operator\n\n");
+            let mut lab = Lab::on(platform);
+            if after.is_some() {
+                lab.only(after);
+            }
+            for line in ["doctor --pre", "install --node-selector kata=true --node worker-0"] {
+                append(&mut text, &lab, line).await;
+            }
+            lab.kata(&["worker-0", "worker-1"]);
+            lab.ready().await;
+            text.push_str("# Kata on two nodes\n\n");
+            for line in ["status", "uninstall --dry-run", "uninstall"] {
+                append(&mut text, &lab, line).await;
+            }
+            compare(&format!("first-{kind}-{name}"), &text);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod gather;
 mod giving_up;
 mod golden;
 mod input;
+mod installation;
 mod lab;
 mod lease;
 mod lists;

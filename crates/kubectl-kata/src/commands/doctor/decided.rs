@@ -2,7 +2,6 @@
 //! besides. Nothing is judged here.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{Code, KataConfig, Severity, conditions};
 use kata_plan::{Finding, Kind, Platform, StatusReport};
 use serde_json::json;
@@ -53,7 +52,7 @@ pub(super) async fn categories(
                 what: "make a KataConfig".to_owned(),
                 source,
             })?;
-            Some(vec![fresh(config, now)])
+            Some(vec![snapshot::fresh(config, now)])
         }
         (None, None) => return Ok(Vec::new()),
         (None, Some(_)) => None,
@@ -186,18 +185,9 @@ fn with(given: KataConfig, kata: &Kata, now: Timestamp) -> Vec<KataConfig> {
             existing.spec = given.spec;
             existing.metadata.generation = existing.metadata.generation.map(|old| old + 1);
         }
-        None => all.push(fresh(given, now)),
+        None => all.push(snapshot::fresh(given, now)),
     }
     all
-}
-
-/// A KataConfig that does not exist yet, as the operator would first see it.
-fn fresh(mut config: KataConfig, now: Timestamp) -> KataConfig {
-    config.metadata.creation_timestamp = Some(Time(now));
-    config.metadata.generation = Some(1);
-    config.metadata.uid = Some("not-created".to_owned());
-    config.status = None;
-    config
 }
 
 fn subject(kind: Kind, name: &str) -> String {

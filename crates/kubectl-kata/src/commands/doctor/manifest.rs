@@ -130,7 +130,7 @@ pub(super) fn schema() -> Option<Value> {
 }
 
 /// What every API server says of a name that is none.
-fn misnamed(metadata: &Value) -> Option<Violation> {
+pub(super) fn misnamed(metadata: &Value) -> Option<Violation> {
     let path = vec!["metadata".to_owned(), "name".to_owned()];
     let Some(name) = metadata["name"].as_str() else {
         let generated = metadata["generateName"].is_string();

@@ -104,3 +104,32 @@ async fn a_list_without_an_end_is_given_up() {
     let line = format!("nodes --kubeconfig {}", path.display());
     front.run(&line, &[]).await.expect(1, &["the list has more than 2000 pages"]);
 }
+
+/// An object of 2 GiB is given up long before its end.
+#[tokio::test]
+async fn an_object_of_two_gibibytes_is_given_up() {
+    let front = Front::new("huge", &["127.0.0.1"], Good::Now, false).await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = Arc::clone(&sent);
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(client.read(&mut request).await.unwrap() > 0);
+        let length: u64 = 2 << 30;
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{{\"gitVersion\": \"");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let block = vec![b'v'; 1 << 20];
+        // The write fails as soon as the program hangs up.
+        while client.write_all(&block).await.is_ok() {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    let path = front.kubeconfig_of(&format!("http://{address}"), "", "");
+    let line = format!("version --kubeconfig {}", path.display());
+    front.run(&line, &[]).await.expect(1, &["the answer is longer than 256 MiB"]);
+    let mebibytes = sent.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(mebibytes < 300, "{mebibytes} MiB were read");
+}

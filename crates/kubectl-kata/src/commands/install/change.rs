@@ -1,0 +1,124 @@
+//! What a new KataConfig does to the nodes, as the operator will decide it.
+
+use kata_api::kata_node::Phase;
+use kata_api::{Code, KataConfig, names};
+use kata_plan::{NodeFacts, Observed, Platform, Snapshot};
+use serde_json::Value;
+
+use super::{Labels, text};
+use crate::Context;
+use crate::arguments::InstallArguments;
+use crate::commands::pace;
+use crate::disruption::{Disruption, field};
+use crate::failure::Failure;
+use crate::snapshot::{self, Assumed};
+use crate::style::Style;
+
+/// What the installation does to the nodes.
+pub(super) enum Change {
+    /// The nodes are known.
+    Known(Disruption),
+    /// No node changes yet, for this reason.
+    NoNode(String),
+    /// The caller may not read what decides it.
+    Unknown(String),
+}
+
+impl Change {
+    /// The change that the operator decides for this KataConfig, once the nodes have their labels.
+    pub(super) async fn read(
+        labels: &Labels,
+        arguments: &InstallArguments,
+        body: &Value,
+        context: &Context<'_, '_>,
+    ) -> Result<Self, Failure> {
+        let now = context.settings.now();
+        let created: KataConfig = serde_json::from_value(body.clone())
+            .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
+        let created = snapshot::fresh(created, now);
+        let rollout = created.spec.rollout.as_ref();
+        let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
+        let assumed = Assumed {
+            configs: Some(vec![created]),
+            labelled: &arguments.node,
+            labels: labels.clone(),
+        };
+        let snapshot = Box::pin(snapshot::read(&context.api, now, assumed)).await?;
+        let report = kata_plan::decide(&snapshot).report;
+        if let Observed::Unknown { error, .. } = &snapshot.nodes {
+            return Ok(Self::Unknown(error.clone()));
+        }
+        if !report.nodes_are_complete() {
+            let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
+            let reason = unread.map_or("not everything can be read", |finding| &finding.message);
+            return Ok(Self::Unknown(reason.to_owned()));
+        }
+        let nodes: Vec<String> = report
+            .nodes
+            .iter()
+            .filter(|node| node.wanted && node.phase != Phase::Ready)
+            .map(|node| node.node.clone())
+            .collect();
+        if nodes.is_empty() {
+            return Ok(Self::NoNode(why_none(labels, arguments, &snapshot)));
+        }
+        let pace = pace(snapshot.options.platform, value.as_ref(), nodes.len());
+        let api = &context.api;
+        let change = Disruption::of(api, &snapshot, nodes, pace, |_pod| false).await?;
+        Ok(Self::Known(change))
+    }
+
+    /// What it does to nodes, as a part of a sentence; `None` if no node changes.
+    pub(super) fn summary(&self) -> Option<String> {
+        match self {
+            Self::Known(disruption) => disruption.summary(),
+            Self::NoNode(_) | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The lines that describe it.
+    pub(super) fn lines(&self, style: &Style) -> Vec<String> {
+        match self {
+            Self::Known(disruption) => disruption.lines(style),
+            Self::NoNode(why) => field("Nodes", &format!("none changes: {why}"), style),
+            Self::Unknown(why) => {
+                field("Nodes", &format!("which nodes change is unknown: {why}"), style)
+            }
+        }
+    }
+}
+
+/// Why no node gets Kata yet.
+fn why_none(labels: &Labels, arguments: &InstallArguments, snapshot: &Snapshot) -> String {
+    let has = |node: &NodeFacts, key: &str, value: &str| {
+        node.labels.get(key).is_some_and(|found| found == value)
+    };
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let labelled: Vec<_> = nodes
+        .filter(|node| is_worker(node, snapshot.options.platform))
+        .filter(|node| labels.iter().all(|(key, value)| has(node, key, value)))
+        .collect();
+    let incapable = labelled.iter().any(|node| !has(node, names::NFD_LABEL, "true"));
+    if arguments.check_node_eligibility && incapable {
+        return format!(
+            "no worker that is selected has the label {}=true, which Node Feature Discovery gives to nodes that \
+             can run Kata",
+            names::NFD_LABEL
+        );
+    }
+    if labels.is_empty() || !labelled.is_empty() {
+        return "no node can get Kata yet: see `kubectl kata doctor`".to_owned();
+    }
+    format!("no worker has these labels yet: kubectl label node NAME {}", text(labels, " "))
+}
+
+/// Whether somebody may have meant a node who speaks of workers.
+fn is_worker(node: &NodeFacts, platform: Platform) -> bool {
+    let has = |label: &str| node.labels.contains_key(label);
+    match platform {
+        Platform::OpenShift => has(names::WORKER_ROLE_LABEL),
+        Platform::Kubernetes => {
+            !has(names::MASTER_ROLE_LABEL) && !has(names::CONTROL_PLANE_ROLE_LABEL)
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The operator's objects: whether `install` applies them, and how. [`kata_manifests`] generates them.
+//!
+//! An operator that is there is never replaced unless `--upgrade` asks for it, and one that Helm or the Operator
+//! Lifecycle Manager installed is left to them.
+
+use std::time::Duration;
+
+use kata_api::Code;
+use kata_api::platform::Platform;
+use kata_manifests::manifests::{self, IMAGE};
+use kube::core::{ApiResource, GroupVersionKind};
+use semver::Version;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Mode, Refusal};
+use crate::Context;
+use crate::api::{Api, Read, Scope, Trouble};
+use crate::arguments::InstallArguments;
+use crate::cluster::{Deployment, Installer, Kata, OperatorState, operator_quietly, semantic};
+use crate::commands::status;
+use crate::disruption::field;
+use crate::failure::Failure;
+use crate::human;
+use crate::resource::{KATA_CONFIGS, POOLS, encode};
+use crate::style::Style;
+
+/// How long the API server may take to serve a new kind.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+/// How long to wait between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What `install` does about the operator.
+pub(super) enum Step {
+    /// Nothing: there is one, which this text describes.
+    Keep(String),
+    /// It applies the operator's objects.
+    Apply(Bundle),
+}
+
+/// The operator's objects.
+pub(super) struct Bundle {
+    objects: Vec<Value>,
+    namespace: String,
+    image: String,
+    /// The version of the operator that it replaces; `None` if there is none.
+    replaces: Option<String>,
+}
+
+/// What the cluster has of the operator.
+struct Found {
+    deployment: Option<Deployment>,
+    state: OperatorState,
+    /// Whether the API server serves KataConfigs.
+    is_served: bool,
+}
+
+impl Step {
+    /// What to do about the operator of this cluster.
+    pub(super) async fn of(
+        kata: &Kata,
+        arguments: &InstallArguments,
+        context: &Context<'_, '_>,
+    ) -> Result<Result<Self, Refusal>, Failure> {
+        let api = &context.api;
+        let state = status::operator_state(api, kata, context.settings.now()).await?;
+        let deployment = operator_quietly(api).await?.known().flatten();
+        let is_served = !kata.configs.is_not_served();
+        let found = Found { deployment, state, is_served };
+        let replaced = match found.decide(arguments) {
+            Ok(Decision::Keep(text)) => return Ok(Ok(Self::Keep(text))),
+            Ok(Decision::Apply { replaces }) => replaces,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let platform = match arguments.platform {
+            Some(platform) => platform.into(),
+            None if api.serves_group_of(POOLS).await? => Platform::Openshift,
+            None => Platform::Kubernetes,
+        };
+        let bundle = Bundle::new(arguments, platform, api.home(), replaced)?;
+        Ok(Ok(Self::Apply(bundle)))
+    }
+
+    /// The lines that describe it.
+    pub(super) fn lines(&self, style: &Style) -> Vec<String> {
+        match self {
+            Self::Keep(text) => field("Operator", text, style),
+            Self::Apply(bundle) => {
+                let objects = human::count(bundle.objects.len(), "object");
+                let text =
+                    format!("{}: {objects} in namespace {}", crate::VERSION, bundle.namespace);
+                let mut lines = field("Operator", &text, style);
+                lines.extend(field("Image", &bundle.image, style));
+                lines
+            }
+        }
+    }
+
+    /// What the command does about the operator, as a part of a sentence.
+    pub(super) fn deed(&self) -> Option<String> {
+        match self {
+            Self::Keep(_) => None,
+            Self::Apply(Bundle { replaces: None, .. }) => Some("installs the operator".to_owned()),
+            Self::Apply(Bundle { replaces: Some(version), .. }) => {
+                Some(format!("replaces operator {version} by {}", crate::VERSION))
+            }
+        }
+    }
+}
+
+enum Decision {
+    Keep(String),
+    Apply { replaces: Option<String> },
+}
+
+impl Found {
+    fn decide(&self, arguments: &InstallArguments) -> Result<Decision, Refusal> {
+        let Some(deployment) = &self.deployment else {
+            return match (self.state, self.is_served) {
+                (OperatorState::LeaseOnly, true) => Ok(Decision::Keep(
+                    "it runs outside the cluster: its Lease is renewed, and there is no Deployment"
+                        .to_owned(),
+                )),
+                (OperatorState::LeaseOnly, false) => Err(Refusal::of(
+                    Code::CustomResourceMissing,
+                    "the operator runs outside the cluster, which does not serve KataConfig",
+                    "kata-operator crd | kubectl apply --server-side -f -",
+                )),
+                (OperatorState::Unknown, true) => {
+                    Ok(Decision::Keep("unknown: you may not read deployments.apps".to_owned()))
+                }
+                _ => Ok(Decision::Apply { replaces: None }),
+            };
+        };
+        let facts = deployment.facts();
+        let namespace = &facts.namespace;
+        let found = facts.version.unwrap_or_else(|| "of unknown version".to_owned());
+        let theirs = semantic(&found);
+        let ours = Version::parse(crate::VERSION).ok();
+        let is_newer = theirs.is_some() && theirs > ours;
+        if !arguments.upgrade {
+            if !self.is_served {
+                return Err(Refusal::of(
+                    Code::CustomResourceMissing,
+                    format!(
+                        "there is operator {found} in namespace {namespace}, but the cluster does not serve \
+                         KataConfig"
+                    ),
+                    "kubectl kata install --upgrade, which applies all objects of the operator",
+                ));
+            }
+            let wanted = arguments.operator_image.as_deref();
+            if let Some(wanted) = wanted.filter(|wanted| deployment.image() != Some(wanted)) {
+                return Err(Refusal::new(
+                    format!(
+                        "there is operator {found} in namespace {namespace} already, with another image than {wanted}"
+                    ),
+                    "add --upgrade to replace it, or leave out --operator-image",
+                ));
+            }
+            let ours = crate::VERSION;
+            let note = match self.state {
+                OperatorState::NotReady => {
+                    "; no pod of it is ready: see `kubectl kata logs operator`".to_owned()
+                }
+                _ if is_newer => format!("; it is newer than this program ({ours})"),
+                _ if theirs.is_some() && semantic(ours) != theirs => {
+                    format!("; it is older than this program ({ours}), and --upgrade replaces it")
+                }
+                _ => String::new(),
+            };
+            return Ok(Decision::Keep(format!("{found} in namespace {namespace}{note}")));
+        }
+        if is_newer {
+            return Err(Refusal::new(
+                format!("operator {found} is newer than this program ({})", crate::VERSION),
+                format!("use the kubectl-kata of version {found} or newer"),
+            ));
+        }
+        match deployment.installer() {
+            Installer::Helm { release } => Err(Refusal::new(
+                format!("Helm installed operator {found} in namespace {namespace}"),
+                format!("helm upgrade {release} CHART --namespace {namespace}"),
+            )),
+            Installer::LifecycleManager => Err(Refusal::new(
+                format!(
+                    "the Operator Lifecycle Manager installed operator {found} in namespace {namespace}"
+                ),
+                "change the channel of its Subscription",
+            )),
+            Installer::Other => Ok(Decision::Apply { replaces: Some(found) }),
+        }
+    }
+}
+
+impl Bundle {
+    /// The objects for a kind of cluster.
+    pub(super) fn new(
+        arguments: &InstallArguments,
+        platform: Platform,
+        namespace: &str,
+        replaces: Option<String>,
+    ) -> Result<Self, Failure> {
+        let image = arguments.operator_image.clone().unwrap_or_else(|| IMAGE.to_owned());
+        let namespace = namespace.to_owned();
+        let options = manifests::Options {
+            namespace: namespace.clone(),
+            image: image.clone(),
+            platform,
+            monitor_image: None,
+        };
+        let objects = manifests::objects(&options)
+            .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
+        Ok(Self { objects, namespace, image, replaces })
+    }
+
+    pub(super) fn objects(&self) -> &[Value] {
+        &self.objects
+    }
+
+    /// Has the API server check every object that it can check now.
+    ///
+    /// # Errors
+    /// If it refuses one, or does not answer.
+    pub(super) async fn try_out(&self, api: &Api) -> Result<Vec<Value>, Failure> {
+        let mut answers = Vec::new();
+        for object in &self.objects {
+            match self.apply_one(object, Mode::Try, api).await {
+                Ok(answer) => answers.push(answer),
+                // Its namespace is yet to be created.
+                Err((_, Trouble::Status(status)))
+                    if status.code == 404 && is_namespaced(object) =>
+                {
+                    answers.push(object.clone());
+                }
+                Err((what, trouble)) => return Err(trouble.failure(&what)),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Applies every object, and waits until the API server serves KataConfigs.
+    ///
+    /// # Errors
+    /// If the API server refuses an object: those before it stay, and the same command goes on.
+    pub(super) async fn apply(&self, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+        for object in &self.objects {
+            if let Err((what, trouble)) = self.apply_one(object, Mode::Write, &context.api).await {
+                return Err(trouble.failure(&what));
+            }
+        }
+        let objects = human::count(self.objects.len(), "object");
+        let text = format!(
+            "operator {} applied: {objects} in namespace {}",
+            crate::VERSION,
+            self.namespace
+        );
+        context.printer.say(&text)?;
+        let end = Instant::now() + SERVED_WITHIN;
+        loop {
+            let read = context.api.list::<Value>(KATA_CONFIGS, Scope::default()).await?;
+            if !matches!(read, Read::NotServed) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(Failure::Refused {
+                    what: "create the KataConfig".to_owned(),
+                    message: format!(
+                        "the API server does not serve KataConfig {} s after its CustomResourceDefinition was \
+                         applied; see `kubectl describe crd {}`",
+                        SERVED_WITHIN.as_secs(),
+                        KATA_CONFIGS.qualified()
+                    ),
+                });
+            }
+            tokio::time::sleep_until(Instant::now() + PAUSE).await;
+        }
+    }
+
+    async fn apply_one(
+        &self,
+        object: &Value,
+        mode: Mode,
+        api: &Api,
+    ) -> Result<Value, (String, Trouble)> {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let what = format!("apply {kind} {name}");
+        // An upgrade takes over what the last installation wrote with another tool.
+        let force = if self.replaces.is_some() { "&force=true" } else { "" };
+        let path = format!("{}{}&fieldManager=kubectl-kata{force}", path(object), mode.query());
+        let content = Some("application/apply-patch+yaml");
+        let answer = api.write(&what, http::Method::PATCH, &path, content, object).await;
+        answer.map_err(|trouble| {
+            let trouble = match trouble {
+                Trouble::Status(mut status) if status.code == 409 => {
+                    status.message.push_str("; add --upgrade to take these fields over");
+                    Trouble::Status(status)
+                }
+                other => other,
+            };
+            (what, trouble)
+        })
+    }
+}
+
+fn is_namespaced(object: &Value) -> bool {
+    object["metadata"]["namespace"].is_string()
+}
+
+/// The path of an object.
+fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let api_version = text(&object["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let kind = text(&object["kind"]);
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let root = if group.is_empty() { "/api" } else { "/apis" };
+    let namespace = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/namespaces/{}", encode(namespace)),
+        None => String::new(),
+    };
+    let name = encode(&text(&object["metadata"]["name"]));
+    format!("{root}/{api_version}{namespace}/{}/{name}", resource.plural)
+}
