@@ -43,6 +43,9 @@ pub(crate) struct WalkthroughArguments {
 pub(crate) struct ScriptArguments {
     /// The script; docs/scenarios.md describes the commands
     pub(crate) file: PathBuf,
+    /// Draw the nodes' steps over time into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

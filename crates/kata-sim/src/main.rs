@@ -91,7 +91,7 @@ async fn walk(options: WalkthroughArguments) -> Result<Outcome, Failure> {
 }
 
 async fn script(options: ScriptArguments) -> Result<Outcome, Failure> {
-    match script::run(&options.file, std::io::stdout().lock()).await {
+    match script::run(&options.file, options.timeline.as_deref(), std::io::stdout().lock()).await {
         Ok(true) => Ok(Outcome::Fine),
         Ok(false) => Ok(Outcome::Findings),
         Err(error @ script::RunError::Script(_)) => {

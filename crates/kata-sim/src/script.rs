@@ -12,6 +12,7 @@ mod invariants;
 mod parse;
 mod show;
 mod stage;
+mod timeline;
 
 use std::io::Write;
 use std::path::Path;
@@ -49,16 +50,29 @@ pub(crate) enum RunError {
     /// The output cannot be written.
     #[error("cannot print")]
     Print(#[from] std::io::Error),
+    /// The picture cannot be written.
+    #[error("cannot write {path}")]
+    Picture {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The cluster does not start.
     #[error("the simulated cluster does not start: {0}")]
     Cluster(String),
 }
 
-/// Runs the script in `path`; whether everything that it expects holds.
+/// Runs the script in `path`; whether everything that it expects holds. `picture` is where its timeline goes.
 ///
 /// # Errors
 /// If the script is wrong, or cannot be run to its end.
-pub(crate) async fn run<W: Write>(path: &Path, out: W) -> Result<bool, RunError> {
+pub(crate) async fn run<W: Write>(
+    path: &Path,
+    picture: Option<&Path>,
+    out: W,
+) -> Result<bool, RunError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|source| ScriptError::Read { path: file.clone(), source })?;
@@ -76,6 +90,10 @@ pub(crate) async fn run<W: Write>(path: &Path, out: W) -> Result<bool, RunError>
     for command in commands {
         let line = command.line;
         stage.perform(command).await?.map_err(|problem| at((line, problem)))?;
+    }
+    if let Some(picture) = picture {
+        let write = |source| RunError::Picture { path: picture.display().to_string(), source };
+        std::fs::write(picture, stage.picture()).map_err(write)?;
     }
     Ok(stage.end(&name)?)
 }
