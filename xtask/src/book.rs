@@ -19,6 +19,7 @@ const PARTS: [(&str, &[&str]); 6] = [
     (
         "Begin",
         &[
+            "try",
             "walkthrough",
             "walkthrough-kubernetes",
             "concepts",

@@ -55,7 +55,7 @@ fn situations() -> String {
          `Degraded` is also True in the others while something has failed: a finding of severity error, or a node \
          that failed again and again or hangs; its alert is `KataConfigDegraded`.\n\
          `if current` is True if every selected node has Kata as the spec asks and the RuntimeClasses exist; `if \
-         installed`, if it has Kata of whatever version.\n\n\
+         installed`, if it has Kata of any version.\n\n\
          | Situation | When | Ready | Reconciling | Stalled | Degraded | DeletionBlocked | Alert if it lasts |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
@@ -113,10 +113,10 @@ fn events_page() -> String {
          what they are about has no namespace.\n\
          What goes well is one Event on the KataConfig; what goes wrong on a node is one on the node and one on the \
          KataConfig.\n\
-         The same reason is told of the same object once a minute; what comes sooner is held back, and the last of \
-         it is told then, with the time when it was so.\n\n\
+         The same reason of the same object is published once a minute; Events that come sooner are held back, and the last of \
+         them is published then, with its time.\n\n\
          ## Normal\n\n\
-         Besides these, a condition `InProgress` or `Ready` that becomes True is told with its own \
+         Besides these, a condition `InProgress` or `Ready` that becomes True is published with its own \
          [reason](conditions.md#reasons).\n\n\
          | Reason | What it means |\n|---|---|\n",
         kata_api::names::DOMAIN
@@ -156,7 +156,7 @@ fn findings_page() -> String {
                 "KATA2" => "Nodes",
                 "KATA3" => "Nodes that Jobs change",
                 "KATA4" => "Removal",
-                _ => "Told by the plugin",
+                _ => "Reported by the plugin",
             };
             page.push_str(&format!(
                 "\n## {title}\n\n| Code | Reason | Severity | Cause |\n|---|---|---|---|\n"

@@ -16,6 +16,7 @@ mod comparison;
 mod edges;
 mod links;
 mod purity;
+mod words;
 
 /// Foreign crates that a crate must not depend on, directly or through others: what would let I/O,
 /// threads or a clock into a pure crate, and an API client into a node Job.
@@ -50,6 +51,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(catalogue::check(root));
     problems.extend(comparison::check(root));
     problems.extend(links::check(root));
+    problems.extend(words::check(root));
     problems.extend(book::check(root));
     problems.extend(codegen::run(root, true));
     problems

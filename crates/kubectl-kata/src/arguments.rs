@@ -356,7 +356,7 @@ pub struct InstallArguments {
     /// Name of the KataConfig
     #[arg(long, value_name = "NAME", default_value = "cluster-kataconfig")]
     pub name: String,
-    /// Nodes that shall run sandboxed pods, as labels KEY=VALUE,... [default: every worker]
+    /// Nodes that run sandboxed pods, as labels KEY=VALUE,... [default: every worker]
     #[arg(long, value_name = "LABELS")]
     pub node_selector: Option<String>,
     /// Label this node with what --node-selector says first; can be given several times

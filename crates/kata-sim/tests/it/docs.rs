@@ -7,7 +7,7 @@
 //! option of kubectl, helm and our programs. What is fenced as `yaml` and is an object is checked by the
 //! API server.
 //!
-//! README.md and the two walkthroughs have tests of their own.
+//! The `console` blocks of README.md, docs/try.md and the two walkthroughs have tests of their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ fn blocks(page: &Path) -> Vec<Block> {
 /// Every page that git knows, but those with tests of their own.
 fn pages() -> Vec<PathBuf> {
     let listed = run(command("git").args(["ls-files", "*.md"])).good();
-    let own = ["README.md", "docs/walkthrough.md", "docs/walkthrough-kubernetes.md"];
+    let own = ["README.md", "docs/try.md", "docs/walkthrough.md", "docs/walkthrough-kubernetes.md"];
     listed.lines().filter(|page| !own.contains(page)).map(PathBuf::from).collect()
 }
 
@@ -210,7 +210,7 @@ fn every_block_for_real_clusters_is_one_that_a_shell_and_the_programs_understand
     }
     let mut told = Vec::new();
     let mut count = 0;
-    for page in pages() {
+    for page in pages().into_iter().chain(["README.md".into()]) {
         for block in blocks(&page).iter().filter(|block| block.kind == "sh") {
             let text = format!("set -eo pipefail\n{}", block.lines.join("\n"));
             let mut shell = command("/bin/bash");

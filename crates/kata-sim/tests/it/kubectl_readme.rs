@@ -1,15 +1,15 @@
-//! README's console blocks, run line by line, so that they stay true.
+//! The console blocks of README and of docs/try.md, run line by line, so that they stay true.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use crate::kubectl_process::{Hand, command, repository, run};
 
-/// The lines of each console block.
-fn console_blocks() -> Vec<Vec<String>> {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+/// The lines of each console block of a page.
+fn console_blocks(page: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(repository().join(page)).unwrap();
     let mut blocks = Vec::new();
-    let mut rest = readme.as_str();
+    let mut rest = text.as_str();
     while let Some((_, after)) = rest.split_once("```console\n") {
         let (block, after) = after.split_once("```").unwrap();
         blocks.push(block.lines().map(str::to_owned).collect());
@@ -58,36 +58,26 @@ fn expectations() -> BTreeMap<&'static str, &'static [&'static str]> {
 
 #[test]
 fn the_two_commands_are_as_promised() {
-    let blocks = console_blocks();
-    assert_eq!(blocks.len(), 6, "{blocks:?}");
-    let arguments = blocks[0][0].strip_prefix("cargo run --release --bin kata-sim -- ").unwrap();
+    let blocks = console_blocks("README.md");
+    assert_eq!(blocks.len(), 2, "{blocks:?}");
+    let arguments = blocks[0][0].strip_prefix("cargo run --bin kata-sim -- ").unwrap();
     assert_eq!(blocks[0].len(), 1);
     let mut walkthrough = command(env!("CARGO_BIN_EXE_kata-sim"));
     run(walkthrough.args(arguments.split_whitespace())).good();
     assert_eq!(blocks[1], ["cargo test --workspace"]);
-    assert_eq!(
-        blocks[5],
-        [
-            "kata-operator crd | kubectl apply --server-side -f -",
-            "kata-operator manifests --platform kubernetes --image REGISTRY/kata-operator:TAG | \
-             kubectl apply --server-side -f -",
-            "kubectl apply -f examples/kataconfig.yaml",
-        ],
-        "change ways::with_manifests too"
-    );
 }
 
 #[test]
 #[ignore = "needs kubectl"]
 fn the_lines_by_hand_do_what_they_say() {
-    let blocks = console_blocks();
-    let [start] = blocks[2].as_slice() else { panic!("{:?}", blocks[2]) };
-    let start = start.strip_prefix("cargo run --release --bin kata-sim -- ").unwrap();
+    let blocks = console_blocks("docs/try.md");
+    let [start] = blocks[0].as_slice() else { panic!("{:?}", blocks[0]) };
+    let start = start.strip_prefix("cargo run --bin kata-sim -- ").unwrap();
     let kubeconfig = start.split_whitespace().skip_while(|word| *word != "--kubeconfig").nth(1);
     let kubeconfig = kubeconfig.unwrap();
     let start = start.replace(&format!(" --kubeconfig {kubeconfig}"), "");
     let start: Vec<&str> = start.split_whitespace().collect();
-    let (export, lines) = blocks[3].split_first().unwrap();
+    let (export, lines) = blocks[1].split_first().unwrap();
     assert_eq!(*export, format!("export KUBECONFIG={kubeconfig}"));
     let mut expected = expectations();
     let hand = Hand::start("readme", &start);
@@ -117,7 +107,7 @@ fn the_lines_by_hand_do_what_they_say() {
     }
     let left = hand.kubectl("get kata,runtimeclass -o name").good();
     assert_eq!(left, "");
-    assert!(expected.is_empty(), "README does not have: {expected:?}");
+    assert!(expected.is_empty(), "docs/try.md does not have: {expected:?}");
 }
 
 #[track_caller]

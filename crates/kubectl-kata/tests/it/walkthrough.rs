@@ -83,10 +83,26 @@ fn apply(lab: &Lab, file: &str) -> String {
     said
 }
 
-/// The lines of README's block, in order, on a cluster where they can succeed.
+/// README shows what `install` says before it asks.
 #[tokio::test(start_paused = true)]
-async fn the_readmes_lines_do_what_they_say() {
+async fn the_readme_shows_what_install_says() {
     let text = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, after) = text.split_once("```sh\nkubectl kata ").unwrap();
+    let (line, after) = after.split_once('\n').unwrap();
+    let (_, after) = after.split_once("```text\n").unwrap();
+    let (shown, _) = after.split_once("Continue? [y/N]\n```").unwrap();
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    let done = lab.kata_command(line).await.expect(4);
+    let said = done.err.replace(" (simulated)", "");
+    for line in shown.lines() {
+        assert!(said.lines().any(|said| said == line), "does not say {line:?}:\n{said}");
+    }
+}
+
+/// The commands that docs/try.md lists, in order, on a cluster where they can succeed.
+#[tokio::test(start_paused = true)]
+async fn the_commands_to_try_do_what_they_say() {
+    let text = std::fs::read_to_string(repository().join("docs/try.md")).unwrap();
     let (_, after) = text.split_once("## kubectl kata\n").unwrap();
     let (_, after) = after.split_once("```console\n").unwrap();
     let (block, _) = after.split_once("```").unwrap();

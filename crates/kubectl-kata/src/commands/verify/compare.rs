@@ -85,7 +85,7 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
         meaning: if node.shim.is_some() {
             "as configured, not evidence"
         } else {
-            "no node agent tells"
+            "no node agent reports it"
         },
     });
     let (result, problem) =
