@@ -394,6 +394,17 @@ pub struct InstallArguments {
     pub dry_run: DryRun,
 }
 
+impl InstallArguments {
+    /// Whether they say something about the KataConfig or its nodes.
+    pub(crate) fn describes_kata_config(&self) -> bool {
+        self.node_selector.is_some()
+            || !self.node.is_empty()
+            || self.max_unavailable.is_some()
+            || self.payload_image.is_some()
+            || self.check_node_eligibility
+    }
+}
+
 /// Arguments of `uninstall`.
 #[derive(Args, Debug, Default)]
 pub struct UninstallArguments {

@@ -21,7 +21,7 @@ pub(crate) mod why;
 
 pub(crate) use status::held_by_budgets;
 
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::IsTerminal as _;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_plan::Platform;
@@ -131,28 +131,40 @@ pub(crate) fn pace(platform: Platform, value: Option<&IntOrString>, nodes: usize
     }
 }
 
-/// Asks whether to go on, where there is a terminal; elsewhere `yes` is the answer. `what` says what a refusal
-/// refuses, such as `install reboots 3 nodes`.
-pub(crate) fn confirmed(
+/// Asks whether to go on, where there is a terminal; elsewhere `yes` is the answer. How the command ends if the user
+/// does not agree; `what` says what is refused then, such as `install reboots 3 nodes`.
+pub(crate) async fn refusal(
     yes: bool,
     what: &str,
     context: &mut Context<'_, '_>,
-) -> Result<bool, Failure> {
+) -> Result<Option<Exit>, Failure> {
     if yes {
-        return Ok(true);
+        return Ok(None);
     }
     if !context.printer.is_live() || !std::io::stdin().is_terminal() {
         context.printer.say(&format!("refused: {what}; add --yes or use --dry-run"))?;
-        return Ok(false);
+        return Ok(Some(Exit::Refused));
     }
     context.printer.ask("Continue? [y/N] ")?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    let agrees = ["y", "yes"].iter().any(|word| answer.trim().eq_ignore_ascii_case(word));
-    if !agrees {
-        context.printer.say("nothing was changed")?;
+    let (send, answered) = tokio::sync::oneshot::channel();
+    // A thread of its own: a signal ends the command while it waits for a line.
+    std::thread::spawn(move || {
+        let mut answer = String::new();
+        // The command that asked may be gone.
+        drop(send.send(std::io::stdin().read_line(&mut answer).map(|_length| answer)));
+    });
+    let answer = tokio::select! {
+        answer = answered => answer.unwrap_or_else(|_gone| Ok(String::new()))?,
+        () = context.interrupted() => {
+            context.printer.say("")?;
+            return Ok(Some(Exit::Interrupted));
+        }
+    };
+    if ["y", "yes"].iter().any(|word| answer.trim().eq_ignore_ascii_case(word)) {
+        return Ok(None);
     }
-    Ok(agrees)
+    context.printer.say("nothing was changed")?;
+    Ok(Some(Exit::Refused))
 }
 
 /// Problems for people: what, then how to go on.

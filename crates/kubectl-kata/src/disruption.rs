@@ -55,6 +55,8 @@ pub(crate) struct Evictions {
     pub(crate) without_controller: usize,
     /// The budgets that block a drain now.
     pub(crate) blocked: Vec<BlockedDrain>,
+    /// Whether the caller may not list PodDisruptionBudgets, so that it is unknown which of them block.
+    pub(crate) budgets_unknown: bool,
 }
 
 /// What the change of some nodes does.
@@ -190,6 +192,10 @@ impl Disruption {
             pods => format!("{pods} will be evicted{lost}"),
         };
         lines.extend(field("Pods", &pods, style));
+        if evictions.budgets_unknown {
+            let text = "unknown: you may not list poddisruptionbudgets.policy";
+            lines.extend(field("Blocked", text, style));
+        }
         for (at, blocked) in evictions.blocked.iter().take(NAMES).enumerate() {
             let label = if at == 0 { "Blocked" } else { "" };
             let text = format!("{}: {}", human::list(&blocked.nodes, NAMES), blocked.message);
@@ -240,7 +246,9 @@ async fn evictions(
         api.list::<PodDisruptionBudget>(BUDGETS, Scope::default()),
     );
     let Some(pods) = pods?.known() else { return Ok(None) };
-    let budgets = budgets?.known().unwrap_or_default();
+    let budgets = budgets?.known();
+    let budgets_unknown = budgets.is_none();
+    let budgets = budgets.unwrap_or_default();
     let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let pods: Vec<Pod> = pods
         .into_iter()
@@ -273,5 +281,6 @@ async fn evictions(
         pods: pods.len(),
         without_controller: pods.iter().filter(|pod| !has_controller(pod)).count(),
         blocked: blocked.collect(),
+        budgets_unknown,
     }))
 }

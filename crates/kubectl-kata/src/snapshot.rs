@@ -79,6 +79,8 @@ pub(crate) struct Assumed<'a> {
     pub(crate) labelled: &'a [String],
     /// The labels that they get.
     pub(crate) labels: BTreeMap<String, String>,
+    /// The kind of cluster for which the operator is about to be installed.
+    pub(crate) platform: Option<Platform>,
 }
 
 impl Assumed<'_> {
@@ -114,7 +116,8 @@ pub(crate) async fn read(
     );
     let pools = pools?;
     let operator = operator?.known().flatten();
-    let options = options(pools.is_not_served(), operator.as_ref(), api.home());
+    let mut options = options(pools.is_not_served(), operator.as_ref(), api.home());
+    options.platform = assumed.platform.unwrap_or(options.platform);
     let platform = options.platform;
     let data = async |name: &str| {
         let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(cluster::home(api).await?), name).await?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kata_api::{Code, KataConfig, names};
 use serde_json::{Value, json};
 
-use super::{confirmed, doctor, expect_output, wait};
+use super::{doctor, expect_output, refusal, wait};
 use crate::Context;
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
@@ -95,7 +95,7 @@ pub(crate) fn offline(
         let body = body(arguments, &labels(arguments.node_selector.as_deref())?)?;
         let mut objects = Vec::new();
         if let Some(platform) = arguments.platform {
-            let bundle = Bundle::new(arguments, platform.into(), names::NAMESPACE, None)?;
+            let bundle = Bundle::new(arguments, platform.into(), names::NAMESPACE, None, None)?;
             objects.extend_from_slice(bundle.objects());
         }
         objects.push(body);
@@ -167,7 +167,9 @@ pub(crate) async fn run(
         Ok(step) => step,
         Err(refusal) => return refusal.print(context),
     };
-    if let (Some(active), Step::Keep(_)) = (kata.active(), &operator) {
+    if let Some(active) = kata.active()
+        && (matches!(operator, Step::Keep(_)) || arguments.describes_kata_config())
+    {
         return second(active).print(context);
     }
     // Everything is tried before anything is written, so that a refusal leaves the cluster as it was.
@@ -175,7 +177,10 @@ pub(crate) async fn run(
         Step::Apply(bundle) => bundle.try_out(&context.api).await?,
         Step::Keep(_) => Vec::new(),
     };
-    let change = if kata.active().is_none() {
+    let platform = operator.platform();
+    let change = if let Some(active) = kata.active() {
+        Change::of_existing(active, platform, context).await?
+    } else {
         for node in &arguments.node {
             label(node, &labels, Mode::Try, context).await?;
         }
@@ -185,26 +190,24 @@ pub(crate) async fn run(
         } else {
             create(&body, Mode::Try, context).await?
         };
-        let change = Change::read(&labels, arguments, &config, context).await?;
+        let change = Change::of_new(&labels, arguments, &config, platform, context).await?;
         tried.push(config);
-        Some(change)
-    } else {
-        None
+        change
     };
-    announce(&kata, &operator, change.as_ref(), arguments, context)?;
+    announce(&kata, &operator, &change, arguments, context)?;
     if arguments.dry_run == DryRun::Server {
         print(&tried, "(server dry run)", context)?;
         return Ok(Exit::Fine);
     }
-    let what = change.as_ref().and_then(Change::summary).or_else(|| operator.deed());
+    let what = change.summary().or_else(|| operator.deed());
     let what = what.unwrap_or_else(|| format!("creates KataConfig {}", arguments.name));
-    if !confirmed(arguments.yes, &format!("install {what}"), context)? {
-        return Ok(Exit::Refused);
+    if let Some(exit) = refusal(arguments.yes, &format!("install {what}"), context).await? {
+        return Ok(exit);
     }
     if let Step::Apply(bundle) = &operator {
         bundle.apply(context).await?;
     }
-    if change.is_some() {
+    if kata.active().is_none() {
         for node in &arguments.node {
             label(node, &labels, Mode::Write, context).await?;
         }
@@ -222,13 +225,13 @@ pub(crate) async fn run(
 fn announce(
     kata: &Kata,
     operator: &Step,
-    change: Option<&Change>,
+    change: &Change,
     arguments: &InstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
     let style = context.printer.style();
     let mut deeds = Vec::from_iter(operator.deed());
-    if change.is_some() {
+    if kata.active().is_none() {
         if !arguments.node.is_empty() {
             deeds.push(format!("labels {}", human::list(&arguments.node, 5)));
         }
@@ -237,14 +240,24 @@ fn announce(
     let last = deeds.pop().unwrap_or_default();
     let first =
         if deeds.is_empty() { String::new() } else { format!("{}, then ", deeds.join(", ")) };
-    let kept = match kata.active().and_then(|active| active.metadata.name.as_deref()) {
-        Some(name) => format!(" KataConfig {name} stays as it is."),
+    let kept = match kata.active() {
+        Some(active) => {
+            let name = active.metadata.name.as_deref().unwrap_or_default();
+            match active.metadata.deletion_timestamp {
+                Some(_) => {
+                    format!(" The operator then finishes the deletion of KataConfig {name}.")
+                }
+                None => {
+                    format!(" The operator then acts on KataConfig {name}, which stays as it is.")
+                }
+            }
+        }
         None => String::new(),
     };
     let head = context.marked(&format!("This command {first}{last}.{kept}"));
     context.printer.say(&head)?;
     let mut lines = operator.lines(&style);
-    lines.extend(change.into_iter().flat_map(|change| change.lines(&style)));
+    lines.extend(change.lines(&style));
     Ok(lines.iter().try_for_each(|line| context.printer.say(line))?)
 }
 

@@ -10,7 +10,7 @@ use kata_api::{Code, KataConfig, names};
 use kata_plan::{Observed, Platform, PodScope, Snapshot};
 use serde_json::json;
 
-use super::{confirmed, expect_output, marked, pace, problem_lines, status, wait};
+use super::{expect_output, marked, pace, problem_lines, refusal, status, wait};
 use crate::Context;
 use crate::api::{Scope, Trouble};
 use crate::arguments::UninstallArguments;
@@ -55,8 +55,8 @@ pub(crate) async fn run(
         print(&plan, &words, arguments, context)?;
         return Ok(exit(&plan));
     }
-    if !agreed(&plan, &words, arguments, context)? {
-        return Ok(Exit::Refused);
+    if let Some(exit) = disagreed(&plan, &words, arguments, context).await? {
+        return Ok(exit);
     }
     if !plan.pods.is_empty() {
         for line in &words.returning {
@@ -416,16 +416,16 @@ fn going(plan: &UninstallPlan) -> String {
     )
 }
 
-/// Whether the user agrees.
-fn agreed(
+/// How the command ends if the user does not agree.
+async fn disagreed(
     plan: &UninstallPlan,
     words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
-) -> Result<bool, Failure> {
+) -> Result<Option<Exit>, Failure> {
     // What is being deleted already needs no answer, unless pods are evicted for it.
     if plan.deleting && plan.pods.is_empty() {
-        return Ok(true);
+        return Ok(None);
     }
     let lines = lines(plan, words, arguments, context);
     lines.iter().try_for_each(|line| context.printer.say(line))?;
@@ -436,7 +436,7 @@ fn agreed(
     };
     let name = plan.config.as_deref().unwrap_or_default();
     let what = what.unwrap_or_else(|| format!("deletes KataConfig {name}"));
-    confirmed(arguments.yes, &format!("uninstall {what}"), context)
+    refusal(arguments.yes, &format!("uninstall {what}"), context).await
 }
 
 /// Evicts the pods; false if a budget does not allow it.

@@ -124,6 +124,10 @@ async fn what_may_not_be_read_is_called_unknown() {
     ]));
     let done = lab.kata_command("install").await.expect(4);
     done.says(&["Nodes      which nodes change is unknown: you may not read nodes"]);
+    let lab = compact().await;
+    lab.refuse("list", "poddisruptionbudgets");
+    let done = lab.kata_command("install").await.expect(4);
+    done.says(&["Blocked    unknown: you may not list poddisruptionbudgets.policy"]);
 }
 
 /// Runs the program on a terminal and answers its question: the exit code, and what the terminal shows.
@@ -152,7 +156,12 @@ fn answered(server: SocketAddr, line: &str, answer: &str) -> (Option<i32>, Strin
         shown.push_str(&String::from_utf8_lossy(&buffer[..length]));
         if !asked && shown.ends_with("Continue? [y/N] ") {
             asked = true;
-            writeln!(controller, "{answer}").unwrap();
+            if answer == "SIGINT" {
+                let id = child.id().to_string();
+                assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+            } else {
+                writeln!(controller, "{answer}").unwrap();
+            }
         }
     }
     assert!(asked, "{shown}");
@@ -173,6 +182,9 @@ async fn on_a_terminal_the_answer_decides() {
         assert!(shown.contains("nothing was changed"), "{answer}: {shown}");
         assert_eq!(lab.get(&kata_configs(), "", "cluster-kataconfig"), None, "{answer}");
     }
+    let (code, shown) = ask("SIGINT").await;
+    assert_eq!(code, Some(130), "{shown}");
+    assert_eq!(lab.get(&kata_configs(), "", "cluster-kataconfig"), None);
     let (code, shown) = ask("y").await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("cluster-kataconfig created"), "{shown}");

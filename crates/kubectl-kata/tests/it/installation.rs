@@ -113,7 +113,9 @@ async fn an_operator_is_replaced_only_on_request() {
     lab.ready().await;
     let line = "install --upgrade --operator-image i:2";
     let says = [
-        "This command replaces operator 0.0.9 by 0.1.0. KataConfig cluster-kataconfig stays as it is.",
+        "This command replaces operator 0.0.9 by 0.1.0. The operator then acts on KataConfig cluster-kataconfig, which \
+         stays as it is.",
+        "Nodes      none changes: the KataConfig asks for no change of a node now",
         "Image      i:2",
     ];
     let done = lab.kata_command(line).await.expect(4).says(&says);
@@ -124,6 +126,58 @@ async fn an_operator_is_replaced_only_on_request() {
     let version = &deployment(&lab).unwrap()["metadata"]["labels"]["app.kubernetes.io/version"];
     assert_eq!(version, "0.1.0");
     lab.kata_command("install").await.expect(4).says(&["KATA1004"]);
+    lab.kata_command("install --upgrade --operator-image i:3 --node-selector a=b")
+        .await
+        .expect(4)
+        .says(&["KATA1004"]);
+    lab.kata_command("install --upgrade --yes").await.expect(4).says(&[
+        "has the image i:2, of another registry",
+        "fix: add --operator-image with the new image",
+    ]);
+}
+
+/// An operator that comes to a KataConfig acts on it at once, which is said, too.
+#[tokio::test(start_paused = true)]
+async fn an_operator_for_an_existing_kataconfig_is_not_installed_without_consent() {
+    let mut lab = Lab::new();
+    lab.stop_operator();
+    lab.undeploy();
+    lab.pass(60).await;
+    lab.kata(&["worker-0", "worker-1"]);
+    let done = lab.kata_command("install").await.expect(4);
+    done.says(&[
+        "This command installs the operator. The operator then acts on KataConfig cluster-kataconfig, which stays \
+         as it is.",
+        "Nodes      2: worker-0, worker-1",
+        "refused: install reboots 2 nodes; add --yes or use --dry-run",
+    ]);
+    assert_eq!(deployment(&lab), None);
+}
+
+/// What another tool left is taken over on request, unless an installer still owns it.
+#[tokio::test(start_paused = true)]
+async fn leftovers_of_another_tool_are_taken_over_on_request() {
+    let mut lab = Lab::new();
+    lab.stop_operator();
+    lab.undeploy();
+    lab.pass(60).await;
+    let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}});
+    lab.merge(&NAMESPACES, "", names::NAMESPACE, &level);
+    let definitions = simcluster::resource::CRDS;
+    let name = "kataconfigs.kataconfiguration.openshift.io";
+    lab.kata_command("install --yes")
+        .await
+        .expect(1)
+        .says(&["add --upgrade to take these fields over"]);
+    let owner = |value: Option<&str>| json!({"metadata": {"labels": {"olm.managed": value}}});
+    lab.merge(&definitions, "", name, &owner(Some("true")));
+    lab.kata_command("install --yes --upgrade").await.expect(4).says(&[
+        "the Operator Lifecycle Manager owns the CustomResourceDefinition",
+        "docs/migrate.md",
+    ]);
+    lab.merge(&definitions, "", name, &owner(None));
+    lab.kata_command("install --yes --upgrade").await.expect(0).says(&["operator 0.1.0 applied"]);
+    assert!(deployment(&lab).is_some());
 }
 
 /// What cannot be done is known before anything is written.
@@ -159,7 +213,8 @@ async fn the_objects_can_be_printed_without_a_cluster() {
         let kinds: Vec<&str> =
             list["items"].as_array().unwrap().iter().filter_map(|it| it["kind"].as_str()).collect();
         assert_eq!(kinds.first(), Some(&"CustomResourceDefinition"));
-        assert_eq!(kinds.last(), Some(&"KataConfig"));
+        // The Deployment is the last object of the operator, so that an operator that is there is complete.
+        assert_eq!(kinds[kinds.len() - 2..], ["Deployment", "KataConfig"]);
         assert!(done.out.contains("\"i:3\""), "{}", done.out);
     }
 }

@@ -94,7 +94,7 @@ async fn the_readme_shows_what_install_says() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());
     let done = lab.kata_command(line).await.expect(4);
     let said = done.err.replace(" (simulated)", "");
-    for line in shown.lines() {
+    for line in shown.lines().filter(|line| *line != "...") {
         assert!(said.lines().any(|said| said == line), "does not say {line:?}:\n{said}");
     }
 }

@@ -2,7 +2,7 @@
 
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, names};
-use kata_plan::{NodeFacts, Observed, Platform, Snapshot};
+use kata_plan::{NodeFacts, NodeReport, Observed, Platform, Snapshot};
 use serde_json::Value;
 
 use super::{Labels, text};
@@ -25,24 +25,50 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The change that the operator decides for this KataConfig, once the nodes have their labels.
-    pub(super) async fn read(
+    /// What the operator decides for a new KataConfig, once the nodes have their labels.
+    pub(super) async fn of_new(
         labels: &Labels,
         arguments: &InstallArguments,
         body: &Value,
+        platform: Option<Platform>,
         context: &Context<'_, '_>,
     ) -> Result<Self, Failure> {
         let now = context.settings.now();
         let created: KataConfig = serde_json::from_value(body.clone())
             .map_err(|source| Failure::Answer { what: "create a KataConfig".to_owned(), source })?;
         let created = snapshot::fresh(created, now);
-        let rollout = created.spec.rollout.as_ref();
-        let value = rollout.and_then(|rollout| rollout.max_unavailable.clone());
         let assumed = Assumed {
-            configs: Some(vec![created]),
+            configs: Some(vec![created.clone()]),
             labelled: &arguments.node,
             labels: labels.clone(),
+            platform,
         };
+        Self::of(&created, assumed, context, |snapshot| why_none(labels, arguments, snapshot)).await
+    }
+
+    /// What the operator decides for the KataConfig that is there, which may be on its way out.
+    pub(super) async fn of_existing(
+        config: &KataConfig,
+        platform: Option<Platform>,
+        context: &Context<'_, '_>,
+    ) -> Result<Self, Failure> {
+        let configs = Some(vec![config.clone()]);
+        let assumed = Assumed { configs, platform, ..Assumed::default() };
+        let none =
+            |_snapshot: &Snapshot| "the KataConfig asks for no change of a node now".to_owned();
+        Self::of(config, assumed, context, none).await
+    }
+
+    async fn of(
+        config: &KataConfig,
+        assumed: Assumed<'_>,
+        context: &Context<'_, '_>,
+        why_none: impl Fn(&Snapshot) -> String,
+    ) -> Result<Self, Failure> {
+        let rollout = config.spec.rollout.as_ref();
+        let value = rollout.and_then(|rollout| rollout.max_unavailable.as_ref());
+        let is_deleting = config.metadata.deletion_timestamp.is_some();
+        let now = context.settings.now();
         let snapshot = Box::pin(snapshot::read(&context.api, now, assumed)).await?;
         let report = kata_plan::decide(&snapshot).report;
         if let Observed::Unknown { error, .. } = &snapshot.nodes {
@@ -53,16 +79,14 @@ impl Change {
             let reason = unread.map_or("not everything can be read", |finding| &finding.message);
             return Ok(Self::Unknown(reason.to_owned()));
         }
-        let nodes: Vec<String> = report
-            .nodes
-            .iter()
-            .filter(|node| node.wanted && node.phase != Phase::Ready)
-            .map(|node| node.node.clone())
-            .collect();
+        let changes =
+            |node: &&NodeReport| is_deleting || !node.wanted || node.phase != Phase::Ready;
+        let nodes: Vec<String> =
+            report.nodes.iter().filter(changes).map(|node| node.node.clone()).collect();
         if nodes.is_empty() {
-            return Ok(Self::NoNode(why_none(labels, arguments, &snapshot)));
+            return Ok(Self::NoNode(why_none(&snapshot)));
         }
-        let pace = pace(snapshot.options.platform, value.as_ref(), nodes.len());
+        let pace = pace(snapshot.options.platform, value, nodes.len());
         let api = &context.api;
         let change = Disruption::of(api, &snapshot, nodes, pace, |_pod| false).await?;
         Ok(Self::Known(change))

@@ -22,7 +22,7 @@ use crate::commands::status;
 use crate::disruption::field;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{KATA_CONFIGS, POOLS, encode};
+use crate::resource::{CRDS, KATA_CONFIGS, LEASES, POOLS, encode};
 use crate::style::Style;
 
 /// How long the API server may take to serve a new kind.
@@ -43,8 +43,11 @@ pub(super) struct Bundle {
     objects: Vec<Value>,
     namespace: String,
     image: String,
+    platform: kata_plan::Platform,
     /// The version of the operator that it replaces; `None` if there is none.
     replaces: Option<String>,
+    /// Whether to take over fields that another tool wrote.
+    takes_over: bool,
 }
 
 /// What the cluster has of the operator.
@@ -64,7 +67,15 @@ impl Step {
     ) -> Result<Result<Self, Refusal>, Failure> {
         let api = &context.api;
         let state = status::operator_state(api, kata, context.settings.now()).await?;
-        let deployment = operator_quietly(api).await?.known().flatten();
+        let read = operator_quietly(api).await?;
+        if state == OperatorState::Unknown && matches!(read, Read::Known(None)) {
+            return Err(Failure::Forbidden(format!(
+                "cannot find out whether the operator runs: you may not get {} in namespace {}",
+                LEASES.qualified(),
+                api.home()
+            )));
+        }
+        let deployment = read.known().flatten();
         let is_served = !kata.configs.is_not_served();
         let found = Found { deployment, state, is_served };
         let replaced = match found.decide(arguments) {
@@ -72,13 +83,32 @@ impl Step {
             Ok(Decision::Apply { replaces }) => replaces,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let platform = match arguments.platform {
-            Some(platform) => platform.into(),
-            None if api.serves_group_of(POOLS).await? => Platform::Openshift,
-            None => Platform::Kubernetes,
+        if arguments.upgrade
+            && let Some(refusal) = foreign_definition(api).await?
+        {
+            return Ok(Err(refusal));
+        }
+        let told = |flag, variable| {
+            found.deployment.as_ref().and_then(|deployment| deployment.told(flag, variable))
         };
-        let bundle = Bundle::new(arguments, platform, api.home(), replaced)?;
+        let platform = match (arguments.platform, told("--platform", "")) {
+            (Some(platform), _) => platform.into(),
+            (None, Some("kubernetes")) => Platform::Kubernetes,
+            (None, Some("openshift")) => Platform::Openshift,
+            (None, _) if api.serves_group_of(POOLS).await? => Platform::Openshift,
+            (None, _) => Platform::Kubernetes,
+        };
+        let monitor = told("--monitor-image", "RELATED_IMAGE_KATA_MONITOR").map(str::to_owned);
+        let bundle = Bundle::new(arguments, platform, api.home(), monitor, replaced)?;
         Ok(Ok(Self::Apply(bundle)))
+    }
+
+    /// The kind of cluster that the applied operator is for.
+    pub(super) fn platform(&self) -> Option<kata_plan::Platform> {
+        match self {
+            Self::Keep(_) => None,
+            Self::Apply(bundle) => Some(bundle.platform),
+        }
     }
 
     /// The lines that describe it.
@@ -146,7 +176,7 @@ impl Found {
                         "there is operator {found} in namespace {namespace}, but the cluster does not serve \
                          KataConfig"
                     ),
-                    "kubectl kata install --upgrade, which applies all objects of the operator",
+                    "kubectl kata install --upgrade, with its --operator-image, which applies all objects of the operator",
                 ));
             }
             let wanted = arguments.operator_image.as_deref();
@@ -177,6 +207,22 @@ impl Found {
                 format!("use the kubectl-kata of version {found} or newer"),
             ));
         }
+        let repository = |image: &str| {
+            let name = image.split('@').next().unwrap_or_default();
+            match name.rsplit_once(':') {
+                Some((before, tag)) if !tag.contains('/') => before.to_owned(),
+                _ => name.to_owned(),
+            }
+        };
+        let current = deployment.image().unwrap_or_default();
+        if arguments.operator_image.is_none() && repository(current) != repository(IMAGE) {
+            return Err(Refusal::new(
+                format!(
+                    "operator {found} in namespace {namespace} has the image {current}, of another registry"
+                ),
+                "add --operator-image with the new image",
+            ));
+        }
         match deployment.installer() {
             Installer::Helm { release } => Err(Refusal::new(
                 format!("Helm installed operator {found} in namespace {namespace}"),
@@ -199,6 +245,7 @@ impl Bundle {
         arguments: &InstallArguments,
         platform: Platform,
         namespace: &str,
+        monitor_image: Option<String>,
         replaces: Option<String>,
     ) -> Result<Self, Failure> {
         let image = arguments.operator_image.clone().unwrap_or_else(|| IMAGE.to_owned());
@@ -207,11 +254,18 @@ impl Bundle {
             namespace: namespace.clone(),
             image: image.clone(),
             platform,
-            monitor_image: None,
+            monitor_image,
         };
-        let objects = manifests::objects(&options)
+        let mut objects = manifests::objects(&options)
             .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
-        Ok(Self { objects, namespace, image, replaces })
+        // A cluster with the Deployment has all the rest: the same command completes what was interrupted.
+        objects.sort_by_key(|object| object["kind"] == "Deployment");
+        let platform = match platform {
+            Platform::Kubernetes => kata_plan::Platform::Kubernetes,
+            Platform::Auto | Platform::Openshift => kata_plan::Platform::OpenShift,
+        };
+        let takes_over = arguments.upgrade;
+        Ok(Self { objects, namespace, image, platform, replaces, takes_over })
     }
 
     pub(super) fn objects(&self) -> &[Value] {
@@ -227,16 +281,20 @@ impl Bundle {
         for object in &self.objects {
             match self.apply_one(object, Mode::Try, api).await {
                 Ok(answer) => answers.push(answer),
-                // Its namespace is yet to be created.
-                Err((_, Trouble::Status(status)))
-                    if status.code == 404 && is_namespaced(object) =>
-                {
+                Err((_, Trouble::Status(status))) if self.comes_later(object, &status) => {
                     answers.push(object.clone());
                 }
                 Err((what, trouble)) => return Err(trouble.failure(&what)),
             }
         }
         Ok(answers)
+    }
+
+    /// Whether the API server cannot check an object before the others exist: its namespace, or the role of a binding.
+    fn comes_later(&self, object: &Value, status: &kube::core::Status) -> bool {
+        let is_binding = object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"));
+        let namespace = format!("namespaces \"{}\" not found", self.namespace);
+        status.code == 404 && (is_binding || status.message.contains(&namespace))
     }
 
     /// Applies every object, and waits until the API server serves KataConfigs.
@@ -286,8 +344,7 @@ impl Bundle {
         let kind = object["kind"].as_str().unwrap_or_default();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let what = format!("apply {kind} {name}");
-        // An upgrade takes over what the last installation wrote with another tool.
-        let force = if self.replaces.is_some() { "&force=true" } else { "" };
+        let force = if self.takes_over { "&force=true" } else { "" };
         let path = format!("{}{}&fieldManager=kubectl-kata{force}", path(object), mode.query());
         let content = Some("application/apply-patch+yaml");
         let answer = api.write(&what, http::Method::PATCH, &path, content, object).await;
@@ -304,8 +361,26 @@ impl Bundle {
     }
 }
 
-fn is_namespaced(object: &Value) -> bool {
-    object["metadata"]["namespace"].is_string()
+/// Why `--upgrade` must not take the definition of KataConfig over, if another installer owns it.
+async fn foreign_definition(api: &Api) -> Result<Option<Refusal>, Failure> {
+    let name = KATA_CONFIGS.qualified();
+    let read = api.glance::<Value>(CRDS, None, &name).await?.known().flatten();
+    let metadata = read.unwrap_or_default()["metadata"].take();
+    let has = |field: &str, prefix: &str| {
+        let keys = metadata[field].as_object();
+        keys.is_some_and(|keys| keys.keys().any(|key| key.starts_with(prefix)))
+    };
+    let owner = if has("labels", "olm.") || has("labels", "operators.coreos.com/") {
+        "the Operator Lifecycle Manager"
+    } else if has("annotations", "meta.helm.sh/release-name") {
+        "Helm"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Refusal::new(
+        format!("{owner} owns the CustomResourceDefinition {name}"),
+        "upgrade with it, or see docs/migrate.md for the way from another operator",
+    )))
 }
 
 /// The path of an object.
