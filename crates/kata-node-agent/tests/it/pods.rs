@@ -177,7 +177,9 @@ impl Node {
     pub(crate) fn end(&self, pod: &Pod) {
         // As the kubelet does it: containerd 1.6 needs a moment to see that a shim is gone.
         self.until("the sandbox is stopped", || self.stop(pod).is_ok());
-        self.remove(pod).unwrap();
+        // containerd 2 deletes the task of a sandbox that has ended by itself, too. If its deletion comes first, the
+        // shim shuts down and the removal's own deletion fails with "ttrpc: closed"; the kubelet tries again then.
+        self.until("the sandbox is removed", || self.remove(pod).is_ok());
         assert_eq!(self.is_ready(pod), None);
         self.until("the sandbox's processes are gone", || self.processes(pod) == (false, false));
     }
