@@ -94,7 +94,8 @@ fn container(
     monitor_image: Option<&str>,
     node_agent: bool,
 ) -> Value {
-    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    // The API server adds this version, and a second server-side apply without it would conflict.
+    let field = |path: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
     let probe = |path: &str| {
         json!({
             "httpGet": {"path": path, "port": "health"},
@@ -169,9 +170,8 @@ pub(super) fn node_agent(namespace: &str) -> [Value; 2] {
                     "app.kubernetes.io/managed-by": names::PRODUCT,
                     "app.kubernetes.io/component": node_job::COMPONENT,
                 }},
+                // Without rules. The API server drops empty lists, and a second server-side apply with them would conflict.
                 "policyTypes": ["Ingress", "Egress"],
-                "ingress": [],
-                "egress": [],
             },
         }),
     ]

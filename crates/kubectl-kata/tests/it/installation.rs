@@ -22,6 +22,21 @@ fn image(lab: &Lab) -> String {
     image.as_str().unwrap_or_default().to_owned()
 }
 
+/// What `--dry-run=client` prints for a kind of cluster, without the KataConfig.
+async fn list_of(lab: &Lab, platform: Platform) -> Vec<Value> {
+    let platform = match platform {
+        Platform::OpenShift => "openshift",
+        Platform::Kubernetes => "kubernetes",
+    };
+    let line = format!(
+        "install --dry-run=client -o json --platform {platform} --operator-image registry.example/operator:v1"
+    );
+    let mut list = lab.kata_command(&line).await.expect(0).json();
+    let Value::Array(mut items) = list["items"].take() else { panic!("{list:#}") };
+    items.retain(|item| item["kind"] != "KataConfig");
+    items
+}
+
 #[tokio::test(start_paused = true)]
 async fn install_brings_the_operator_and_the_kataconfig() {
     for platform in [Platform::OpenShift, Platform::Kubernetes] {
@@ -55,7 +70,10 @@ async fn install_brings_the_operator_and_the_kataconfig() {
             "Next: kubectl kata wait",
         ]);
         assert_eq!(image(&lab), "registry.example/operator:v1");
-        // The same objects by the manifests conflict with nothing, and the operator works with them.
+        // The same objects by another tool conflict with nothing.
+        for object in list_of(&lab, platform).await {
+            lab.apply(&object).await;
+        }
         lab.start_operator();
         lab.ready().await;
         lab.kata_command("doctor")

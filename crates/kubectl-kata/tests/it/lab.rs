@@ -262,6 +262,23 @@ impl Lab {
         self.cluster.with(|simulation, now| create(simulation, now, object))
     }
 
+    /// Applies an object as `kubectl apply --server-side` does, without `--force-conflicts`.
+    pub(crate) async fn apply(&self, object: &Value) {
+        use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let version = text(&object["apiVersion"]);
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let kind = kube::core::GroupVersionKind::gvk(group, version, &text(&object["kind"]));
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client(), namespace, &resource),
+            None => Api::all_with(self.client(), &resource),
+        };
+        let name = text(&object["metadata"]["name"]);
+        api.patch(&name, &PatchParams::apply("kubectl"), &Patch::Apply(object)).await.unwrap();
+    }
+
     /// Labels a node.
     pub(crate) fn label(&self, node: &str, key: &str, value: Option<&str>) {
         self.merge(&NODES, "", node, &json!({"metadata": {"labels": {key: value}}}));
