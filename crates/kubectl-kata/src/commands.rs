@@ -133,7 +133,7 @@ pub(crate) fn pace(platform: Platform, value: Option<&IntOrString>, nodes: usize
 
 /// Asks whether to go on, where there is a terminal; elsewhere `yes` is the answer. How the command ends if the user
 /// does not agree; `what` says what is refused then, such as `install reboots 3 nodes`.
-pub(crate) async fn refusal(
+pub(crate) async fn ask_consent(
     yes: bool,
     what: &str,
     context: &mut Context<'_, '_>,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kata_api::{Code, KataConfig, names};
 use serde_json::{Value, json};
 
-use super::{doctor, expect_output, refusal, wait};
+use super::{ask_consent, doctor, expect_output, wait};
 use crate::Context;
 use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
@@ -199,9 +199,9 @@ pub(crate) async fn run(
         print(&tried, "(server dry run)", context)?;
         return Ok(Exit::Fine);
     }
-    let what = change.summary().or_else(|| operator.deed());
+    let what = change.summary().or_else(|| operator.summary());
     let what = what.unwrap_or_else(|| format!("creates KataConfig {}", arguments.name));
-    if let Some(exit) = refusal(arguments.yes, &format!("install {what}"), context).await? {
+    if let Some(exit) = ask_consent(arguments.yes, &format!("install {what}"), context).await? {
         return Ok(exit);
     }
     if let Step::Apply(bundle) = &operator {
@@ -230,16 +230,16 @@ fn announce(
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
     let style = context.printer.style();
-    let mut deeds = Vec::from_iter(operator.deed());
+    let mut parts = Vec::from_iter(operator.summary());
     if kata.active().is_none() {
         if !arguments.node.is_empty() {
-            deeds.push(format!("labels {}", human::list(&arguments.node, 5)));
+            parts.push(format!("labels {}", human::list(&arguments.node, 5)));
         }
-        deeds.push(format!("creates KataConfig {}", arguments.name));
+        parts.push(format!("creates KataConfig {}", arguments.name));
     }
-    let last = deeds.pop().unwrap_or_default();
+    let last = parts.pop().unwrap_or_default();
     let first =
-        if deeds.is_empty() { String::new() } else { format!("{}, then ", deeds.join(", ")) };
+        if parts.is_empty() { String::new() } else { format!("{}, then ", parts.join(", ")) };
     let kept = match kata.active() {
         Some(active) => {
             let name = active.metadata.name.as_deref().unwrap_or_default();

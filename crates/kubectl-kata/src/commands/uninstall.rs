@@ -10,7 +10,7 @@ use kata_api::{Code, KataConfig, names};
 use kata_plan::{Observed, Platform, PodScope, Snapshot};
 use serde_json::json;
 
-use super::{expect_output, marked, pace, problem_lines, refusal, status, wait};
+use super::{ask_consent, expect_output, marked, pace, problem_lines, status, wait};
 use crate::Context;
 use crate::api::{Scope, Trouble};
 use crate::arguments::UninstallArguments;
@@ -55,7 +55,7 @@ pub(crate) async fn run(
         print(&plan, &words, arguments, context)?;
         return Ok(exit(&plan));
     }
-    if let Some(exit) = disagreed(&plan, &words, arguments, context).await? {
+    if let Some(exit) = ask_consent_to(&plan, &words, arguments, context).await? {
         return Ok(exit);
     }
     if !plan.pods.is_empty() {
@@ -416,8 +416,8 @@ fn going(plan: &UninstallPlan) -> String {
     )
 }
 
-/// How the command ends if the user does not agree.
-async fn disagreed(
+/// Shows the plan and asks; how the command ends if the user does not agree.
+async fn ask_consent_to(
     plan: &UninstallPlan,
     words: &Words,
     arguments: &UninstallArguments,
@@ -436,7 +436,7 @@ async fn disagreed(
     };
     let name = plan.config.as_deref().unwrap_or_default();
     let what = what.unwrap_or_else(|| format!("deletes KataConfig {name}"));
-    refusal(arguments.yes, &format!("uninstall {what}"), context).await
+    ask_consent(arguments.yes, &format!("uninstall {what}"), context).await
 }
 
 /// Evicts the pods; false if a budget does not allow it.

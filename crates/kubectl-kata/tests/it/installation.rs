@@ -149,9 +149,11 @@ async fn an_operator_is_replaced_only_on_request() {
         .expect(4)
         .says(&["KATA1004"]);
     lab.kata_command("install --upgrade --yes").await.expect(4).says(&[
-        "has the image i:2, of another registry",
+        "has the image i:2, of another repository",
         "fix: add --operator-image with the new image",
     ]);
+    mark(release(Some("kata")));
+    lab.kata_command("install --upgrade --yes").await.expect(4).says(&["fix: helm upgrade kata"]);
 }
 
 /// An operator that comes to a KataConfig acts on it at once, which is said, too.

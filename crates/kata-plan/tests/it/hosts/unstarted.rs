@@ -74,7 +74,7 @@ fn a_job_that_was_given_up_and_began_all_the_same_is_waited_for() {
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
-/// A kubelet that cannot mount a volume says so only in Events, which nobody here reads.
+/// A kubelet that cannot mount a volume says so only in Events, which the operator does not read.
 #[test]
 fn a_pod_that_does_not_begin_is_named_after_some_minutes() {
     let mut world = World::plain(1, 1);
@@ -244,7 +244,7 @@ fn the_time_of_a_pod_to_begin_counts_from_when_its_node_had_it() {
             "lastTransitionTime": at.to_string()});
         json!({"status": {"conditions": [condition]}})
     };
-    // It waits for its node, which is told otherwise.
+    // It waits for its node, which has a finding of its own.
     world.edit(Kind::Pod, &pod, &scheduled("False", world.now));
     minutes(&mut world, 6);
     assert_eq!(not_started(&world), None);

@@ -136,7 +136,7 @@ fn why_none(labels: &Labels, arguments: &InstallArguments, snapshot: &Snapshot) 
     format!("no worker has these labels yet: kubectl label node NAME {}", text(labels, " "))
 }
 
-/// Whether somebody may have meant a node who speaks of workers.
+/// Whether a user who speaks of workers can mean this node.
 fn is_worker(node: &NodeFacts, platform: Platform) -> bool {
     let has = |label: &str| node.labels.contains_key(label);
     match platform {

@@ -27,7 +27,7 @@ use crate::style::Style;
 
 /// How long the API server may take to serve a new kind.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// How long to wait between two looks.
+/// How long to wait between two requests.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What `install` does about the operator.
@@ -88,17 +88,17 @@ impl Step {
         {
             return Ok(Err(refusal));
         }
-        let told = |flag, variable| {
+        let setting = |flag, variable| {
             found.deployment.as_ref().and_then(|deployment| deployment.told(flag, variable))
         };
-        let platform = match (arguments.platform, told("--platform", "")) {
+        let platform = match (arguments.platform, setting("--platform", "")) {
             (Some(platform), _) => platform.into(),
             (None, Some("kubernetes")) => Platform::Kubernetes,
             (None, Some("openshift")) => Platform::Openshift,
             (None, _) if api.serves_group_of(POOLS).await? => Platform::Openshift,
             (None, _) => Platform::Kubernetes,
         };
-        let monitor = told("--monitor-image", "RELATED_IMAGE_KATA_MONITOR").map(str::to_owned);
+        let monitor = setting("--monitor-image", "RELATED_IMAGE_KATA_MONITOR").map(str::to_owned);
         let bundle = Bundle::new(arguments, platform, api.home(), monitor, replaced)?;
         Ok(Ok(Self::Apply(bundle)))
     }
@@ -127,7 +127,7 @@ impl Step {
     }
 
     /// What the command does about the operator, as a part of a sentence.
-    pub(super) fn deed(&self) -> Option<String> {
+    pub(super) fn summary(&self) -> Option<String> {
         match self {
             Self::Keep(_) => None,
             Self::Apply(Bundle { replaces: None, .. }) => Some("installs the operator".to_owned()),
@@ -207,6 +207,23 @@ impl Found {
                 format!("use the kubectl-kata of version {found} or newer"),
             ));
         }
+        match deployment.installer() {
+            Installer::Helm { release } => {
+                return Err(Refusal::new(
+                    format!("Helm installed operator {found} in namespace {namespace}"),
+                    format!("helm upgrade {release} CHART --namespace {namespace}"),
+                ));
+            }
+            Installer::LifecycleManager => {
+                return Err(Refusal::new(
+                    format!(
+                        "the Operator Lifecycle Manager installed operator {found} in namespace {namespace}"
+                    ),
+                    "change the channel of its Subscription",
+                ));
+            }
+            Installer::Other => {}
+        }
         let repository = |image: &str| {
             let name = image.split('@').next().unwrap_or_default();
             match name.rsplit_once(':') {
@@ -218,24 +235,12 @@ impl Found {
         if arguments.operator_image.is_none() && repository(current) != repository(IMAGE) {
             return Err(Refusal::new(
                 format!(
-                    "operator {found} in namespace {namespace} has the image {current}, of another registry"
+                    "operator {found} in namespace {namespace} has the image {current}, of another repository"
                 ),
                 "add --operator-image with the new image",
             ));
         }
-        match deployment.installer() {
-            Installer::Helm { release } => Err(Refusal::new(
-                format!("Helm installed operator {found} in namespace {namespace}"),
-                format!("helm upgrade {release} CHART --namespace {namespace}"),
-            )),
-            Installer::LifecycleManager => Err(Refusal::new(
-                format!(
-                    "the Operator Lifecycle Manager installed operator {found} in namespace {namespace}"
-                ),
-                "change the channel of its Subscription",
-            )),
-            Installer::Other => Ok(Decision::Apply { replaces: Some(found) }),
-        }
+        Ok(Decision::Apply { replaces: Some(found) })
     }
 }
 
@@ -315,6 +320,7 @@ impl Bundle {
         );
         context.printer.say(&text)?;
         let end = Instant::now() + SERVED_WITHIN;
+        let mut is_waiting = false;
         loop {
             let read = context.api.list::<Value>(KATA_CONFIGS, Scope::default()).await?;
             if !matches!(read, Read::NotServed) {
@@ -330,6 +336,10 @@ impl Bundle {
                         KATA_CONFIGS.qualified()
                     ),
                 });
+            }
+            if !is_waiting {
+                context.printer.say("waiting until the API server serves KataConfig")?;
+                is_waiting = true;
             }
             tokio::time::sleep_until(Instant::now() + PAUSE).await;
         }
