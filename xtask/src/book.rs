@@ -16,17 +16,7 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 const CODES: &str = "reference/findings";
 /// The pages of each part, below `docs`. Their titles are those of the pages.
 const PARTS: [(&str, &[&str]); 6] = [
-    (
-        "Begin",
-        &[
-            "try",
-            "walkthrough",
-            "walkthrough-kubernetes",
-            "concepts",
-            "compared-with-osc",
-            "compared-with-kata-deploy",
-        ],
-    ),
+    ("Begin", &["try", "walkthrough", "walkthrough-kubernetes", "concepts"]),
     (
         "Install and operate",
         &[
@@ -66,12 +56,21 @@ const PARTS: [(&str, &[&str]); 6] = [
             "reference/findings",
             "cli",
             "metrics",
-            "node-agent",
         ],
     ),
     (
-        "How it is tested",
-        &["findings", "simulation", "scenarios", "assurance", "seeded-bugs", "performance"],
+        "For developers",
+        &[
+            "developers/node-agent",
+            "developers/findings",
+            "developers/simulation",
+            "developers/scenarios",
+            "developers/assurance",
+            "developers/seeded-bugs",
+            "developers/performance",
+            "developers/lessons-osc",
+            "developers/lessons-kata-deploy",
+        ],
     ),
 ];
 /// What a block of a page may be; docs/README.md says what is done with each.

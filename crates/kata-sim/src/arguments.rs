@@ -41,7 +41,7 @@ pub(crate) struct WalkthroughArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct ScriptArguments {
-    /// The script; docs/scenarios.md describes the commands
+    /// The script; docs/developers/scenarios.md describes the commands
     pub(crate) file: PathBuf,
     /// Draw the nodes' steps over time into this file, as SVG
     #[arg(long, value_name = "FILE")]
@@ -140,7 +140,7 @@ With --platform openshift:
   uncordon-fails          the node is not uncordoned at the end
   drift[=REASON]          a file is not as the configuration says
 
-docs/findings.md says of every finding which fault, if any, brings it about.";
+docs/developers/findings.md says of every finding which fault, if any, brings it about.";
 
 #[derive(Args, Debug)]
 #[command(after_help = FAULTS)]

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::assure::catalogue::{Killer, exists};
 
-const PAGE: &str = "docs/compared-with-osc.md";
+const PAGE: &str = "docs/developers/lessons-osc.md";
 const SCENARIOS: &str = "crates/kata-sim/tests/scenarios";
 /// What is numbered, and up to where.
 const ROWS: [(&str, u32); 3] = [("D", 46), ("P", 29), ("M", 9)];
 
 /// The comparison with the installer of the Kata project, whose rows have no numbers of ours.
-const INSTALLER_PAGE: &str = "docs/compared-with-kata-deploy.md";
+const INSTALLER_PAGE: &str = "docs/developers/lessons-kata-deploy.md";
 
 /// What is wrong with the pages.
 pub(super) fn check(root: &Path) -> Vec<String> {

@@ -2,7 +2,7 @@
 //!
 //! An image is not trusted before it is unpacked: a payload that is too large must not take the node's memory,
 //! inodes or disk. The largest trees of Kata Containers 4 have some hundred entries and some GiB. Each limit is a
-//! multiple of that, and low enough for the process to need less than 64 MiB, see docs/node-agent.md.
+//! multiple of that, and low enough for the process to need less than 64 MiB, see docs/developers/node-agent.md.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,7 +1,7 @@
 //! `cargo bench -p kata-sim`: the real operator process on simulated clusters over HTTP, measured.
 //!
 //! Every measurement runs in a process of its own, so that memory is its own; the tables that
-//! docs/performance.md holds are printed as Markdown.
+//! docs/developers/performance.md holds are printed as Markdown.
 //! Under `cargo test` it measures one small cluster, and fails if the operator does what it must not.
 
 mod compare;

@@ -245,7 +245,7 @@ fn usage(verb: &str) -> &'static str {
         "restart" => "write: restart operator [monitor-image=REF]",
         "invariants" => "write: invariants on, or invariants off",
         "apply" => "write: apply FILE, or apply <<EOF",
-        _ => "see docs/scenarios.md",
+        _ => "see docs/developers/scenarios.md",
     }
 }
 

@@ -237,7 +237,7 @@ fn fired(transcript: &str) -> String {
 fn every_standstill_shows_status_and_events_and_fires_the_alerts_of_the_table() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(here.join(path)).unwrap();
-    let page = read("../../docs/scenarios.md");
+    let page = read("../../docs/developers/scenarios.md");
     let (_, table) = page.split_once("## Standstills\n").unwrap();
     let mut count = 0;
     for row in table.lines().filter(|line| line.contains("| `")) {

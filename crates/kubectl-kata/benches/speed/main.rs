@@ -2,7 +2,7 @@
 //! requests and bytes, next to stock kubectl in the same run.
 //!
 //! The program that is measured is the real one, in a process of its own. The table is that of
-//! docs/performance.md.
+//! docs/developers/performance.md.
 
 mod cluster;
 mod wire;

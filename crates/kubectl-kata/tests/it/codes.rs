@@ -1,4 +1,4 @@
-//! `docs/findings.md`: every code of the catalogue has a test or a scenario that brings it about, and the
+//! `docs/developers/findings.md`: every code of the catalogue has a test or a scenario that brings it about, and the
 //! fault of the simulator with which it can be tried, where there is one.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn read(path: &str) -> Option<String> {
 
 /// The rows of the page: code, reason, what brings it about, fault.
 fn rows() -> BTreeMap<String, [String; 3]> {
-    let page = read("docs/findings.md").unwrap();
+    let page = read("docs/developers/findings.md").unwrap();
     page.lines()
         .filter(|line| line.starts_with("| KATA"))
         .map(|line| {
@@ -95,5 +95,5 @@ fn every_code_is_brought_about_by_a_test_that_is_named() {
             wrong.push(format!("{code} is not in the catalogue"));
         }
     }
-    assert!(wrong.is_empty(), "docs/findings.md:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "docs/developers/findings.md:\n{}", wrong.join("\n"));
 }

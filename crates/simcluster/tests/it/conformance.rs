@@ -7,7 +7,7 @@
 //! - The other, ignored unless it is asked for, asks the real server that `KATA_CONFORMANCE_KUBECONFIG` names;
 //!   with `KATA_CONFORMANCE_RECORD=1` it writes those answers instead of comparing.
 //!
-//! What is known to differ, and why, is in [`tolerated`] and in `docs/simulation.md`, nowhere else.
+//! What is known to differ, and why, is in [`tolerated`] and in `docs/developers/simulation.md`, nowhere else.
 
 mod generate;
 mod scrub;
