@@ -12,7 +12,6 @@ use super::assess::{Cluster, Host};
 use super::due::Due;
 use super::job_body;
 use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
-use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
@@ -191,16 +190,20 @@ enum Queued {
 }
 
 /// Why a node is not being changed; `None` if another part of the report has the reason.
-fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
+fn queued(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Queued> {
+    let node = &host.node;
     let name = &node.facts.name;
     if let Some(reason) = cluster.base.earlier_steps(node, !node.has_runtime_label) {
         return node.finding.is_none().then_some(Queued::After(reason));
     }
     if cluster.rollout.permitted.contains(name) {
-        cluster.base.options.agent_image.is_some().then_some(Queued::Next)
-    } else {
-        cluster.rollout.waiting.get(name).copied().map(Queued::Waits)
+        return cluster.base.options.agent_image.is_some().then_some(Queued::Next);
     }
+    if let Some(reason) = cluster.rollout.waiting.get(name) {
+        return Some(Queued::Waits(*reason));
+    }
+    let has_job = node.finding.is_none() && !host.record.has_no_job();
+    has_job.then_some(Queued::After("its Job ends first"))
 }
 
 fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
@@ -297,7 +300,7 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         } else if let Due::RetryAt(until) = host.due {
             out.wait_for(Waiting::Node, node.object(), format!("{name} to be retried at {until}"));
         } else if is_due || node.phase != Phase::Ready {
-            waiting.push((queued(cluster, node), name));
+            waiting.push((queued(cluster, host), name));
         }
     }
     if !cluster.base.deleting {

@@ -49,6 +49,28 @@ fn every_node_is_inspected_once_in_six_hours_and_few_at_the_same_time() {
 }
 
 #[test]
+fn a_change_waits_for_the_inspection_that_runs_and_says_so() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let inspects = |world: &World| {
+        let jobs = ["worker-0", "worker-1"].map(|node| host(world, node)["job"].clone());
+        jobs.iter().any(|job| job["action"] == "Inspect" && job["outcome"].is_null())
+    };
+    world.now = world.now.checked_add(SignedDuration::from_hours(6)).unwrap();
+    until(&mut world, inspects);
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"payload": {"image": "registry.example/payload:2"}}}),
+    );
+    let waiting = world.pass().report.waiting_on;
+    assert!(inspects(&world));
+    let says = |it: &kata_plan::WaitingOn| it.message.contains("(its Job ends first): worker-");
+    assert!(waiting.iter().any(says), "{waiting:#?}");
+}
+
+#[test]
 fn jobs_that_failed_are_kept_until_one_succeeds() {
     let mut world = World::plain(1, 1);
     world.hosts.insert("worker-0".to_owned(), Fate::Fails);
