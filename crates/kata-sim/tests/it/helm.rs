@@ -33,6 +33,7 @@ fn the_chart_goes_only_when_no_kataconfig_is_left() {
     let refused = helm(&format!("uninstall kata --namespace {NAMESPACE} --timeout 60s"));
     assert_ne!(refused.code, Some(0), "{refused:#?}");
     assert!(!refused.stderr.contains("timed out"), "{refused:#?}");
+    assert!(refused.stderr.contains("kata-operator-delete-kataconfig-first"), "{refused:#?}");
     let path = "jsonpath={.items[*].status.containerStatuses[*].state.terminated.message}";
     let said = hand.with(&format!("get pods -n {NAMESPACE} -o"), path).good();
     assert!(said.contains("KataConfig cluster-kataconfig still exists"), "{said}");

@@ -56,8 +56,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- /* Labels that only Helm sets. */ -}}
 {{- define "kata-operator.releaseLabels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- /* What selects the operator's pods and no others. */ -}}
