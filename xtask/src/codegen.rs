@@ -13,9 +13,14 @@ use crate::reference;
 use crate::{command, output, say};
 
 /// What a program prints: the program, the words after its name, and each file that is exactly that.
-const FILES: [(&str, &[&str], &[&str]); 5] = [
+const FILES: [(&str, &[&str], &[&str]); 6] = [
     ("kata-operator", &["crd"], &["deploy/crds.yaml", "deploy/helm/kata-operator/files/crds.yaml"]),
     ("kata-operator", &["manifests"], &[MANIFESTS]),
+    (
+        "kata-operator",
+        &["manifests", "--platform", "kubernetes", "--namespace", "kata-operator"],
+        &["deploy/kubernetes/operator.yaml"],
+    ),
     (
         "kata-operator",
         &["alerts"],
@@ -24,8 +29,8 @@ const FILES: [(&str, &[&str], &[&str]); 5] = [
     ("kata-operator", &["dashboards"], &["deploy/monitoring/dashboard.json"]),
     ("kubectl-kata", &["__reference"], &["docs/cli.md"]),
 ];
-/// Every object that `kubectl apply` installs.
-const MANIFESTS: &str = "deploy/operator.yaml";
+/// Every object that `kubectl apply` installs on OpenShift.
+const MANIFESTS: &str = "deploy/openshift/operator.yaml";
 /// The folder of the OLM bundle.
 const BUNDLE: &str = "deploy/olm";
 /// The objects of [`MANIFESTS`] that the OLM bundle has too, by kind and name. OLM chooses their namespace.

@@ -368,7 +368,7 @@ fn commands_in_pods_answer_even_when_they_fail_at_once() {
 fn generated_manifests_can_be_applied_as_the_readme_says() {
     let hand = Hand::start("manifests", &["up", "--no-operator"]);
     hand.kubectl("apply --server-side --force-conflicts -f deploy/crds.yaml").good();
-    let applied = hand.kubectl("apply --server-side -f deploy/operator.yaml").good();
+    let applied = hand.kubectl("apply --server-side -f deploy/openshift/operator.yaml").good();
     assert!(applied.contains("serverside-applied"), "{applied}");
     // Nobody works on it: the config waits.
     hand.kubectl("apply -f examples/kataconfig.yaml").good();

@@ -145,21 +145,24 @@ fn with_manifests() {
 #[test]
 #[ignore = "needs kubectl and helm"]
 fn with_kustomize() {
-    let mut site = Site::start("kustomize", "openshift", &[]);
-    let earlier = earlier(&site, "deploy");
-    live_through(
-        &mut site,
-        NAMESPACE,
-        |site| {
-            site.good(&format!("kubectl apply --server-side -k {}", earlier.display()));
-        },
-        |site| {
-            site.good("kubectl apply --server-side -k deploy");
-        },
-        |site| {
-            site.good("kubectl delete --ignore-not-found --timeout=60s -k deploy");
-        },
-    );
+    for (platform, namespace) in [("openshift", NAMESPACE), ("kubernetes", "kata-operator")] {
+        let mut site = Site::start(&format!("kustomize-{platform}"), platform, &[]);
+        let base = format!("deploy/{platform}");
+        let earlier = earlier(&site, &base);
+        live_through(
+            &mut site,
+            namespace,
+            |site| {
+                site.good(&format!("kubectl apply --server-side -k {}", earlier.display()));
+            },
+            |site| {
+                site.good(&format!("kubectl apply --server-side -k {base}"));
+            },
+            |site| {
+                site.good(&format!("kubectl delete --ignore-not-found --timeout=60s -k {base}"));
+            },
+        );
+    }
 }
 
 #[test]
@@ -346,7 +349,9 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     let mut kinds = BTreeSet::new();
     let mut told = Vec::new();
     let folders = ["deploy/olm/manifests", "deploy/olm/samples", "examples"];
-    let single = ["deploy/crds.yaml", "deploy/operator.yaml"].map(PathBuf::from);
+    let single =
+        ["deploy/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
+            .map(PathBuf::from);
     let all = folders.iter().flat_map(|folder| files(&repository().join(folder))).chain(single);
     for path in all.filter(|path| !path.to_string_lossy().contains("/bad/")) {
         let text = std::fs::read_to_string(repository().join(&path)).unwrap();
@@ -373,7 +378,10 @@ fn every_manifest_is_one_that_the_api_server_takes() {
         if ended.code != Some(0) {
             told.push(format!("{manifests}: {}", ended.stderr));
         }
-        let set = format!("--set platform={platform},monitoring.enabled=true");
+        let set = format!(
+            "--set platform={platform},monitoring.enabled=true,\
+             podDisruptionBudget.enabled=true,payloadImage=x.example/p:1"
+        );
         let template = format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
         let ended = site.line(&format!("{template} | {apply} -f -"));
         if ended.code != Some(0) {
