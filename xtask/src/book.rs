@@ -16,15 +16,31 @@ pub(crate) const SUMMARY: &str = "docs/SUMMARY.md";
 const CODES: &str = "reference/findings";
 /// The pages of each part, below `docs`. Their titles are those of the pages.
 const PARTS: [(&str, &[&str]); 6] = [
-    ("Begin", &["try", "walkthrough", "walkthrough-kubernetes", "concepts"]),
+    (
+        "Begin",
+        &[
+            "try",
+            "walkthrough",
+            "walkthrough-kubernetes",
+            "use-sandboxes",
+            "faq",
+            "concepts",
+            "compared-with-osc",
+            "compared-with-kata-deploy",
+        ],
+    ),
     (
         "Install and operate",
         &[
             "install",
             "install-openshift",
+            "install-kubeadm",
+            "install-k3s",
+            "install-eks",
             "install-kubernetes",
             "air-gapped",
             "support-matrix",
+            "production-checklist",
             "upgrade",
             "uninstall",
             "migrate",
@@ -56,6 +72,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "reference/findings",
             "cli",
             "metrics",
+            "api-policy",
         ],
     ),
     (
@@ -68,6 +85,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "developers/assurance",
             "developers/seeded-bugs",
             "developers/performance",
+            "developers/release",
             "developers/lessons-osc",
             "developers/lessons-kata-deploy",
         ],

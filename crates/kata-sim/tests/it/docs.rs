@@ -239,6 +239,8 @@ fn every_object_in_the_documentation_is_one_that_the_api_server_takes() {
     let mut site = Site::start("docs-objects", "openshift", &[]);
     site.good("kata-operator crd | kubectl apply --server-side -f -");
     site.good("kubectl create namespace openshift-sandboxed-containers-operator");
+    let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
+    site.good(&format!("kubectl apply -f - <<< '{class}'"));
     let mut told = Vec::new();
     let mut count = 0;
     for page in pages() {

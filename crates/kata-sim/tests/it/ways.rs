@@ -342,6 +342,7 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     let mut site = Site::start("strict", "openshift", &[]);
     site.good("kubectl apply -f deploy/olm/samples/namespace.yaml");
     site.good("kubectl create namespace test-kata");
+    site.good("kubectl create namespace kata-operator");
     let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
     site.good(&format!("kubectl apply -f - <<< '{class}'"));
     site.good("kata-operator crd | kubectl apply --server-side -f -");
