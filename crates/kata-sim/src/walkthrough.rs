@@ -94,6 +94,9 @@ pub(crate) async fn run<W: Write>(
     admin.story.line(
         "No virtual machine runs and nothing is measured; what pods answer comes from a model.",
     )?;
+    admin.story.line(
+        "It installs Kata on one worker, runs a pod with and without a sandbox, adds the other workers and removes Kata; this takes a second.",
+    )?;
     admin.install_on_one().await?;
     admin.look_around().await?;
     admin.two_pods().await?;

@@ -41,6 +41,9 @@ pub(crate) async fn run<W: Write>(
     admin.story.line(
         "No virtual machine runs and nothing is measured; what pods answer comes from a model.",
     )?;
+    admin.story.line(
+        "It installs Kata, undoes a change that fails, upgrades beside a running sandbox and removes Kata; this takes a second.",
+    )?;
     admin.install_on_one().await?;
     admin.what_jobs_did().await?;
     admin.two_pods().await?;
