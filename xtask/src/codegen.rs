@@ -34,7 +34,8 @@ const MANIFESTS: &str = "deploy/openshift/operator.yaml";
 /// The folder of the OLM bundle.
 const BUNDLE: &str = "deploy/olm";
 /// The objects of [`MANIFESTS`] that the OLM bundle has too, by kind and name. OLM chooses their namespace.
-const BUNDLED: [(&str, &str); 9] = [
+const BUNDLED: [(&str, &str); 10] = [
+    ("ClusterRole", "kata-operator-cluster-view"),
     ("ClusterRole", "kata-operator-edit"),
     ("ClusterRole", "kata-operator-view"),
     ("CustomResourceDefinition", "kataconfigs.kataconfiguration.openshift.io"),

@@ -32,7 +32,7 @@ use crate::document::{Head, Problem};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::resource::PODS;
+use crate::resource::{KATA_CONFIGS, KATA_NODES, PODS, RUNTIME_CLASSES, Resource};
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style, Tone, wrap};
 use crate::{Context, human};
@@ -77,11 +77,23 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Complete(arguments) => return completion::online(arguments, context).await,
         _ => Ok(Exit::Fine),
     }?;
-    close(context, exit)
+    close(command, context, exit)
 }
 
-/// Names what could not be seen. What looks well may not be, then.
-fn close(context: &mut Context<'_, '_>, exit: Exit) -> Result<Exit, Failure> {
+/// The kinds without which a command cannot conclude that all is well; `None` if that is all that it asks for.
+fn decisive(command: &Command) -> Option<&'static [Resource]> {
+    match command {
+        Command::Status(_) | Command::Wait(_) => Some(&[KATA_CONFIGS]),
+        Command::Nodes(_) => Some(&[KATA_NODES]),
+        Command::Events(_) => Some(&[PODS]),
+        Command::Pods(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
+        Command::Version(_) => Some(&[]),
+        _ => None,
+    }
+}
+
+/// Names what could not be read. If it could change the result, the result is not known.
+fn close(command: &Command, context: &mut Context<'_, '_>, exit: Exit) -> Result<Exit, Failure> {
     let gaps = context.api.gaps();
     if gaps.is_empty() {
         return Ok(exit);
@@ -90,7 +102,10 @@ fn close(context: &mut Context<'_, '_>, exit: Exit) -> Result<Exit, Failure> {
     context
         .printer
         .say(&format!("not everything could be seen: {}", human::list(&sentences, 10)))?;
-    Ok(if exit == Exit::Fine { Exit::Inconclusive } else { exit })
+    let decides = decisive(command).is_none_or(|kinds| {
+        gaps.iter().any(|gap| kinds.iter().any(|kind| kind.qualified() == gap.resource))
+    });
+    Ok(if exit == Exit::Fine && decides { Exit::Inconclusive } else { exit })
 }
 
 /// A pod, which has to be there.

@@ -40,6 +40,15 @@ pub(crate) fn only_operator_notices(code: Code) -> bool {
     )
 }
 
+/// What the operator's decision says of a read that the caller may not make, without what the operator would leave
+/// undone in that case: the operator may read it.
+pub(crate) fn unread(message: &str) -> &str {
+    match message.rsplit_once("; ") {
+        Some((unread, rest)) if rest.ends_with(" meanwhile") => unread,
+        _ => message,
+    }
+}
+
 impl Problem {
     /// A problem with the catalogue's fix.
     pub(crate) fn new(code: Code, subject: impl Into<String>, message: impl Into<String>) -> Self {

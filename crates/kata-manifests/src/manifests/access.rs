@@ -111,6 +111,29 @@ pub fn granted_for_monitor() -> Vec<Permission> {
     flatten(&[in_namespace, cluster_wide])
 }
 
+/// What `kubectl kata` reads to look at a cluster. Not part of the default role `view`, which has nothing of nodes.
+fn viewer_rules() -> Vec<Value> {
+    let read = ["get", "list", "watch"];
+    let read = |group: &str, kinds: &[&str]| rule(group, kinds, &read, &[]);
+    vec![
+        read(CONFIG, &["kataconfigs"]),
+        read(names::DOMAIN, &["katanodes"]),
+        read("", &["nodes", "pods", "events", "namespaces"]),
+        rule("", &["pods/log"], &["get"], &[]),
+        rule("", &["configmaps"], &["get"], &[names::FEATURE_GATES, names::IMAGE_MODE_CONFIG]),
+        read("node.k8s.io", &["runtimeclasses"]),
+        read("apiextensions.k8s.io", &["customresourcedefinitions"]),
+        read("apps", &["deployments", "replicasets", "statefulsets", "daemonsets"]),
+        read("batch", &["jobs"]),
+        read("policy", &["poddisruptionbudgets"]),
+        read("coordination.k8s.io", &["leases"]),
+        read(
+            kata_api::machine_config::GROUP,
+            &["machineconfigpools", "machineconfigs", "containerruntimeconfigs"],
+        ),
+    ]
+}
+
 /// Roles and bindings of the operator, and roles that add KataConfigs to the default roles `view` and `edit`.
 pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec<Value> {
     let mut objects = vec![
@@ -149,6 +172,7 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
                 rule(names::DOMAIN, &["katanodes"], &["get", "list", "watch"], &[]),
             ],
         ),
+        role("ClusterRole", &format!("{NAME}-cluster-view"), None, &viewer_rules()),
         aggregated_role(
             "edit",
             &[rule(CONFIG, &["kataconfigs"], &["create", "update", "patch", "delete"], &[])],

@@ -154,6 +154,7 @@ fn the_text_has_every_object_and_the_given_names() {
         "RoleBinding",
         "ClusterRole",
         "ClusterRole",
+        "ClusterRole",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ];

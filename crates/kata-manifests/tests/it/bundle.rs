@@ -92,7 +92,8 @@ fn nothing_of_the_manifests_is_missing_in_the_bundle() {
                 && object["metadata"]["labels"]
                     .as_object()
                     .is_some_and(|labels| labels.keys().all(|key| !key.contains("aggregate-to")))
-                && name != "prometheus-k8s");
+                && name != "prometheus-k8s"
+                && name != "kata-operator-cluster-view");
         if is_operators || ["Deployment", "ServiceAccount"].contains(&kind) {
             // It is in the ClusterServiceVersion.
             continue;

@@ -152,7 +152,8 @@ async fn plan(
             let subject = format!("kataconfig/{}", finding.subject.name);
             // The caller's rights, not the operator's.
             if finding.message.contains(": you may not ") {
-                return Problem::new(Code::PermissionMissing, subject, finding.message.clone());
+                let message = problem::unread(&finding.message);
+                return Problem::new(Code::PermissionMissing, subject, message);
             }
             Problem::new(finding.code, subject, finding.message.clone())
                 .with_fix(finding.fix.clone())

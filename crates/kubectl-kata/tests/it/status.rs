@@ -92,20 +92,6 @@ async fn waiting_ends_with_the_timeout_and_at_once_when_nothing_goes_on() {
     done.says(&["Stalled NodeDegraded", "KATA2106", "fix: "]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_may_only_view_is_told_what_is_missing() {
-    let mut lab = Lab::new();
-    lab.kata(&["worker-0"]);
-    lab.ready().await;
-    lab.only_view();
-    let done = lab.kata_command("status").await.expect(5);
-    done.says(&["Ready       True", "you may not list runtimeclasses.node.k8s.io"]);
-    let done = lab.kata_command("nodes").await.expect(5);
-    done.says(&["worker-0", "you may not list nodes"]);
-    lab.kata_command("pods -A").await.expect(5);
-    lab.kata_command("wait").await.expect(5);
-}
-
 /// Nobody waits for an operator that is not there without being told so.
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_says_nothing_is_named() {

@@ -48,7 +48,9 @@ pub(super) async fn checks(
             ));
         }
     }
-    checks.push(match api.may("create", KATA_CONFIGS, None).await? {
+    let may_create = if pre { Some(api.may("create", KATA_CONFIGS, None).await?) } else { None };
+    checks.extend(may_create.map(|may_create| {
+        match may_create {
         Some(true) => {
             check(Code::PermissionMissing, CheckResult::Ok, "you may create a KataConfig")
         }
@@ -66,11 +68,13 @@ pub(super) async fn checks(
             CheckResult::Skipped,
             "the cluster does not say what you may do",
         ),
-    });
+    }
+    }));
     if !kata.configs.is_not_served() {
         checks.extend(the_operator(kata, context).await?);
     }
-    if pre && !has_manifest && matches!(kata.configs, Read::Known(_)) {
+    let may_try = may_create.is_some_and(|may_create| may_create != Some(false));
+    if may_try && !has_manifest && matches!(kata.configs, Read::Known(_)) {
         let sample = json!({
             "apiVersion": "kataconfiguration.openshift.io/v1",
             "kind": "KataConfig",

@@ -92,11 +92,16 @@ pub(super) async fn categories(
             };
             category.checks.push(check(*code, CheckResult::Ok, message));
         }
+        let (unseen, found): (Vec<&Finding>, Vec<&Finding>) =
+            found.into_iter().partition(|finding| is_unseen(finding));
+        if !unseen.is_empty() {
+            let message =
+                "what the operator would find with what you may not read (named at the end)";
+            category.checks.push(check(*code, CheckResult::Skipped, message));
+        }
         for finding in found {
             let mut check = check(*code, by_severity(*code), finding.message.clone());
-            if *code == Code::ReadFailed && check.message.contains(": you may not ") {
-                check = self::check(*code, CheckResult::Skipped, finding.message.clone());
-            } else if check.result != CheckResult::Ok {
+            if check.result != CheckResult::Ok {
                 let node = matches!(finding.subject.kind, Kind::Node | Kind::KataNode);
                 let node = node.then_some(finding.subject.name.as_str());
                 check.fix = problem::retry(*code, node, kata.nodes.items())
@@ -117,11 +122,15 @@ pub(super) async fn categories(
     Ok(categories)
 }
 
+/// Whether it says only what the caller may not read. The operator may, and finds no such thing.
+fn is_unseen(finding: &Finding) -> bool {
+    finding.code == Code::ReadFailed && finding.message.contains(": you may not ")
+}
+
 /// Whether the operator says this of itself: what is found here too is told once, with the object's name.
 fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
     let same = |finding: &&Finding| {
-        // What only the caller may not read is no finding of the operator.
-        !finding.message.contains(": you may not ")
+        !is_unseen(finding)
             && (problem.subject.starts_with("kataconfig/")
                 || problem.subject == subject(finding.subject.kind, &finding.subject.name))
     };

@@ -11,6 +11,7 @@ use crate::arguments::InstallArguments;
 use crate::commands::pace;
 use crate::disruption::{Disruption, field};
 use crate::failure::Failure;
+use crate::problem;
 use crate::snapshot::{self, Assumed};
 use crate::style::Style;
 
@@ -76,7 +77,8 @@ impl Change {
         }
         if !report.nodes_are_complete() {
             let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
-            let reason = unread.map_or("not everything can be read", |finding| &finding.message);
+            let reason =
+                unread.map_or("not everything can be read", |it| problem::unread(&it.message));
             return Ok(Self::Unknown(reason.to_owned()));
         }
         let changes =
