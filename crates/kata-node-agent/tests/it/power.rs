@@ -89,6 +89,10 @@ fn cut_the_power(release: &str) {
         }
         cut += 1;
         let mounted = Mounted::disk(&folder.join("copy"), &folder.join("copy.ext4"));
+        assert!(
+            folder.join("copy/node/dev/kvm").exists(),
+            "the disk is not the one that was copied"
+        );
         let after = boot(release, &folder.join("copy/node"));
         let found = after.files();
         let changed = found != before && found != wanted;
@@ -194,7 +198,10 @@ fn copy_during(
             }
         }
         let copy = image.with_file_name("copy.ext4");
-        let copied = command("cp").arg("--sparse=always").args([image, &copy]).status().unwrap();
+        // Another file each time: a mount namespace that another test was making keeps the last one mounted for a
+        // moment, and mount(8) takes the loop device that a file has.
+        let how = ["--remove-destination", "--sparse=always"];
+        let copied = command("cp").args(how).args([image, &copy]).status().unwrap();
         assert!(copied.success());
     }
     for process in &all {
