@@ -12,6 +12,7 @@ use super::assess::{Cluster, Host};
 use super::due::Due;
 use super::job_body;
 use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
+use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
@@ -190,8 +191,7 @@ enum Queued {
 }
 
 /// Why a node is not being changed; `None` if another part of the report has the reason.
-fn queued(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Queued> {
-    let node = &host.node;
+fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
     let name = &node.facts.name;
     if let Some(reason) = cluster.base.earlier_steps(node, !node.has_runtime_label) {
         return node.finding.is_none().then_some(Queued::After(reason));
@@ -199,11 +199,25 @@ fn queued(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Queued> {
     if cluster.rollout.permitted.contains(name) {
         return cluster.base.options.agent_image.is_some().then_some(Queued::Next);
     }
-    if let Some(reason) = cluster.rollout.waiting.get(name) {
-        return Some(Queued::Waits(*reason));
+    cluster.rollout.waiting.get(name).copied().map(Queued::Waits)
+}
+
+/// What ends before a node gets its next Job: a Job that runs, or the pod of one that is gone. `None` if a finding
+/// says why the node gets none.
+fn earlier_job(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(ObjectRef, String)> {
+    let (rollout, name) = (&cluster.rollout, &host.node.facts.name);
+    let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(name);
+    let is_stopped = rollout.paused || !rollout.stopped_by.is_empty() || is_held;
+    if is_stopped || rollout.skipped.contains_key(name) || host.node.finding.is_some() {
+        return None;
     }
-    let has_job = node.finding.is_none() && !host.record.has_no_job();
-    has_job.then_some(Queued::After("its Job ends first"))
+    if let Some((job, _)) = host.record.running {
+        let message = format!("Job {} on {name} to end", job.name);
+        return Some((job_ref(cluster, &job.name, Some(&job.uid)), message));
+    }
+    let pod = host.record.orphaned_pod?;
+    let object = ObjectRef::new(Kind::Pod, &pod.name, None).within(&cluster.base.options.namespace);
+    Some((object, format!("pod {} on {name} to end, whose Job is gone", pod.name)))
 }
 
 fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
@@ -300,7 +314,10 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         } else if let Due::RetryAt(until) = host.due {
             out.wait_for(Waiting::Node, node.object(), format!("{name} to be retried at {until}"));
         } else if is_due || node.phase != Phase::Ready {
-            waiting.push((queued(cluster, host), name));
+            match earlier_job(cluster, host) {
+                Some((object, message)) => out.wait_for(Waiting::Node, object, message),
+                None => waiting.push((queued(cluster, node), name)),
+            }
         }
     }
     if !cluster.base.deleting {

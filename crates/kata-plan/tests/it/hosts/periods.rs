@@ -66,8 +66,20 @@ fn a_change_waits_for_the_inspection_that_runs_and_says_so() {
     );
     let waiting = world.pass().report.waiting_on;
     assert!(inspects(&world));
-    let says = |it: &kata_plan::WaitingOn| it.message.contains("(its Job ends first): worker-");
+    let says = |it: &kata_plan::WaitingOn| {
+        let job = it.message.strip_prefix("Job kata-worker-");
+        job.is_some_and(|rest| rest.ends_with(" to end")) && it.subject.kind == Kind::Job
+    };
     assert!(waiting.iter().any(says), "{waiting:#?}");
+    // A pause is the reason then.
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"spec": {"rollout": {"paused": true}}}),
+    );
+    let waiting = world.pass().report.waiting_on;
+    assert!(inspects(&world));
+    assert!(!waiting.iter().any(says), "{waiting:#?}");
 }
 
 #[test]
