@@ -448,7 +448,7 @@ catalogue! {
     }
     KATA5002 PermissionMissing Warning {
         cause: "You lack a permission that the command needs.",
-        fix: "Ask a cluster administrator for the permission that the message names. The ClusterRole kata-operator-cluster-view has what is needed to look, and kata-operator-edit what is needed to change KataConfigs."
+        fix: "Ask a cluster administrator for the permission that the message names. The ClusterRole kata-operator-cluster-view has what the read-only commands need, and kata-operator-edit what it takes to change KataConfigs."
     }
     KATA5003 CustomResourceMissing Error {
         cause: "The API server does not serve KataConfig.",

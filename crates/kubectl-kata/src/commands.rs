@@ -26,16 +26,16 @@ use std::io::IsTerminal as _;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_plan::Platform;
 
+use crate::Context;
 use crate::api::Read;
 use crate::arguments::Command;
 use crate::document::{Head, Problem};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::resource::{KATA_CONFIGS, KATA_NODES, PODS, RUNTIME_CLASSES, Resource};
+use crate::resource::{KATA_CONFIGS, PODS, RUNTIME_CLASSES, Resource};
 use crate::settings::{Output, Settings};
 use crate::style::{Mark, Style, Tone, wrap};
-use crate::{Context, human};
 
 /// The result of a command that needs no cluster; `None` if it needs one.
 pub(crate) fn offline(
@@ -83,11 +83,12 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
 /// The kinds without which a command cannot conclude that all is well; `None` if that is all that it asks for.
 fn decisive(command: &Command) -> Option<&'static [Resource]> {
     match command {
-        Command::Status(_) | Command::Wait(_) => Some(&[KATA_CONFIGS]),
-        Command::Nodes(_) => Some(&[KATA_NODES]),
-        Command::Events(_) => Some(&[PODS]),
-        Command::Pods(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
-        Command::Version(_) => Some(&[]),
+        // Which pods are sandboxed follows from these.
+        Command::Pods(_) | Command::Events(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
+        // They say themselves that they cannot read what decides.
+        Command::Status(_) | Command::Wait(_) | Command::Nodes(_) | Command::Version(_) => {
+            Some(&[])
+        }
         _ => None,
     }
 }
@@ -98,11 +99,11 @@ fn close(command: &Command, context: &mut Context<'_, '_>, exit: Exit) -> Result
     if gaps.is_empty() {
         return Ok(exit);
     }
-    let sentences: Vec<String> = gaps.iter().map(crate::api::Gap::sentence).collect();
-    context
-        .printer
-        .say(&format!("not everything could be seen: {}", human::list(&sentences, 10)))?;
-    let decides = decisive(command).is_none_or(|kinds| {
+    let unseen = crate::problem::unseen(&context.api);
+    context.printer.say(&format!("not everything could be seen: {unseen}"))?;
+    // What is not read may hide a warning.
+    let kinds = decisive(command).filter(|_| !context.settings.fail_on_warning);
+    let decides = kinds.is_none_or(|kinds| {
         gaps.iter().any(|gap| kinds.iter().any(|kind| kind.qualified() == gap.resource))
     });
     Ok(if exit == Exit::Fine && decides { Exit::Inconclusive } else { exit })

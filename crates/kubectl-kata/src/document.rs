@@ -195,6 +195,9 @@ pub(crate) struct StatusReport {
     /// Whether there is no operator, so that nothing that is waited for comes.
     #[serde(skip)]
     pub(crate) no_operator: bool,
+    /// Whether the caller may not read what says if there is an operator, without which the status may be outdated.
+    #[serde(skip)]
+    pub(crate) operator_unknown: bool,
     /// The active KataConfig; absent if there is none.
     pub(crate) config: Option<ConfigFacts>,
     /// KataConfigs that are not active.

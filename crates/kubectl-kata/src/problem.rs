@@ -6,8 +6,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kata_api::situations::{self, Effect};
 use kata_api::{Code, KataConfig, KataNode, Severity, conditions, names};
+use kata_plan::Finding;
 
+use crate::api::{Api, Gap};
 use crate::document::Problem;
+use crate::human;
 
 /// The page about a code.
 pub(crate) fn hint(code: &str) -> String {
@@ -40,13 +43,15 @@ pub(crate) fn only_operator_notices(code: Code) -> bool {
     )
 }
 
-/// What the operator's decision says of a read that the caller may not make, without what the operator would leave
-/// undone in that case: the operator may read it.
-pub(crate) fn unread(message: &str) -> &str {
-    match message.rsplit_once("; ") {
-        Some((unread, rest)) if rest.ends_with(" meanwhile") => unread,
-        _ => message,
-    }
+/// Whether a finding of the operator's decision, made here, is only that the caller may not read something.
+pub(crate) fn is_unseen(finding: &Finding) -> bool {
+    finding.code == Code::ReadFailed && finding.message.contains(": you may not ")
+}
+
+/// What the caller may not read, as a sentence such as `you may not list nodes, you may not list pods`.
+pub(crate) fn unseen(api: &Api) -> String {
+    let sentences: Vec<String> = api.gaps().iter().map(Gap::sentence).collect();
+    human::list(&sentences, 10)
 }
 
 impl Problem {

@@ -98,7 +98,11 @@ fn print(
             context.printer.say("(simulated)")?;
         }
     }
-    let exit = if report.success { Exit::Fine } else { Exit::Findings };
+    let exit = match (report.success, report.operator_unknown) {
+        (false, _) => Exit::Findings,
+        (true, true) => Exit::Inconclusive,
+        (true, false) => Exit::Fine,
+    };
     Ok(judged(&report.problems, settings, exit))
 }
 
@@ -199,6 +203,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         head: Head::new("StatusReport", kata.is_simulated()),
         success: config.is_some_and(is_ready),
         no_operator: false,
+        operator_unknown: false,
         config: config.map(facts),
         other_configs: kata.others(),
         runtime_classes: kata.class_facts(),

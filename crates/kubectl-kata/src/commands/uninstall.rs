@@ -151,8 +151,8 @@ async fn plan(
         .map(|finding| {
             let subject = format!("kataconfig/{}", finding.subject.name);
             // The caller's rights, not the operator's.
-            if finding.message.contains(": you may not ") {
-                let message = problem::unread(&finding.message);
+            if problem::is_unseen(finding) {
+                let message = format!("cannot look: {}", problem::unseen(&context.api));
                 return Problem::new(Code::PermissionMissing, subject, message);
             }
             Problem::new(finding.code, subject, finding.message.clone())

@@ -49,27 +49,7 @@ pub(super) async fn checks(
         }
     }
     let may_create = if pre { Some(api.may("create", KATA_CONFIGS, None).await?) } else { None };
-    checks.extend(may_create.map(|may_create| {
-        match may_create {
-        Some(true) => {
-            check(Code::PermissionMissing, CheckResult::Ok, "you may create a KataConfig")
-        }
-        Some(false) => Check {
-            fix: "Ask for the permission, for example through the ClusterRole kata-operator-edit."
-                .to_owned(),
-            ..check(
-                Code::PermissionMissing,
-                CheckResult::Warning,
-                format!("you may not create {}", KATA_CONFIGS.qualified()),
-            )
-        },
-        None => check(
-            Code::PermissionMissing,
-            CheckResult::Skipped,
-            "the cluster does not say what you may do",
-        ),
-    }
-    }));
+    checks.extend(may_create.map(create_permission));
     if !kata.configs.is_not_served() {
         checks.extend(the_operator(kata, context).await?);
     }
@@ -88,6 +68,21 @@ pub(super) async fn checks(
         checks.extend(config(kata, abandoned(&lease(api).await?, kata, now), now));
     }
     Ok(checks)
+}
+
+/// Whether the caller may create a KataConfig; `None` if the cluster does not say.
+fn create_permission(may: Option<bool>) -> Check {
+    let code = Code::PermissionMissing;
+    match may {
+        Some(true) => check(code, CheckResult::Ok, "you may create a KataConfig"),
+        Some(false) => {
+            let message = format!("you may not create {}", KATA_CONFIGS.qualified());
+            let fix =
+                "Ask for the permission, for example through the ClusterRole kata-operator-edit.";
+            Check { fix: fix.to_owned(), ..check(code, CheckResult::Warning, message) }
+        }
+        None => check(code, CheckResult::Skipped, "the cluster does not say what you may do"),
+    }
 }
 
 fn kubernetes(version: &str) -> Check {

@@ -93,10 +93,9 @@ pub(super) async fn categories(
             category.checks.push(check(*code, CheckResult::Ok, message));
         }
         let (unseen, found): (Vec<&Finding>, Vec<&Finding>) =
-            found.into_iter().partition(|finding| is_unseen(finding));
+            found.into_iter().partition(|finding| problem::is_unseen(finding));
         if !unseen.is_empty() {
-            let message =
-                "what the operator would find with what you may not read (named at the end)";
+            let message = format!("not checked: {}", problem::unseen(&context.api));
             category.checks.push(check(*code, CheckResult::Skipped, message));
         }
         for finding in found {
@@ -122,15 +121,10 @@ pub(super) async fn categories(
     Ok(categories)
 }
 
-/// Whether it says only what the caller may not read. The operator may, and finds no such thing.
-fn is_unseen(finding: &Finding) -> bool {
-    finding.code == Code::ReadFailed && finding.message.contains(": you may not ")
-}
-
 /// Whether the operator says this of itself: what is found here too is told once, with the object's name.
 fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
     let same = |finding: &&Finding| {
-        !is_unseen(finding)
+        !problem::is_unseen(finding)
             && (problem.subject.starts_with("kataconfig/")
                 || problem.subject == subject(finding.subject.kind, &finding.subject.name))
     };

@@ -77,9 +77,12 @@ impl Change {
         }
         if !report.nodes_are_complete() {
             let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
-            let reason =
-                unread.map_or("not everything can be read", |it| problem::unread(&it.message));
-            return Ok(Self::Unknown(reason.to_owned()));
+            let reason = match unread {
+                Some(finding) if problem::is_unseen(finding) => problem::unseen(&context.api),
+                Some(finding) => finding.message.clone(),
+                None => "not everything can be read".to_owned(),
+            };
+            return Ok(Self::Unknown(reason));
         }
         let changes =
             |node: &&NodeReport| is_deleting || !node.wanted || node.phase != Phase::Ready;

@@ -147,6 +147,7 @@ pub(super) fn explain(
 ) {
     let abandoned = abandoned(lease, kata, now);
     let state = OperatorState::of(operator, lease, abandoned.is_some());
+    report.operator_unknown = state == OperatorState::Unknown;
     if let Some(missing) = state.missing() {
         // The status is outdated without an operator; that the operator is silent follows from that.
         report.success = false;
