@@ -114,6 +114,10 @@ fn helm_accepts_the_chart_and_refuses_unknown_values() {
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
         ("networkPolicy.apiServerPorts={0}", "apiServerPorts"),
         ("monitoring.interval=fast", "interval"),
+        ("commonLabels.app\\.kubernetes\\.io/name=mine", "commonLabels"),
+        ("podLabels.app\\.kubernetes\\.io/component=mine", "podLabels"),
+        ("podAnnotations.openshift\\.io/required-scc=anyuid", "podAnnotations"),
+        ("monitoring.labels.helm\\.sh/chart=mine", "labels"),
     ] {
         let refused = template(setting).unwrap_err();
         assert!(refused.contains(said), "{setting}: {refused}");
@@ -157,7 +161,8 @@ fn every_value_reaches_its_object() {
         "extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy.example:3128",
         "networkPolicy.apiServerPorts={16443}",
         "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus",
-        "monitoring.labels.release=prometheus,monitoring.interval=15s",
+        "monitoring.labels.release=prometheus,monitoring.labels.team=other,monitoring.interval=15s",
+        "networkPolicy.extraEgress[0].ports[0].port=53,networkPolicy.extraEgress[0].ports[0].protocol=UDP",
         "payloadImage=registry.example/payload:1",
     ];
     let mut words = vec!["template", "mine", CHART, "--api-versions", "monitoring.coreos.com/v1"];
@@ -189,6 +194,7 @@ fn every_value_reaches_its_object() {
     assert_eq!(find("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
     let policy = &find("NetworkPolicy")["spec"];
     assert_eq!(policy["egress"][0]["ports"], json!([{"port": 16443, "protocol": "TCP"}]));
+    assert_eq!(policy["egress"][1]["ports"], json!([{"port": 53, "protocol": "UDP"}]));
     assert_eq!(
         policy["ingress"][0]["from"],
         json!([{"podSelector": {"matchLabels": {"app": "prometheus"}}}])

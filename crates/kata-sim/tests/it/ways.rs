@@ -167,6 +167,28 @@ fn with_kustomize() {
 
 #[test]
 #[ignore = "needs kubectl and helm"]
+fn the_overlay_of_the_page_names_the_image_for_the_operator_and_for_the_jobs() {
+    let mut site = Site::start("overlay", "kubernetes", &[]);
+    let page = std::fs::read_to_string(repository().join("docs/install.md")).unwrap();
+    let (_, rest) = page.split_once("kind: Kustomization").unwrap();
+    let (overlay, _) = rest.split_once("```").unwrap();
+    let folder = site.up.directory.join("overlay");
+    copy(&repository().join("deploy/kubernetes"), &site.up.directory.join("deploy/kubernetes"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("kustomization.yaml"), format!("kind: Kustomization{overlay}"))
+        .unwrap();
+    let rendered = site.good(&format!("kubectl kustomize {}", folder.display()));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let env = container["env"].as_array().unwrap();
+    let of_jobs = env.iter().find(|it| it["name"] == "RELATED_IMAGE_NODE_AGENT").unwrap();
+    let image = "registry.example.com/kata-operator:v0.1.0";
+    assert_eq!((&container["image"], &of_jobs["value"]), (&image.into(), &image.into()));
+}
+
+#[test]
+#[ignore = "needs kubectl and helm"]
 fn with_helm() {
     for platform in ["openshift", "kubernetes"] {
         let mut site = Site::start(&format!("helm-{platform}"), platform, &[]);
