@@ -6,7 +6,7 @@
 
 mod entry;
 
-pub use entry::{Entry, Severity};
+pub use entry::{Entry, Severity, Who};
 
 macro_rules! catalogue {
     ($($code:ident $reason:ident $severity:ident { cause: $cause:literal, fix: $fix:literal })*) => {
@@ -543,7 +543,7 @@ catalogue! {
         fix: "Raise the pod's memory limit: the guest gets it in addition to the runtime's default memory."
     }
     KATA5215 GuestImageMissing Error {
-        cause: "The guest's kernel or image is not on the node.",
+        cause: "A file of Kata is not on the node: the shim, or the guest's kernel or image.",
         fix: "Check the node with `kubectl kata nodes`. To install Kata on it again, delete its KataNode."
     }
     KATA5216 FeatureUnsupported Error {
@@ -561,6 +561,52 @@ catalogue! {
     KATA5219 ContainerFails Warning {
         cause: "A container of the pod keeps exiting.",
         fix: "Read `kubectl logs`; the sandbox itself works."
+    }
+    KATA5220 ContainerNotStarted Error {
+        cause: "The container runtime cannot start a container in the pod's sandbox.",
+        fix: "Read the message: if the image or its command is wrong, correct the pod; otherwise read the log of the shim with `kubectl kata logs pod/NAME --shim`."
+    }
+    KATA5221 ContainerConfig Error {
+        cause: "A container refers to something that does not exist, such as a Secret, or its security context contradicts its image.",
+        fix: "Create what the message names, or correct the pod."
+    }
+    KATA5222 VolumeNotMounted Error {
+        cause: "A volume of the pod cannot be mounted.",
+        fix: "Create what the message names, or check the volume's storage driver on the node."
+    }
+    KATA5223 ContainerNotReady Warning {
+        cause: "A container runs, and its probe fails.",
+        fix: "Correct the application or its probe; read `kubectl logs`."
+    }
+    KATA5224 PodEnded Error {
+        cause: "The kubelet or a controller ended the pod, for example because the node had too little memory.",
+        fix: "Remove the cause that the message names. The pod's controller creates another pod; a pod without a controller must be created again."
+    }
+    KATA5225 NodeOutOfMemory Error {
+        cause: "The node cannot give the virtual machine its memory.",
+        fix: "Free memory or huge pages on the node, or lower the pod's memory limits. If it happens often, raise the overhead of the RuntimeClass."
+    }
+}
+
+impl Code {
+    /// Who can usually remove the cause.
+    pub fn who(self) -> Who {
+        match self {
+            Self::PodsStillRunning
+            | Self::NotSandboxed
+            | Self::RuntimeClassMissing
+            | Self::SelectorConflict
+            | Self::OverheadMismatch
+            | Self::PodRejected
+            | Self::GuestOutOfMemory
+            | Self::FeatureUnsupported
+            | Self::ImageNotPulled
+            | Self::ContainerFails
+            | Self::ContainerConfig
+            | Self::VolumeNotMounted
+            | Self::ContainerNotReady => Who::ApplicationTeam,
+            _ => Who::ClusterAdministrator,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// The most names in a list of the status. Counts are always exact.
+/// The most entries of a list of the status. Counts are always exact.
 pub const LIST_CAP: usize = 100;
 
 /// The desired state.
@@ -218,9 +218,59 @@ pub struct KataConfigStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// The current findings, worst first, at most 100; findingCounts has all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<FindingStatus>,
+    /// The number of findings by severity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding_counts: Option<FindingCounts>,
     /// Always false. The OpenShift sandboxed containers operator kept internal state in this field.
     #[serde(default)]
     pub waiting_for_mco_to_start: bool,
+}
+
+/// A problem, or a fact that an admin may want to know.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingStatus {
+    /// The code, such as KATA2104. Each has a page in docs/codes.
+    pub code: String,
+    /// The severity: error, warning or info.
+    pub severity: String,
+    /// The object with the problem.
+    pub subject: FindingSubject,
+    /// The problem, with the names of the objects.
+    pub message: String,
+    /// The fix.
+    pub fix: String,
+}
+
+/// The object with a problem.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingSubject {
+    /// The kind, such as Node.
+    pub kind: String,
+    /// The namespace, if the kind has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+/// The number of findings by severity.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingCounts {
+    /// Number of findings of severity error.
+    #[serde(default)]
+    pub error: i64,
+    /// Number of findings of severity warning.
+    #[serde(default)]
+    pub warning: i64,
+    /// Number of findings of severity info.
+    #[serde(default)]
+    pub info: i64,
 }
 
 /// The nodes by state, each in exactly one list. A list has at most 100 names; there is a KataNode for every node.

@@ -20,7 +20,7 @@ pub mod quantity;
 mod schema;
 pub mod situations;
 
-pub use catalogue::{Code, Severity};
+pub use catalogue::{Code, Severity, Who};
 pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
 pub use kata_node::{KataNode, KataNodeSpec, KataNodeStatus};
 pub use machine_config::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool};

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use kata_api::kata_node::{JobOutcome, Phase};
 use kata_api::node_task::NodeAction;
-use kata_api::{Code, Severity, conditions};
+use kata_api::{Code, conditions};
 use kata_plan::invariants::Property;
 use kata_plan::{Finding, NodeReport, StatusReport};
 
@@ -323,12 +323,8 @@ impl Metrics {
     pub fn set_findings(&self, findings: &[Finding]) {
         let labels = |code: Code| {
             let entry = code.entry();
-            let severity = match entry.severity {
-                Severity::Info => "info",
-                Severity::Warning => "warning",
-                Severity::Error => "error",
-            };
-            vec![("code", entry.code.to_owned()), ("severity", severity.to_owned())]
+            let severity = entry.severity.as_str().to_owned();
+            vec![("code", entry.code.to_owned()), ("severity", severity)]
         };
         let mut counts: BTreeMap<Labels, i64> =
             Code::ALL.iter().map(|code| (labels(*code), 0)).collect();

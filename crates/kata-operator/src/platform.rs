@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kata_api::platform::Platform;
 use kata_api::{Code, KataConfig, KataConfigStatus, conditions, machine_config};
-use kata_plan::{EventToSend, Finding, Kind, ObjectRef, Report, StatusReport};
+use kata_plan::{EventToSend, Finding, Kind, ObjectRef, Report, StatusReport, with_findings};
 use serde::Deserialize;
 
 use crate::client::Client;
@@ -104,13 +104,13 @@ pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
         note: format!("{}: {} {}", entry.code, entry.cause, entry.fix),
     });
     let events = events.collect();
-    let findings = statuses.iter().map(|status| Finding {
-        code: Code::PlatformUnsupported,
-        subject: status.config.clone(),
-        message: entry.cause.to_owned(),
-        fix: entry.fix.to_owned(),
-    });
+    let findings = statuses.iter().map(|status| unsupported(status.config.clone()));
     Report { findings: findings.collect(), other_configs: statuses, events, ..Report::default() }
+}
+
+fn unsupported(config: ObjectRef) -> Finding {
+    let code = Code::PlatformUnsupported;
+    Finding::new(code, config, code.entry().cause.to_owned())
 }
 
 fn unsupported_status(config: &KataConfig, now: Timestamp) -> StatusReport {
@@ -141,12 +141,15 @@ fn unsupported_status(config: &KataConfig, now: Timestamp) -> StatusReport {
         ],
         ..KataConfigStatus::default()
     };
+    let name = config.metadata.name.clone().unwrap_or_default();
+    let object = ObjectRef::new(Kind::KataConfig, name, config.metadata.uid.as_deref());
+    let status = with_findings(status, &[unsupported(object.clone())]);
     let needs_write = config.status.as_ref().is_none_or(|known| {
         known.observed_generation != status.observed_generation
             || known.conditions != status.conditions
+            || known.findings != status.findings
     });
-    let name = config.metadata.name.clone().unwrap_or_default();
-    let config = ObjectRef::new(Kind::KataConfig, name, config.metadata.uid.as_deref());
+    let config = object;
     StatusReport { config, status, needs_write }
 }
 

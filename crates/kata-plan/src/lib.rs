@@ -51,3 +51,4 @@ pub use snapshot::{
     Options, Platform, PodScope, SandboxedPod, Snapshot, StuckContainer, UnreadableJob,
     UnreadableObject,
 };
+pub use status::with_findings;

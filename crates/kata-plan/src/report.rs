@@ -7,10 +7,15 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use jiff::Timestamp;
+use kata_api::kata_config::{FindingStatus, FindingSubject};
 use kata_api::kata_node::{HostStatus, NodeStep, Phase};
 use kata_api::{Code, KataConfigStatus, Severity};
 
 use crate::object::ObjectRef;
+use crate::text;
+
+/// Most bytes of a message or a fix in the status: the status is written often.
+const FINDING_BYTES: usize = 1_024;
 
 /// The report of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -125,7 +130,7 @@ pub struct StatusReport {
 pub enum Urgency {
     /// Only messages changed, such as the step of a node or the number of pods left.
     Messages,
-    /// The lists of nodes changed.
+    /// The lists of nodes, of errors or of warnings changed.
     Lists,
     /// A condition, or another field that clients wait for, changed.
     Conditions,
@@ -139,6 +144,13 @@ impl StatusReport {
             let list = status.conditions.iter();
             list.map(|it| (it.type_.clone(), it.status.clone(), it.reason.clone())).collect()
         };
+        let findings = |status: &KataConfigStatus| -> Vec<(String, FindingSubject)> {
+            let list = status.findings.iter().filter(|it| it.severity != Severity::Info.as_str());
+            list.map(|it| (it.code.clone(), it.subject.clone())).collect()
+        };
+        let counts = |status: &KataConfigStatus| {
+            status.finding_counts.map(|counts| (counts.error, counts.warning))
+        };
         let new = &self.status;
         if new.observed_generation != written.observed_generation
             || new.runtime_classes != written.runtime_classes
@@ -146,7 +158,10 @@ impl StatusReport {
             || conditions(new) != conditions(written)
         {
             Urgency::Conditions
-        } else if new.kata_nodes != written.kata_nodes {
+        } else if new.kata_nodes != written.kata_nodes
+            || counts(new) != counts(written)
+            || findings(new) != findings(written)
+        {
             Urgency::Lists
         } else {
             Urgency::Messages
@@ -172,9 +187,27 @@ pub struct EventToSend {
 }
 
 impl Finding {
-    /// A finding with the catalogue's fix.
+    /// A finding with the catalogue's fix, in whose commands `NAME` is the name of the subject.
     pub fn new(code: Code, subject: ObjectRef, message: String) -> Self {
-        Self { code, subject, message, fix: code.entry().fix.to_owned() }
+        let fix = code.entry().fix.replace("NAME", &subject.name);
+        Self { code, subject, message, fix }
+    }
+
+    /// The finding as the status of a KataConfig has it.
+    pub fn to_status(&self) -> FindingStatus {
+        let entry = self.code.entry();
+        let ObjectRef { kind, namespace, name, uid: _ } = &self.subject;
+        FindingStatus {
+            code: entry.code.to_owned(),
+            severity: entry.severity.as_str().to_owned(),
+            subject: FindingSubject {
+                kind: kind.as_str().to_owned(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            },
+            message: text::cut(&self.message, FINDING_BYTES),
+            fix: text::cut(&self.fix, FINDING_BYTES),
+        }
     }
 
     /// The order of findings: worst first, then by code and object.

@@ -15,11 +15,14 @@ use crate::plan::Step;
 use crate::report::{Finding, Report, StatusReport, StepFailure};
 
 mod condition;
+mod findings;
 mod lists;
 mod situation;
 mod summary;
 
 use condition::{NewCondition, conditions, degraded, sort};
+use findings::with_failed_reads;
+pub use findings::with_findings;
 use lists::has_kata;
 
 /// How many nodes a message names.
@@ -58,13 +61,13 @@ pub(crate) fn active(
         runtime_classes: existing_classes(cluster),
         kata_nodes: lists::kata_nodes(cluster),
         conditions: conditions(cluster.now, previous, generation, wanted),
-        waiting_for_mco_to_start: false,
+        ..KataConfigStatus::default()
     };
-    status_report(config, status)
+    status_report(config, with_findings(status, &report.findings))
 }
 
-/// The status of the active KataConfig if the cluster could not be assessed: Ready and Degraded report the
-/// failed reads, and everything else stays as it was.
+/// The status of the active KataConfig if the cluster could not be assessed: Ready, Degraded and
+/// the findings report the failed reads, and everything else stays as it was.
 pub(crate) fn unreadable(now: Timestamp, config: &KataConfig, report: &Report) -> StatusReport {
     let mut status = config.status.clone().unwrap_or_default();
     let Some(finding) = worst(report) else { return status_report(config, status) };
@@ -90,7 +93,7 @@ pub(crate) fn unreadable(now: Timestamp, config: &KataConfig, report: &Report) -
     all.extend(kept);
     sort(&mut all);
     status.conditions = all;
-    status_report(config, status)
+    status_report(config, with_failed_reads(status, &report.findings))
 }
 
 /// The status of a KataConfig that is not active.
@@ -102,9 +105,13 @@ pub(crate) fn not_active(
     let name = active.and_then(|active| active.metadata.name.as_deref()).unwrap_or_default();
     let reason = Code::NotActive.entry().reason;
     let code = Code::NotActive;
-    let message = format!(
-        "{code}: KataConfig {name} is older, and only the oldest is active (delete this one, or {name})"
-    );
+    let finding = Finding {
+        code,
+        subject: config_ref(config),
+        message: format!("KataConfig {name} is older, and only the oldest is active"),
+        fix: format!("Delete this one, or {name}."),
+    };
+    let message = condition::with_fix(&finding);
     let generation = config.metadata.generation;
     let mut wanted = vec![
         NewCondition::new(conditions::IN_PROGRESS, "False", reason, message.clone()),
@@ -117,7 +124,7 @@ pub(crate) fn not_active(
         conditions: conditions(now, config.status.as_ref(), generation, wanted),
         ..KataConfigStatus::default()
     };
-    status_report(config, status)
+    status_report(config, with_findings(status, &[finding]))
 }
 
 /// The operator's RuntimeClasses that exist and are not being deleted.

@@ -32,6 +32,7 @@ use crate::arguments::Command;
 use crate::document::{Head, Problem};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::human;
 use crate::printer::Printer;
 use crate::resource::{KATA_CONFIGS, PODS, RUNTIME_CLASSES, Resource};
 use crate::settings::{Output, Settings};
@@ -187,13 +188,24 @@ pub(crate) async fn ask_consent(
 pub(crate) fn problem_lines(problems: &[Problem], style: &Style) -> Vec<String> {
     let mut lines = Vec::new();
     let width = style.width.unwrap_or(usize::MAX).max(40);
-    for problem in problems {
+    let same = |a: &Problem, b: &Problem| a.severity == "info" && a.id == b.id;
+    for (at, problem) in problems.iter().enumerate() {
+        // Many nodes may have the same one.
+        if problems.iter().take(at).any(|other| same(problem, other)) {
+            continue;
+        }
+        let others = problems.iter().skip(at + 1).filter(|other| same(problem, other));
+        let others: Vec<&str> = others.map(|other| other.subject.as_str()).collect();
+        let others = match others.as_slice() {
+            [] => String::new(),
+            names => format!("; the same: {}", human::list(names, 3)),
+        };
         let mark = match problem.severity {
             "error" => Mark::Bad,
             "warning" => Mark::Warn,
             _ => Mark::Skip,
         };
-        let text = style.plain(&format!("{} {}", problem.id, problem.message));
+        let text = style.plain(&format!("{} {}{others}", problem.id, problem.message));
         for (at, line) in wrap(&text, width - 4).iter().enumerate() {
             if at == 0 {
                 lines.push(format!("  {} {line}", style.mark(mark)));
@@ -201,6 +213,7 @@ pub(crate) fn problem_lines(problems: &[Problem], style: &Style) -> Vec<String> 
                 lines.push(format!("    {line}"));
             }
         }
+        lines.extend(problem.who.map(|who| format!("      who: {who}")));
         let fix = style.plain(&format!("fix: {}", problem.fix.trim_end_matches('.')));
         lines.extend(wrap(&fix, width - 6).iter().map(|line| format!("      {line}")));
         let more = format!("      more: kubectl kata codes {}", problem.id);

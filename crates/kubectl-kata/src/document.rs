@@ -50,6 +50,9 @@ pub(crate) struct Problem {
     pub(crate) fix: String,
     /// The page with more.
     pub(crate) hint: String,
+    /// Who can remove the cause, where it is known: `cluster administrator` or `application team`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) who: Option<&'static str>,
 }
 
 /// A condition of the KataConfig.

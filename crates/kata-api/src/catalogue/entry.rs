@@ -11,6 +11,36 @@ pub enum Severity {
     Error,
 }
 
+impl Severity {
+    /// The word for it, such as `warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The people who can remove the cause of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Who {
+    /// Those who run the cluster.
+    ClusterAdministrator,
+    /// Those who run the pod.
+    ApplicationTeam,
+}
+
+impl Who {
+    /// The words for them, such as `application team`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterAdministrator => "cluster administrator",
+            Self::ApplicationTeam => "application team",
+        }
+    }
+}
+
 /// An entry of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {

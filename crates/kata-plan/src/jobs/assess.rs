@@ -240,9 +240,7 @@ fn unknown_value(facts: &NodeFacts, unknown: &UnknownValue) -> Finding {
         unknown.field, unknown.value
     );
     let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
-    let mut finding = Finding::new(Code::KataNodeValueUnknown, node, message);
-    finding.fix = finding.fix.replace("NAME", name);
-    finding
+    Finding::new(Code::KataNodeValueUnknown, node, message)
 }
 
 fn has_runtime_label(facts: &NodeFacts) -> bool {

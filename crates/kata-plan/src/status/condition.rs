@@ -50,10 +50,8 @@ pub(super) fn of_active(
     let mut wanted =
         vec![in_progress(cluster, draft, state, &summary), ready(cluster, state, report, &summary)];
     if let Some(finding) = state.stalled_by {
-        let message =
-            format!("{}: {} {}", finding.code, finding.message, fix_in_parentheses(finding));
         let reason = finding.code.entry().reason;
-        wanted.push(NewCondition::new(conditions::STALLED, "True", reason, message));
+        wanted.push(NewCondition::new(conditions::STALLED, "True", reason, with_fix(finding)));
     } else if row.reconciling {
         let reason =
             if cluster.deleting { in_progress::UNINSTALLING } else { reasons::ROLLING_OUT };
@@ -224,7 +222,7 @@ fn deletion_blocked(report: &Report, state: &ConfigState<'_>, is_blocked: bool) 
             conditions::DELETION_BLOCKED,
             "True",
             finding.code.entry().reason,
-            format!("{}: {} {}", finding.code, finding.message, fix_in_parentheses(finding)),
+            with_fix(finding),
         ),
         None => NewCondition::new(
             conditions::DELETION_BLOCKED,
@@ -252,8 +250,10 @@ fn missing_classes(cluster: &Assessment) -> String {
     }
 }
 
-fn fix_in_parentheses(finding: &Finding) -> String {
-    format!("({})", finding.fix.trim_end_matches('.'))
+/// `KATA4001: 1 sandboxed pod still runs: a/b (Delete it)`.
+pub(super) fn with_fix(finding: &Finding) -> String {
+    let Finding { code, message, fix, .. } = finding;
+    format!("{code}: {message} ({})", fix.trim_end_matches('.'))
 }
 
 pub(super) fn conditions(

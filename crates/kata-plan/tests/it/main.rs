@@ -14,5 +14,6 @@ mod plain;
 mod promises;
 mod random;
 mod render;
+mod status_findings;
 mod turns;
 mod world;

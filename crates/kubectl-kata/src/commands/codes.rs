@@ -8,7 +8,7 @@ use crate::document::{CodeList, CodeRow};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::problem::{code as find_code, hint, only_operator_notices, severity};
+use crate::problem::{hint, only_operator_notices};
 use crate::settings::{Output, Settings};
 use crate::style::{Tone, wrap};
 use crate::table::{Cell, Table, column};
@@ -58,7 +58,7 @@ fn row(code: Code) -> CodeRow {
     CodeRow {
         code: entry.code,
         reason: entry.reason,
-        severity: severity(entry.severity),
+        severity: entry.severity.as_str(),
         cause: entry.cause,
         fix: entry.fix,
         hint: hint(entry.code),
@@ -133,21 +133,16 @@ fn page(row: &CodeRow) -> String {
          ## Fix\n\n{fix}\n\n\
          ## Where it is seen\n\n\
          {seen}; `kubectl kata codes {code}` shows this page without a network.\n",
-        seen = seen_by(code, severity),
+        seen = seen_by(code),
     )
 }
 
 /// The commands that show a code.
-fn seen_by(code: &str, severity: &str) -> &'static str {
-    let known = find_code(code);
+fn seen_by(code: &str) -> &'static str {
+    let known = Code::parse(code);
     if known.is_some_and(only_operator_notices) {
-        // Of what is merely good to know the status does not speak.
-        return if severity == "info" {
-            "Only the operator can notice it: its log and its metric `kata_operator_findings` show it"
-        } else {
-            "Only the operator can notice it: its log and its metric `kata_operator_findings` show it, and \
-             `kubectl kata doctor` and `kubectl kata status` as long as its status says it"
-        };
+        return "Only the operator can notice it: its log and its metric `kata_operator_findings` show it, and \
+                `kubectl kata doctor` and `kubectl kata status` as long as its status says it";
     }
     if matches!(
         known,

@@ -269,14 +269,16 @@ fn lines(report: &StatusReport, all: bool, settings: &Settings, style: &Style) -
             lines.extend(node_lines(report, all, settings, style, now));
         }
     }
-    if !report.problems.is_empty() {
-        if settings.output != Output::Short {
-            lines.push("Problems".to_owned());
+    if settings.output == Output::Short {
+        let of_problems = report.problems.iter().filter(|problem| problem.severity != "info");
+        let problems: Vec<Problem> = of_problems.cloned().collect();
+        if problems.is_empty() {
+            lines.push(summary(report));
         }
+        lines.extend(problem_lines(&problems, style));
+    } else if !report.problems.is_empty() {
+        lines.push("Problems".to_owned());
         lines.extend(problem_lines(&report.problems, style));
-    }
-    if settings.output == Output::Short && report.problems.is_empty() {
-        lines.push(summary(report));
     }
     if report.problems.iter().any(|problem| problem.id == kata_api::Code::NoKataConfig.entry().code)
     {

@@ -355,14 +355,13 @@ fn concerning<'a>(wanted: &Wanted, seen: &'a Seen) -> Vec<&'a Problem> {
     let problems = seen.report.problems.iter();
     let Wanted::Node(name) = wanted else { return problems.collect() };
     let (subject, known) = (format!("node/{name}"), idle(wanted, seen).is_none());
-    // What a node says is told with it; until it says something, what keeps the operator from it.
-    let of_others = |problem: &Problem| problem.message.starts_with("node ");
+    // As long as the node says nothing, the problems of all nodes.
+    let of_one = ["node/", "katanode/", "job/", "pod/"];
+    let is_of_all =
+        |problem: &Problem| !of_one.iter().any(|kind| problem.subject.starts_with(kind));
     problems
         .filter(|problem| {
-            problem.subject == subject
-                || is_silence(problem)
-                || crate::problem::names_node(problem, name)
-                || (!known && problem.subject.starts_with("kataconfig/") && !of_others(problem))
+            problem.subject == subject || is_silence(problem) || (!known && is_of_all(problem))
         })
         .collect()
 }
@@ -395,8 +394,7 @@ fn with_problems(mut text: String, problems: &[&Problem]) -> String {
         }
         if !text.contains(&problem.message) {
             text.push_str(&format!("; {} {} (fix: {})", problem.id, problem.message, problem.fix));
-        } else if !problem.has_common_fix() {
-            // What to do with the objects that are concerned is nowhere in the catalogue.
+        } else {
             text.push_str(&format!("; fix for {}: {}", problem.id, problem.fix));
         }
     }

@@ -305,13 +305,12 @@ async fn what_the_operator_alone_can_notice_is_not_among_the_checks() {
     lab.ready().await;
     let done = lab.kata_command("doctor -o json").await.expect(0);
     assert!(done.out.contains("KATA1016"), "{}", done.out);
-    for (code, told) in [("KATA1017", true), ("KATA1022", true), ("KATA1040", false)] {
+    for code in ["KATA1017", "KATA1022", "KATA1040"] {
         assert!(!done.out.contains(code), "{code} is among the checks");
         let page = lab.kata_command(&format!("codes {code} -o markdown")).await.expect(0).out;
         assert!(page.contains("Only the operator can notice it"), "{page}");
         let seen = "`kubectl kata doctor` and `kubectl kata status` as long as its status says it";
-        assert_eq!(page.contains(seen), told, "{page}");
-        assert_eq!(page.contains("kubectl kata doctor"), told, "{page}");
+        assert!(page.contains(seen), "{page}");
     }
 }
 
@@ -349,24 +348,16 @@ async fn what_the_operator_says_is_told() {
     lab.stop_operator();
     let old = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
     let generation = &old["metadata"]["generation"];
-    for (condition, status, reason, message, id, code) in [
-        (
-            "Ready",
-            "True",
-            "AllNodesReady",
-            "1 of 1 node has Kata; KATA1022: somebody",
-            "KATA1022",
-            0,
-        ),
-        ("Degraded", "True", "AgentImageUnknown", "KATA3116: no Job can run", "KATA3116", 1),
-        ("Ready", "Unknown", "ReadFailed", "cannot read nodes: 503", "KATA1016", 1),
+    for (severity, message, id, code) in [
+        ("warning", "another client changes it", "KATA1022", 0),
+        ("error", "no Job can run", "KATA3116", 1),
+        ("error", "cannot read nodes: 503", "KATA1016", 1),
     ] {
-        let conditions = json!([{
-            "type": condition, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]);
-        let status =
-            json!({"status": {"observedGeneration": generation, "conditions": conditions}});
+        let subject = json!({"kind": "KataConfig", "name": "cluster-kataconfig"});
+        let finding = json!({
+            "code": id, "severity": severity, "subject": subject, "message": message, "fix": "Do it.",
+        });
+        let status = json!({"status": {"observedGeneration": generation, "findings": [finding]}});
         lab.merge_status(&kata_configs(), "", "cluster-kataconfig", &status);
         agree(&lab, id, code).await;
     }

@@ -507,7 +507,7 @@ async fn a_wait_on_a_terminal_shows_what_no_node_tells() {
     assert!(drawn.lines().all(|line| line.chars().count() <= 80), "{drawn}");
 }
 
-/// A check that failed on a node is told once, and with its node where it is told by its own code.
+/// A check that failed on a node is told once, and is as bad as the check.
 #[tokio::test(start_paused = true)]
 async fn a_code_within_a_nodes_message_is_not_another_problem() {
     let lab = Lab::on(simcluster::world::Platform::Kubernetes);
@@ -527,13 +527,15 @@ async fn a_code_within_a_nodes_message_is_not_another_problem() {
         .collect();
     assert_eq!(about, ["KATA3101"], "{report:#}");
     let report = lab.kata_command("doctor -o json").await.expect(1).json();
-    let found = checks(&report, "KATA3001");
+    assert!(checks(&report, "KATA3001").is_empty(), "{report:#}");
+    let found = checks(&report, "KATA3101");
     assert_eq!(found.len(), 1, "{report:#}");
     assert_eq!(
         (&found[0]["result"], &found[0]["subjects"]),
         (&json!("error"), &json!(["node/worker-0"]))
     );
-    assert!(found[0]["message"].as_str().unwrap().starts_with("node worker-0: "), "{found:?}");
+    let says = "node worker-0: KATA3001: ";
+    assert!(found[0]["message"].as_str().unwrap().starts_with(says), "{found:?}");
 }
 
 /// A selected node that another pool has is missed by whoever selected it, whatever else is to be said.

@@ -2,8 +2,8 @@
 //! besides. Nothing is judged here.
 
 use jiff::Timestamp;
-use kata_api::{Code, KataConfig, Severity, conditions};
-use kata_plan::{Finding, Kind, Platform, StatusReport};
+use kata_api::{Code, KataConfig, Severity};
+use kata_plan::{Finding, Platform, StatusReport};
 use serde_json::json;
 
 use super::{admission, check};
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::problem::{self, only_operator_notices};
 use crate::{Context, snapshot};
 
-fn by_severity(code: Code) -> CheckResult {
-    match code.entry().severity {
+fn by_severity(severity: Severity) -> CheckResult {
+    match severity {
         Severity::Info => CheckResult::Ok,
         Severity::Warning => CheckResult::Warning,
         Severity::Error => CheckResult::Error,
@@ -31,13 +31,11 @@ pub(super) async fn categories(
 ) -> Result<Vec<Category>, Failure> {
     let name = given.as_ref().and_then(|given| given.metadata.name.clone());
     // What the status says is not about a KataConfig that is only asked about.
-    let mut said = match (&given, kata.active()) {
-        (None, Some(active)) => problem::of_status(active, kata.nodes.items()),
+    let nodes = kata.nodes.items();
+    let said = match (&given, kata.active()) {
+        (None, Some(active)) => problem::of_status(active, nodes),
         _ => Vec::new(),
     };
-    // Here each check is told by its own code.
-    let within: Vec<Problem> = said.iter().filter_map(problem::within).collect();
-    said.extend(within);
     let configs = match (given, kata.active()) {
         (Some(given), _) => Some(with(given, kata, now)),
         (None, None) if pre => {
@@ -98,23 +96,34 @@ pub(super) async fn categories(
             let message = format!("not checked: {}", problem::unseen(&context.api));
             category.checks.push(check(*code, CheckResult::Skipped, message));
         }
-        for finding in found {
-            let mut check = check(*code, by_severity(*code), finding.message.clone());
+        let found = found.into_iter().map(|it| problem::of_finding(&it.to_status(), nodes));
+        for problem in found.chain(said.into_iter().cloned()) {
+            let worst = problem::failed_check(&problem, nodes).unwrap_or(*code);
+            let worst = worst.entry().severity.max(code.entry().severity);
+            let mut check = check(*code, by_severity(worst), problem.message.clone());
             if check.result != CheckResult::Ok {
-                let node = matches!(finding.subject.kind, Kind::Node | Kind::KataNode);
-                let node = node.then_some(finding.subject.name.as_str());
-                check.fix = problem::retry(*code, node, kata.nodes.items())
-                    .unwrap_or_else(|| finding.fix.clone());
+                check.fix = problem.fix;
             }
-            check.subjects = vec![subject(finding.subject.kind, &finding.subject.name)];
+            check.subjects = vec![problem.subject];
             category.checks.push(check);
         }
-        for problem in said {
-            let mut check = check(*code, by_severity(*code), problem.message.clone());
-            if check.result != CheckResult::Ok {
-                check.fix.clone_from(&problem.fix);
-            }
-            check.subjects = vec![problem.subject.clone()];
+    }
+    // The operator may know codes that this program does not.
+    for problem in said.iter().filter(|problem| Code::parse(&problem.id).is_none()) {
+        let check = Check {
+            id: problem.id.clone(),
+            description: problem.id.clone(),
+            result: match problem.severity {
+                "error" => CheckResult::Error,
+                "warning" => CheckResult::Warning,
+                _ => CheckResult::Ok,
+            },
+            subjects: vec![problem.subject.clone()],
+            message: problem.message.clone(),
+            fix: problem.fix.clone(),
+            hint: problem.hint.clone(),
+        };
+        if let Some(category) = categories.first_mut() {
             category.checks.push(check);
         }
     }
@@ -125,8 +134,7 @@ pub(super) async fn categories(
 fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
     let same = |finding: &&Finding| {
         !problem::is_unseen(finding)
-            && (problem.subject.starts_with("kataconfig/")
-                || problem.subject == subject(finding.subject.kind, &finding.subject.name))
+            && problem.subject == problem::named(&finding.to_status().subject)
     };
     problem.id == code.entry().code && !found.iter().any(same)
 }
@@ -166,17 +174,15 @@ fn applies(code: Code, platform: Platform) -> bool {
     }
 }
 
-/// What a KataConfig is told, or would be, that is not the oldest.
+/// The check of a KataConfig that is not the oldest, or would not be.
 fn not_active(other: &StatusReport) -> Check {
     let code = Code::NotActive;
-    let all = &other.status.conditions;
-    let ready = all.iter().find(|condition| condition.type_ == conditions::READY);
-    let message = ready.map_or_else(|| code.entry().cause, |ready| ready.message.as_str());
-    let message = message.strip_prefix(&format!("{code}: ")).unwrap_or(message);
     let name = &other.config.name;
+    let finding = other.status.findings.first();
+    let message = finding.map_or_else(|| code.entry().cause, |finding| finding.message.as_str());
     let text = format!("KataConfig {name} is not active: {message}");
-    let mut check = check(code, by_severity(code), text);
-    check.subjects = vec![subject(other.config.kind, name)];
+    let mut check = check(code, by_severity(code.entry().severity), text);
+    check.subjects = finding.map(|finding| problem::named(&finding.subject)).into_iter().collect();
     check
 }
 
@@ -191,8 +197,4 @@ fn with(given: KataConfig, kata: &Kata, now: Timestamp) -> Vec<KataConfig> {
         None => all.push(snapshot::fresh(given, now)),
     }
     all
-}
-
-fn subject(kind: Kind, name: &str) -> String {
-    format!("{}/{name}", kind.as_str().to_lowercase())
 }

@@ -39,9 +39,9 @@ pub(super) fn node(info: &NodeInfo, node: Option<&KataNode>, kata: &Kata) -> Opt
     let name = &info.name;
     let subject = format!("node/{name}");
     let Some(node) = node else {
-        let told = kata.active().map(|active| problem::of_status(active, kata.nodes.items()));
-        let told = told.into_iter().flatten().find(|it| problem::names_node(it, name));
-        return Some(refused(told.unwrap_or_else(|| {
+        let found = kata.active().map(|active| problem::of_status(active, kata.nodes.items()));
+        let found = found.into_iter().flatten().find(|it| it.subject == subject);
+        return Some(refused(found.unwrap_or_else(|| {
             let control_plane = CONTROL_PLANE.iter().any(|label| info.labels.contains_key(*label));
             let (why, fix) = if control_plane {
                 let why = "it belongs to the control plane, and is left as it is";
