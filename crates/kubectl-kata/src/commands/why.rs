@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
-use crate::api::{Read, Scope};
+use crate::api::{Api, Read, Scope};
 use crate::arguments::WhyArguments;
 use crate::cluster::Kata;
 use crate::document::{Head, NodeVerdict, Problem, WhyReport};
@@ -25,6 +25,7 @@ use crate::settings::Output;
 use crate::style::wrap;
 
 mod admission;
+mod kubelet;
 mod nodes;
 pub(crate) mod sandbox;
 
@@ -47,10 +48,13 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "why")?;
     let (kind, name) = target(&arguments.target)?;
-    let report = match kind {
+    let mut report = match kind {
         None => of_pod(&name, context).await?,
         Some((word, resource)) => of_owner(word, resource, &name, context).await?,
     };
+    for cause in &mut report.causes {
+        cause.who = cause.who.or_else(|| Code::parse(&cause.id).map(|code| code.who().as_str()));
+    }
     if !context.printer.document(context.settings.output, &report)? {
         print(&report, context)?;
     }
@@ -157,9 +161,13 @@ async fn explain(
     report.causes.extend(sandbox::unsupported(pod, &subject, sandboxed));
     match slim.status.phase.as_str() {
         "Running" | "Succeeded" if slim.metadata.deletion_timestamp.is_none() => {
-            report.causes.extend(sandbox::containers(pod, &subject));
+            let events = events(api, &name, &namespace).await?;
+            report.causes.extend(kubelet::causes(pod, events.items(), &subject));
             if slim.status.phase == "Running" {
                 report.causes.extend(not_ready(&slim, kata));
+            }
+            if slim.status.phase == "Running" && report.causes.is_empty() {
+                report.causes.extend(kubelet::not_ready(pod, &subject));
             }
             report.success = report.causes.is_empty();
             if report.success {
@@ -172,21 +180,27 @@ async fn explain(
                 );
             }
         }
-        _ if slim.node().is_some() => {
-            let fields = format!("involvedObject.name={name}");
-            let scope = Scope { fields: Some(&fields), ..Scope::of(&namespace) };
-            let events = api.list::<Value>(EVENTS, scope).await?;
-            report.causes.extend(sandbox::of_events(events.items(), pod, &subject));
-            report.causes.extend(sandbox::containers(pod, &subject));
+        phase
+            if slim.node().is_some()
+                || phase == "Failed"
+                || slim.metadata.deletion_timestamp.is_some() =>
+        {
+            let events = events(api, &name, &namespace).await?;
+            report.causes.extend(kubelet::causes(pod, events.items(), &subject));
             if report.causes.is_empty() {
-                report.outlook =
-                    "it is being started; there is no sign of trouble so far".to_owned();
+                report.outlook = kubelet::outlook(pod);
             }
         }
         _ => schedule(pod, &slim, kata, now, &mut report, context).await?,
     }
     report.gaps = api.gaps();
     Ok(report)
+}
+
+/// The Events of a pod.
+async fn events(api: &Api, name: &str, namespace: &str) -> Result<Read<Vec<Value>>, Failure> {
+    let fields = format!("involvedObject.name={name}");
+    api.list(EVENTS, Scope { fields: Some(&fields), ..Scope::of(namespace) }).await
 }
 
 /// Why no node has taken the pod.
@@ -204,6 +218,18 @@ async fn schedule(
         api.list::<Pod>(PODS, Scope::default()),
     );
     let (nodes, pods) = (nodes?, pods?);
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    let gates: Vec<&str> =
+        gates.into_iter().flatten().filter_map(|it| it["name"].as_str()).collect();
+    if !gates.is_empty() || nodes::is_gated(pod) {
+        let names = if gates.is_empty() { String::new() } else { human::list(&gates, 5) };
+        let message = format!("the pod has scheduling gates {names}").trim_end().to_owned();
+        let fix = "read the log of the controller that set them: it removes them";
+        report
+            .causes
+            .push(Problem::new(Code::NoNodeFits, report.target.clone(), message).with_fix(fix));
+        return Ok(());
+    }
     let said = nodes::scheduler_message(pod);
     if let Read::Known(nodes) = &nodes {
         report.nodes = nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items());
@@ -213,7 +239,9 @@ async fn schedule(
     let deleting = kata.active().filter(|active| active.metadata.deletion_timestamp.is_some());
     let deleting = deleting.and_then(|active| active.metadata.name.as_deref());
     let stalls = stalls.unwrap_or_default();
-    let (cause, outlook) = nodes::conclusion(report, deleting, &progress, stalls, said.as_deref());
+    let unmatched = nodes.as_known().and_then(|all| nodes::unmatched(pod, all, &report.target));
+    let said = said.as_deref();
+    let (cause, outlook) = nodes::conclusion(report, deleting, &progress, stalls, unmatched, said);
     report.causes.extend(cause);
     report.outlook = outlook;
     report.causes.extend(super::status::blocked_drains(api, kata.nodes.items()).await?);
@@ -281,11 +309,17 @@ async fn of_owner(
         })
     };
     let mut mine: Vec<&Value> = pods.items().iter().filter(made).collect();
-    // The one that is worst off says most.
-    mine.sort_by_key(|pod| match pod["status"]["phase"].as_str() {
-        Some("Pending") => 0,
-        Some("Failed") => 1,
-        _ => 2,
+    // The one that is worst off says most. What a controller has replaced says least.
+    mine.sort_by_key(|pod| {
+        let conditions = pod["status"]["conditions"].as_array();
+        let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+        match pod["status"]["phase"].as_str() {
+            Some("Pending") => 0,
+            Some("Running") if !conditions.into_iter().flatten().any(is_ready) => 1,
+            Some("Failed") if word == "job" => 2,
+            Some("Failed") => 4,
+            _ => 3,
+        }
     });
     let mut messages = admission::conditions(&owner);
     let names: Vec<&str> = uids.iter().map(|(name, _)| name.as_str()).chain([name]).collect();

@@ -18,6 +18,7 @@ mod installation;
 mod lab;
 mod lease;
 mod lists;
+mod reports;
 mod schemas;
 mod simulated;
 mod status;

@@ -37,7 +37,7 @@ pub(super) fn code(message: &str) -> Code {
         Code::SelectorConflict
     } else if has("Overhead") {
         Code::OverheadMismatch
-    } else if has("exceeded quota") || has("failed quota") {
+    } else if has("xceeded quota") {
         Code::QuotaExceeded
     } else {
         Code::PodRejected

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataNode, names};
+use kata_api::{Code, KataNode, Who, names};
 use serde_json::Value;
 
 use crate::document::{NodeProgress, NodeVerdict, Problem, WhyReport};
@@ -16,12 +16,42 @@ use crate::pod::Pod;
 /// The verdict of every node if the pod was admitted while its RuntimeClass was closed.
 const CLASS_CLOSED: &str = "the RuntimeClass takes no new pods";
 
+/// Texts of the scheduler about requirements that are not checked here, and who can change them.
+const UNCHECKED: [(&str, Who); 10] = [
+    ("non-existent persistentvolume", Who::ClusterAdministrator),
+    ("persistentvolumeclaim \"", Who::ApplicationTeam),
+    ("volume node affinity conflict", Who::ClusterAdministrator),
+    ("unbound immediate PersistentVolumeClaims", Who::ClusterAdministrator),
+    ("persistent volumes to bind", Who::ClusterAdministrator),
+    ("Too many pods", Who::ClusterAdministrator),
+    ("topology spread", Who::ApplicationTeam),
+    ("anti-affinity", Who::ApplicationTeam),
+    ("pod affinity", Who::ApplicationTeam),
+    ("free ports", Who::ApplicationTeam),
+];
+
+/// Who can change a requirement that the scheduler names and that is not checked here, such as a device.
+fn unchecked(said: &str) -> Option<Who> {
+    let is_other = |rest: &str| !rest.starts_with("cpu") && !rest.starts_with("memory");
+    if said.split("Insufficient ").skip(1).any(is_other) {
+        return Some(Who::ClusterAdministrator);
+    }
+    UNCHECKED.iter().find(|(text, _)| said.contains(text)).map(|(_, who)| *who)
+}
+
 /// What the scheduler wrote into the pod.
 pub(super) fn scheduler_message(pod: &Value) -> Option<String> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let scheduled = conditions.iter().find(|condition| condition["type"] == "PodScheduled")?;
     (scheduled["status"] == "False")
         .then(|| scheduled["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Whether the scheduler waits until the pod's scheduling gates are removed.
+pub(super) fn is_gated(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated")
 }
 
 /// What each node says to the pod.
@@ -71,16 +101,11 @@ fn verdict(
         .flatten()
         .filter(|(key, value)| labels.get(*key).map(String::as_str) != value.as_str())
         .collect();
-    let ours = |key: &str| {
-        [names::RUNTIME_LABEL, names::CLAIM_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL]
-            .contains(&key)
-            || key.starts_with(names::CLASS_LABEL_PREFIX)
-    };
     if lacking.iter().any(|(key, _)| *key == names::CLOSED_LABEL) {
         return (CLASS_CLOSED.to_owned(), false);
     }
     // What the admin asked for says more than what follows from it.
-    if let Some((key, value)) = lacking.iter().find(|(key, _)| !ours(key)) {
+    if let Some((key, value)) = lacking.iter().find(|(key, _)| !is_ours(key)) {
         let value = value.as_str().unwrap_or_default();
         return (format!("the node lacks the label {key}={value}"), false);
     }
@@ -104,7 +129,7 @@ fn verdict(
             _ => ("cordoned".to_owned(), false),
         };
     }
-    if !affinity(spec, &labels) {
+    if !affinity(spec, node["metadata"]["name"].as_str().unwrap_or_default(), &labels) {
         return ("does not match the pod's node affinity".to_owned(), false);
     }
     let all =
@@ -168,28 +193,96 @@ fn repelling(spec: &Value, node: &Value) -> Option<String> {
         })
 }
 
-/// Whether the node matches the pod's required affinity, as far as labels go.
-fn affinity(spec: &Value, labels: &BTreeMap<String, String>) -> bool {
+/// Whether the node matches the pod's required affinity. A term matches if all its requirements do, and one term
+/// suffices.
+fn affinity(spec: &Value, name: &str, labels: &BTreeMap<String, String>) -> bool {
     let required =
         &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let Some(terms) = required["nodeSelectorTerms"].as_array() else { return true };
-    terms.iter().any(|term| {
+    // The only field that Kubernetes allows is the name.
+    let fields = BTreeMap::from([("metadata.name".to_owned(), name.to_owned())]);
+    let is_empty = |requirements: &Value| requirements.as_array().is_none_or(Vec::is_empty);
+    let matches = |requirements: &Value, values: &BTreeMap<String, String>| {
         let selector = LabelSelector {
-            match_expressions: serde_json::from_value(term["matchExpressions"].clone()).ok(),
+            match_expressions: serde_json::from_value(requirements.clone()).ok(),
             match_labels: None,
         };
         // Gt and Lt are unknown there; they are given the benefit of the doubt.
-        kata_plan::selector::matches(&selector, labels).unwrap_or(true)
+        kata_plan::selector::matches(&selector, values).unwrap_or(true)
+    };
+    terms.iter().any(|term| {
+        let (expressions, names) = (&term["matchExpressions"], &term["matchFields"]);
+        !(is_empty(expressions) && is_empty(names))
+            && matches(expressions, labels)
+            && matches(names, &fields)
     })
 }
 
-/// The cause, and what will happen; `deleting` is the KataConfig if it is being deleted, and `stalled` is what keeps
-/// the rollout from going on, if it does not.
+/// That no node with Kata has the labels that the pod itself wants, or none that its affinity wants.
+pub(super) fn unmatched(pod: &Value, nodes: &[Value], subject: &str) -> Option<Problem> {
+    let spec = &pod["spec"];
+    let labels = |node: &Value| -> BTreeMap<String, String> {
+        serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default()
+    };
+    let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let with_kata = nodes.iter().filter(|node| {
+        labels(node).get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED)
+    });
+    let with_kata: Vec<(String, BTreeMap<String, String>)> =
+        with_kata.map(|node| (name(node), labels(node))).collect();
+    let (first, _) = with_kata.first()?;
+    let selector = spec["nodeSelector"].as_object();
+    let own: Vec<(&str, &str)> = selector
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !is_ours(key))
+        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+        .collect();
+    let has = |labels: &BTreeMap<String, String>| {
+        own.iter().all(|(key, value)| labels.get(*key).map(String::as_str) == Some(*value))
+    };
+    let problem = |message: String, fix: String, who| {
+        Problem::new(Code::NoNodeFits, subject, message).with_fix(fix).with_who(who)
+    };
+    if !with_kata.iter().any(|(_, labels)| has(labels)) {
+        let wanted: Vec<String> = own.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let message = format!(
+            "no node with Kata matches the pod's own nodeSelector {}",
+            human::list(&wanted, 5)
+        );
+        let fix = format!(
+            "correct the nodeSelector; or a cluster administrator labels a node: `kubectl label node {first} \
+             {}`",
+            wanted.join(" ")
+        );
+        return Some(problem(message, fix, Who::ApplicationTeam));
+    }
+    if !with_kata.iter().any(|(name, labels)| affinity(spec, name, labels)) {
+        let message = "no node with Kata matches the pod's own node affinity".to_owned();
+        let fix =
+            "correct spec.affinity.nodeAffinity of the pod, or give a node that it matches Kata";
+        return Some(problem(message, fix.to_owned(), Who::ApplicationTeam));
+    }
+    None
+}
+
+/// Whether a label of nodes is one that the operator gives them.
+fn is_ours(key: &str) -> bool {
+    [names::RUNTIME_LABEL, names::CLAIM_LABEL, names::KATA_ROLE_LABEL, names::MASTER_ROLE_LABEL]
+        .contains(&key)
+        || key.starts_with(names::CLASS_LABEL_PREFIX)
+        || key == names::CLOSED_LABEL
+}
+
+/// The cause, and what will happen; `deleting` is the KataConfig if it is being deleted, `stalled` is what keeps
+/// the rollout from going on, if it does not, and `unmatched` what [`unmatched`] found.
 pub(super) fn conclusion(
     report: &WhyReport,
     deleting: Option<&str>,
     progress: &[NodeProgress],
     stalled: Vec<Problem>,
+    unmatched: Option<Problem>,
     said: Option<&str>,
 ) -> (Vec<Problem>, String) {
     let subject = report.target.as_str();
@@ -216,6 +309,15 @@ pub(super) fn conclusion(
             "will not be scheduled: a pod keeps the node selector that it was admitted with"
                 .to_owned(),
         );
+    }
+    let of_others = said.and_then(|said| Some((said, unchecked(said)?)));
+    let fits = report.nodes.iter().any(|node| node.verdict == "fits");
+    if let (Some((said, who)), true) = (of_others, fits) {
+        let problem =
+            Problem::new(Code::NoNodeFits, subject, format!("the scheduler says: {said}"))
+                .with_fix("change the requirement of the pod, or give a node the resource")
+                .with_who(who);
+        return (vec![problem], "will not be scheduled until something changes".to_owned());
     }
     if report.nodes.iter().any(|node| node.verdict == "fits") {
         let text =
@@ -290,5 +392,6 @@ pub(super) fn conclusion(
     } else {
         "will not be scheduled until something changes".to_owned()
     };
-    (vec![Problem::new(Code::NoNodeFits, subject, message).with_fix(fix)], outlook)
+    let problem = || Problem::new(Code::NoNodeFits, subject, message).with_fix(fix);
+    (vec![unmatched.unwrap_or_else(problem)], outlook)
 }

@@ -1,13 +1,13 @@
 //! What went wrong with a pod on its node: the words of the container runtimes, mapped to causes. Pure.
 
-use kata_api::Code;
+use kata_api::{Code, Who};
 use serde_json::Value;
 
 use crate::document::Problem;
 
 /// What the messages of containerd, CRI-O, the shim and QEMU mean, by what they contain, in lower case. The
 /// first row that matches counts; the table of real messages in the tests says why each is there.
-const CAUSES: [(&str, Code); 31] = [
+const CAUSES: [(&str, Code); 32] = [
     ("failed to find runtime handler", Code::HandlerNotConfigured),
     ("no runtime for", Code::HandlerNotConfigured),
     ("unknown runtime handler", Code::HandlerNotConfigured),
@@ -18,8 +18,8 @@ const CAUSES: [(&str, Code); 31] = [
     ("host networking requested", Code::FeatureUnsupported),
     ("hostnetwork", Code::FeatureUnsupported),
     ("out of memory", Code::GuestOutOfMemory),
-    ("cannot allocate memory", Code::GuestOutOfMemory),
-    ("cannot set up guest memory", Code::GuestOutOfMemory),
+    ("cannot allocate memory", Code::NodeOutOfMemory),
+    ("cannot set up guest memory", Code::NodeOutOfMemory),
     ("oomkilled", Code::GuestOutOfMemory),
     ("memory is too small", Code::GuestOutOfMemory),
     ("less than the minimum", Code::GuestOutOfMemory),
@@ -28,7 +28,8 @@ const CAUSES: [(&str, Code); 31] = [
     (".initrd", Code::GuestImageMissing),
     ("kata-containers.img", Code::GuestImageMissing),
     ("could not load kernel", Code::GuestImageMissing),
-    ("containerd-shim-kata-v2\": file does not exist", Code::GuestImageMissing),
+    ("binary not installed", Code::GuestImageMissing),
+    ("failed to pull manifest", Code::ImageNotPulled),
     ("timed out connecting to vsock", Code::GuestUnreachable),
     ("vsock", Code::GuestUnreachable),
     ("failed to check if grpc server is working", Code::GuestUnreachable),
@@ -37,7 +38,7 @@ const CAUSES: [(&str, Code); 31] = [
     ("dial timeout", Code::GuestUnreachable),
     ("context deadline exceeded", Code::GuestUnreachable),
     ("deadlineexceeded", Code::GuestUnreachable),
-    ("signal: killed", Code::GuestOutOfMemory),
+    ("signal: killed", Code::NodeOutOfMemory),
     ("not supported by runtime", Code::FeatureUnsupported),
 ];
 
@@ -56,12 +57,7 @@ pub(crate) fn of_events(events: &[Value], pod: &Value, subject: &str) -> Vec<Pro
         .filter(|event| event["reason"] == "FailedCreatePodSandBox")
         .filter(|event| event["involvedObject"]["uid"] == *uid)
         .collect();
-    failed.sort_by_key(|event| {
-        let at = ["lastTimestamp", "eventTime", "firstTimestamp"]
-            .iter()
-            .find_map(|key| event[*key].as_str());
-        std::cmp::Reverse(at.unwrap_or_default().to_owned())
-    });
+    failed.sort_by_key(|event| std::cmp::Reverse(super::kubelet::last_time(event)));
     let node = pod["spec"]["nodeName"].as_str().unwrap_or("its node");
     let mut found: Vec<Problem> = Vec::new();
     for event in failed {
@@ -73,38 +69,14 @@ pub(crate) fn of_events(events: &[Value], pod: &Value, subject: &str) -> Vec<Pro
         let short = message.rsplit_once("desc = ").map_or(message, |(_, short)| short);
         let short = short.trim_start_matches("Failed to create pod sandbox: ");
         let text = format!("{node} cannot make the sandbox: {short}");
-        found.push(Problem::new(code, subject, text.replace('\n', " ")));
-    }
-    found
-}
-
-/// What the statuses of containers tell.
-pub(super) fn containers(pod: &Value, subject: &str) -> Vec<Problem> {
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let mut found = Vec::new();
-    for status in statuses.into_iter().flatten() {
-        let name = status["name"].as_str().unwrap_or_default();
-        let waiting = &status["state"]["waiting"];
-        let message = waiting["message"].as_str().unwrap_or_default();
-        match waiting["reason"].as_str() {
-            Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName") => {
-                let image = status["image"].as_str().unwrap_or_default();
-                let text = format!("container {name}: image {image} cannot be pulled: {message}");
-                found.push(Problem::new(Code::ImageNotPulled, subject, text));
-            }
-            Some(reason @ ("CrashLoopBackOff" | "RunContainerError" | "CreateContainerError")) => {
-                let restarts = status["restartCount"].as_i64().unwrap_or(0);
-                let last = &status["lastState"]["terminated"];
-                let code = last["exitCode"].as_i64().unwrap_or_default();
-                let memory = last["reason"] == "OOMKilled";
-                let text = format!(
-                    "container {name} ended {restarts} times, last with exit code {code} ({reason})"
-                );
-                let cause = if memory { Code::GuestOutOfMemory } else { Code::ContainerFails };
-                found.push(Problem::new(cause, subject, text));
-            }
-            _ => {}
-        }
+        let problem = Problem::new(code, subject, text.replace('\n', " "));
+        found.push(if message.contains("blocked by policy") {
+            problem
+                .with_fix("generate the pod's agent policy again for this cluster")
+                .with_who(Who::ApplicationTeam)
+        } else {
+            problem
+        });
     }
     found
 }
