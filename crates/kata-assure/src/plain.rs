@@ -268,6 +268,14 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
                 .collect();
             entry["status"]["conditions"] = json!(types);
             entry["status"]["waiting"] = Value::Null;
+            for finding in entry["status"]["findings"].as_array_mut().into_iter().flatten() {
+                let node = finding["subject"]["name"].as_str();
+                if finding["subject"]["kind"] == "Node"
+                    && node.is_some_and(|name| refuses(sim, name))
+                {
+                    finding["message"] = Value::Null;
+                }
+            }
         }
         _ => {}
     }
