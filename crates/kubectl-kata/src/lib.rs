@@ -13,6 +13,7 @@ mod commands;
 mod connect;
 mod disruption;
 mod document;
+pub mod environment;
 mod estimate;
 mod exit;
 mod failure;

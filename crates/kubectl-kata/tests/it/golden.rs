@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use kubectl_kata::arguments::EnvVars;
+use kubectl_kata::environment::EnvVars;
 use simcluster::topology::Layout;
 use simcluster::world::Platform;
 
