@@ -373,15 +373,15 @@ catalogue! {
     }
     KATA3102 NodeJobFailed Warning {
         cause: "A Job could not complete its task on the node. The node is unchanged, or the next Job continues.",
-        fix: "Read its log with `kubectl kata logs node/NAME`. The operator retries by itself; to retry at once, annotate the KataNode with kata-operator.dev/retry and a new value."
+        fix: "Read its log with `kubectl kata logs node/NAME`. The operator retries by itself; to retry at once, run `kubectl kata retry NAME`."
     }
     KATA3103 NodeRolledBack Error {
         cause: "The change of the node failed and was rolled back, so the operator does not retry it unchanged.",
-        fix: "Fix the cause in the message, then annotate the KataNode with kata-operator.dev/retry and a new value, or change the KataConfig."
+        fix: "Fix the cause in the message, then run `kubectl kata retry NAME`, or change the KataConfig."
     }
     KATA3104 NodeBroken Error {
         cause: "The change of the node failed, and so did its rollback.",
-        fix: "Check the container runtime on the node. Then annotate the KataNode with kata-operator.dev/retry and a new value: the next Job completes the rollback. A second annotation with another value retries the change."
+        fix: "Check the container runtime on the node, then run `kubectl kata retry NAME`: the next Job completes the rollback. A second retry repeats the change."
     }
     KATA3105 NodeJobVanished Warning {
         cause: "A Job of the operator was deleted before the operator read its result.",
@@ -409,11 +409,11 @@ catalogue! {
     }
     KATA3111 RolloutStopped Error {
         cause: "The same change failed on several nodes, so the operator changes no further node.",
-        fix: "Fix the cause on the nodes that the message names, then annotate their KataNodes with kata-operator.dev/retry and a new value, or change the KataConfig."
+        fix: "Fix the cause on the nodes that the message names, then run `kubectl kata retry --all`, or change the KataConfig."
     }
     KATA3112 RolloutPaused Warning {
         cause: "spec.rollout.paused is true, so the operator changes no further node.",
-        fix: "Set spec.rollout.paused of the KataConfig to false."
+        fix: "To continue, run `kubectl kata resume`, or set spec.rollout.paused of the KataConfig to false."
     }
     KATA3113 NodeDrifted Warning {
         cause: "The node differs from what was installed, so the operator repairs it.",
@@ -565,19 +565,19 @@ catalogue! {
     }
     KATA5220 ContainerNotStarted Error {
         cause: "The container runtime cannot start a container in the pod's sandbox.",
-        fix: "Read the message: if the image or its command is wrong, correct the pod; otherwise read the log of the shim with `kubectl kata logs pod/NAME --shim`."
+        fix: "Read the message: if the image or its command is wrong, correct the pod; otherwise read the shim's log with `kubectl kata logs pod/POD --shim`."
     }
     KATA5221 ContainerConfig Error {
         cause: "A container refers to something that does not exist, such as a Secret, or its security context contradicts its image.",
-        fix: "Create what the message names, or correct the pod."
+        fix: "Create the object that the message names, or correct the pod."
     }
     KATA5222 VolumeNotMounted Error {
         cause: "A volume of the pod cannot be mounted.",
-        fix: "Create what the message names, or check the volume's storage driver on the node."
+        fix: "Create the Secret, ConfigMap or claim that the message names, or check the volume's storage driver on the node."
     }
     KATA5223 ContainerNotReady Warning {
-        cause: "A container runs, and its probe fails.",
-        fix: "Correct the application or its probe; read `kubectl logs`."
+        cause: "A container of the pod runs, and the pod is not ready.",
+        fix: "If a probe fails, correct the application or the probe. If a readiness gate is not met, check the controller that sets its condition."
     }
     KATA5224 PodEnded Error {
         cause: "The kubelet or a controller ended the pod, for example because the node had too little memory.",

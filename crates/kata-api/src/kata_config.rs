@@ -218,7 +218,7 @@ pub struct KataConfigStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The current findings, worst first, at most 100; findingCounts has all of them.
+    /// The current findings, worst first, at most 100; findingCounts counts all findings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<FindingStatus>,
     /// The number of findings by severity.
@@ -241,7 +241,7 @@ pub struct FindingStatus {
     pub subject: FindingSubject,
     /// The problem, with the names of the objects.
     pub message: String,
-    /// The fix.
+    /// How to remove the cause, with the command where one exists.
     pub fix: String,
 }
 

@@ -1,5 +1,5 @@
-//! How to end the controllers of the pods that block a removal: the operator names ReplicaSets, and people scale
-//! Deployments. What the caller may not read leaves a fix as it is.
+//! How to end the controllers of the pods that block a removal: the operator names ReplicaSets, and
+//! administrators scale Deployments. What the caller may not read leaves a fix as it is.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::{owners, snapshot};
 
 /// The fixes that are known already, by message: `wait` sees the same problem many times.
 #[derive(Debug, Default)]
-pub(crate) struct Known(BTreeMap<String, String>);
+pub(crate) struct FixCache(BTreeMap<String, String>);
 
 /// Names the controllers of pods in the fix of the problem that these pods block the removal.
-pub(crate) async fn sharpen(
+pub(crate) async fn name_controllers(
     api: &Api,
     config: Option<&KataConfig>,
     now: Timestamp,
     problems: &mut [Problem],
-    known: &mut Known,
+    known: &mut FixCache,
 ) {
     let Some(config) = config else { return };
     let blocks = |problem: &&mut Problem| problem.id == Code::PodsStillRunning.entry().code;

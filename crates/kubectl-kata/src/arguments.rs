@@ -140,6 +140,12 @@ pub enum Command {
     Install(InstallArguments),
     /// Delete the KataConfig, once no sandboxed pod is left
     Uninstall(UninstallArguments),
+    /// Retry the failed change of nodes
+    Retry(RetryArguments),
+    /// Stop the roll-out before the next node
+    Pause(PauseArguments),
+    /// Resume a paused roll-out
+    Resume(PauseArguments),
     /// What a KATA code means and what to do about it
     #[command(alias = "code")]
     Codes(CodesArguments),
@@ -230,6 +236,28 @@ pub struct VerifyArguments {
     /// If something fails, collect what a bug report needs
     #[arg(long)]
     pub collect_on_failure: bool,
+}
+
+/// Arguments of `retry`.
+#[derive(Args, Debug, Default)]
+pub struct RetryArguments {
+    /// Nodes to retry, as NAME or node/NAME
+    #[arg(value_name = "NODE", conflicts_with = "all")]
+    pub nodes: Vec<String>,
+    /// Every node whose change failed and waits for a retry
+    #[arg(long)]
+    pub all: bool,
+    /// Change nothing; only ask the API server whether it accepts the change
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `pause` and `resume`.
+#[derive(Args, Debug, Default)]
+pub struct PauseArguments {
+    /// Change nothing; only ask the API server whether it accepts the change
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Arguments of `why`.

@@ -13,6 +13,7 @@ mod pods;
 mod reference;
 mod schema;
 mod status;
+mod steer;
 mod uninstall;
 mod verify;
 mod version;
@@ -74,6 +75,9 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Logs(arguments) => logs::run(arguments, context).await,
         Command::Install(arguments) => install::run(arguments, context).await,
         Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
+        Command::Retry(arguments) => steer::retry(arguments, context).await,
+        Command::Pause(arguments) => steer::pause(true, arguments, context).await,
+        Command::Resume(arguments) => steer::pause(false, arguments, context).await,
         Command::Version(_) => version::run(context).await,
         Command::Complete(arguments) => return completion::online(arguments, context).await,
         _ => Ok(Exit::Fine),
@@ -87,9 +91,13 @@ fn decisive(command: &Command) -> Option<&'static [Resource]> {
         // Which pods are sandboxed follows from these.
         Command::Pods(_) | Command::Events(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
         // They say themselves that they cannot read what decides.
-        Command::Status(_) | Command::Wait(_) | Command::Nodes(_) | Command::Version(_) => {
-            Some(&[])
-        }
+        Command::Status(_)
+        | Command::Wait(_)
+        | Command::Nodes(_)
+        | Command::Retry(_)
+        | Command::Pause(_)
+        | Command::Resume(_)
+        | Command::Version(_) => Some(&[]),
         _ => None,
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Nothing is judged here: codes, messages and fixes are the operator's.
 
+use std::cmp::Reverse;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kata_api::kata_config::{FindingStatus, FindingSubject};
 use kata_api::situations::{self, Effect};
-use kata_api::{Code, KataConfig, KataNode, Severity, Who, conditions, names};
+use kata_api::{Code, KataConfig, KataNode, Severity, Who, conditions};
 use kata_plan::Finding;
 
 use crate::api::{Api, Gap};
@@ -65,13 +67,8 @@ impl Problem {
         Self { who: Some(who.as_str()), ..self }
     }
 
-    fn rank(&self) -> (u8, &str, &str) {
-        let severity = match self.severity {
-            "error" => 0,
-            "warning" => 1,
-            _ => 2,
-        };
-        (severity, &self.id, &self.subject)
+    fn rank(&self) -> (Reverse<Option<Severity>>, &str, &str) {
+        (Reverse(Severity::parse(self.severity)), &self.id, &self.subject)
     }
 }
 
@@ -85,7 +82,7 @@ pub(crate) fn sort(problems: &mut Vec<Problem>) {
 /// not have.
 pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem> {
     let findings = config.status.iter().flat_map(|status| &status.findings);
-    let mut problems: Vec<Problem> = findings.map(|finding| of_finding(finding, nodes)).collect();
+    let mut problems: Vec<Problem> = findings.map(of_finding).collect();
     for problem in nodes.iter().filter_map(of_node) {
         let is_listed = |it: &Problem| (&it.id, &it.subject) == (&problem.id, &problem.subject);
         if !problems.iter().any(is_listed) {
@@ -97,18 +94,14 @@ pub(crate) fn of_status(config: &KataConfig, nodes: &[KataNode]) -> Vec<Problem>
 }
 
 /// A finding of the operator. Its code may be one of a later version of the operator.
-pub(crate) fn of_finding(finding: &FindingStatus, nodes: &[KataNode]) -> Problem {
+pub(crate) fn of_finding(finding: &FindingStatus) -> Problem {
     let FindingStatus { code, severity, subject, message, fix } = finding;
-    let all = [Severity::Info, Severity::Warning, Severity::Error].map(Severity::as_str);
-    let node = (subject.kind == "Node").then_some(subject.name.as_str());
-    let fix =
-        Code::parse(code).and_then(|code| retry(code, node, nodes)).unwrap_or_else(|| fix.clone());
     Problem {
         id: code.clone(),
-        severity: all.into_iter().find(|word| word == severity).unwrap_or("warning"),
+        severity: Severity::parse(severity).unwrap_or(Severity::Warning).as_str(),
         subject: named(subject),
         message: message.clone(),
-        fix,
+        fix: fix.clone(),
         hint: hint(code),
         who: None,
     }
@@ -173,47 +166,7 @@ pub(crate) fn of_node(node: &KataNode) -> Option<Problem> {
     let code = Code::parse(status.code.as_deref()?)?;
     let problem =
         Problem::new(code, format!("node/{}", node.spec.node_name), status.message.clone());
-    let fix = retry(code, Some(&node.spec.node_name), std::slice::from_ref(node));
     // The catalogue knows no names.
-    let fix = fix.unwrap_or_else(|| problem.fix.replace("NAME", &node.spec.node_name));
+    let fix = problem.fix.replace("NAME", &node.spec.node_name);
     Some(problem.with_fix(fix))
-}
-
-/// The fix with the command that has it tried again, of what the operator does not try again by itself: for the
-/// node of this name, or, where all nodes wait for that, for those that failed.
-pub(crate) fn retry(code: Code, node: Option<&str>, nodes: &[KataNode]) -> Option<String> {
-    let gave_up = |node: &KataNode| {
-        let code = node.status.as_ref().and_then(|status| status.code.as_deref());
-        [Code::NodeRolledBack, Code::NodeBroken].iter().any(|it| code == Some(it.entry().code))
-    };
-    let asked = nodes.iter().filter(|other| match node {
-        Some(name) => other.spec.node_name == name,
-        None => gave_up(other),
-    });
-    let (mut nodes, mut names) = (Vec::new(), Vec::new());
-    for KataNode { metadata, spec, .. } in asked {
-        nodes.push(spec.node_name.as_str());
-        names.push(format!("katanode/{}", metadata.name.as_deref().unwrap_or(&spec.node_name)));
-    }
-    if names.is_empty() {
-        return None;
-    }
-    let command = format!(
-        "`kubectl annotate --overwrite {} {}=\"$(date +%s)\"`",
-        names.join(" "),
-        names::RETRY_ANNOTATION
-    );
-    match code {
-        Code::NodeRolledBack => Some(format!(
-            "correct what the message names, then {command}, or change the KataConfig"
-        )),
-        Code::NodeBroken => Some(format!(
-            "look at the container runtime on node {}, then {command}",
-            nodes.join(", ")
-        )),
-        Code::RolloutStopped if node.is_none() => Some(format!(
-            "correct the cause on the nodes that the message names, then {command}, or change the KataConfig"
-        )),
-        _ => None,
-    }
 }

@@ -20,6 +20,11 @@ impl Severity {
             Self::Error => "error",
         }
     }
+
+    /// The severity with this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Info, Self::Warning, Self::Error].into_iter().find(|it| it.as_str() == word)
+    }
 }
 
 /// The people who can remove the cause of a finding.

@@ -175,7 +175,11 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
         role("ClusterRole", &format!("{NAME}-cluster-view"), None, &viewer_rules()),
         aggregated_role(
             "edit",
-            &[rule(CONFIG, &["kataconfigs"], &["create", "update", "patch", "delete"], &[])],
+            &[
+                rule(CONFIG, &["kataconfigs"], &["create", "update", "patch", "delete"], &[]),
+                // For `kubectl kata retry`.
+                rule(names::DOMAIN, &["katanodes"], &["patch"], &[]),
+            ],
         ),
     ]);
     objects

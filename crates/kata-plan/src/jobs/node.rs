@@ -258,8 +258,7 @@ fn left_broken(host: &Host<'_>) -> Option<Finding> {
     );
     let mut finding = Finding::new(Code::NodeBroken, node.object(), message);
     finding.fix = format!(
-        "Start the container runtime on the node, so that it becomes Ready; then annotate KataNode {name} with \
-         kata-operator.dev/retry and any new value."
+        "Start the container runtime on the node, so that it becomes Ready; then run `kubectl kata retry {name}`."
     );
     Some(finding)
 }

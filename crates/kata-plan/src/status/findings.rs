@@ -21,7 +21,8 @@ pub fn with_findings(status: KataConfigStatus, findings: &[Finding]) -> KataConf
     KataConfigStatus { findings: listed, finding_counts: Some(counts), ..status }
 }
 
-/// The status after failed reads: its earlier findings stay, except those that reads of this kind had left.
+/// The status after failed reads: its earlier findings stay, except earlier failed reads and those with the
+/// codes of the new failures.
 pub(super) fn with_failed_reads(status: KataConfigStatus, failed: &[Finding]) -> KataConfigStatus {
     let is_over = |finding: &&FindingStatus| {
         let codes = [Code::ReadFailed].into_iter().chain(failed.iter().map(|it| it.code));
@@ -29,10 +30,10 @@ pub(super) fn with_failed_reads(status: KataConfigStatus, failed: &[Finding]) ->
     };
     let mut counts = status.finding_counts.unwrap_or_default();
     for finding in status.findings.iter().filter(is_over) {
-        let count = match finding.severity.as_str() {
-            "error" => &mut counts.error,
-            "warning" => &mut counts.warning,
-            _ => &mut counts.info,
+        let count = match Severity::parse(&finding.severity) {
+            Some(Severity::Error) => &mut counts.error,
+            Some(Severity::Warning) => &mut counts.warning,
+            Some(Severity::Info) | None => &mut counts.info,
         };
         *count = count.saturating_sub(1);
     }

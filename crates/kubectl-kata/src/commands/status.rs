@@ -6,7 +6,7 @@ use kata_api::{KataConfig, KataNode, conditions, names};
 
 use super::{expect_output, judged, marked, problem_lines};
 use crate::Context;
-use crate::advice::{self, Known};
+use crate::advice::{self, FixCache};
 use crate::api::{Api, Scope};
 use crate::arguments::StatusArguments;
 use crate::changes::Changes;
@@ -125,8 +125,8 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
         ));
     }
     let mut report = report(&kata, now);
-    let known = &mut Known::default();
-    Box::pin(advice::sharpen(api, kata.active(), now, &mut report.problems, known)).await;
+    let known = &mut FixCache::default();
+    Box::pin(advice::name_controllers(api, kata.active(), now, &mut report.problems, known)).await;
     report.operator = match operator.as_known().and_then(Option::as_ref) {
         Some(deployment) => deployment.facts(),
         None => OperatorFacts { namespace: api.home().to_owned(), ..OperatorFacts::default() },

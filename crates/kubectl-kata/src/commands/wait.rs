@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::status::{self, summary};
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
-use crate::advice::{self, Known};
+use crate::advice::{self, FixCache};
 use crate::api::Read;
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
@@ -152,7 +152,7 @@ pub(crate) async fn until(
     let interrupted = context.interrupted();
     let mut interrupted = std::pin::pin!(interrupted);
     let mut said = String::new();
-    let mut known = Known::default();
+    let mut known = FixCache::default();
     let mut changes = Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await;
     loop {
         let seen = match observe(&wanted, &mut known, context).await {
@@ -239,7 +239,7 @@ async fn expired(end: Option<Instant>) {
 
 async fn observe(
     wanted: &Wanted,
-    known: &mut Known,
+    known: &mut FixCache,
     context: &Context<'_, '_>,
 ) -> Result<Seen, Failure> {
     let kata = crate::cluster::Kata::read(&context.api).await?;
@@ -257,7 +257,7 @@ async fn observe(
     let now = context.settings.now();
     let mut report = status::report(&kata, now);
     let problems = &mut report.problems;
-    Box::pin(advice::sharpen(&context.api, kata.active(), now, problems, known)).await;
+    Box::pin(advice::name_controllers(&context.api, kata.active(), now, problems, known)).await;
     status::add_blocked_drains(&context.api, kata.nodes.items(), &mut report).await?;
     status::explain_silence(&context.api, &kata, now, &mut report).await?;
     let no_node = match wanted {

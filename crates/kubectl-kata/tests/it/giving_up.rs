@@ -10,9 +10,9 @@ fn code(lab: &Lab, node: &str) -> String {
     node["status"]["code"].as_str().unwrap_or_default().to_owned()
 }
 
-fn retry(lab: &Lab, node: &str, value: &str) {
-    let annotation = json!({"metadata": {"annotations": {"kata-operator.dev/retry": value}}});
-    lab.merge(&kata_nodes(), "", node, &annotation);
+fn annotation(lab: &Lab, node: &str) -> Value {
+    let node = lab.get(&kata_nodes(), "", node).unwrap();
+    node["metadata"]["annotations"]["kata-operator.dev/retry"].clone()
 }
 
 fn fixes(report: &Value, code: &str) -> Vec<String> {
@@ -37,7 +37,14 @@ async fn a_wait_right_after_the_fix_waits_for_what_comes_of_it() {
         // Without a fix it does not take long.
         lab.kata_command(&wait).await.expect(1).says(&["KATA3103", ", 5s"]);
         lab.clear_faults("worker-0");
-        retry(&lab, "worker-0", "1");
+        lab.kata_command("retry worker-0 --dry-run").await.expect(0).says(&["(server dry run)"]);
+        assert_eq!(annotation(&lab, "worker-0"), Value::Null);
+        let done = lab.kata_command("retry node/worker-0").await.expect(0);
+        done.says(&[
+            "katanodes.kata-operator.dev/worker-0 changed",
+            "wait --for node/worker-0=Ready",
+        ]);
+        assert!(annotation(&lab, "worker-0").is_string());
         lab.kata_command(&wait).await.expect(0).says(&[end]);
     }
 }
@@ -74,22 +81,81 @@ async fn the_command_for_another_try_is_printed_by_doctor_and_for_all_nodes() {
     let given_up: Vec<&str> =
         workers.into_iter().filter(|worker| code(&lab, worker) == "KATA3103").collect();
     assert!(given_up.len() > 1, "{given_up:?}");
-    let of = |names: &[&str]| {
-        let nodes: Vec<String> = names.iter().map(|name| format!("katanode/{name}")).collect();
-        format!(
-            "`kubectl annotate --overwrite {} kata-operator.dev/retry=\"$(date +%s)\"`",
-            nodes.join(" ")
-        )
-    };
     for verb in ["status", "doctor"] {
         let report = lab.kata_command(&format!("{verb} -o json")).await.expect(1).json();
         let found = fixes(&report, "KATA3103");
         for node in &given_up {
-            let wanted = of(&[node]);
+            let wanted = format!("`kubectl kata retry {node}`");
             assert!(found.iter().any(|fix| fix.contains(&wanted)), "{verb}: {found:#?}");
         }
         let found = fixes(&report, "KATA3111");
         assert!(!found.is_empty(), "{report:#}");
-        assert!(found.iter().all(|fix| fix.contains(&of(&given_up))), "{verb}: {found:#?}");
+        assert!(
+            found.iter().all(|fix| fix.contains("`kubectl kata retry --all`")),
+            "{verb}: {found:#?}"
+        );
+    }
+    let first = given_up[0];
+    let all = format!("retry {first} node/{first} {}", given_up[1]);
+    let done = lab.kata_command(&all).await.expect(0);
+    assert_eq!(done.out.matches(" changed").count(), 2, "{}", done.out);
+    let done = lab.kata_command("retry --all").await.expect(0);
+    assert!(done.out.matches(" changed").count() >= given_up.len(), "{}", done.out);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_failed_change_changes_nothing() {
+    let mut lab = Lab::on(Platform::Kubernetes);
+    lab.kata_command("retry --all").await.expect(0).says(&["no node has a failed change to retry"]);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let done = lab.kata_command("retry worker-0").await.expect(0);
+    done.says(&["node worker-0 has no failed change to retry: Ready"]);
+    assert_eq!(annotation(&lab, "worker-0"), Value::Null);
+    lab.kata_command("retry elsewhere")
+        .await
+        .expect(1)
+        .says(&["there is no KataNode of node elsewhere"]);
+    lab.kata_command("retry").await.expect(2).says(&["name a node, or give --all"]);
+    lab.stop_operator();
+    let failed = json!({"status": {"code": "KATA3103", "message": "node worker-0: rolled back"}});
+    lab.merge_status(&kata_nodes(), "", "worker-0", &failed);
+    lab.only(Some("kata-operator-view"));
+    let done = lab.kata_command("retry --all").await.expect(5);
+    done.says(&["you may not patch katanodes.kata-operator.dev", "kata-operator-edit"]);
+}
+
+/// `pause` stops before the next node, and `resume` goes on.
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_is_paused_and_resumed() {
+    for platform in [Platform::OpenShift, Platform::Kubernetes] {
+        let lab = Lab::on(platform);
+        lab.kata_command("pause").await.expect(1).says(&["there is no KataConfig to pause"]);
+        lab.kata(&["worker-0", "worker-1"]);
+        lab.until("the first node", |lab| {
+            let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+            config["status"]["kataNodes"]["readyNodeCount"] == 1
+        })
+        .await;
+        let paused = |lab: &Lab| {
+            let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+            config["spec"]["rollout"]["paused"] == true
+        };
+        lab.kata_command("pause --dry-run").await.expect(0).says(&["(server dry run)"]);
+        assert!(!paused(&lab));
+        lab.kata_command("pause").await.expect(0).says(&["then kubectl kata resume"]);
+        assert!(paused(&lab));
+        // The change in progress completes, and no other begins.
+        lab.pass(3_600).await;
+        let ready = |lab: &Lab| {
+            let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+            config["status"]["kataNodes"]["readyNodeCount"].as_u64().unwrap()
+        };
+        let before = ready(&lab);
+        lab.kata_command("pause").await.expect(0).says(&["is paused already"]);
+        assert!((1..=2).contains(&before));
+        lab.kata_command("resume").await.expect(0).says(&["Next: kubectl kata wait"]);
+        lab.ready().await;
+        lab.kata_command("resume").await.expect(0).says(&["is not paused"]);
     }
 }

@@ -7,7 +7,10 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 34] = [
+const LINES: [&str; 37] = [
+    "retry --all",
+    "pause --dry-run",
+    "resume --dry-run",
     "status",
     "status -o short",
     "status -o name",
@@ -100,7 +103,7 @@ async fn what_changes_a_simulated_cluster_says_so_too() {
         lab.kata_command("install --node worker-0 --node-selector kata=true --yes").await.expect(0);
     check("install", &done);
     lab.ready().await;
-    for line in ["uninstall --yes", "uninstall --yes"] {
+    for line in ["pause", "resume", "uninstall --yes", "uninstall --yes"] {
         check(line, &lab.kata_command(line).await.expect(0));
     }
 }

@@ -315,24 +315,24 @@ async fn what_is_given_up_comes_with_the_command_for_another_try() {
         let found = problems.into_iter().find(|problem| problem["id"] == code).unwrap();
         found["fix"].as_str().unwrap().to_owned()
     };
-    let retry =
-        "`kubectl annotate --overwrite katanode/worker-0 kata-operator.dev/retry=\"$(date +%s)\"`";
+    let retry = "run `kubectl kata retry worker-0`";
     assert_eq!(
         fix(&lab, "KATA3103").await,
-        format!("correct what the message names, then {retry}, or change the KataConfig")
+        format!("Fix the cause in the message, then {retry}, or change the KataConfig.")
     );
     lab.stop_operator();
     let broken = json!({"status": {"code": "KATA3104", "message": "node worker-0: broken"}});
     lab.merge_status(&kata_nodes(), "", "worker-0", &broken);
     assert_eq!(
         fix(&lab, "KATA3104").await,
-        format!("look at the container runtime on node worker-0, then {retry}")
+        format!(
+            "Check the container runtime on the node, then {retry}: the next Job completes the rollback. A \
+             second retry repeats the change."
+        )
     );
     // What the command does is what helps.
     lab.clear_faults("worker-0");
-    let annotation =
-        json!({"metadata": {"annotations": {"kata-operator.dev/retry": "1767225600"}}});
-    lab.merge(&kata_nodes(), "", "worker-0", &annotation);
+    lab.kata_command("retry worker-0").await.expect(0);
     lab.start_operator();
     lab.ready().await;
 }

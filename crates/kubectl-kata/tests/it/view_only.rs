@@ -6,7 +6,7 @@ use simcluster::world::Platform;
 use crate::lab::Lab;
 
 /// Commands, what they say to the role `view`, and how they end with it and with `kata-operator-cluster-view`.
-const COMMANDS: [(&str, Option<&str>, u8, u8); 16] = [
+const COMMANDS: [(&str, Option<&str>, u8, u8); 18] = [
     ("status", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
     ("wait", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
     ("nodes", Some("you may not list nodes"), 0, 0),
@@ -18,6 +18,8 @@ const COMMANDS: [(&str, Option<&str>, u8, u8); 16] = [
     ("why pod/web -n test-kata", Some("you may not list runtimeclasses.node.k8s.io"), 5, 0),
     ("uninstall --dry-run", Some("you may not list nodes"), 5, 4),
     ("install --name other", Some("KATA1004"), 4, 4),
+    ("retry --all", Some("no node has a failed change to retry"), 0, 0),
+    ("pause", Some("you may not patch kataconfigs"), 5, 5),
     // A probe is a Job, and a question inside a pod is an exec.
     ("verify", Some("you may not create jobs.batch in namespace default"), 5, 5),
     (

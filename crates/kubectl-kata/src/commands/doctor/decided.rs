@@ -32,12 +32,12 @@ pub(super) async fn categories(
     let name = given.as_ref().and_then(|given| given.metadata.name.clone());
     // What the status says is not about a KataConfig that is only asked about.
     let nodes = kata.nodes.items();
-    let said = match (&given, kata.active()) {
+    let of_status = match (&given, kata.active()) {
         (None, Some(active)) => problem::of_status(active, nodes),
         _ => Vec::new(),
     };
     let configs = match (given, kata.active()) {
-        (Some(given), _) => Some(with(given, kata, now)),
+        (Some(given), _) => Some(with_given(given, kata, now)),
         (None, None) if pre => {
             // The API server's defaults, which those of the type are not.
             let sample = json!({
@@ -68,7 +68,7 @@ pub(super) async fn categories(
             category.checks.push(not_active(other));
         }
     }
-    // What the operator would find with its rights cannot be told with less, nor that it finds nothing.
+    // After a forbidden read, a check without findings is not reported as passed.
     let unread = report.findings.iter().any(|finding| finding.code == Code::ReadFailed);
     let jobs = pre && snapshot.options.platform == Platform::Kubernetes;
     let mut admission = if jobs { Some(admission::jobs(&context.api).await?) } else { None };
@@ -77,7 +77,8 @@ pub(super) async fn categories(
         let Some(category) = categories.get_mut(place) else { continue };
         let found: Vec<_> =
             report.findings.iter().filter(|finding| finding.code == *code).collect();
-        let said: Vec<_> = said.iter().filter(|problem| is_news(problem, *code, &found)).collect();
+        let said: Vec<_> =
+            of_status.iter().filter(|problem| is_only_in_status(problem, *code, &found)).collect();
         if *code == Code::NodeJobWithoutPod && found.is_empty() && said.is_empty() {
             category.checks.extend(admission.take());
         }
@@ -96,7 +97,7 @@ pub(super) async fn categories(
             let message = format!("not checked: {}", problem::unseen(&context.api));
             category.checks.push(check(*code, CheckResult::Skipped, message));
         }
-        let found = found.into_iter().map(|it| problem::of_finding(&it.to_status(), nodes));
+        let found = found.into_iter().map(|it| problem::of_finding(&it.to_status()));
         for problem in found.chain(said.into_iter().cloned()) {
             let worst = problem::failed_check(&problem, nodes).unwrap_or(*code);
             let worst = worst.entry().severity.max(code.entry().severity);
@@ -109,15 +110,11 @@ pub(super) async fn categories(
         }
     }
     // The operator may know codes that this program does not.
-    for problem in said.iter().filter(|problem| Code::parse(&problem.id).is_none()) {
+    for problem in of_status.iter().filter(|problem| Code::parse(&problem.id).is_none()) {
         let check = Check {
             id: problem.id.clone(),
             description: problem.id.clone(),
-            result: match problem.severity {
-                "error" => CheckResult::Error,
-                "warning" => CheckResult::Warning,
-                _ => CheckResult::Ok,
-            },
+            result: by_severity(Severity::parse(problem.severity).unwrap_or(Severity::Warning)),
             subjects: vec![problem.subject.clone()],
             message: problem.message.clone(),
             fix: problem.fix.clone(),
@@ -130,8 +127,8 @@ pub(super) async fn categories(
     Ok(categories)
 }
 
-/// Whether the operator says this of itself: what is found here too is told once, with the object's name.
-fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
+/// Whether only the status has this finding, and not the decision made here.
+fn is_only_in_status(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
     let same = |finding: &&Finding| {
         !problem::is_unseen(finding)
             && problem.subject == problem::named(&finding.to_status().subject)
@@ -139,8 +136,7 @@ fn is_news(problem: &Problem, code: Code, found: &[&Finding]) -> bool {
     problem.id == code.entry().code && !found.iter().any(same)
 }
 
-/// Whether the operator's decision could find this on such a cluster: what it could not is no check that
-/// passed.
+/// Whether the decision can find this on such a cluster; otherwise it is not a passed check.
 fn applies(code: Code, platform: Platform) -> bool {
     let number = code.entry().code.get(4..).unwrap_or_default();
     if only_operator_notices(code) {
@@ -187,7 +183,7 @@ fn not_active(other: &StatusReport) -> Check {
 }
 
 /// The KataConfigs that there would be with the given one.
-fn with(given: KataConfig, kata: &Kata, now: Timestamp) -> Vec<KataConfig> {
+fn with_given(given: KataConfig, kata: &Kata, now: Timestamp) -> Vec<KataConfig> {
     let mut all = kata.configs.items().to_vec();
     match all.iter_mut().find(|config| config.metadata.name == given.metadata.name) {
         Some(existing) => {
