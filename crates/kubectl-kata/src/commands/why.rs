@@ -1,7 +1,7 @@
 //! `why`: why a pod does not run, or is not sandboxed, in terms of Kata: its class, its overhead, the
 //! roll-out, and what the container runtime said.
 //!
-//! It reads; what to make of it is in `admission`, `nodes` and `sandbox`, which are pure.
+//! It reads; the verdicts are in `admission`, `kubelet`, `nodes` and `sandbox`, which are pure.
 
 use jiff::Timestamp;
 use kata_api::Code;
@@ -101,7 +101,7 @@ async fn of_pod(name: &str, context: &Context<'_, '_>) -> Result<WhyReport, Fail
     explain(&pod, &kata, context).await
 }
 
-/// That the node of a running pod is not Ready: nobody knows then whether the pod still runs.
+/// That the node of a pod is not Ready: its kubelet does not report whether the pod runs.
 fn not_ready(pod: &Pod, kata: &Kata) -> Option<Problem> {
     let name = pod.node()?;
     let code = Code::NodeNotReady.entry().code;
@@ -186,6 +186,7 @@ async fn explain(
                 || slim.metadata.deletion_timestamp.is_some() =>
         {
             let events = events(api, &name, &namespace).await?;
+            report.causes.extend(not_ready(&slim, kata));
             report.causes.extend(kubelet::causes(pod, events.items(), &subject));
             if report.causes.is_empty() {
                 report.outlook = kubelet::outlook(pod);
@@ -309,7 +310,7 @@ async fn of_owner(
         })
     };
     let mut mine: Vec<&Value> = pods.items().iter().filter(made).collect();
-    // The one that is worst off says most. What a controller has replaced says least.
+    // The pod in the worst state is explained; pods that a controller replaced come last.
     mine.sort_by_key(|pod| {
         let conditions = pod["status"]["conditions"].as_array();
         let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";

@@ -208,7 +208,7 @@ async fn what_holds_the_rollout_up_is_why_a_pod_waits_for_it() {
     lab.pass(10).await;
     let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
     assert!(!done.out.contains("KATA5206"), "{}", done.out);
-    done.says(&["KATA3112", "before worker-1 is given Kata, which does not go on without help"]);
+    done.says(&["KATA3112", "before worker-1 is given Kata; manual action required"]);
 }
 
 #[tokio::test(start_paused = true)]

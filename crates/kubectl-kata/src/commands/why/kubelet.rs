@@ -1,5 +1,6 @@
 //! What the kubelet says of a pod: the states of its containers, and Events. Pure.
 
+use jiff::Timestamp;
 use kata_api::{Code, Who};
 use serde_json::Value;
 
@@ -70,7 +71,7 @@ pub(super) fn causes(pod: &Value, events: &[Value], subject: &str) -> Vec<Proble
         return found;
     }
     let containers = containers(pod);
-    if !report.has_sandbox(&containers) {
+    if pod["status"]["phase"] != "Failed" && !report.has_sandbox(&containers) {
         let sandbox = sandbox::of_events(events, pod, subject);
         // The kubelet mounts all volumes before it asks for the sandbox.
         if sandbox.is_empty() {
@@ -79,15 +80,11 @@ pub(super) fn causes(pod: &Value, events: &[Value], subject: &str) -> Vec<Proble
         found.extend(sandbox);
     }
     if pod["metadata"]["deletionTimestamp"].is_string() {
-        // Its containers end because they have to.
+        // The deletion ends its containers; their exit codes are not a cause.
         found.extend(report.sandbox_stop());
         return found;
     }
-    let is_main = |container: &&Container<'_>| !container.is_init && !container.is_sidecar;
-    let mut main = containers.iter().filter(is_main).peekable();
-    let is_over = main.peek().is_some()
-        && main.all(|container| container.status["state"]["terminated"].is_object());
-    // Sidecars are ended after the containers.
+    let is_over = main_containers_are_over(&containers);
     let counted = containers.iter().filter(|container| !(is_over && container.is_sidecar));
     found.extend(counted.filter_map(|container| report.container(container)));
     let is_silent = containers.iter().all(|container| !container.status["state"].is_object());
@@ -101,10 +98,28 @@ pub(super) fn causes(pod: &Value, events: &[Value], subject: &str) -> Vec<Proble
 pub(super) fn not_ready(pod: &Value, subject: &str) -> Option<Problem> {
     let conditions = pod["status"]["conditions"].as_array()?;
     let ready = conditions.iter().find(|it| it["type"] == "Ready" && it["status"] == "False")?;
+    if main_containers_are_over(&containers(pod)) {
+        return None;
+    }
     let text = |key: &str| ready[key].as_str().filter(|text| !text.is_empty());
     let why = text("message").or_else(|| text("reason")).unwrap_or("no reason is given");
     let message = format!("the pod runs, and is not ready: {why}");
-    Some(Problem::new(Code::ContainerNotReady, subject, message).with_who(Who::ApplicationTeam))
+    let problem = Problem::new(Code::ContainerNotReady, subject, message);
+    Some(if ready["reason"] == "ReadinessGatesNotReady" {
+        problem
+            .with_fix("check the controller that sets the condition of the readiness gate")
+            .with_who(Who::ClusterAdministrator)
+    } else {
+        problem.with_who(Who::ApplicationTeam)
+    })
+}
+
+/// Whether all containers but sidecars have ended: a sidecar is ended after them.
+fn main_containers_are_over(containers: &[Container<'_>]) -> bool {
+    let is_main = |container: &&Container<'_>| !container.is_init && !container.is_sidecar;
+    let mut main = containers.iter().filter(is_main).peekable();
+    main.peek().is_some()
+        && main.all(|container| container.status["state"]["terminated"].is_object())
 }
 
 /// The outlook of a pod on its node that has no cause.
@@ -132,14 +147,14 @@ pub(super) fn outlook(pod: &Value) -> String {
 }
 
 /// When an Event happened last.
-pub(super) fn last_time(event: &Value) -> String {
+pub(super) fn last_time(event: &Value) -> Option<Timestamp> {
     let times = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
         &event["eventTime"],
         &event["firstTimestamp"],
     ];
-    times.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
+    times.into_iter().filter_map(Value::as_str).find_map(|time| time.parse().ok())
 }
 
 fn containers(pod: &Value) -> Vec<Container<'_>> {
@@ -190,7 +205,7 @@ impl<'a> PodReport<'a> {
 
     fn shim(&self) -> String {
         format!(
-            "read what the shim says: `kubectl kata logs pod/{} -n {} --shim`",
+            "read the shim's log: `kubectl kata logs pod/{} -n {} --shim`",
             self.name, self.namespace
         )
     }
@@ -198,19 +213,21 @@ impl<'a> PodReport<'a> {
     /// Whether the pod's sandbox exists: earlier faults of volumes and sandbox are over.
     fn has_sandbox(&self, containers: &[Container<'_>]) -> bool {
         let mut conditions = self.pod["status"]["conditions"].as_array().into_iter().flatten();
-        if let Some(known) = conditions.find(|it| it["type"] == "PodReadyToStartContainers") {
-            return known["status"] == "True";
+        let known = conditions.find(|it| it["type"] == "PodReadyToStartContainers");
+        if known.is_some_and(|known| known["status"] == "True") {
+            return true;
         }
         // Before Kubernetes 1.29 there is no such condition.
-        let is_created = containers.iter().any(|container| {
-            let state = &container.status["state"];
-            let waits = state["waiting"]["reason"].as_str();
-            state["running"].is_object()
-                || waits.is_some_and(|it| it != "ContainerCreating" && it != "PodInitializing")
-        });
+        let is_created = known.is_none()
+            && containers.iter().any(|container| {
+                let state = &container.status["state"];
+                let waits = state["waiting"]["reason"].as_str();
+                state["running"].is_object()
+                    || waits.is_some_and(|it| it != "ContainerCreating" && it != "PodInitializing")
+            });
         let last = |reasons: &[&str]| {
             let reason = |event: &&&Value| reasons.iter().any(|it| event["reason"] == *it);
-            self.events.iter().find(reason).map(|event| last_time(event))
+            self.events.iter().find(reason).and_then(|event| last_time(event))
         };
         let failed = last(&["FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"]);
         is_created || last(&["Pulling", "Pulled", "Created", "Started"]) > failed
@@ -244,11 +261,18 @@ impl<'a> PodReport<'a> {
             "DeadlineExceeded" => {
                 (Who::ApplicationTeam, "raise spec.activeDeadlineSeconds".to_owned())
             }
-            _ => (Who::ClusterAdministrator, format!("`kubectl describe node {node}`")),
+            _ => (
+                Who::ClusterAdministrator,
+                format!("read the conditions of the node: `kubectl describe node {node}`"),
+            ),
         };
         let owners = self.pod["metadata"]["ownerReferences"].as_array();
-        let fix = match owners {
-            Some(_) => format!("{fix}; the pod's controller creates another pod"),
+        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        let fix = match controller.and_then(|owner| owner["kind"].as_str()) {
+            Some("Job") => format!(
+                "{fix}; the Job creates another pod, unless its backoffLimit or its deadline is reached"
+            ),
+            Some(kind) => format!("{fix}; the {kind} creates another pod"),
             None => format!("{fix}; then create the pod again, since no controller does"),
         };
         Some(self.problem(Code::PodEnded, who, &message, fix))
@@ -330,8 +354,10 @@ impl<'a> PodReport<'a> {
         let ended = &state["terminated"];
         if let Some(reason) = state["waiting"]["reason"].as_str() {
             let before = last["message"].as_str().filter(|_| last["reason"] == "StartError");
-            // `Back-off pulling image` says less than the Event before it.
+            // Some kubelets add the cause to `Back-off pulling image "x"`; of others the Event before it has the cause.
             let message = state["waiting"]["message"].as_str();
+            let message =
+                message.map(|text| text.split_once("ErrImagePull: ").map_or(text, |it| it.1));
             let message = message.filter(|message| !message.starts_with("Back-off"));
             let said = message.or(before).or_else(|| self.failure(name)).unwrap_or_default();
             return match reason {
@@ -344,17 +370,18 @@ impl<'a> PodReport<'a> {
             return (ended["exitCode"] != 0).then(|| self.ended(container, ended));
         }
         let runs = state["running"].is_object();
+        let is_unready = runs && status["ready"] != true && !container.is_init;
+        let probe = self.probe(name, false).filter(|_| is_unready);
+        if let Some(probe) = probe {
+            let message = format!("{title} runs, and is not ready: {probe}");
+            let fix = format!("correct the application or its probe; {}", self.logs(name, false));
+            let who = Who::ApplicationTeam;
+            return Some(self.problem(Code::ContainerNotReady, who, &message, fix));
+        }
         if last["reason"] == "OOMKilled" && !(runs && status["ready"] == true) {
             return Some(self.ended(container, last));
         }
-        // An init container is never ready while it runs.
-        if !runs || status["ready"] == true || container.is_init {
-            return None;
-        }
-        let probe = self.probe(name)?;
-        let message = format!("{title} runs, and is not ready: {probe}");
-        let fix = format!("correct the application or its probe; {}", self.logs(name, false));
-        Some(self.problem(Code::ContainerNotReady, Who::ApplicationTeam, &message, fix))
+        None
     }
 
     /// The cause in the Events of a pod whose status has no container.
@@ -369,7 +396,7 @@ impl<'a> PodReport<'a> {
         if let Some(said) = self.failure("") {
             return Some(self.refused(&container, "", said));
         }
-        let probe = self.probe("")?;
+        let probe = self.probe("", false)?;
         let message = format!("a container is not ready: {probe}");
         let fix = format!(
             "correct the application or its probe; `kubectl logs -n {} {} --all-containers`",
@@ -418,7 +445,7 @@ impl<'a> PodReport<'a> {
             return self.problem(Code::VolumeNotMounted, Who::ClusterAdministrator, &message, fix);
         }
         let lower = said.to_lowercase();
-        let fix = if lower.contains("root") {
+        let fix = if lower.contains("runasnonroot") || lower.contains("non-root policy") {
             "set securityContext.runAsUser to the number of a user other than 0".to_owned()
         } else {
             format!(
@@ -459,8 +486,17 @@ impl<'a> PodReport<'a> {
             )
         } else if reason == "ErrImageNeverPull" || has(&["pull policy of never"]) {
             (Who::ApplicationTeam, "set imagePullPolicy to IfNotPresent")
-        } else {
+        } else if said == reason {
+            (
+                Who::ApplicationTeam,
+                "check the name of the image and spec.imagePullSecrets; no cause is reported",
+            )
+        } else if reason == "InvalidImageName"
+            || has(&["not found", "manifest unknown", "invalid reference", "not exist"])
+        {
             (Who::ApplicationTeam, "correct the name of the image")
+        } else {
+            (Who::ClusterAdministrator, "check the registry, and the disk of the node")
         };
         self.problem(Code::ImageNotPulled, who, &message, fix)
     }
@@ -517,7 +553,7 @@ impl<'a> PodReport<'a> {
         }
         let code = last["exitCode"].as_i64();
         let code = code.map_or_else(|| "an unknown code".to_owned(), |code| format!("code {code}"));
-        let why = said.map(str::to_owned).or_else(|| self.probe(name));
+        let why = said.map(str::to_owned).or_else(|| self.probe(name, true));
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         let message = format!("{title} exits with {code}{times}{why}");
         let is_new = status["state"]["terminated"].is_null();
@@ -525,12 +561,14 @@ impl<'a> PodReport<'a> {
         self.problem(Code::ContainerFails, Who::ApplicationTeam, &message, fix)
     }
 
-    /// The last failed probe of a container.
-    fn probe(&self, container: &str) -> Option<String> {
+    /// The last failed probe of a container; with `ends` only of a probe that ends it.
+    fn probe(&self, container: &str, ends: bool) -> Option<String> {
         let failed = |event: &&&Value| {
-            let message = event["message"].as_str().unwrap_or_default();
+            let message = text_of(event);
             let is_killed = event["reason"] == "Killing" && message.contains("probe");
-            (event["reason"] == "Unhealthy" || is_killed) && is_of(event, container)
+            let is_failed =
+                event["reason"] == "Unhealthy" && !(ends && message.starts_with("Readiness"));
+            (is_failed || is_killed) && is_of(event, container)
         };
         let event = self.events.iter().find(failed)?;
         Some(text_of(event).trim().to_owned())

@@ -340,7 +340,7 @@ pub(super) fn conclusion(
     if !coming.is_empty() && !stalled.is_empty() {
         let names: Vec<&str> = coming.iter().map(|node| node.name.as_str()).collect();
         let outlook = format!(
-            "will not be scheduled before {} is given Kata, which does not go on without help",
+            "will not be scheduled before {} is given Kata; manual action required",
             human::list(&names, 3)
         );
         return (stalled, outlook);
