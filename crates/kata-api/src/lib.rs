@@ -12,6 +12,7 @@ pub mod kata_config;
 pub mod kata_node;
 pub mod machine_config;
 pub mod names;
+pub mod natural;
 pub mod node_task;
 pub mod overhead;
 pub mod platform;
@@ -24,6 +25,7 @@ pub use catalogue::{Code, Severity, Who};
 pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};
 pub use kata_node::{KataNode, KataNodeSpec, KataNodeStatus};
 pub use machine_config::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool};
+pub use natural::Natural;
 pub use node_task::{NodeAction, NodeReport, NodeTask, Outcome};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

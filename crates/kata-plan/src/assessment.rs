@@ -183,7 +183,7 @@ impl Assessment {
         assessment
     }
 
-    /// Adds a node. The caller adds nodes sorted by name.
+    /// Adds a node. The caller adds nodes in natural order.
     pub(crate) fn push(&mut self, node: NodeAssessment) {
         self.pods.include_node(&node.facts.name);
         self.nodes.push(node);

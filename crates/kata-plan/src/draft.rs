@@ -18,12 +18,19 @@ pub(crate) struct Draft {
     pub(crate) steps: Vec<Step>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) waiting_on: Vec<WaitingOn>,
-    /// The first reason why nodes that could be changed have to wait, such as `the first node must succeed
-    /// first`.
-    pub(crate) queue: Option<String>,
+    /// The nodes that wait for the first of the reasons why nodes that could be changed have to wait.
+    pub(crate) queue: Option<Queue>,
     pub(crate) needs: BTreeSet<Need>,
     /// The RuntimeClasses of the pods that block the deletion of the KataConfig.
     pub(crate) blocked_by: BTreeSet<String>,
+}
+
+/// Nodes that wait for the same reason.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    /// Such as `the first node must succeed first`.
+    pub(crate) reason: String,
+    pub(crate) nodes: Vec<String>,
 }
 
 impl Draft {
@@ -71,7 +78,10 @@ impl Draft {
                 text::list(&nodes, text::NAMES)
             );
             self.wait_for(Waiting::Node, subject.clone(), message);
-            self.queue = self.queue.take().or(reason);
+            if let (None, Some(reason)) = (&self.queue, reason) {
+                let nodes = nodes.into_iter().map(str::to_owned).collect();
+                self.queue = Some(Queue { reason, nodes });
+            }
         }
     }
 

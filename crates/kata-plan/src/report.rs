@@ -9,7 +9,7 @@ use std::fmt;
 use jiff::Timestamp;
 use kata_api::kata_config::{FindingStatus, FindingSubject};
 use kata_api::kata_node::{HostStatus, NodeStep, Phase};
-use kata_api::{Code, KataConfigStatus, Severity};
+use kata_api::{Code, KataConfigStatus, Natural, Severity};
 
 use crate::object::ObjectRef;
 use crate::text;
@@ -211,10 +211,12 @@ impl Finding {
     }
 
     /// The order of findings: worst first, then by code and object.
-    pub(crate) fn rank(&self) -> (Reverse<Severity>, bool, Code, &ObjectRef) {
-        let entry = self.code.entry();
+    pub(crate) fn rank(&self) -> impl Ord {
+        let ObjectRef { kind, namespace, name, uid } = &self.subject;
+        let object = (*kind, namespace, Natural(name), uid);
         // A pause affects every node, so it comes before findings of the same severity about one node.
-        (Reverse(entry.severity), self.code != Code::RolloutPaused, self.code, &self.subject)
+        let is_of_one = self.code != Code::RolloutPaused;
+        (Reverse(self.code.entry().severity), is_of_one, self.code, object)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{JobOutcome, NodeStep, Phase, UnknownValue};
 use kata_api::node_task::NodeAction;
-use kata_api::{Code, KataConfig, KataNode, names};
+use kata_api::{Code, KataConfig, KataNode, Natural, names};
 
 use super::desired::{self, Desired};
 use super::due::{self, Due};
@@ -196,7 +196,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         .map(|kata_node| (kata_node.spec.node_name.as_str(), kata_node))
         .collect();
     let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
-    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
     let mut labelled_by_others = Vec::new();
     for facts in nodes {
         let previous = kata_nodes.get(facts.name.as_str()).copied();

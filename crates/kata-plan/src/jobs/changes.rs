@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::kata_node::Phase;
 use kata_api::node_task::NodeAction;
-use kata_api::{Code, names};
+use kata_api::{Code, Natural, names};
 
 use super::assess::{Cluster, Host};
 use super::due::Due;
@@ -225,7 +225,7 @@ fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
         Queued::Waits(WaitReason::MaxUnavailable) => {
             let Rollout { limit, unavailable, leaving_service, .. } = rollout;
             let mut nodes = [unavailable.as_slice(), leaving_service].concat();
-            nodes.sort();
+            nodes.sort_by(|a, b| Natural(a).cmp(&Natural(b)));
             let are = match (unavailable.is_empty(), leaving_service.is_empty(), nodes.len()) {
                 (_, true, 1) => "is",
                 (_, true, _) => "are",
@@ -244,7 +244,7 @@ fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
             format!("at most {MAX_CHECKS} nodes are checked at once")
         }
         Queued::After(reason) => reason.to_owned(),
-        Queued::Next => "its Job is being created".to_owned(),
+        Queued::Next => "the next Job is being created".to_owned(),
     }
 }
 

@@ -210,11 +210,7 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
     // the change failed or could not start comes last, so that it does not block the others.
     eligible.sort_by_key(|(host, _)| {
         let never_began = never_began(host);
-        (
-            !has_begun(host) || never_began,
-            has_failed_before(host) || never_began,
-            host.node.facts.name.clone(),
-        )
+        (!has_begun(host) || never_began, has_failed_before(host) || never_began)
     });
     let hosts = || cluster.nodes.iter();
     let is_installing =

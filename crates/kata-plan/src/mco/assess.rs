@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, names};
+use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, Natural, names};
 
 use super::payload::{self, Wanted};
 use super::selection::{self, Mode};
@@ -152,7 +152,7 @@ fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Un
         return Err(Unreadable { findings: vec![finding] });
     }
     let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
-    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
     Ok((nodes, pools))
 }
 

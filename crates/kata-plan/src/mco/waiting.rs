@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
-use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, names};
+use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, Natural, names};
 
 use super::assess::Pools;
 use super::selection::{self, Mode};
@@ -179,7 +179,7 @@ fn members<'a>(
     let mut members: Vec<&NodeFacts> = nodes
         .filter(|node: &&NodeFacts| rendered::selects(pool, node) && !is_elsewhere(node))
         .collect();
-    members.sort_by(|a, b| a.name.cmp(&b.name));
+    members.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
     members
 }
 

@@ -1,5 +1,7 @@
 //! The sentence about a KataConfig's progress, with which most condition messages begin.
 
+use std::collections::BTreeSet;
+
 use kata_api::Code;
 use kata_api::kata_node::Phase;
 
@@ -11,14 +13,13 @@ use crate::object::Kind;
 use crate::report::{Finding, Report, Waiting};
 use crate::text;
 
-/// `1 of 3 nodes has Kata; worker-1 draining (2/6), worker-2 waiting`.
+/// `1 of 3 nodes has Kata; worker-1 draining (2/6); worker-2 waiting: the first node must succeed first`.
 pub(super) fn summary(
     cluster: &Assessment,
     draft: &Draft,
     report: &Report,
     is_held_up: bool,
 ) -> String {
-    let mut tail = briefs(cluster);
     // The wait of all nodes, while no node is being changed.
     let awaited = report.waiting_on.iter().find(|waiting| {
         // The deletion of one node's objects does not explain why other nodes wait.
@@ -26,14 +27,22 @@ pub(super) fn summary(
         matches!(waiting.what, Waiting::Render | Waiting::Deletion)
             && !(is_of_one && draft.queue.is_some())
     });
-    if let Some(awaited) = awaited
-        && !is_held_up
-        && !cluster.nodes.iter().any(NodeAssessment::in_flight)
-    {
-        tail.push_str(&format!("; waiting for {}", awaited.message));
-    } else if let Some(queue) = &draft.queue {
-        tail.push_str(&format!("; waiting: {queue}"));
-    }
+    let is_idle = !is_held_up && !cluster.nodes.iter().any(NodeAssessment::in_flight);
+    let mut tail = match (awaited, &draft.queue) {
+        (Some(awaited), _) if is_idle => {
+            format!("{}; waiting for {}", briefs(cluster, &BTreeSet::new()), awaited.message)
+        }
+        (_, Some(queue)) => {
+            let (names, reason) = (text::list(&queue.nodes, NAMES), &queue.reason);
+            let queue: BTreeSet<&str> = queue.nodes.iter().map(String::as_str).collect();
+            let stays = |node: &NodeAssessment| {
+                (node.wanted || cluster.deleting) && queue.contains(node.facts.name.as_str())
+            };
+            let leaving = if cluster.nodes.iter().any(stays) { "" } else { " leaving," };
+            format!("{}; {names}{leaving} waiting: {reason}", briefs(cluster, &queue))
+        }
+        (_, None) => briefs(cluster, &BTreeSet::new()),
+    };
     tail.push_str(&excluded(report));
     let verb = |have: usize, all: usize| if have == 1 || all == 1 { "has" } else { "have" };
     if cluster.deleting {
@@ -80,13 +89,22 @@ fn excluded(report: &Report) -> String {
     }
 }
 
-/// `; worker-1 draining (2/6), worker-2 waiting`: the nodes that are not in the desired state.
-fn briefs(cluster: &Assessment) -> String {
+/// `; worker-1 draining (2/6), worker-2 waiting`: the nodes that are not in the desired state, without those of the
+/// queue that the message names with their reason.
+fn briefs(cluster: &Assessment, queue: &BTreeSet<&str>) -> String {
+    let is_queued = |node: &NodeAssessment| {
+        let is_waiting = match node.phase {
+            Phase::Waiting | Phase::WaitingToRemove => !node.has_earlier_change,
+            Phase::Ready => node.behind && node.has_runtime_label,
+            _ => false,
+        };
+        is_waiting && node.step.is_none() && queue.contains(node.facts.name.as_str())
+    };
     let is_settled = |node: &NodeAssessment| {
         node.wanted && node.phase == Phase::Ready && node.has_runtime_label && !node.behind
     };
     let mut others: Vec<&NodeAssessment> =
-        cluster.nodes.iter().filter(|node| !is_settled(node)).collect();
+        cluster.nodes.iter().filter(|node| !is_settled(node) && !is_queued(node)).collect();
     // Failed nodes first, then nodes that are being changed.
     others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
     let briefs: Vec<String> = others

@@ -39,21 +39,16 @@ fn ready(world: &World) -> String {
 fn of_many_nodes_some_wait_to_be_checked() {
     let mut world = World::plain(1, 25);
     world.config(&json!({}));
-    let names: Vec<String> = world.names(Kind::Node).into_iter().skip(1).collect();
+    let names = |numbers: std::ops::Range<u32>| {
+        numbers.map(|number| format!("worker-{number}")).collect::<Vec<_>>().join(", ")
+    };
+    let late = "5 nodes that are not being changed (at most 20 nodes are checked at once)";
+    let first = "20 nodes that are not being changed (the next Job is being created)";
     assert_eq!(
         waits(&world),
-        [
-            format!(
-                "5 nodes that are not being changed (at most 20 nodes are checked at once): {}",
-                names[20..].join(", ")
-            ),
-            format!(
-                "20 nodes that are not being changed (its Job is being created): {} and 10 more",
-                names[..10].join(", ")
-            ),
-        ]
+        [format!("{late}: {}", names(20..25)), format!("{first}: {} and 10 more", names(0..10))]
     );
-    assert!(ready(&world).ends_with("; waiting: at most 20 nodes are checked at once"));
+    assert!(ready(&world).ends_with(" waiting: at most 20 nodes are checked at once"));
 }
 
 #[test]
@@ -68,7 +63,7 @@ fn the_first_node_of_a_change_goes_alone_although_there_is_room() {
             "2 nodes that are not being changed (the first node must succeed first): worker-1, worker-2"
         ]
     );
-    assert!(ready(&world).ends_with("; waiting: the first node must succeed first"));
+    assert!(ready(&world).ends_with(" waiting: the first node must succeed first"));
 }
 
 #[test]
