@@ -225,6 +225,10 @@ pub struct KataNodeStatus {
     )]
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,
+    /// The last phases and steps with their times, oldest first, at most 16: `kubectl kata history` shows how long each
+    /// took. A step that took less than half a minute may be missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_or_default")]
+    pub history: Vec<Transition>,
     /// The KATA code of the problem that delays the node, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -252,6 +256,45 @@ pub struct KataNodeStatus {
     /// Results of the Jobs of the node agent. Absent on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "host::read")]
     pub host: Option<HostStatus>,
+}
+
+/// Most entries of [`KataNodeStatus::history`].
+const HISTORY: usize = 16;
+
+/// The beginning of a phase or of a step.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Transition {
+    /// The state of Kata on the node.
+    pub phase: Phase,
+    /// The step of the change; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub step: String,
+    /// When the phase and step began.
+    #[schemars(with = "k8s_openapi::apimachinery::pkg::apis::meta::v1::Time")]
+    pub time: Timestamp,
+}
+
+impl KataNodeStatus {
+    /// The history with the phase and step of a later status. A node with Kata that is not Ready for some time, without
+    /// a change, leaves no trace: otherwise it would displace its last change.
+    pub fn history_with(&self, later: &Transition) -> Vec<Transition> {
+        let mut history = self.history.clone();
+        if let (true, Some(since)) = (history.is_empty(), self.since) {
+            history.push(Transition { phase: self.phase, step: self.step.clone(), time: since });
+        }
+        if let Some(last) = history.last() {
+            let is_same = last.phase == later.phase && last.step == later.step;
+            let is_idle = last.phase == Phase::Ready
+                && matches!(later.phase, Phase::NotReady | Phase::Unknown);
+            if is_same || is_idle {
+                return self.history.clone();
+            }
+        }
+        history.push(later.clone());
+        history.drain(..history.len().saturating_sub(HISTORY));
+        history
+    }
 }
 
 /// Adds a default status to the CRD: a KataNode without a status reads as waiting, so the operator need not write that

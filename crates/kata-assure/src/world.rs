@@ -267,7 +267,7 @@ pub fn lie(sim: &Simulation, converged: bool) -> Option<String> {
 }
 
 /// Fields that differ from run to run.
-const VARYING: [&str; 12] = [
+const VARYING: [&str; 13] = [
     "managedFields",
     "uid",
     "resourceVersion",
@@ -278,6 +278,7 @@ const VARYING: [&str; 12] = [
     "lastUpdateTime",
     "lastHeartbeatTime",
     "since",
+    "history",
     "bootID",
     "bootId",
 ];

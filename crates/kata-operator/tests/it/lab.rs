@@ -207,7 +207,7 @@ pub(crate) fn assert_same(
 
 /// The object without times, uids, versions and field managers.
 fn timeless(object: &Value) -> Value {
-    const VARYING: [&str; 11] = [
+    const VARYING: [&str; 12] = [
         "managedFields",
         "uid",
         "resourceVersion",
@@ -217,6 +217,7 @@ fn timeless(object: &Value) -> Value {
         "lastTransitionTime",
         "lastUpdateTime",
         "since",
+        "history",
         "bootId",
         "bootID",
     ];

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostStatus, Phase};
+use kata_api::kata_node::{HostStatus, Phase, Transition};
 use kata_api::{KataNodeStatus, names};
 use serde_json::json;
 
@@ -153,7 +153,14 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
     let is_ours = |handler: &str| {
         cluster.runtimes.iter().any(|runtime| runtime.effective_handler() == handler)
     };
+    let phase_and_step =
+        Transition { phase: node.phase, step: step_text(node.step), time: node.since };
+    let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
     KataNodeStatus {
+        history: match written {
+            Some(written) => written.history_with(&phase_and_step),
+            None => vec![phase_and_step],
+        },
         ready: match (node.phase, node.kata) {
             (Phase::Ready, _) => "True",
             (Phase::Unknown, KataState::Unknown) => "Unknown",
