@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::book;
 use crate::pictures::PICTURES;
 use crate::programs::{self, Profile};
-use crate::reference;
-use crate::{command, output, say};
+use crate::{book, command, examples, output, reference, say};
 
 /// What a program prints: the program, the words after its name, and each file that is exactly that.
 const FILES: [(&str, &[&str], &[&str]); 6] = [
@@ -95,7 +93,12 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     }
     for (folder, words, ending, titled) in PAGES {
         let printed = programs.print("kubectl-kata", words).and_then(|text| {
-            let pages = pages(&text, ending, titled);
+            let mut pages = pages(&text, ending, titled);
+            for (code, example) in examples::sections(root)? {
+                if let Some(page) = pages.get_mut(&format!("{code}.{ending}")) {
+                    page.push_str(&example);
+                }
+            }
             let committed = files(&root.join(folder))
                 .map_err(|error| format!("cannot list the files of {folder}: {error}"))?;
             Ok((pages, committed))

@@ -7,6 +7,7 @@ mod book;
 mod ci;
 mod codegen;
 mod dist;
+mod examples;
 mod pictures;
 mod programs;
 mod reference;

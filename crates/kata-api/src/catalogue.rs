@@ -493,7 +493,7 @@ catalogue! {
     }
     KATA5103 ProbeFailed Error {
         cause: "A probe pod did not start, or did not answer.",
-        fix: "Check the journal of the container runtime on the node. A verified node has Kata installed; that does not prove that virtual machines start."
+        fix: "Check the journal of the container runtime on the node. That Kata is installed on a node does not prove that virtual machines start there."
     }
     KATA5104 PodNotRunning Warning {
         cause: "The pod does not run, so its isolation cannot be verified.",

@@ -115,7 +115,7 @@ pub struct GlobalArguments {
 pub enum Command {
     /// How far Kata is: the KataConfig, its nodes, and what is wrong
     Status(StatusArguments),
-    /// Wait until Kata is ready, gone, or a node is verified
+    /// Wait until Kata is ready, gone, or on a node
     Wait(WaitArguments),
     /// Check the cluster, before an installation or after it, or a manifest
     Doctor(DoctorArguments),
@@ -132,6 +132,10 @@ pub enum Command {
     Nodes(ListArguments),
     /// What happened to the KataConfig, its nodes and sandboxed pods
     Events(EventsArguments),
+    /// How long the changes of nodes took, step by step
+    History(HistoryArguments),
+    /// Write one HTML page about the last roll-out, for a change record
+    Report(ReportArguments),
     /// Logs of a sandboxed pod, of the operator, or of what changes a node
     Logs(LogsArguments),
     /// Collect what a bug report needs, with secrets taken out
@@ -151,6 +155,8 @@ pub enum Command {
     Codes(CodesArguments),
     /// Versions of the plugin, the operator and the cluster
     Version(VersionArguments),
+    /// The options that every command takes
+    Options,
     /// Shell completion
     Completion(CompletionArguments),
     /// Candidates for a command line, in the protocol of kubectl_complete-NAME
@@ -184,7 +190,7 @@ pub struct StatusArguments {
 /// Arguments of `wait`.
 #[derive(Args, Debug)]
 pub struct WaitArguments {
-    /// What to wait for: ready, deleted, deleted/KATACONFIG, node/NAME=Ready or node/NAME=Verified
+    /// What to wait for: ready, deleted, deleted/KATACONFIG or node/NAME=Ready
     #[arg(long = "for", value_name = "WHAT", default_value = "ready")]
     pub what: String,
     /// How long to wait; 0 means for ever
@@ -204,6 +210,22 @@ pub struct DoctorArguments {
     /// With --filename: do not ask the cluster
     #[arg(long, requires = "filename")]
     pub offline: bool,
+}
+
+/// Arguments of `history`.
+#[derive(Args, Debug, Default)]
+pub struct HistoryArguments {
+    /// Only these nodes
+    #[arg(value_name = "NODE")]
+    pub names: Vec<String>,
+}
+
+/// Arguments of `report`.
+#[derive(Args, Debug, Default)]
+pub struct ReportArguments {
+    /// Write to this file; - for standard output [default: kata-report-TIME.html]
+    #[arg(long, short, value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 /// Arguments of `verify`.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Read, Scope};
-use crate::document::{ClassFacts, Inspections, OperatorFacts, Problem};
+use crate::document::{ClassFacts, Inspections, InstalledPayload, OperatorFacts, Problem};
 use crate::failure::Failure;
 use crate::human;
 use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTIME_CLASSES};
@@ -146,6 +146,29 @@ impl Kata {
             of: nodes.len(),
             oldest: times.iter().min().copied(),
         })
+    }
+
+    /// What is installed on the nodes, that of most nodes first; `None` where no Job has run.
+    pub(crate) fn payloads(&self) -> Option<Vec<InstalledPayload>> {
+        let nodes = self.nodes.items();
+        let hosts = || nodes.iter().filter_map(|node| node.status.as_ref()?.host.as_ref());
+        hosts().next()?;
+        let mut counts: BTreeMap<(&Option<String>, &Option<String>), usize> = BTreeMap::new();
+        for host in hosts() {
+            if host.kata_version.is_some() || host.payload_digest.is_some() {
+                *counts.entry((&host.kata_version, &host.payload_digest)).or_default() += 1;
+            }
+        }
+        let mut payloads: Vec<InstalledPayload> = counts
+            .into_iter()
+            .map(|((version, digest), nodes)| InstalledPayload {
+                nodes,
+                kata_version: version.clone(),
+                digest: digest.clone(),
+            })
+            .collect();
+        payloads.sort_by(|a, b| b.cmp(a));
+        Some(payloads)
     }
 
     /// What the KataConfig offers.

@@ -4,6 +4,7 @@ mod codes;
 pub(crate) mod completion;
 mod doctor;
 mod events;
+mod history;
 mod install;
 mod listing;
 mod logs;
@@ -11,6 +12,7 @@ mod must_gather;
 mod nodes;
 mod pods;
 mod reference;
+mod report;
 mod schema;
 mod status;
 mod steer;
@@ -51,6 +53,9 @@ pub(crate) fn offline(
         Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
         Command::Schema(arguments) => Some(schema::run(arguments, printer)),
         Command::Reference => Some(reference::run(printer)),
+        Command::Options => {
+            Some(printer.raw(&crate::help::options()).map(|()| Exit::Fine).map_err(Failure::from))
+        }
         Command::Doctor(arguments) => doctor::offline(arguments, settings, printer),
         Command::Install(arguments) => install::offline(arguments, settings, printer),
         Command::Complete(arguments) => completion::offline(arguments, printer),
@@ -72,6 +77,8 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::MustGather(arguments) => must_gather::run(arguments, context).await,
         Command::Why(arguments) => why::run(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
+        Command::History(arguments) => history::run(arguments, context).await,
+        Command::Report(arguments) => report::run(arguments, context).await,
         Command::Logs(arguments) => logs::run(arguments, context).await,
         Command::Install(arguments) => install::run(arguments, context).await,
         Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
@@ -94,6 +101,8 @@ fn decisive(command: &Command) -> Option<&'static [Resource]> {
         Command::Status(_)
         | Command::Wait(_)
         | Command::Nodes(_)
+        | Command::History(_)
+        | Command::Report(_)
         | Command::Retry(_)
         | Command::Pause(_)
         | Command::Resume(_)

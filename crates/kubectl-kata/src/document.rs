@@ -9,8 +9,10 @@ use serde::Serialize;
 use crate::api::Gap;
 use crate::disruption::Disruption;
 
+mod history;
 mod lists;
 
+pub(crate) use history::{ChangeResult, HistoryReport, NodeChange, NodeHistory, StepTime};
 pub(crate) use lists::{NodeList, NodeRow, PodList, PodRow};
 
 /// The version of all documents.
@@ -97,6 +99,23 @@ pub(crate) struct ConfigFacts {
     pub(crate) node_count: i64,
     /// How many of them can run sandboxed pods.
     pub(crate) ready_node_count: i64,
+    /// How many nodes are changed at once, if the KataConfig says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_unavailable: Option<usize>,
+}
+
+/// What is installed on nodes, as the operator's Jobs reported it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InstalledPayload {
+    /// How many nodes have it.
+    pub(crate) nodes: usize,
+    /// The version of Kata, if the payload says which it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kata_version: Option<String>,
+    /// The digest of the payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) digest: Option<String>,
 }
 
 /// A RuntimeClass.
@@ -214,6 +233,9 @@ pub(crate) struct StatusReport {
     /// What the operator's Jobs on nodes last said; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inspections: Option<Inspections>,
+    /// What is installed, that of most nodes first; absent where the operating system of the nodes brings Kata.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payloads: Option<Vec<InstalledPayload>>,
     /// The version of this program.
     pub(crate) plugin: &'static str,
     /// Sandboxed pods; absent if they cannot be seen.
@@ -240,6 +262,10 @@ pub(crate) struct CodeRow {
     pub(crate) cause: &'static str,
     /// What to do.
     pub(crate) fix: &'static str,
+    /// Who can usually remove the cause: `cluster administrator` or `application team`.
+    pub(crate) who: &'static str,
+    /// Commands that show more or are the fix; NODE, POD, POOL, NAME and FILE stand for names.
+    pub(crate) commands: &'static [&'static str],
     /// The page with more.
     pub(crate) hint: String,
 }

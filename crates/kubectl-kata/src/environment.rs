@@ -116,7 +116,12 @@ pub fn settings(
             Some(Duration::ZERO) => Duration::MAX,
             Some(timeout) => timeout,
         },
-        style: Style { colour, unicode, width: terminal.width.filter(|_| terminal.out) },
+        style: Style {
+            colour,
+            unicode,
+            width: terminal.width.filter(|_| terminal.out),
+            redraws: terminal.out && environment.term != "dumb",
+        },
         now,
     }
 }

@@ -17,6 +17,7 @@ pub mod environment;
 mod estimate;
 mod exit;
 mod failure;
+pub mod help;
 mod human;
 mod journal;
 mod owners;

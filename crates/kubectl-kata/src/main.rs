@@ -4,12 +4,10 @@ use std::io::{BufWriter, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 use jiff::Timestamp;
-use kubectl_kata::arguments::Arguments;
 use kubectl_kata::environment::{EnvVars, Terminal, settings};
-use kubectl_kata::{Exit, Printer, connect, run};
+use kubectl_kata::{Exit, Printer, connect, help, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -23,7 +21,7 @@ fn main() -> ExitCode {
         _ => &[],
     };
     words.splice(1.min(words.len())..1.min(words.len()), extra.iter().map(Into::into));
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match help::parse(words) {
         Ok(arguments) => arguments,
         Err(error) => {
             let exit = match error.kind() {

@@ -130,6 +130,11 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
+    /// Begins a new version of what was written: on an empty screen where there is one, else after an empty line.
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        if self.style.redraws { self.raw("\x1b[H\x1b[2J") } else { self.line("") }
+    }
+
     fn clear(&mut self) -> io::Result<()> {
         if self.drawn > 0 {
             write!(self.err, "\x1b[{}A\x1b[0J", self.drawn)?;

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kata_api::kata_config::{FindingStatus, FindingSubject};
 use kata_api::situations::{self, Effect};
-use kata_api::{Code, KataConfig, KataNode, Severity, Who, conditions};
+use kata_api::{Code, KataConfig, KataNode, Natural, Severity, Who, conditions};
 use kata_plan::Finding;
 
 use crate::api::{Api, Gap};
@@ -67,8 +67,8 @@ impl Problem {
         Self { who: Some(who.as_str()), ..self }
     }
 
-    fn rank(&self) -> (Reverse<Option<Severity>>, &str, &str) {
-        (Reverse(Severity::parse(self.severity)), &self.id, &self.subject)
+    fn rank(&self) -> impl Ord {
+        (Reverse(Severity::parse(self.severity)), &self.id, Natural(&self.subject))
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Style {
     pub unicode: bool,
     /// Columns of the terminal; `None` means that lines have no limit.
     pub width: Option<usize>,
+    /// Whether what was written can be replaced.
+    pub redraws: bool,
 }
 
 /// What a piece of text says.

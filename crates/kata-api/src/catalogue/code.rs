@@ -22,6 +22,163 @@ impl Code {
             _ => Who::ClusterAdministrator,
         }
     }
+
+    /// Commands that show more or are the fix, the most useful first. NODE, POD, POOL, NAME and FILE stand for names.
+    pub fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::NoNodesSelected | Self::SelectorIgnored | Self::WorkersNotCovered => {
+                &["kubectl get nodes --show-labels", "kubectl describe kataconfigs"]
+            }
+            Self::NotActive
+            | Self::InvalidSelector
+            | Self::PeerPodsUnsupported
+            | Self::InvalidLogLevel => &["kubectl describe kataconfigs"],
+            Self::PoolPaused
+            | Self::RenderDegraded
+            | Self::RenderWaiting
+            | Self::MachineConfigOperatorNotReady
+            | Self::RolloutNotHonoured
+            | Self::OtherRollout
+            | Self::NodeInTwoPools
+            | Self::NodeInOtherPool => {
+                &["oc get machineconfigpools", "oc describe machineconfigpool POOL"]
+            }
+            Self::LogLevelOverridden => &["oc get containerruntimeconfigs -o yaml"],
+            Self::ImageModeIncomplete => &["oc get configmaps -A"],
+            Self::ForeignRuntimeClass | Self::AdoptedOverhead => {
+                &["kubectl describe runtimeclass NAME"]
+            }
+            Self::HandlerImmutable | Self::RuntimeClassInUse => {
+                &["kubectl kata pods -A", "kubectl describe runtimeclass NAME"]
+            }
+            Self::ForeignObject
+            | Self::ReadFailed
+            | Self::WriteFailed
+            | Self::WriteUndone
+            | Self::UnsafeStepSkipped
+            | Self::PlatformUnsupported
+            | Self::ConstraintsNotServed
+            | Self::AgentImageUnknown
+            | Self::KataNodeValueUnknown
+            | Self::OperatorSilent => &["kubectl kata logs operator", "kubectl kata doctor"],
+            Self::NodeNotReady
+            | Self::NodeStateUnknown
+            | Self::UnsupportedNode
+            | Self::ForeignRuntimeLabel
+            | Self::NodeUnderPressure
+            | Self::OtherInstaller
+            | Self::NodeOutOfMemory => &["kubectl describe node NODE"],
+            Self::NodeDegraded | Self::NodeDegradedAndCordoned => {
+                &["oc describe node NODE", "oc get machineconfigpools"]
+            }
+            Self::DrainBlocked => {
+                &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
+            }
+            Self::NodeCordoned => &["kubectl uncordon NODE"],
+            Self::HandlerMissing => &[
+                "kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'",
+                "kubectl kata logs node/NODE",
+            ],
+            Self::PodsOnLeavingNode
+            | Self::SandboxesOnNode
+            | Self::SandboxesInTheWay
+            | Self::SandboxesLost => &["kubectl kata pods -A"],
+            Self::NodeJobFailed | Self::NodeRolledBack | Self::NodeBroken => {
+                &["kubectl kata logs node/NODE", "kubectl kata retry NODE"]
+            }
+            Self::RolloutStopped => &["kubectl kata status", "kubectl kata retry --all"],
+            Self::RolloutPaused => &["kubectl kata resume"],
+            Self::NodeJobVanished
+            | Self::NodeJobUnschedulable
+            | Self::NodeJobImage
+            | Self::NodeJobTimedOut
+            | Self::NodeJobNoReport
+            | Self::NodeJobWithoutPod
+            | Self::NodeJobNotStarted => {
+                &["kubectl kata events --types Warning", "kubectl kata logs node/NODE"]
+            }
+            Self::KvmUnusable
+            | Self::VsockMissing
+            | Self::VhostNetMissing
+            | Self::MemoryLow
+            | Self::DiskLow
+            | Self::ArchitectureMismatch
+            | Self::RuntimeUnsupported
+            | Self::RuntimeOld
+            | Self::RuntimeUnreachable
+            | Self::RuntimeNotReady
+            | Self::RuntimeConfigBroken
+            | Self::RuntimeConfigUnknown
+            | Self::ImportMissing
+            | Self::ForeignSection
+            | Self::ForeignFile
+            | Self::ForeignHandler
+            | Self::SystemUnsupported
+            | Self::ManagedByMachineConfig
+            | Self::SystemdUnreachable
+            | Self::SelinuxConfined
+            | Self::PayloadMissing
+            | Self::PayloadDamaged
+            | Self::ShimMissing
+            | Self::SnapshotterMissing
+            | Self::ShimConfigurationInvalid
+            | Self::PayloadUnusable
+            | Self::GuestPullMissing
+            | Self::RuntimeNotConfirmed
+            | Self::ShimLeftOut
+            | Self::ChangeRefusedByCheck
+            | Self::RestartFailed
+            | Self::VerificationFailed
+            | Self::NodeUnsafe
+            | Self::JournalUnreadable
+            | Self::AgentBusy
+            | Self::HostCallFailed
+            | Self::ChangeInterrupted
+            | Self::ConfigDrifted
+            | Self::PayloadDrifted
+            | Self::HandlersDrifted
+            | Self::NodeUnfit
+            | Self::NodeDrifted => {
+                &["kubectl kata nodes NODE -o wide", "kubectl kata logs node/NODE"]
+            }
+            Self::PodsStillRunning => &["kubectl kata uninstall --dry-run", "kubectl kata pods -A"],
+            Self::ClusterTooOld => &["kubectl version"],
+            Self::PermissionMissing => &["kubectl auth can-i --list"],
+            Self::CustomResourceMissing | Self::OperatorNotRunning => {
+                &["kubectl kata doctor --pre", "kubectl kata install --dry-run client"]
+            }
+            Self::CustomResourceStale | Self::VersionSkew => &["kubectl kata version"],
+            Self::NoKataConfig => &["kubectl kata install"],
+            Self::KataConfigRefused | Self::ManifestInvalid => &["kubectl kata doctor -f FILE"],
+            Self::NotSandboxed | Self::IsolationUnproven | Self::PodNotRunning => {
+                &["kubectl kata verify pod/POD", "kubectl kata why pod/POD"]
+            }
+            Self::ProbeFailed => &["kubectl kata verify --node NODE --keep"],
+            Self::RuntimeClassMissing | Self::SelectorConflict | Self::OverheadMismatch => {
+                &["kubectl kata why pod/POD", "kubectl get runtimeclasses"]
+            }
+            Self::QuotaExceeded => &["kubectl kata why pod/POD", "kubectl describe resourcequotas"],
+            Self::NoNodeFits => &["kubectl kata why pod/POD", "kubectl kata nodes"],
+            Self::WaitsForRollout => &["kubectl kata why pod/POD", "kubectl kata status"],
+            Self::HandlerNotConfigured
+            | Self::VirtualizationMissing
+            | Self::GuestUnreachable
+            | Self::GuestOutOfMemory
+            | Self::GuestImageMissing
+            | Self::SandboxFailed
+            | Self::ContainerNotStarted => {
+                &["kubectl kata why pod/POD", "kubectl kata logs pod/POD --shim"]
+            }
+            Self::ContainerFails => &["kubectl kata why pod/POD", "kubectl logs POD --previous"],
+            Self::FeatureUnsupported
+            | Self::PodRejected
+            | Self::ImageNotPulled
+            | Self::ContainerConfig
+            | Self::VolumeNotMounted
+            | Self::ContainerNotReady
+            | Self::PodEnded => &["kubectl kata why pod/POD", "kubectl describe pod POD"],
+        }
+    }
 }
 
 impl std::fmt::Display for Code {

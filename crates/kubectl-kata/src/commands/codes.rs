@@ -61,6 +61,8 @@ fn row(code: Code) -> CodeRow {
         severity: entry.severity.as_str(),
         cause: entry.cause,
         fix: entry.fix,
+        who: code.who().as_str(),
+        commands: code.commands(),
         hint: hint(entry.code),
     }
 }
@@ -114,25 +116,33 @@ fn entry(row: &CodeRow, printer: &mut Printer<'_>) -> Result<(), Failure> {
     let width = style.width.unwrap_or(usize::MAX).max(40) - 10;
     let severity = style.paint(tone(row.severity), row.severity).into_owned();
     printer.line(&format!("{} {}   {severity}", row.code, row.reason))?;
-    for (title, text) in [("cause", row.cause), ("fix", row.fix), ("more", row.hint.as_str())] {
-        for (at, line) in wrap(text, width).iter().enumerate() {
-            let title = if at == 0 { title } else { "" };
-            printer.line(&format!("  {title:<7} {line}"))?;
-        }
-    }
+    let mut lines = |title: &str, lines: &[String]| {
+        lines.iter().enumerate().try_for_each(|(at, line)| {
+            printer.line(&format!("  {:<7} {line}", if at == 0 { title } else { "" }))
+        })
+    };
+    lines("cause", &wrap(row.cause, width))?;
+    lines("fix", &wrap(row.fix, width))?;
+    lines("who", &[row.who.to_owned()])?;
+    lines("run", &row.commands.iter().map(|&command| command.to_owned()).collect::<Vec<_>>())?;
+    lines("more", &wrap(&row.hint, width))?;
     Ok(())
 }
 
 /// The page of the documentation about a code.
 fn page(row: &CodeRow) -> String {
-    let CodeRow { code, reason, severity, cause, fix, hint: _ } = row;
+    let CodeRow { code, reason, severity, cause, fix, who, commands, hint: _ } = row;
     format!(
         "# {code} {reason}\n\n\
-         Severity: {severity}.\n\n\
+         Severity: {severity}.\n\
+         Who can fix it: the {who}.\n\n\
          ## Cause\n\n{cause}\n\n\
          ## Fix\n\n{fix}\n\n\
+         ## Commands\n\n\
+         ```text\n{commands}\n```\n\n\
          ## Where it is seen\n\n\
          {seen}; `kubectl kata codes {code}` shows this page without a network.\n",
+        commands = commands.join("\n"),
         seen = seen_by(code),
     )
 }

@@ -191,7 +191,7 @@ fn next(words: &[String]) -> Next {
         "why" | "verify" => Next::Names(What::Pods),
         "logs" => Next::Names(What::Logs),
         "pods" => Next::Names(What::PodNames),
-        "nodes" => Next::Names(What::Nodes),
+        "nodes" | "history" | "retry" => Next::Names(What::Nodes),
         "codes" => Next::Words(
             Code::ALL
                 .iter()
@@ -272,7 +272,7 @@ fn value(flag: &clap::Arg) -> Next {
     match flag.get_id().as_str() {
         "namespace" => Next::Names(What::Namespaces),
         "node" => Next::Names(What::Nodes),
-        "kubeconfig" | "filename" | "junit" | "dest_dir" | "archive" => Next::Files,
+        "kubeconfig" | "filename" | "file" | "junit" | "dest_dir" | "archive" => Next::Files,
         _ => values(Some(flag)),
     }
 }

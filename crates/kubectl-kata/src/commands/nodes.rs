@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::kata_node::{HostStatus, JobOutcome, Phase};
-use kata_api::{Code, KataNode, names};
+use kata_api::{Code, KataNode, Natural, names};
 use serde::Deserialize;
 
 use super::listing::{self, Listing};
 use super::marked;
-use super::status::{tone, verified};
+use super::status::{installed, tone};
 use crate::Context;
 use crate::api::{Read, Scope};
 use crate::arguments::ListArguments;
@@ -138,7 +138,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<No
             row(kata_node, node, used, overhead)
         })
         .collect();
-    items.sort_by(|a, b| a.name.cmp(&b.name));
+    items.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
     Ok(NodeList { head: Head::new("NodeList", kata.is_simulated()), items, gaps: api.gaps() })
 }
 
@@ -234,7 +234,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
         column("FREE SANDBOXES").dispensable(2),
         column("PODS"),
         column("LABEL").dispensable(3),
-        column("VERIFIED"),
+        column("INSTALLED"),
         column("SINCE"),
         column("CODE").wide(),
         column("MESSAGE").wide(),
@@ -266,7 +266,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             number(row.free_sandboxes).into(),
             number(row.pods.and_then(|pods| i64::try_from(pods).ok())).into(),
             labelled,
-            verified(&row.ready),
+            installed(&row.ready),
             row.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
             row.code.clone().unwrap_or_default().into(),
             row.message.clone().into(),

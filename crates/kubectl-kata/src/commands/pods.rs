@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kata_api::Natural;
+
 use super::listing::{self, Listing};
 use super::marked;
 use crate::Context;
@@ -93,7 +95,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
             })
         })
         .collect();
-    items.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    items.sort_by(|a, b| (&a.namespace, Natural(&a.name)).cmp(&(&b.namespace, Natural(&b.name))));
     Ok(PodList { head: Head::new("PodList", kata.is_simulated()), items, gaps: api.gaps() })
 }
 

@@ -83,6 +83,10 @@ fn chapter(page: &mut String, verb: &Command) {
         usage.push_str(" [OPTIONS]");
     }
     line(page, &format!("\n```text\n{usage}\n```"));
+    let examples = crate::help::examples(verb.get_name());
+    if !examples.is_empty() {
+        line(page, &format!("\nExamples:\n\n```text\n{}\n```", examples.join("\n")));
+    }
     if !own.is_empty() {
         page.push('\n');
         flags(page, own.into_iter());

@@ -22,6 +22,7 @@ fn all() -> Vec<(&'static str, serde_json::Value)> {
         ("VerifyReport", of::<document::VerifyReport>()),
         ("WhyReport", of::<document::WhyReport>()),
         ("EventList", of::<document::EventList>()),
+        ("HistoryReport", of::<document::HistoryReport>()),
         ("GatherReport", of::<document::GatherReport>()),
         ("UninstallPlan", of::<document::UninstallPlan>()),
         ("CodeList", of::<document::CodeList>()),

@@ -1,8 +1,12 @@
 //! `status`: how far Kata is, which nodes are in the way, and what to do.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kata_api::kata_node::Phase;
 use kata_api::{KataConfig, KataNode, conditions, names};
+use serde_json::json;
+use tokio::time::Instant;
 
 use super::{expect_output, judged, marked, problem_lines};
 use crate::Context;
@@ -34,6 +38,8 @@ pub(crate) use silence::{
     Hearing, abandoned, hearing, is_current, look_and_explain as explain_silence, operator_state,
 };
 
+/// How often `--watch` shows the status again on a terminal.
+const TICK: Duration = Duration::from_secs(1);
 /// How many nodes are shown if not all are asked for.
 const ROWS: usize = 10;
 
@@ -58,26 +64,39 @@ pub(crate) async fn run(
         None
     };
     let report = Box::pin(read(context)).await?;
+    let redraws = context.settings.is_text() && context.printer.style().redraws;
+    if changes.is_some() && redraws {
+        context.printer.restart()?;
+    }
     let mut exit = print(&report, arguments, context)?;
     if let Some(mut changes) = changes {
         let interrupted = context.interrupted();
         let mut interrupted = std::pin::pin!(interrupted);
-        let mut said = serde_json::to_string(&report).unwrap_or_default();
+        let mut report = report;
         loop {
-            context.printer.flush()?;
-            tokio::select! {
-                () = &mut interrupted => return Ok(exit),
-                () = changes.next() => {}
-            }
-            let report = Box::pin(read(context)).await?;
-            let says = serde_json::to_string(&report).unwrap_or_default();
-            if says != said {
-                if context.settings.is_text() {
-                    context.printer.line("")?;
+            {
+                let mut next = std::pin::pin!(changes.next());
+                loop {
+                    context.printer.flush()?;
+                    tokio::select! {
+                        () = &mut interrupted => return Ok(exit),
+                        () = &mut next => break,
+                        // The ages grow.
+                        () = tokio::time::sleep_until(Instant::now() + TICK), if redraws => {
+                            context.printer.restart()?;
+                            exit = print(&report, arguments, context)?;
+                        }
+                    }
                 }
-                exit = print(&report, arguments, context)?;
-                said = says;
             }
+            let latest = Box::pin(read(context)).await?;
+            if json!(latest) != json!(report) {
+                if context.settings.is_text() {
+                    context.printer.restart()?;
+                }
+                exit = print(&latest, arguments, context)?;
+            }
+            report = latest;
         }
     }
     Ok(exit)
@@ -213,6 +232,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
             .unwrap_or_default(),
         operator: OperatorFacts::default(),
         inspections: kata.inspections(),
+        payloads: kata.payloads(),
         plugin: crate::VERSION,
         pods: None,
         nodes,
@@ -252,6 +272,11 @@ fn facts(config: &KataConfig) -> ConfigFacts {
         paused: problem::pause(config).and_then(|paused| condition(config, &paused.type_)),
         node_count: status.kata_nodes.node_count,
         ready_node_count: status.kata_nodes.ready_node_count,
+        max_unavailable: config.spec.rollout.as_ref().and_then(|rollout| {
+            let value = rollout.max_unavailable.as_ref()?;
+            let nodes = usize::try_from(status.kata_nodes.node_count).unwrap_or(0);
+            Some(kata_plan::most_unavailable(Some(value), nodes))
+        }),
     }
 }
 
@@ -314,12 +339,15 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         lines.push(line("KataConfig", "none", simulated));
         return lines;
     };
-    let observed =
-        config.observed_generation.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
+    let observed = match config.observed_generation {
+        Some(seen) if seen == config.generation => String::new(),
+        Some(seen) => format!(" (observed {seen})"),
+        None => " (not observed yet)".to_owned(),
+    };
     let age = config.created.map(|created| format!("   age {}", human::age(now, created)));
     let deleting = if config.deleting { "   being deleted" } else { "" };
     let text = format!(
-        "{}   generation {} (observed {observed}){}{deleting}",
+        "{}   generation {}{observed}{}{deleting}",
         config.name,
         config.generation,
         age.unwrap_or_default()
@@ -333,12 +361,13 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         ),
         None => entry("Ready", "Unknown: the operator has not said anything yet".to_owned()),
     }
+    entry("Nodes", progress::line(report, style));
     for class in &report.runtime_classes {
         let selector = match report.node_selector.as_str() {
-            // Whoever made it knows which nodes it selects.
+            // Who made a foreign class knows which nodes it selects.
             _ if class.foreign => String::new(),
-            "" => ", every worker".to_owned(),
-            labels => format!(", nodes {labels}"),
+            "" => "   every worker".to_owned(),
+            labels => format!("   nodes {labels}"),
         };
         let exists = match (class.exists, config.deleting) {
             (true, _) if class.foreign => " (not ours, left as it is)",
@@ -349,9 +378,21 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         entry(
             "Runtime",
             format!(
-                "RuntimeClass {}{exists} -> handler {}, overhead {}/{}{selector}",
+                "RuntimeClass {}{exists}   handler {}   overhead {} CPU, {}{selector}",
                 class.name, class.handler, class.overhead_cpu, class.overhead_memory
             ),
+        );
+    }
+    for payload in report.payloads.iter().flatten() {
+        let version = payload.kata_version.as_deref().unwrap_or("of unknown version");
+        let digest = payload.digest.as_deref().map(|it| format!("   payload {}", short(it)));
+        let nodes = human::count(payload.nodes, "node");
+        entry("Kata", format!("{version}{}   on {nodes}", digest.unwrap_or_default()));
+    }
+    if report.payloads.is_none() && config.ready_node_count > 0 {
+        entry(
+            "Kata",
+            "of unknown version: it comes with the operating system of the nodes".to_owned(),
         );
     }
     entry("Operator", operator_line(report, now));
@@ -374,7 +415,7 @@ fn operator_line(report: &StatusReport, now: Timestamp) -> String {
     let mut parts = vec![match (&operator.version, operator.ready_replicas, operator.replicas) {
         (version, Some(ready), Some(all)) => {
             let version = version.as_deref().unwrap_or("of unknown version");
-            format!("{version} ({ready}/{all})")
+            format!("{version}   {ready} of {} ready", human::count(count(all), "pod"))
         }
         _ if report.gaps.iter().any(|gap| gap.resource == DEPLOYMENTS.qualified()) => {
             "unknown".to_owned()
@@ -382,11 +423,23 @@ fn operator_line(report: &StatusReport, now: Timestamp) -> String {
         _ => format!("no Deployment {} in {}", names::PRODUCT, operator.namespace),
     }];
     parts.extend(report.inspections.as_ref().map(|seen| seen.sentence(now)));
-    parts.push(format!("plugin {}", report.plugin));
+    if operator.version.as_deref() != Some(report.plugin) {
+        parts.push(format!("plugin {}", report.plugin));
+    }
     parts.extend(report.operator.definitions_current.map(|current| {
-        if current { "CRD up to date" } else { "CRD of another version" }.to_owned()
+        if current { "CRDs up to date" } else { "CRDs of another version" }.to_owned()
     }));
     parts.join("   ")
+}
+
+fn count(number: i64) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// The beginning of a digest, by which people compare digests.
+fn short(digest: &str) -> &str {
+    let begin = digest.find(':').map_or(0, |colon| colon + 1);
+    digest.get(..begin + 12).unwrap_or(digest)
 }
 
 /// The part of a condition's message that is not told elsewhere.
@@ -410,8 +463,7 @@ fn node_lines(
         column("STEP"),
         column("SINCE").dispensable(2),
         column("ETA").dispensable(1),
-        column("HANDLER").dispensable(4),
-        column("VERIFIED").dispensable(3),
+        column("INSTALLED").dispensable(3),
         column("MESSAGE"),
     ]);
     let most = if all { usize::MAX } else { ROWS };
@@ -427,7 +479,7 @@ fn node_lines(
         let counts: Vec<String> =
             counts.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
         lines.push(format!(
-            "Omitted {}: {} (--nodes shows all)",
+            "Not shown: {} ({}); --nodes shows all",
             human::count(report.nodes.len() - most, "node"),
             counts.join(", ")
         ));
@@ -445,12 +497,12 @@ pub(crate) fn tone(phase: &str) -> Tone {
     }
 }
 
-/// Whether the operator found that sandboxed pods can run.
-pub(crate) fn verified(ready: &str) -> Cell {
+/// Whether the operator found Kata on a node, and nothing that keeps sandboxed pods from running there.
+pub(crate) fn installed(ready: &str) -> Cell {
     match ready {
-        "True" => Cell::toned("Pass", Tone::Good),
-        "Unknown" => Cell::toned("Unknown", Tone::Warn),
-        _ => "-".into(),
+        "True" => Cell::toned("yes", Tone::Good),
+        "Unknown" => Cell::toned("unknown", Tone::Warn),
+        _ => "no".into(),
     }
 }
 
@@ -466,8 +518,7 @@ fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
         node.step.clone().into(),
         node.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
         eta.into(),
-        node.handlers.join(",").into(),
-        verified(&node.ready),
+        installed(&node.ready),
         node.message.clone().into(),
     ]
 }

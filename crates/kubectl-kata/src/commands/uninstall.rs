@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kata_api::{Code, KataConfig, names};
+use kata_api::{Code, KataConfig, Natural, names};
 use kata_plan::{Observed, Platform, PodScope, Snapshot};
 use serde_json::json;
 
@@ -288,7 +288,7 @@ fn rows(snapshot: &Snapshot) -> Vec<PodRow> {
             owner: pod.owner.clone().map(|owner| owner.replacen(' ', "/", 1)),
         })
         .collect();
-    rows.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    rows.sort_by(|a, b| (&a.namespace, Natural(&a.name)).cmp(&(&b.namespace, Natural(&b.name))));
     rows.dedup();
     rows
 }

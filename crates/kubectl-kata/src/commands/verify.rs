@@ -51,6 +51,16 @@ struct NodeInfo {
     kata: Option<String>,
 }
 
+impl NodeInfo {
+    /// Adds what the operator's Jobs configured for a RuntimeClass, and the version of Kata that they installed.
+    fn add_kata(&mut self, class: &str, kata: &Kata) {
+        self.shim = kata.shims().remove(class);
+        let node = kata.nodes.items().iter().find(|node| node.spec.node_name == self.name);
+        let host = node.and_then(|node| node.status.as_ref()?.host.as_ref());
+        self.kata = host.and_then(|host| host.kata_version.clone());
+    }
+}
+
 pub(crate) async fn run(
     arguments: &VerifyArguments,
     context: &mut Context<'_, '_>,
@@ -173,7 +183,6 @@ async fn nodes(
             crate::human::list(&names, 5)
         )));
     }
-    let shims = kata.shims();
     let namespace = context.namespace();
     let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
     let api = &context.api;
@@ -183,10 +192,8 @@ async fn nodes(
             .get(node)
             .cloned()
             .unwrap_or_else(|| NodeInfo { name: node.clone(), ..NodeInfo::default() });
-        info.shim = shims.get(&class).cloned();
+        info.add_kata(&class, kata);
         let status = kata.nodes.items().iter().find(|known| known.spec.node_name == *node);
-        let host = status.and_then(|node| node.status.as_ref()?.host.as_ref());
-        info.kata = host.and_then(|host| host.kata_version.clone());
         // Another installation of Kata is not in our status.
         let ours = kata.nodes.as_known().is_some() && arguments.runtime_class.is_none();
         let unfit = ours
@@ -317,13 +324,13 @@ fn headline(verdict: &Verdict, style: &Style) -> String {
 }
 
 fn table(signals: &[Signal], style: &Style) -> Table {
-    let mut table = Table::new(&[
-        column("SIGNAL"),
-        column("SANDBOXED"),
-        column("REGULAR"),
-        column("NODE").dispensable(1),
-        column("VERDICT"),
-    ]);
+    // A pod is compared with its node alone.
+    let has_regular = signals.iter().any(|signal| signal.regular != "-");
+    let mut columns = vec![column("SIGNAL"), column(if has_regular { "SANDBOXED" } else { "POD" })];
+    columns.extend(has_regular.then(|| column("REGULAR")));
+    columns.extend([column("NODE"), column("VERDICT")]);
+    let mut table = Table::new(&columns);
+    let room = if style.width.is_some_and(|width| width < WIDE) { 11 } else { 22 };
     let glyph = |verdict: SignalVerdict| match (verdict, style.unicode) {
         (SignalVerdict::Pass, true) => ("√", Tone::Good),
         (SignalVerdict::Pass, false) => ("+", Tone::Good),
@@ -333,29 +340,27 @@ fn table(signals: &[Signal], style: &Style) -> Table {
     };
     for signal in signals {
         let (glyph, tone) = glyph(signal.verdict);
-        table.row(vec![
-            signal.name.into(),
-            short(&signal.sandboxed).into(),
-            short(&signal.regular).into(),
-            short(&signal.node).into(),
-            Cell::toned(format!("{glyph} {}", signal.meaning), tone),
-        ]);
+        let mut row: Vec<Cell> = vec![signal.name.into(), short(&signal.sandboxed, room).into()];
+        row.extend(has_regular.then(|| short(&signal.regular, room).into()));
+        row.push(short(&signal.node, room).into());
+        row.push(Cell::toned(format!("{glyph} {}", signal.meaning), tone));
+        table.row(row);
     }
     table
 }
 
-/// The beginning and the end of an identifier, the beginning of everything else.
-fn short(text: &str) -> String {
+/// Columns of a terminal on which identifiers need not be cut to their shortest.
+const WIDE: usize = 120;
+
+/// The beginning and the end of an identifier, and the beginning of everything else, in at most so many characters.
+fn short(text: &str, room: usize) -> String {
     let count = text.chars().count();
-    if count <= 22 {
+    if count <= room {
         return text.to_owned();
     }
-    let head: String = text.chars().take(12).collect();
-    if text.contains(' ') {
-        let head: String = text.chars().take(19).collect();
-        return format!("{head}...");
-    }
-    let tail: String = text.chars().skip(count - 7).collect();
+    let tail = if text.contains(' ') { 0 } else { (room - 3) * 3 / 8 };
+    let head: String = text.chars().take(room - 3 - tail).collect();
+    let tail: String = text.chars().skip(count - tail).collect();
     format!("{head}...{tail}")
 }
 

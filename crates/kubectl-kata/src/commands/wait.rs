@@ -1,23 +1,23 @@
-//! `wait`: until Kata is ready, gone, or one node is verified.
+//! `wait`: until Kata is ready, gone, or on one node.
 //!
 //! On a terminal it shows how far it is; elsewhere one line with the time for every change. It stops at
 //! once when the operator cannot go on without help: nobody is served by a timeout that runs out.
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kata_api::Code;
 use kata_api::kata_node::Phase;
 use tokio::time::Instant;
 
-use super::status::{self, summary};
+use super::status::{self, progress, summary};
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::advice::{self, FixCache};
 use crate::api::Read;
 use crate::arguments::WaitArguments;
 use crate::changes::Changes;
-use crate::document::{ConfigFacts, NodeProgress, Problem, StatusReport};
+use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -68,8 +68,7 @@ pub(crate) async fn run(
 fn parse(text: &str) -> Result<Wanted, Failure> {
     let wrong = || {
         Failure::Usage(format!(
-            "--for {text}: wait for ready, deleted, deleted/KATACONFIG, node/NAME=Ready or \
-             node/NAME=Verified"
+            "--for {text}: wait for ready, deleted, deleted/KATACONFIG or node/NAME=Ready"
         ))
     };
     match text.to_ascii_lowercase().as_str() {
@@ -82,8 +81,8 @@ fn parse(text: &str) -> Result<Wanted, Failure> {
     }
     let (name, state) =
         text.strip_prefix("node/").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
-    let known = state.eq_ignore_ascii_case("ready") || state.eq_ignore_ascii_case("verified");
-    if known && !name.is_empty() { Ok(Wanted::Node(name.to_owned())) } else { Err(wrong()) }
+    let is_known = state.eq_ignore_ascii_case("ready");
+    if is_known && !name.is_empty() { Ok(Wanted::Node(name.to_owned())) } else { Err(wrong()) }
 }
 
 /// How it stands.
@@ -420,22 +419,14 @@ fn bars(
     let Some(config) = &report.config else {
         return vec![format!(" {}   {elapsed} elapsed", summary(report))];
     };
-    let all = usize::try_from(config.node_count).unwrap_or(0);
-    let ready = usize::try_from(config.ready_node_count).unwrap_or(0);
+    let (ready, all) = (config.ready_node_count, config.node_count);
     let word = config.ready.as_ref().map_or("starting", |ready| ready.reason.as_str());
-    let left = report.nodes.iter().filter_map(|node| node.eta_seconds).max();
-    let left = left.map_or_else(
-        || "time left unknown".to_owned(),
-        |seconds| format!("{} left", human::about(SignedDuration::from_secs(seconds))),
-    );
+    let left = progress::left(report).unwrap_or_else(|| "time left unknown".to_owned());
     let nodes = marked(&format!("{ready}/{all} nodes"), report.head.simulated);
     let (head, rest) = (format!(" {word:<13} "), format!("  {nodes}   {elapsed} elapsed   {left}"));
     // The bar is what a narrow terminal can do without.
     let room = style.width.unwrap_or(usize::MAX).saturating_sub(columns(&head) + columns(&rest));
-    let length = room.clamp(SHORT_BAR, BAR);
-    let filled = (length * ready).checked_div(all).unwrap_or(0).min(length);
-    let (full, empty) = if style.unicode { ("━", "╌") } else { ("#", ".") };
-    let bar = format!("{}{}", full.repeat(filled), empty.repeat(length - filled));
+    let bar = progress::bar(ready, all, room.clamp(SHORT_BAR, BAR), style);
     let mut lines = vec![format!("{head}{bar}{rest}")];
     // What is wrong with a node is told with it.
     let general = report
@@ -468,18 +459,11 @@ fn finish(
     let span = human::span(context.settings.now().duration_since(begin));
     let style = context.printer.style();
     if exit == Exit::Fine {
-        // A node that leaves can still run sandboxed pods, and is none of those that are counted.
-        let counts =
-            |node: &&NodeProgress| node.ready == "True" && node.phase == Phase::Ready.as_str();
-        let verified = report.nodes.iter().filter(counts).count();
-        let all = report.config.as_ref().and_then(|c| usize::try_from(c.node_count).ok());
-        let verified = verified.min(all.unwrap_or(verified));
         let text = match (wanted, &report.config) {
-            (Wanted::Node(name), _) => format!("node/{name} verified, {span}"),
-            (Wanted::Ready, Some(config)) => format!(
-                "Ready: {}/{} nodes, {verified}/{} verified, {span}",
-                config.ready_node_count, config.node_count, config.node_count
-            ),
+            (Wanted::Node(name), _) => format!("node/{name} has Kata, {span}"),
+            (Wanted::Ready, Some(config)) => {
+                format!("Ready: {}/{} nodes, {span}", config.ready_node_count, config.node_count)
+            }
             (Wanted::Deleted(Some(name)), Some(_)) => {
                 format!("Deleted: KataConfig {name} is gone, {span}")
             }
@@ -520,7 +504,7 @@ mod tests {
         assert_eq!(parse("delete").unwrap(), Wanted::Deleted(None));
         assert_eq!(parse("deleted/a").unwrap(), Wanted::Deleted(Some("a".to_owned())));
         assert!(parse("deleted/").is_err());
-        assert_eq!(parse("node/worker-1=Verified").unwrap(), Wanted::Node("worker-1".to_owned()));
+        assert_eq!(parse("node/worker-1=Ready").unwrap(), Wanted::Node("worker-1".to_owned()));
         for wrong in ["node/worker-1", "node/=Ready", "pods", "node/a=Gone"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -4,7 +4,7 @@
 //! It reads; the verdicts are in `admission`, `kubelet`, `nodes` and `sandbox`, which are pure.
 
 use jiff::Timestamp;
-use kata_api::Code;
+use kata_api::{Code, Natural};
 use serde_json::Value;
 
 use super::{expect_output, marked, problem_lines};
@@ -418,6 +418,9 @@ fn node_lines(nodes: &[NodeVerdict]) -> Vec<String> {
         }
     }
     groups.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
+    for (_, names) in &mut groups {
+        names.sort_by_key(|name| Natural(name));
+    }
     let total = human::count(nodes.len(), "node");
     groups
         .iter()

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::Parser as _;
 use kata_api::Code;
+use kubectl_kata::arguments::Arguments;
 use simcluster::world::NodeFault;
 
 fn repository() -> PathBuf {
@@ -96,4 +98,24 @@ fn every_code_is_brought_about_by_a_test_that_is_named() {
         }
     }
     assert!(wrong.is_empty(), "docs/developers/findings.md:\n{}", wrong.join("\n"));
+}
+
+/// Each code has a command, and those of this program are ones that it takes.
+#[test]
+fn the_commands_of_codes_can_be_typed() {
+    for code in Code::ALL {
+        assert!(!code.commands().is_empty(), "{code}");
+        for command in code.commands() {
+            let Some(words) = command.strip_prefix("kubectl kata ") else {
+                let is_of_the_cluster =
+                    ["kubectl ", "oc "].iter().any(|it| command.starts_with(it));
+                assert!(is_of_the_cluster, "{code}: {command}");
+                continue;
+            };
+            let words = std::iter::once("kubectl-kata").chain(words.split(' '));
+            if let Err(error) = Arguments::try_parse_from(words) {
+                panic!("{code}: {command}: {error}");
+            }
+        }
+    }
 }

@@ -162,7 +162,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     let line = "install --node-selector kata=conformance --yes";
     expect(kubeconfig, line, 0, &["cluster-kataconfig created"]).await;
     expect(kubeconfig, "install --name second", 4, &["KATA1004"]).await;
-    expect(kubeconfig, "status", 1, &["generation 1 (observed never)", "CRD up to date"]).await;
+    expect(kubeconfig, "status", 1, &["generation 1 (not observed yet)", "CRDs up to date"]).await;
     expect(kubeconfig, "doctor", 0, &["KATA5010", "not taken up"]).await;
     let config = json!({
         "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",

@@ -28,7 +28,9 @@ fn fixes(report: &Value, code: &str) -> Vec<String> {
 /// What stands since before the fix is not what comes of it.
 #[tokio::test(start_paused = true)]
 async fn a_wait_right_after_the_fix_waits_for_what_comes_of_it() {
-    for (wanted, end) in [("ready", "Ready: 1/1 nodes"), ("node/worker-0=Ready", "verified")] {
+    for (wanted, end) in
+        [("ready", "Ready: 1/1 nodes"), ("node/worker-0=Ready", "node/worker-0 has Kata")]
+    {
         let lab = Lab::on(Platform::Kubernetes);
         lab.kata(&["worker-0"]);
         lab.fault("worker-0", "runtime-fails");

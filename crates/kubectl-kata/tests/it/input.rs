@@ -52,7 +52,7 @@ async fn what_is_mistyped_is_named() {
         ("install --dry-run=client -o short", 2, &["`kubectl kata install` prints table"]),
         ("events --types Foo", 2, &["--types Foo: give Normal or Warning"]),
         ("codes KATA9999", 2, &["there is no code KATA9999"]),
-        ("wait --for pods", 2, &["node/NAME=Verified"]),
+        ("wait --for pods", 2, &["node/NAME=Ready"]),
         ("status -o markdown", 2, &["`kubectl kata status` prints table"]),
         ("logs operator -o json", 2, &["`kubectl kata logs` prints table"]),
     ] {

@@ -13,6 +13,7 @@ mod doctor;
 mod gather;
 mod giving_up;
 mod golden;
+mod history;
 mod input;
 mod installation;
 mod lab;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 37] = [
+const LINES: [&str; 40] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -34,6 +34,9 @@ const LINES: [&str; 37] = [
     "nodes --no-headers",
     "events",
     "events -o json",
+    "history",
+    "report --file -",
+    "report --file DIR/simulated.html",
     "logs pod/web -n test-kata",
     "logs node/worker-0",
     "logs operator",
@@ -48,7 +51,8 @@ const LINES: [&str; 37] = [
 ];
 
 /// What says nothing of a cluster, and candidates of a command line, which are for the shell.
-const OFFLINE: [&str; 5] = ["codes", "completion", "__complete", "__schema", "__reference"];
+const OFFLINE: [&str; 6] =
+    ["codes", "options", "completion", "__complete", "__schema", "__reference"];
 
 fn check(line: &str, done: &Done) {
     // Names of nothing are no names.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use simcluster::api::fault::{Fault, When};
+use tokio::sync::watch;
 
 use crate::lab::{Lab, Place, kata_configs, kata_nodes};
 
@@ -31,8 +32,9 @@ async fn a_roll_out_is_followed_to_its_end() {
     lab.pass(60).await;
     let done = lab.kata_command("status").await.expect(1);
     let done = done.says(&[
-        "KataConfig  cluster-kataconfig   generation 1 (observed 1)   age 61s (simulated)",
-        "RuntimeClass kata (does not exist yet) -> handler kata, overhead 250m/350Mi, nodes kata=true",
+        "KataConfig  cluster-kataconfig   generation 1   age 61s (simulated)",
+        "Nodes       0/2 ready   1 changing, 1 waiting\n",
+        "RuntimeClass kata (does not exist yet)   handler kata   overhead 250m CPU, 350Mi   nodes kata=true",
         "worker-0   Installing   3/6 Applying   ",
         "worker-1   Waiting      -              ",
         "unknown",
@@ -41,10 +43,11 @@ async fn a_roll_out_is_followed_to_its_end() {
     assert!(done.out.is_ascii(), "no colours and no glyphs where none are needed: {}", done.out);
     let narrow = lab.run_at("status", &Place::terminal(60)).await.expect(1);
     assert!(narrow.out.contains("\x1b[33mInstalling\x1b[0m"), "{}", narrow.out);
-    assert!(!narrow.out.contains("HANDLER"), "{}", narrow.out);
+    assert!(narrow.out.contains("Nodes       ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  0/2 ready"), "{}", narrow.out);
+    assert!(!narrow.out.contains("INSTALLED"), "{}", narrow.out);
 
     let done = lab.kata_command("wait --timeout 1h").await.expect(0);
-    assert!(done.out.starts_with("Ready: 2/2 nodes, 2/2 verified, 13m"), "{}", done.out);
+    assert!(done.out.starts_with("Ready: 2/2 nodes, 13m"), "{}", done.out);
     let lines: Vec<&str> = done.err.lines().collect();
     assert!(lines.len() > 5, "{}", done.err);
     assert!(lines.iter().all(|line| line.starts_with("2026-01-01T00:")), "{}", done.err);
@@ -54,6 +57,53 @@ async fn a_roll_out_is_followed_to_its_end() {
     assert_eq!(report["simulated"], true);
     assert_eq!(report["config"]["readyNodeCount"], 2);
     assert_eq!(report["nodes"][1]["ready"], "True");
+}
+
+/// The screen begins anew with each version, and the ages grow without one.
+#[tokio::test(start_paused = true)]
+async fn a_watched_status_is_redrawn_on_a_terminal_and_appended_in_a_pipe() {
+    for (place, is_redrawn) in [(Place::terminal(80), true), (Place::default(), false)] {
+        let lab = Lab::new();
+        lab.kata(&["worker-0"]);
+        lab.ready().await;
+        let (interrupt, interrupted) = watch::channel(false);
+        let command = lab.run_with("status --watch", &place, interrupted);
+        let deeds = async {
+            lab.pass(5).await;
+            lab.label("worker-1", "kata", Some("true"));
+            lab.pass(30).await;
+            interrupt.send_replace(true);
+        };
+        let (done, ()) = futures::future::join(command, deeds).await;
+        let out = done.out;
+        let screens: Vec<&str> = out.split("\x1b[H\x1b[2J").collect();
+        assert!(out.contains("1/1 ready") && out.contains("1/2 ready"), "{out}");
+        if is_redrawn {
+            assert!(screens.len() > 20 && screens[0].is_empty(), "{out}");
+            assert!(screens[1..].iter().all(|it| it.starts_with("KataConfig ")), "{out}");
+            assert!(screens[1].contains("1/1 ready") && screens[3].contains("1/1 ready"), "{out}");
+            assert_ne!(screens[1], screens[3], "the ages grow");
+        } else {
+            assert_eq!(screens.len(), 1, "{out}");
+            assert!(out.contains("\n\nKataConfig "), "{out}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_in_the_order_of_the_numbers_in_their_names() {
+    let lab = Lab::with_workers(11);
+    lab.kata(&["worker-10", "worker-2", "worker-1"]);
+    lab.until("the second", |lab| lab.condition("Ready") == "False").await;
+    lab.pass(60).await;
+    for line in ["status -o json", "nodes -o json"] {
+        let report = lab.kata_command(line).await.json();
+        let nodes = report.get("nodes").unwrap_or_else(|| &report["items"]).as_array().unwrap();
+        let names: Vec<&str> = nodes.iter().map(|node| node["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["worker-1", "worker-2", "worker-10"], "{line}");
+    }
+    let waiting = "worker-2, worker-10 waiting: at most 1 of the pool kata-oc may be unavailable";
+    lab.kata_command("status").await.says(&[waiting]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,14 +156,14 @@ async fn an_operator_that_says_nothing_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_leaves_is_not_counted_among_the_verified() {
+async fn a_node_that_leaves_is_not_counted() {
     let lab = Lab::new();
     lab.kata(&["worker-0", "worker-1"]);
     lab.ready().await;
     lab.label("worker-1", "kata", None);
     for _ in 0..20 {
         let done = lab.kata_command("wait --timeout 1s").await;
-        assert!(!done.out.contains("2/1 verified"), "{}", done.out);
+        assert!(!done.out.contains("2/1"), "{}", done.out);
         lab.pass(1).await;
     }
 }
@@ -263,7 +313,8 @@ async fn a_runtime_class_of_somebody_else_is_not_told_as_ours() {
     }));
     lab.kata(&["worker-0"]);
     lab.pass(60).await;
-    let line = "RuntimeClass kata (not ours, left as it is) -> handler runsc, overhead 0/99Mi\n";
+    let line =
+        "RuntimeClass kata (not ours, left as it is)   handler runsc   overhead 0 CPU, 99Mi\n";
     lab.kata_command("status").await.says(&[line, "KATA1009"]);
     let report = lab.kata_command("status -o json").await.json();
     assert_eq!(report["runtimeClasses"][0]["foreign"], true, "{report}");
@@ -371,7 +422,7 @@ async fn an_operator_that_does_not_run_is_told_although_it_has_seen_all() {
     lab.stop_operator();
     // What is ready stays so.
     let done = lab.kata_command("status").await.expect(0);
-    let done = done.says(&[text, "0 of 2 pods of the operator are ready", "(0/2)"]);
+    let done = done.says(&[text, "0 of 2 pods of the operator are ready", "0 of 2 pods ready"]);
     assert!(!done.out.contains("KATA5010"), "{}", done.out);
     lab.kata_command("status --fail-on warning").await.expect(1);
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 0 of 2 pods"]);

@@ -1,12 +1,13 @@
 //! The nodes of a roll-out in the order in which they need attention, with how long they will take.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfig, KataNode, conditions};
+use kata_api::{Code, KataConfig, KataNode, Natural, conditions};
 
-use crate::document::{NodeProgress, Problem};
+use crate::document::{NodeProgress, Problem, StatusReport};
 use crate::estimate;
 use crate::human;
+use crate::style::Style;
 
 /// What is said of a node that waits, if nothing else is known.
 const TURN: &str = "waits for its turn";
@@ -83,12 +84,12 @@ pub(crate) fn nodes(
         .iter()
         .map(|node| (node, node.status.as_ref().map(|status| status.phase).unwrap_or_default()))
         .collect();
-    sorted.sort_by_key(|(node, phase)| {
+    sorted.sort_by_cached_key(|(node, phase)| {
         let status = node.status.as_ref();
         let held_up = status.is_some_and(|status| status.code.is_some());
         let step = status.map(|status| status.step.clone()).unwrap_or_default();
         // Of those that are being changed, the one that is furthest is done first.
-        (rank(*phase, held_up), std::cmp::Reverse(step), node.spec.node_name.clone())
+        (rank(*phase, held_up), std::cmp::Reverse(step), Natural(&node.spec.node_name))
     });
     let began = config.and_then(began);
     let finished: Vec<Timestamp> = sorted
@@ -124,6 +125,54 @@ pub(crate) fn nodes(
             }
         })
         .collect()
+}
+
+/// The counts of nodes, on a terminal after a bar: `1/3 ready   1 changing, 1 waiting   at most 1 at once   ~14m left`.
+pub(crate) fn line(report: &StatusReport, style: &Style) -> String {
+    let Some(config) = &report.config else { return String::new() };
+    let (ready, all) = (config.ready_node_count, config.node_count);
+    let bar = style.width.map(|_| format!("{}  ", bar(ready, all, BAR, style)));
+    let mut parts = vec![format!("{}{ready}/{all} ready", bar.unwrap_or_default())];
+    let (mut changing, mut waiting, mut blocked, mut failed) = (0, 0, 0, 0);
+    for node in &report.nodes {
+        let phase = Phase::ALL.iter().find(|phase| phase.as_str() == node.phase);
+        match phase.copied().unwrap_or_default() {
+            Phase::Ready => {}
+            Phase::Failed => failed += 1,
+            _ if node.code.is_some() => blocked += 1,
+            Phase::Installing | Phase::Updating | Phase::Removing => changing += 1,
+            Phase::Waiting | Phase::WaitingToRemove => waiting += 1,
+            Phase::NotReady | Phase::Unknown => blocked += 1,
+        }
+    }
+    let counts =
+        [(changing, "changing"), (waiting, "waiting"), (blocked, "blocked"), (failed, "failed")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    if counts.is_empty() {
+        return parts.concat();
+    }
+    parts.push(counts.join(", "));
+    parts.extend(config.max_unavailable.map(|most| format!("at most {most} at once")));
+    parts.extend(left(report));
+    parts.join("   ")
+}
+
+/// Columns of the bar in `status`.
+const BAR: usize = 16;
+
+/// A bar for `done` of `all`.
+pub(crate) fn bar(done: i64, all: i64, columns: usize, style: &Style) -> String {
+    let (done, all) = (usize::try_from(done).unwrap_or(0), usize::try_from(all).unwrap_or(0));
+    let filled = (columns * done).checked_div(all).unwrap_or(0).min(columns);
+    let (full, empty) = if style.unicode { ("━", "╌") } else { ("#", ".") };
+    format!("{}{}", full.repeat(filled), empty.repeat(columns - filled))
+}
+
+/// `~14m left`, once a node is done from whose time this follows.
+pub(crate) fn left(report: &StatusReport) -> Option<String> {
+    let seconds = report.nodes.iter().filter_map(|node| node.eta_seconds).max()?;
+    Some(format!("{} left", human::about(SignedDuration::from_secs(seconds))))
 }
 
 /// When the roll-out that is under way began.

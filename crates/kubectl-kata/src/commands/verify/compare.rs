@@ -52,42 +52,14 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
         let code = if code == Code::PermissionMissing { code } else { Code::ProbeFailed };
         return failed(subject, code, message, seconds);
     };
-    let mut signals = signals(sandboxed, outcome.regular.as_ref(), Some(node), outcome);
-    let advertised = node.handlers.iter().any(|known| known == handler);
-    signals.push(Signal {
-        name: "handler",
-        sandboxed: handler.to_owned(),
-        regular: "(default)".to_owned(),
-        node: if node.handlers.is_empty() {
-            "not reported".to_owned()
-        } else {
-            node.handlers
-                .iter()
-                .filter(|name| !name.is_empty())
-                .cloned()
-                .collect::<Vec<_>>()
-                .join(",")
-        },
-        verdict: match (advertised, node.handlers.is_empty()) {
-            (true, _) => SignalVerdict::Pass,
-            (false, true) => SignalVerdict::Neutral,
-            (false, false) => SignalVerdict::Fail,
-        },
-        meaning: if advertised { "advertised by the node" } else { "not advertised by the node" },
-    });
-    let unknown = || "unknown".to_owned();
-    signals.push(Signal {
-        name: "vmm",
-        sandboxed: node.shim.clone().unwrap_or_else(unknown),
-        regular: "-".to_owned(),
-        node: node.kata.as_ref().map_or_else(unknown, |version| format!("Kata {version}")),
-        verdict: SignalVerdict::Neutral,
-        meaning: if node.shim.is_some() {
-            "as configured, not evidence"
-        } else {
-            "no node agent reports it"
-        },
-    });
+    let compared = Compared {
+        sandboxed,
+        regular: outcome.regular.as_ref(),
+        node: Some(node),
+        age: Some(outcome.pod_age_seconds),
+        handler: Some(handler),
+    };
+    let signals = compared.signals();
     let (result, problem) =
         decide(sandboxed, outcome.regular.as_ref(), node.facts.as_ref(), &subject);
     Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() }
@@ -127,93 +99,151 @@ pub(super) fn decide(
     (VerifyResult::Isolated, None)
 }
 
-/// The signals of the kernel.
-pub(super) fn signals(
-    sandboxed: &ProbeFacts,
-    regular: Option<&ProbeFacts>,
-    info: Option<&NodeInfo>,
-    outcome: &Outcome,
-) -> Vec<Signal> {
-    let node = info.and_then(|info| info.facts.as_ref());
-    let of = |facts: Option<&ProbeFacts>, text: &dyn Fn(&ProbeFacts) -> String| {
-        facts.map(text).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
-    };
-    let row = |name, text: &dyn Fn(&ProbeFacts) -> String, verdict, meaning| Signal {
-        name,
-        sandboxed: text(sandboxed),
-        regular: of(regular, text),
-        node: of(node, text),
-        verdict,
-        meaning,
-    };
-    let judged = |good: bool| if good { SignalVerdict::Pass } else { SignalVerdict::Fail };
-    let differs = |text: &dyn Fn(&ProbeFacts) -> String| {
-        [regular, node]
-            .into_iter()
-            .flatten()
-            .map(text)
-            .filter(|text| !text.is_empty())
-            .all(|other| other != text(sandboxed))
-    };
-    let boot = |facts: &ProbeFacts| facts.boot_id.clone();
-    let cmdline = |facts: &ProbeFacts| facts.cmdline.clone();
-    let kernel = |facts: &ProbeFacts| facts.kernel.clone();
-    let uptime = |facts: &ProbeFacts| {
-        // Kept in whole seconds by people, and not known of the node.
-        if facts.uptime_seconds > 0.0 {
-            format!("{:.0}s", facts.uptime_seconds)
-        } else {
-            String::new()
-        }
-    };
-    let size = |facts: &ProbeFacts| {
-        format!("{} / {}", facts.cpus, human::memory(i128::from(facts.memory_kib) * 1_024))
-    };
-    let known = regular.is_some() || node.is_some();
-    let own = known && differs(&boot);
-    let mut signals = vec![row(
-        "boot id",
-        &boot,
-        judged(own),
-        if own { "own kernel instance (deciding)" } else { "the node's kernel (deciding)" },
-    )];
-    if let Some(regular) = regular {
-        let guest = regular.cmdline != sandboxed.cmdline;
-        signals.push(row(
-            "kernel cmdline",
-            &cmdline,
-            judged(guest),
-            if guest { "guest command line" } else { "the node's command line" },
-        ));
-        let young = sandboxed.uptime_seconds <= outcome.pod_age_seconds + 60.0
-            && sandboxed.uptime_seconds < regular.uptime_seconds;
-        signals.push(row(
-            "uptime",
-            &uptime,
-            judged(young),
-            if young { "born with the pod" } else { "older than the pod" },
-        ));
-        let sized = (sandboxed.cpus, sandboxed.memory_kib) != (regular.cpus, regular.memory_kib);
-        signals.push(row(
-            "cpus / memory",
-            &size,
-            judged(sized),
-            if sized { "VM sized" } else { "the node's size" },
-        ));
+/// A pod and what it is compared with.
+pub(super) struct Compared<'a> {
+    pub(super) sandboxed: &'a ProbeFacts,
+    pub(super) regular: Option<&'a ProbeFacts>,
+    pub(super) node: Option<&'a NodeInfo>,
+    /// How old the pod was when it answered, in seconds.
+    pub(super) age: Option<f64>,
+    /// The handler of its RuntimeClass.
+    pub(super) handler: Option<&'a str>,
+}
+
+impl Compared<'_> {
+    /// All signals. A meaning has at most 28 characters, so that it is whole on a terminal of 80 columns.
+    pub(super) fn signals(&self) -> Vec<Signal> {
+        let mut signals = vec![self.boot_id(), self.command_line()];
+        signals.extend(self.uptime());
+        signals.push(self.size());
+        signals.push(self.kernel());
+        signals.extend(self.handler.map(|handler| self.handler(handler)));
+        signals.extend(self.handler.and(self.node).map(vmm));
+        signals
     }
-    signals.push(row(
-        "kernel",
-        &kernel,
-        SignalVerdict::Neutral,
-        if differs(&kernel) {
+
+    fn others(&self) -> impl Iterator<Item = &ProbeFacts> {
+        let node = self.node.and_then(|info| info.facts.as_ref());
+        [self.regular, node].into_iter().flatten()
+    }
+
+    fn row(
+        &self,
+        name: &'static str,
+        text: impl Fn(&ProbeFacts) -> String,
+        verdict: SignalVerdict,
+        meaning: &'static str,
+    ) -> Signal {
+        let of = |facts: Option<&ProbeFacts>| {
+            facts.map(&text).filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+        };
+        Signal {
+            name,
+            sandboxed: of(Some(self.sandboxed)),
+            regular: of(self.regular),
+            node: of(self.node.and_then(|info| info.facts.as_ref())),
+            verdict,
+            meaning,
+        }
+    }
+
+    fn boot_id(&self) -> Signal {
+        let mut others = self.others().map(|it| &it.boot_id).filter(|id| !id.is_empty()).peekable();
+        let is_own = others.peek().is_some() && others.all(|id| *id != self.sandboxed.boot_id);
+        let meaning = if is_own { "own kernel (deciding)" } else { "node's kernel (deciding)" };
+        self.row("boot id", |it| it.boot_id.clone(), judged(is_own), meaning)
+    }
+
+    /// The node's command line is known from a pod on its kernel only.
+    fn command_line(&self) -> Signal {
+        let text = |it: &ProbeFacts| it.cmdline.clone();
+        let (verdict, meaning) = match self.regular {
+            None => (SignalVerdict::Neutral, "shown, not compared"),
+            Some(it) if it.cmdline == self.sandboxed.cmdline => {
+                (SignalVerdict::Fail, "the node's command line")
+            }
+            Some(_) => (SignalVerdict::Pass, "guest command line"),
+        };
+        self.row("cmdline", text, verdict, meaning)
+    }
+
+    fn uptime(&self) -> Option<Signal> {
+        let age = self.age?;
+        let uptime = self.sandboxed.uptime_seconds;
+        let is_young =
+            uptime <= age + SLACK && self.regular.is_none_or(|it| uptime < it.uptime_seconds);
+        let text = |it: &ProbeFacts| match it.uptime_seconds {
+            // The API does not tell it of a node.
+            seconds if seconds > 0.0 => format!("{seconds:.0}s"),
+            _ => String::new(),
+        };
+        let meaning = if is_young { "born with the pod" } else { "older than the pod" };
+        Some(self.row("uptime", text, judged(is_young), meaning))
+    }
+
+    fn size(&self) -> Signal {
+        let size = |it: &ProbeFacts| (it.cpus, it.memory_kib);
+        let text = |it: &ProbeFacts| {
+            format!("{} / {}", it.cpus, human::memory(i128::from(it.memory_kib) * 1_024))
+        };
+        let is_known = self.others().next().is_some();
+        let (verdict, meaning) = match self.others().all(|it| size(it) != size(self.sandboxed)) {
+            _ if !is_known => (SignalVerdict::Neutral, "the node's is not known"),
+            true => (SignalVerdict::Pass, "size of a VM"),
+            false => (SignalVerdict::Fail, "the node's size"),
+        };
+        self.row("cpu / mem", text, verdict, meaning)
+    }
+
+    fn kernel(&self) -> Signal {
+        let kernels = || self.others().map(|it| &it.kernel).filter(|text| !text.is_empty());
+        let meaning = if kernels().all(|it| *it != self.sandboxed.kernel) {
             "differs; not evidence"
-        } else if info.is_some_and(|info| info.system.starts_with(RHCOS)) {
-            "equal by design on RHCOS, not evidence"
+        } else if self.node.is_some_and(|info| info.system.starts_with(RHCOS)) {
+            "equal by design on RHCOS"
         } else {
             "equal; not evidence"
-        },
-    ));
-    signals
+        };
+        self.row("kernel", |it| it.kernel.clone(), SignalVerdict::Neutral, meaning)
+    }
+
+    fn handler(&self, handler: &str) -> Signal {
+        let reported = self.node.map(|node| node.handlers.as_slice()).unwrap_or_default();
+        let names: Vec<&str> =
+            reported.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        let (verdict, meaning) = match reported.iter().any(|name| name == handler) {
+            true => (SignalVerdict::Pass, "reported by the node"),
+            false if reported.is_empty() => (SignalVerdict::Neutral, "the node reports none"),
+            false => (SignalVerdict::Fail, "not reported by the node"),
+        };
+        Signal {
+            name: "handler",
+            sandboxed: handler.to_owned(),
+            regular: if self.regular.is_some() { "(default)" } else { "-" }.to_owned(),
+            node: if reported.is_empty() { "-".to_owned() } else { names.join(",") },
+            verdict,
+            meaning,
+        }
+    }
+}
+
+/// How much older than its pod a sandbox may seem, in seconds: the clocks of two machines differ.
+const SLACK: f64 = 60.0;
+
+fn judged(is_good: bool) -> SignalVerdict {
+    if is_good { SignalVerdict::Pass } else { SignalVerdict::Fail }
+}
+
+fn vmm(node: &NodeInfo) -> Signal {
+    let unknown = || "unknown".to_owned();
+    Signal {
+        name: "vmm",
+        sandboxed: node.shim.clone().unwrap_or_else(unknown),
+        regular: "-".to_owned(),
+        node: node.kata.as_ref().map_or_else(unknown, |version| format!("Kata {version}")),
+        verdict: SignalVerdict::Neutral,
+        meaning: if node.shim.is_some() { "as configured" } else { "no node agent reports it" },
+    }
 }
 
 #[cfg(test)]
@@ -242,11 +272,13 @@ mod tests {
                 system: system.to_owned(),
                 ..NodeInfo::default()
             };
-            let signals = signals(&probe(own), None, Some(&node), &Outcome::default());
-            signals.into_iter().find(|signal| signal.name == "kernel").unwrap().meaning
+            let sandboxed = &probe(own);
+            let node = Some(&node);
+            let it = Compared { sandboxed, regular: None, node, age: None, handler: None };
+            it.signals().into_iter().find(|signal| signal.name == "kernel").unwrap().meaning
         };
         let rhcos = "Red Hat Enterprise Linux CoreOS 9.6.20251023-0 (Plow)";
-        assert_eq!(meaning(rhcos, "5.14"), "equal by design on RHCOS, not evidence");
+        assert_eq!(meaning(rhcos, "5.14"), "equal by design on RHCOS");
         for system in ["Ubuntu 24.04.3 LTS", "Red Hat Enterprise Linux 9.6 (Plow)", ""] {
             assert_eq!(meaning(system, "5.14"), "equal; not evidence", "{system}");
         }
@@ -279,12 +311,18 @@ mod tests {
     #[test]
     fn a_kernel_that_is_older_than_its_pod_was_not_born_with_it() {
         let uptime = |seconds| ProbeFacts { uptime_seconds: seconds, ..facts("a") };
-        let verdict = |guest, pod_age_seconds| {
-            let outcome = Outcome { pod_age_seconds, ..Outcome::default() };
-            let signals = signals(&uptime(guest), Some(&uptime(90_000.0)), None, &outcome);
-            signals.iter().find(|signal| signal.name == "uptime").map(|signal| signal.verdict)
+        let verdict = |guest, age| {
+            for regular in [None, Some(&uptime(90_000.0))] {
+                let sandboxed = &uptime(guest);
+                let age = Some(age);
+                let it = Compared { sandboxed, regular, node: None, age, handler: None };
+                let signals = it.signals();
+                let signal = signals.iter().find(|signal| signal.name == "uptime").unwrap();
+                let is_born = signal.verdict == SignalVerdict::Pass;
+                assert_eq!(is_born, guest < 1_000.0, "{guest} {age:?}");
+            }
         };
-        assert_eq!(verdict(12.0, 14.0), Some(SignalVerdict::Pass));
-        assert_eq!(verdict(80_000.0, 14.0), Some(SignalVerdict::Fail));
+        verdict(12.0, 14.0);
+        verdict(80_000.0, 14.0);
     }
 }

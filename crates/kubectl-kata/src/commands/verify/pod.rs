@@ -1,9 +1,10 @@
 //! Whether one pod is sandboxed, and why not.
 
+use jiff::Timestamp;
 use kata_api::Code;
 use serde_json::Value;
 
-use super::compare::{self, Outcome};
+use super::compare::{self, Compared};
 use super::exec::{self, Silence};
 use super::{failed, infos};
 use crate::Context;
@@ -51,7 +52,10 @@ pub(super) async fn verify(
         let text = format!("pod {name} does not run, so there is nothing to verify");
         return Ok(failed(subject, Code::PodNotRunning, text, seconds(context)));
     }
-    let infos = infos(context).await?;
+    let mut infos = infos(context).await?;
+    if let (Some(info), Some(class)) = (infos.get_mut(&node), class) {
+        info.add_kata(class, kata);
+    }
     let info = infos.get(&node);
     let container = arguments.container.as_deref();
     let answer = if running {
@@ -65,7 +69,13 @@ pub(super) async fn verify(
         _ => None,
     };
     let signals = match &answer {
-        Ok(facts) => compare::signals(facts, None, info, &Outcome::default()),
+        Ok(facts) => {
+            let handlers = kata.handlers();
+            let handler = class.filter(|_| sandboxed).and_then(|class| handlers.get(class));
+            let handler = handler.map(String::as_str);
+            let age = age(&pod, context.settings.now());
+            Compared { sandboxed: facts, regular: None, node: info, age, handler }.signals()
+        }
         Err(_) => Vec::new(),
     };
     if !sandboxed {
@@ -105,6 +115,12 @@ pub(super) async fn verify(
     let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
     let seconds = seconds(context);
     Ok(Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() })
+}
+
+/// How long ago the kubelet took a pod up, in seconds.
+fn age(pod: &Value, now: Timestamp) -> Option<f64> {
+    let start: Timestamp = pod["status"]["startTime"].as_str()?.parse().ok()?;
+    Some(now.duration_since(start).as_secs_f64())
 }
 
 /// Refuses a container that the pod does not have: another one would answer for it.

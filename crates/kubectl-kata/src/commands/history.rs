@@ -1,0 +1,268 @@
+//! `history`: the last changes of each node with the time of each step, as the KataNodes record them.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kata_api::kata_node::{Phase, Transition};
+use kata_api::{KataNode, Natural};
+
+use super::{expect_output, marked};
+use crate::Context;
+use crate::api::Read;
+use crate::arguments::HistoryArguments;
+use crate::cluster::Kata;
+use crate::document::{ChangeResult, Head, HistoryReport, NodeChange, NodeHistory, StepTime};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::human;
+use crate::resource::KATA_NODES;
+use crate::settings::Output;
+use crate::style::Tone;
+use crate::table::{Cell, Table, column};
+
+pub(crate) async fn run(
+    arguments: &HistoryArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
+    expect_output(context.settings, &allowed, "history")?;
+    let kata = Kata::read(&context.api).await?;
+    let mut items = of_nodes(&kata, context.settings.now())?;
+    let wanted: Vec<&str> =
+        arguments.names.iter().map(|name| name.strip_prefix("node/").unwrap_or(name)).collect();
+    if let Some(absent) = wanted.iter().find(|name| items.iter().all(|item| item.name != **name)) {
+        return Err(Failure::NotFound(format!("there is no node with Kata {absent}")));
+    }
+    items.retain(|item| wanted.is_empty() || wanted.contains(&item.name.as_str()));
+    let head = Head::new("HistoryReport", kata.is_simulated());
+    let report = HistoryReport { head, items, gaps: context.api.gaps() };
+    if !context.printer.document(context.settings.output, &report)? {
+        print(&report, context)?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// The histories of all nodes, in natural order.
+pub(crate) fn of_nodes(kata: &Kata, now: Timestamp) -> Result<Vec<NodeHistory>, Failure> {
+    let nodes = match &kata.nodes {
+        Read::Known(nodes) => nodes,
+        Read::Forbidden => {
+            return Err(Failure::Forbidden(format!(
+                "the history of nodes cannot be read: you may not list {}",
+                KATA_NODES.qualified()
+            )));
+        }
+        Read::NotServed => {
+            return Err(Failure::NotFound(
+                "the cluster does not serve KataNode, so the operator is not installed: see `kubectl \
+                 kata doctor --pre`"
+                    .to_owned(),
+            ));
+        }
+    };
+    let mut sorted: Vec<&KataNode> = nodes.iter().collect();
+    sorted.sort_by_key(|node| Natural(&node.spec.node_name));
+    let history = |node: &KataNode| NodeHistory {
+        name: node.spec.node_name.clone(),
+        changes: node.status.as_ref().map(|it| changes(&it.history, now)).unwrap_or_default(),
+    };
+    Ok(sorted.into_iter().map(history).collect())
+}
+
+/// The changes that a history has, oldest first.
+fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
+    let mut changes: Vec<NodeChange> = Vec::new();
+    // Checks before a change belong to it once it begins.
+    let mut checks: Vec<StepTime> = Vec::new();
+    let mut is_open = false;
+    for (at, entry) in history.iter().enumerate() {
+        let end = history.get(at + 1).map_or(now, |next| next.time);
+        let name = entry.step.split_once(' ').map_or(entry.step.as_str(), |(_, name)| name);
+        let step = StepTime {
+            name: if name.is_empty() { entry.phase.as_str() } else { name }.to_owned(),
+            began: entry.time,
+            seconds: end.duration_since(entry.time).as_secs().max(0),
+        };
+        let kind = match entry.phase {
+            Phase::Installing => Some("install"),
+            Phase::Updating => Some("update"),
+            Phase::Removing => Some("remove"),
+            _ => None,
+        };
+        let result = match entry.phase {
+            Phase::Ready => Some(ChangeResult::Done),
+            Phase::Failed => Some(ChangeResult::Failed),
+            Phase::Waiting | Phase::WaitingToRemove => Some(ChangeResult::Stopped),
+            // A node that is down or unknown during a change is still being changed.
+            _ => None,
+        };
+        match (kind, changes.last_mut().filter(|_| is_open)) {
+            (Some(kind), Some(change)) if change.kind == kind => change.steps.push(step),
+            (Some(kind), previous) => {
+                if let Some(previous) = previous {
+                    previous.result = ChangeResult::Stopped;
+                }
+                let mut steps = std::mem::take(&mut checks);
+                steps.push(step);
+                let began = steps.first().map_or(entry.time, |first| first.began);
+                let result = ChangeResult::UnderWay;
+                changes.push(NodeChange { kind, result, began, seconds: 0, steps });
+                is_open = true;
+            }
+            (None, Some(change)) => match result {
+                Some(result) => {
+                    change.result = result;
+                    is_open = false;
+                }
+                None => change.steps.push(step),
+            },
+            (None, None) if entry.step.is_empty() => checks.clear(),
+            (None, None) => checks.push(step),
+        }
+    }
+    for change in &mut changes {
+        change.seconds = change.steps.iter().map(|step| step.seconds).sum();
+    }
+    changes
+}
+
+fn print(report: &HistoryReport, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let settings = context.settings;
+    let now = settings.now();
+    if report.items.iter().all(|item| item.changes.is_empty()) {
+        let text = marked("No change of a node is recorded.", report.head.simulated);
+        return Ok(context.printer.say(&text)?);
+    }
+    let mut table = Table::new(&[
+        column("NODE"),
+        column("CHANGE"),
+        column("RESULT"),
+        column("BEGAN").dispensable(1),
+        column("TOOK"),
+        column("STEPS"),
+    ]);
+    for item in &report.items {
+        for change in &item.changes {
+            let steps = change.steps.iter();
+            let steps: Vec<String> =
+                steps.map(|step| format!("{} {}", step.name, span(step.seconds))).collect();
+            table.row(vec![
+                item.name.clone().into(),
+                change.kind.into(),
+                Cell::toned(change.result.as_str(), tone(change.result)),
+                format!("{} ago", human::age(now, change.began)).into(),
+                span(change.seconds).into(),
+                steps.join(", ").into(),
+            ]);
+        }
+    }
+    context.printer.table(&table, settings.is_wide(), settings.titles)?;
+    for line in medians(&report.items) {
+        context.printer.line(&marked(&line, report.head.simulated))?;
+    }
+    if report.head.simulated && medians(&report.items).is_empty() {
+        context.printer.say("(simulated)")?;
+    }
+    Ok(())
+}
+
+/// The median time of the changes of each kind that are done, and of their steps.
+pub(crate) fn medians(items: &[NodeHistory]) -> Vec<String> {
+    let mut kinds: BTreeMap<&str, Vec<&NodeChange>> = BTreeMap::new();
+    for change in items.iter().flat_map(|item| &item.changes) {
+        if change.result == ChangeResult::Done {
+            kinds.entry(change.kind).or_default().push(change);
+        }
+    }
+    let line = |(kind, changes): (&str, Vec<&NodeChange>)| {
+        let mut order: Vec<&str> = Vec::new();
+        let mut steps: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+        for step in changes.iter().flat_map(|change| &change.steps) {
+            if !order.contains(&step.name.as_str()) {
+                order.push(&step.name);
+            }
+            steps.entry(&step.name).or_default().push(step.seconds);
+        }
+        let steps: Vec<String> = order
+            .into_iter()
+            .filter_map(|name| Some(format!("{name} {}", span(median(steps.remove(name)?)?))))
+            .collect();
+        let total = median(changes.iter().map(|change| change.seconds).collect())?;
+        let count = human::count(changes.len(), kind);
+        Some(format!("Median of {count}: {} ({})", span(total), steps.join(", ")))
+    };
+    kinds.into_iter().filter_map(line).collect()
+}
+
+fn median(mut seconds: Vec<i64>) -> Option<i64> {
+    seconds.sort_unstable();
+    seconds.get(seconds.len() / 2).copied()
+}
+
+fn tone(result: ChangeResult) -> Tone {
+    match result {
+        ChangeResult::Done => Tone::Good,
+        ChangeResult::Failed => Tone::Bad,
+        ChangeResult::Stopped => Tone::Warn,
+        ChangeResult::UnderWay => Tone::Plain,
+    }
+}
+
+/// A number of seconds as people read it.
+pub(crate) fn span(seconds: i64) -> String {
+    human::span(SignedDuration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(entries: &[(Phase, &str, i64)]) -> Vec<Transition> {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let entry = |(phase, step, second): &(Phase, &str, i64)| Transition {
+            phase: *phase,
+            step: (*step).to_owned(),
+            time: at(*second),
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn told(entries: &[(Phase, &str, i64)], now: i64) -> Vec<String> {
+        let now = Timestamp::from_second(1_800_000_000 + now).unwrap();
+        let line = |change: NodeChange| {
+            let steps: Vec<String> =
+                change.steps.iter().map(|it| format!("{} {}", it.name, it.seconds)).collect();
+            let (kind, result) = (change.kind, change.result.as_str());
+            format!("{kind} {result} {}: {}", change.seconds, steps.join(", "))
+        };
+        changes(&history(entries), now).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_change_has_its_steps_and_its_checks() {
+        use Phase::{Failed, Installing, NotReady, Ready, Removing, Updating, Waiting};
+        let entries = [
+            (Waiting, "", 0),
+            (Waiting, "1/4 Preflight", 5),
+            (Installing, "3/4 Changing", 10),
+            (NotReady, "", 40),
+            (Installing, "4/4 Confirming", 60),
+            (Ready, "", 70),
+            (Updating, "3/4 Changing", 1_000),
+            (Failed, "", 1_100),
+            (Updating, "3/4 Changing", 2_000),
+            (Waiting, "", 2_010),
+            (Removing, "3/4 Changing", 3_000),
+        ];
+        assert_eq!(
+            told(&entries, 3_007),
+            [
+                "install done 65: Preflight 5, Changing 30, NotReady 20, Confirming 10",
+                "update failed 100: Changing 100",
+                "update stopped 10: Changing 10",
+                "remove under way 7: Changing 7",
+            ]
+        );
+        assert!(told(&[(Waiting, "1/4 Preflight", 0), (Waiting, "", 5)], 10).is_empty());
+    }
+}

@@ -1,0 +1,189 @@
+//! The page itself. All text is escaped by the templates.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::timeline;
+use crate::commands::history::{medians, span};
+use crate::document::{NodeHistory, Problem, StatusReport};
+
+/// What the page is about.
+pub(super) struct Contents {
+    pub(super) status: StatusReport,
+    pub(super) histories: Vec<NodeHistory>,
+    /// The version of Kubernetes.
+    pub(super) kubernetes: String,
+    /// Container runtime and kernel, with how many nodes have them.
+    pub(super) systems: BTreeMap<(String, String), usize>,
+    pub(super) now: Timestamp,
+}
+
+/// Colours follow the reader's preference for light or dark. The page may load nothing.
+const STYLE: &str = "
+:root { color-scheme: light dark; --text: #1c2230; --dim: #5b6472; --line: #d6dbe3; --back: #ffffff; --bad: #b42318;
+  --warn: #8a5a00; --good: #1a7f37; --banner: #fff4d6;
+  --c0: #3b6fd4; --c1: #d9822b; --c2: #2e9e6b; --c3: #b6519c; --c4: #6b7fa3; --c5: #17a2b8; --c6: #a0862a; --c7: #7d5bd0; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ef; --dim: #9aa4b2; --line: #343c49; --back: #14181f;
+  --bad: #ff8a80; --warn: #f0c060; --good: #6fd08c; --banner: #3a3115;
+  --c0: #7aa5ff; --c1: #f2a65a; --c2: #5fce9b; --c3: #e08bcb; --c4: #9fb0d0; --c5: #5cc8da; --c6: #d0b75e; --c7: #b09af0; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 1080px;
+  margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+.banner { background: var(--banner); padding: .5rem .8rem; border-radius: 4px; }
+.note, .legend { color: var(--dim); font-size: .85rem; }
+.legend span { margin-right: 1.2rem; white-space: nowrap; }
+.legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 1rem 0; }
+dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere; }
+th { color: var(--dim); font-weight: 600; white-space: nowrap; } td.code { white-space: nowrap; }
+.bad { color: var(--bad); } .warning { color: var(--warn); } .good { color: var(--good); }
+svg { width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; dominant-baseline: middle; }
+svg text.axis, svg text.result { fill: var(--dim); font-size: 11px; } svg text.bad { fill: var(--bad); }
+svg .mark { stroke: var(--line); }
+.c0 { fill: var(--c0); background: var(--c0); } .c1 { fill: var(--c1); background: var(--c1); }
+.c2 { fill: var(--c2); background: var(--c2); } .c3 { fill: var(--c3); background: var(--c3); }
+.c4 { fill: var(--c4); background: var(--c4); } .c5 { fill: var(--c5); background: var(--c5); }
+.c6 { fill: var(--c6); background: var(--c6); } .c7 { fill: var(--c7); background: var(--c7); }
+@media print { body { margin: 0; max-width: none; } tr, svg { break-inside: avoid; } }
+";
+
+/// The whole page.
+pub(super) fn page(contents: &Contents) -> Markup {
+    let status = &contents.status;
+    let name = status.config.as_ref().map_or("no KataConfig", |config| config.name.as_str());
+    let rollout = timeline::rollout(&contents.histories);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                title { "Kata roll-out: " (name) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Kata roll-out: " (name) }
+                p class="note" { "As of " (contents.now.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) "." }
+                @if status.head.simulated {
+                    p class="banner" { "This cluster is simulated: nothing on this page was measured." }
+                }
+                (summary(contents))
+                h2 { "Timeline of the last roll-out" }
+                @if rollout.is_empty() {
+                    p { "No change of a node is recorded." }
+                } @else {
+                    (timeline::svg(&rollout))
+                    @for line in medians(&contents.histories) { p { (line) } }
+                }
+                h2 { "Findings" }
+                (findings(&status.problems))
+                h2 { "Nodes" }
+                (nodes(contents))
+                @if !status.gaps.is_empty() {
+                    h2 { "Not seen" }
+                    ul { @for gap in &status.gaps { li { (gap.sentence()) } } }
+                }
+            }
+        }
+    }
+}
+
+fn summary(contents: &Contents) -> Markup {
+    let status = &contents.status;
+    html! {
+        dl {
+            @if let Some(config) = &status.config {
+                @if let Some(ready) = &config.ready {
+                    dt { "Ready" }
+                    dd {
+                        span class=(if status.success { "good" } else { "bad" }) { (ready.status) " " (ready.reason) }
+                        ": " (ready.message)
+                    }
+                }
+                dt { "Nodes" }
+                dd { (config.ready_node_count) " of " (config.node_count) " have Kata" }
+            }
+            @for class in &status.runtime_classes {
+                dt { "RuntimeClass" }
+                dd {
+                    (class.name) ", handler " (class.handler) ", overhead " (class.overhead_cpu) " CPU, "
+                    (class.overhead_memory)
+                }
+            }
+            @for payload in status.payloads.iter().flatten() {
+                dt { "Kata" }
+                dd {
+                    (payload.kata_version.as_deref().unwrap_or("of unknown version"))
+                    @if let Some(digest) = &payload.digest { ", payload " (digest) }
+                    " on " (crate::human::count(payload.nodes, "node"))
+                }
+            }
+            dt { "Operator" }
+            dd { (status.operator.version.as_deref().unwrap_or("unknown")) }
+            dt { "Kubernetes" }
+            dd { (contents.kubernetes) }
+            @for ((runtime, kernel), count) in &contents.systems {
+                dt { "Node software" }
+                dd { (runtime) ", kernel " (kernel) " on " (crate::human::count(*count, "node")) }
+            }
+            dt { "Report by" }
+            dd { "kubectl kata " (status.plugin) }
+        }
+    }
+}
+
+fn findings(problems: &[Problem]) -> Markup {
+    if problems.is_empty() {
+        return html! { p { "None." } };
+    }
+    html! {
+        div class="table" { table {
+            thead { tr { th { "Code" } th { "About" } th { "What" } th { "Fix" } } }
+            tbody {
+                @for problem in problems {
+                    tr {
+                        td class=(if problem.severity == "error" { "code bad" } else { "code warning" }) {
+                            (problem.id) br; (problem.severity)
+                        }
+                        td { (problem.subject) }
+                        td { (problem.message) }
+                        td { (problem.fix) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn nodes(contents: &Contents) -> Markup {
+    let histories: BTreeMap<&str, &NodeHistory> =
+        contents.histories.iter().map(|history| (history.name.as_str(), history)).collect();
+    let last = |name: &str| histories.get(name).and_then(|history| history.changes.last());
+    html! {
+        div class="table" { table {
+            thead { tr { th { "Node" } th { "Phase" } th { "Last change" } th { "Began (UTC)" } th { "Took" } th { "Message" } } }
+            tbody {
+                @for node in &contents.status.nodes {
+                    tr {
+                        td { (node.name) }
+                        td { (node.phase) @if !node.step.is_empty() { ", " (node.step) } }
+                        @if let Some(change) = last(&node.name) {
+                            td { (change.kind) " " (change.result.as_str()) }
+                            td { (change.began.strftime("%Y-%m-%d %H:%M:%S").to_string()) }
+                            td { (span(change.seconds)) }
+                        } @else { td {} td {} td {} }
+                        td { (node.message) }
+                    }
+                }
+            }
+        } }
+    }
+}

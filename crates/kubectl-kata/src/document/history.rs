@@ -1,0 +1,85 @@
+//! The documents about what happened on nodes: `history` and `report`.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Head;
+use crate::api::Gap;
+
+/// A step of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StepTime {
+    /// Its name, such as `Draining`.
+    pub(crate) name: String,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub(crate) began: Timestamp,
+    /// How long it took, or takes so far.
+    pub(crate) seconds: i64,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ChangeResult {
+    /// The node is as it should be.
+    Done,
+    /// The change failed.
+    Failed,
+    /// It ended before it was done: the node waits again.
+    Stopped,
+    /// It goes on.
+    UnderWay,
+}
+
+impl ChangeResult {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::UnderWay => "under way",
+        }
+    }
+}
+
+/// A change of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeChange {
+    /// `install`, `update` or `remove`.
+    pub(crate) kind: &'static str,
+    /// How it ended.
+    pub(crate) result: ChangeResult,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub(crate) began: Timestamp,
+    /// How long it took, or takes so far.
+    pub(crate) seconds: i64,
+    /// Its steps. One that took less than half a minute may be part of the one before.
+    pub(crate) steps: Vec<StepTime>,
+}
+
+/// What happened on a node.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeHistory {
+    /// The node.
+    pub(crate) name: String,
+    /// Its last changes, oldest first.
+    pub(crate) changes: Vec<NodeChange>,
+}
+
+/// The result of `history`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The nodes that have, get or lose Kata.
+    pub(crate) items: Vec<NodeHistory>,
+    /// What could not be seen.
+    pub(crate) gaps: Vec<Gap>,
+}

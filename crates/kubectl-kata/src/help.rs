@@ -1,0 +1,124 @@
+//! The help of the commands: with examples, and without the options that every command takes, which
+//! `kubectl kata options` shows.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
+
+use crate::arguments::Arguments;
+
+/// Global options that each command's help has all the same.
+const SHOWN: [&str; 3] = ["namespace", "all_namespaces", "output"];
+/// Examples of commands.
+const EXAMPLES: [(&str, &[&str]); 18] = [
+    ("status", &["kubectl kata status", "kubectl kata status --nodes -w"]),
+    ("wait", &["kubectl kata wait --timeout 2h", "kubectl kata wait --for node/worker-1=Ready"]),
+    (
+        "doctor",
+        &[
+            "kubectl kata doctor --pre",
+            "kubectl kata doctor",
+            "kubectl kata doctor -f kataconfig.yaml --offline",
+        ],
+    ),
+    ("verify", &["kubectl kata verify --node worker-1", "kubectl kata verify pod/web-0 -n shop"]),
+    ("why", &["kubectl kata why pod/web-0 -n shop", "kubectl kata why deployment/web -n shop"]),
+    ("pods", &["kubectl kata pods -A", "kubectl kata pods -n shop -o wide"]),
+    ("nodes", &["kubectl kata nodes", "kubectl kata nodes worker-1 -o wide"]),
+    ("events", &["kubectl kata events --types Warning -w"]),
+    ("history", &["kubectl kata history", "kubectl kata history worker-1 -o json"]),
+    ("report", &["kubectl kata report --file change-4711.html"]),
+    (
+        "logs",
+        &[
+            "kubectl kata logs operator -f",
+            "kubectl kata logs node/worker-1",
+            "kubectl kata logs pod/web-0 -n shop --shim",
+        ],
+    ),
+    ("must-gather", &["kubectl kata must-gather --since 6h"]),
+    (
+        "install",
+        &[
+            "kubectl kata install --dry-run client",
+            "kubectl kata install --node-selector kata=true --node worker-1 --wait",
+        ],
+    ),
+    ("uninstall", &["kubectl kata uninstall --dry-run", "kubectl kata uninstall --wait"]),
+    ("retry", &["kubectl kata retry worker-1", "kubectl kata retry --all"]),
+    ("pause", &["kubectl kata pause"]),
+    ("resume", &["kubectl kata resume"]),
+    ("codes", &["kubectl kata codes KATA2104", "kubectl kata codes DrainBlocked"]),
+];
+
+/// Parses a command line.
+///
+/// # Errors
+///
+/// What is wrong with it, or its help.
+pub fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&command().try_get_matches_from(words)?)
+}
+
+/// The examples of a command.
+pub(crate) fn examples(verb: &str) -> &'static [&'static str] {
+    EXAMPLES.iter().find(|(name, _)| *name == verb).map_or(&[], |(_, examples)| examples)
+}
+
+/// The options that every command takes, for people.
+pub(crate) fn options() -> String {
+    let root = Arguments::command();
+    let global: Vec<&Arg> = root.get_arguments().filter(|it| it.is_global_set()).collect();
+    let options = Command::new("options").disable_help_flag(true).args(global);
+    options.help_template("{all-args}").render_help().to_string()
+}
+
+fn command() -> Command {
+    let hide = |argument: Arg| {
+        let is_hidden = argument.is_global_set() && !SHOWN.contains(&argument.get_id().as_str());
+        if is_hidden { argument.hide(true) } else { argument }
+    };
+    Arguments::command().mut_args(hide).mut_subcommands(|verb| {
+        let mut after = String::new();
+        for (at, example) in examples(verb.get_name()).iter().enumerate() {
+            after.push_str(if at == 0 { "Examples:\n  " } else { "  " });
+            after.push_str(example);
+            after.push('\n');
+        }
+        if !after.is_empty() {
+            after.push('\n');
+        }
+        verb.after_help(
+            after + "`kubectl kata options` shows the options that every command takes.",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples_that_can_be_typed() {
+        for verb in Arguments::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let name = verb.get_name();
+            let needs_none = ["options", "version", "completion"].contains(&name);
+            assert_eq!(examples(name).is_empty(), needs_none, "{name}");
+            for example in examples(name) {
+                let words = example.strip_prefix("kubectl ").unwrap().split(' ');
+                assert!(parse(words.map(OsString::from).collect()).is_ok(), "{example}");
+                assert_eq!(example.split(' ').nth(2), Some(name), "{example}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_of_a_command_is_about_that_command() {
+        let words = ["kubectl-kata", "status", "--help"].map(OsString::from).to_vec();
+        let help = parse(words).unwrap_err().to_string();
+        assert!(help.lines().count() < 50, "{help}");
+        assert!(help.contains("kubectl kata status --nodes -w"), "{help}");
+        assert!(help.contains("--output") && !help.contains("--kubeconfig"), "{help}");
+        assert!(options().contains("--kubeconfig <FILE>"), "{}", options());
+    }
+}
