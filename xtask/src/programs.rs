@@ -26,7 +26,7 @@ pub(crate) fn build(
     cargo.args(["build", "--quiet", "--locked", "--message-format=json"]);
     match profile {
         // A test in the selection makes cargo activate the features of dev-dependencies.
-        Profile::Test => cargo.args(["--bench", "scale"]),
+        Profile::Test => cargo.args(["--profile", "test", "--bench", "scale"]),
         Profile::Release => cargo.arg("--release"),
     };
     for name in names {
