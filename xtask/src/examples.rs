@@ -40,13 +40,18 @@ pub(crate) fn sections(root: &Path) -> Result<BTreeMap<String, String>, String> 
     Ok(sections)
 }
 
-/// The codes in the message of a condition, each with its part of the message.
+/// The codes in the message of a condition, each with its part of the message. A code within the part of another has
+/// none.
 fn messages(line: &str) -> impl Iterator<Item = (&str, &str)> {
     line.match_indices("KATA").filter_map(move |(at, _)| {
         let code = line.get(at..at + CODE)?;
         let message = line.get(at + CODE..)?.strip_prefix(": ")?;
+        let before = line.get(..at)?;
+        let is_first = before.ends_with("; ") || !before.contains("KATA");
         let is_code = code.bytes().skip("KATA".len()).all(|byte| byte.is_ascii_digit());
         let end = message.find("; KATA").unwrap_or(message.len());
-        is_code.then_some((code, message.get(..end)?))
+        let part = message.get(..end)?;
+        let part = part.split_once("; the next retry").map_or(part, |(part, _)| part);
+        (is_code && is_first).then_some((code, part))
     })
 }

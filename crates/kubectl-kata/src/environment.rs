@@ -64,6 +64,8 @@ pub struct Terminal {
     pub err: bool,
     /// Columns of the terminal, if it is one.
     pub width: Option<usize>,
+    /// Its lines.
+    pub height: Option<usize>,
 }
 
 /// From what was typed and the environment to settings. Pure.
@@ -120,7 +122,7 @@ pub fn settings(
             colour,
             unicode,
             width: terminal.width.filter(|_| terminal.out),
-            redraws: terminal.out && environment.term != "dumb",
+            rows: terminal.height.filter(|_| terminal.out && environment.term != "dumb"),
         },
         now,
     }

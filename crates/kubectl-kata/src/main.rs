@@ -34,10 +34,12 @@ fn main() -> ExitCode {
         }
     };
     let (out, err) = (std::io::stdout(), std::io::stderr());
+    let size = terminal_size::terminal_size();
     let terminal = Terminal {
         out: out.is_terminal(),
         err: err.is_terminal(),
-        width: terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)),
+        width: size.map(|(width, _)| usize::from(width.0)),
+        height: size.map(|(_, height)| usize::from(height.0)),
     };
     let environment = EnvVars::of_process();
     let settings = settings(&arguments.global(), &environment, terminal, Arc::new(Timestamp::now));

@@ -130,9 +130,21 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// Begins a new version of what was written: on an empty screen where there is one, else after an empty line.
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
-        if self.style.redraws { self.raw("\x1b[H\x1b[2J") } else { self.line("") }
+    /// Writes these lines instead of what is on a screen of so many lines. Those that do not fit are counted.
+    pub(crate) fn screen(&mut self, lines: &[String], rows: usize) -> io::Result<()> {
+        // The cursor is on the last one.
+        let room = rows.saturating_sub(1).max(2);
+        let shown = if lines.len() > room { room - 1 } else { lines.len() };
+        let mut text = String::from("\x1b[H");
+        for line in lines.iter().take(shown) {
+            text.push_str(&without_controls(line));
+            text.push_str("\x1b[K\n");
+        }
+        if lines.len() > shown {
+            text.push_str(&format!("... {} more lines\x1b[K\n", lines.len() - shown));
+        }
+        text.push_str("\x1b[J");
+        self.raw(&text)
     }
 
     fn clear(&mut self) -> io::Result<()> {

@@ -14,8 +14,8 @@ pub struct Style {
     pub unicode: bool,
     /// Columns of the terminal; `None` means that lines have no limit.
     pub width: Option<usize>,
-    /// Whether what was written can be replaced.
-    pub redraws: bool,
+    /// Lines of the terminal; `None` if what was written cannot be replaced.
+    pub rows: Option<usize>,
 }
 
 /// What a piece of text says.

@@ -153,7 +153,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    const WIDE: Style = Style { colour: false, unicode: true, width: None, redraws: false };
+    const WIDE: Style = Style { colour: false, unicode: true, width: None, rows: None };
 
     fn table() -> Table {
         let mut table = Table::new(&[

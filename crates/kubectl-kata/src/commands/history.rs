@@ -106,12 +106,23 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
                 steps.push(step);
                 let began = steps.first().map_or(entry.time, |first| first.began);
                 let result = ChangeResult::UnderWay;
-                changes.push(NodeChange { kind, result, began, seconds: 0, steps });
+                // What the record does not have any more, or did not have yet.
+                let is_cut = at == 0 && number(&entry.step) > 1;
+                changes.push(NodeChange {
+                    kind,
+                    result,
+                    began,
+                    seconds: 0,
+                    partial: is_cut,
+                    steps,
+                });
                 is_open = true;
             }
             (None, Some(change)) => match result {
                 Some(result) => {
-                    change.result = result;
+                    // The record of a node that lost Kata goes, unless the node is selected again.
+                    let is_removed = change.kind == "remove" && entry.phase == Phase::Waiting;
+                    change.result = if is_removed { ChangeResult::Done } else { result };
                     is_open = false;
                 }
                 None => change.steps.push(step),
@@ -124,6 +135,11 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
         change.seconds = change.steps.iter().map(|step| step.seconds).sum();
     }
     changes
+}
+
+/// The number of a step such as `3/6 Applying`; 0 of none.
+fn number(step: &str) -> u32 {
+    step.split_once('/').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
 fn print(report: &HistoryReport, context: &mut Context<'_, '_>) -> Result<(), Failure> {
@@ -143,34 +159,32 @@ fn print(report: &HistoryReport, context: &mut Context<'_, '_>) -> Result<(), Fa
     ]);
     for item in &report.items {
         for change in &item.changes {
-            let steps = change.steps.iter();
-            let steps: Vec<String> =
-                steps.map(|step| format!("{} {}", step.name, span(step.seconds))).collect();
             table.row(vec![
                 item.name.clone().into(),
                 change.kind.into(),
                 Cell::toned(change.result.as_str(), tone(change.result)),
                 format!("{} ago", human::age(now, change.began)).into(),
-                span(change.seconds).into(),
-                steps.join(", ").into(),
+                took(change).into(),
+                steps(change).into(),
             ]);
         }
     }
     context.printer.table(&table, settings.is_wide(), settings.titles)?;
-    for line in medians(&report.items) {
-        context.printer.line(&marked(&line, report.head.simulated))?;
+    let medians = medians(report.items.iter().flat_map(|item| &item.changes));
+    for line in &medians {
+        context.printer.line(&marked(line, report.head.simulated))?;
     }
-    if report.head.simulated && medians(&report.items).is_empty() {
+    if report.head.simulated && medians.is_empty() {
         context.printer.say("(simulated)")?;
     }
     Ok(())
 }
 
 /// The median time of the changes of each kind that are done, and of their steps.
-pub(crate) fn medians(items: &[NodeHistory]) -> Vec<String> {
+pub(crate) fn medians<'a>(changes: impl Iterator<Item = &'a NodeChange>) -> Vec<String> {
     let mut kinds: BTreeMap<&str, Vec<&NodeChange>> = BTreeMap::new();
-    for change in items.iter().flat_map(|item| &item.changes) {
-        if change.result == ChangeResult::Done {
+    for change in changes {
+        if change.result == ChangeResult::Done && !change.partial {
             kinds.entry(change.kind).or_default().push(change);
         }
     }
@@ -188,7 +202,12 @@ pub(crate) fn medians(items: &[NodeHistory]) -> Vec<String> {
             .filter_map(|name| Some(format!("{name} {}", span(median(steps.remove(name)?)?))))
             .collect();
         let total = median(changes.iter().map(|change| change.seconds).collect())?;
-        let count = human::count(changes.len(), kind);
+        let what = match kind {
+            "install" => "installation",
+            "remove" => "removal",
+            other => other,
+        };
+        let count = human::count(changes.len(), what);
         Some(format!("Median of {count}: {} ({})", span(total), steps.join(", ")))
     };
     kinds.into_iter().filter_map(line).collect()
@@ -206,6 +225,17 @@ fn tone(result: ChangeResult) -> Tone {
         ChangeResult::Stopped => Tone::Warn,
         ChangeResult::UnderWay => Tone::Plain,
     }
+}
+
+/// How long a change took, or took at least.
+pub(crate) fn took(change: &NodeChange) -> String {
+    format!("{}{}", if change.partial { "over " } else { "" }, span(change.seconds))
+}
+
+/// `Draining 1m10s, Applying 2m`.
+pub(crate) fn steps(change: &NodeChange) -> String {
+    let step = |step: &StepTime| format!("{} {}", step.name, span(step.seconds));
+    change.steps.iter().map(step).collect::<Vec<_>>().join(", ")
 }
 
 /// A number of seconds as people read it.
@@ -264,5 +294,24 @@ mod tests {
             ]
         );
         assert!(told(&[(Waiting, "1/4 Preflight", 0), (Waiting, "", 5)], 10).is_empty());
+        // Selected again after Kata was removed.
+        let removed = [(Removing, "3/4 Changing", 0), (Waiting, "", 20)];
+        assert_eq!(told(&removed, 30), ["remove done 20: Changing 20"]);
+    }
+
+    #[test]
+    fn a_change_whose_beginning_is_lost_does_not_count() {
+        use Phase::{Installing, Ready};
+        let of = |step: &str| {
+            let entries = history(&[(Installing, step, 0), (Ready, "", 10)]);
+            changes(&entries, Timestamp::from_second(1_800_000_100).unwrap())
+        };
+        assert_eq!(took(&of("5/6 Finishing")[0]), "over 10s");
+        assert_eq!(medians(of("5/6 Finishing").iter()), [""; 0]);
+        assert_eq!(took(&of("1/6 Targeted")[0]), "10s");
+        assert_eq!(
+            medians(of("1/6 Targeted").iter()),
+            ["Median of 1 installation: 10s (Targeted 10s)"]
+        );
     }
 }

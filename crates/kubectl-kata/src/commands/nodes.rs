@@ -266,7 +266,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             number(row.free_sandboxes).into(),
             number(row.pods.and_then(|pods| i64::try_from(pods).ok())).into(),
             labelled,
-            installed(&row.ready),
+            installed(&row.phase, &row.handlers),
             row.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
             row.code.clone().unwrap_or_default().into(),
             row.message.clone().into(),

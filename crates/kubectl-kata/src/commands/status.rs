@@ -64,16 +64,14 @@ pub(crate) async fn run(
         None
     };
     let report = Box::pin(read(context)).await?;
-    let redraws = context.settings.is_text() && context.printer.style().redraws;
-    if changes.is_some() && redraws {
-        context.printer.restart()?;
-    }
+    let is_redrawn = context.settings.is_text() && context.printer.style().rows.is_some();
     let mut exit = print(&report, arguments, context)?;
     if let Some(mut changes) = changes {
         let interrupted = context.interrupted();
         let mut interrupted = std::pin::pin!(interrupted);
         let mut report = report;
         loop {
+            let read_at = context.settings.now();
             {
                 let mut next = std::pin::pin!(changes.next());
                 loop {
@@ -82,17 +80,17 @@ pub(crate) async fn run(
                         () = &mut interrupted => return Ok(exit),
                         () = &mut next => break,
                         // The ages grow.
-                        () = tokio::time::sleep_until(Instant::now() + TICK), if redraws => {
-                            context.printer.restart()?;
-                            exit = print(&report, arguments, context)?;
+                        () = tokio::time::sleep_until(Instant::now() + TICK), if is_redrawn => {
+                            let seconds = context.settings.now().duration_since(read_at).as_secs();
+                            exit = print(&later(&report, seconds), arguments, context)?;
                         }
                     }
                 }
             }
             let latest = Box::pin(read(context)).await?;
             if json!(latest) != json!(report) {
-                if context.settings.is_text() {
-                    context.printer.restart()?;
+                if context.settings.is_text() && !is_redrawn {
+                    context.printer.line("")?;
                 }
                 exit = print(&latest, arguments, context)?;
             }
@@ -102,6 +100,15 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
+/// The report so many seconds after it was read.
+fn later(report: &StatusReport, seconds: i64) -> StatusReport {
+    let mut report = report.clone();
+    for node in &mut report.nodes {
+        node.eta_seconds = node.eta_seconds.map(|left| (left - seconds).max(1));
+    }
+    report
+}
+
 fn print(
     report: &StatusReport,
     arguments: &StatusArguments,
@@ -109,8 +116,11 @@ fn print(
 ) -> Result<Exit, Failure> {
     let settings = context.settings;
     if !context.printer.document(settings.output, report)? {
-        for line in lines(report, arguments.nodes, settings, &context.printer.style()) {
-            context.printer.line(&line)?;
+        let style = context.printer.style();
+        let lines = lines(report, arguments.nodes, settings, &style);
+        match style.rows.filter(|_| arguments.watch && settings.is_text()) {
+            Some(rows) => context.printer.screen(&lines, rows)?,
+            None => lines.iter().try_for_each(|line| context.printer.line(line))?,
         }
         // Names are for programs, and stay as they are.
         if settings.output == Output::Name && report.head.simulated {
@@ -497,12 +507,17 @@ pub(crate) fn tone(phase: &str) -> Tone {
     }
 }
 
-/// Whether the operator found Kata on a node, and nothing that keeps sandboxed pods from running there.
-pub(crate) fn installed(ready: &str) -> Cell {
-    match ready {
-        "True" => Cell::toned("yes", Tone::Good),
-        "Unknown" => Cell::toned("unknown", Tone::Warn),
-        _ => "no".into(),
+/// Whether Kata is on a node. A node that is not ready, is updated or waits to lose Kata has it.
+pub(crate) fn installed(phase: &str, handlers: &[String]) -> Cell {
+    match Phase::ALL.iter().find(|known| known.as_str() == phase) {
+        Some(Phase::Ready) => Cell::toned("yes", Tone::Good),
+        Some(Phase::NotReady | Phase::Updating | Phase::WaitingToRemove | Phase::Removing) => {
+            "yes".into()
+        }
+        Some(Phase::Waiting | Phase::Installing) => "no".into(),
+        _ if !handlers.is_empty() => "yes".into(),
+        Some(Phase::Failed) => "no".into(),
+        Some(Phase::Unknown) | None => Cell::toned("unknown", Tone::Warn),
     }
 }
 
@@ -518,7 +533,7 @@ fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
         node.step.clone().into(),
         node.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
         eta.into(),
-        installed(&node.ready),
+        installed(&node.phase, &node.handlers),
         node.message.clone().into(),
     ]
 }

@@ -49,7 +49,8 @@ impl ChangeResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeChange {
-    /// `install`, `update` or `remove`.
+    /// `install`, `update` or `remove`. On OpenShift every change by the Machine Config Operator of a node with Kata is
+    /// an update.
     pub(crate) kind: &'static str,
     /// How it ended.
     pub(crate) result: ChangeResult,
@@ -58,6 +59,9 @@ pub(crate) struct NodeChange {
     pub(crate) began: Timestamp,
     /// How long it took, or takes so far.
     pub(crate) seconds: i64,
+    /// Whether its beginning is not recorded any more, so that it took longer.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) partial: bool,
     /// Its steps. One that took less than half a minute may be part of the one before.
     pub(crate) steps: Vec<StepTime>,
 }

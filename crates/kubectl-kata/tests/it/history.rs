@@ -1,10 +1,12 @@
 //! `history` and `report`: how long changes took, and the page about a roll-out.
 
+use std::path::{Path, PathBuf};
+
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use simcluster::world::Platform;
 
-use crate::lab::{Lab, Place, kata_nodes};
+use crate::lab::{Lab, kata_nodes};
 
 fn changes(report: &Value) -> Vec<String> {
     let items = report["items"].as_array().unwrap().iter();
@@ -37,7 +39,11 @@ async fn the_history_of_a_roll_out_has_the_time_of_each_step() {
     assert_eq!(first["seconds"], of_steps.sum::<i64>());
     assert!(first["seconds"].as_i64().unwrap() > 300, "{first}");
     let done = lab.kata_command("history").await.expect(0);
-    done.says(&["NODE       CHANGE    RESULT   BEGAN", "Rebooting ", "Median of 2 installs: "]);
+    done.says(&[
+        "NODE       CHANGE    RESULT   BEGAN",
+        "Rebooting ",
+        "Median of 2 installations: ",
+    ]);
     let done = lab.kata_command("history worker-7").await;
     done.says(&["there is no node with Kata worker-7"]);
 }
@@ -62,10 +68,7 @@ async fn the_report_is_one_page_that_loads_nothing() {
     lab.stop_operator();
     let hostile = json!({"status": {"message": "<script>alert(1)</script>"}});
     lab.merge_status(&kata_nodes(), "", "worker-1", &hostile);
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html");
-    let line = format!("report --file {}", path.display());
-    let done = lab.run_at(&line, &Place::default()).await.expect(0);
-    done.says(&["wrote ", "report.html (simulated)"]);
+    let path = write(&lab, "report.html").await;
     let page = std::fs::read_to_string(&path).unwrap();
     for text in [
         "This cluster is simulated: nothing on this page was measured.",
@@ -85,6 +88,15 @@ async fn the_report_is_one_page_that_loads_nothing() {
 /// A roll-out of many nodes: one row for each, in natural order, with what failed marked as such.
 #[tokio::test(start_paused = true)]
 async fn the_report_has_a_row_for_each_of_many_nodes() {
+    let page = std::fs::read_to_string(many().await).unwrap();
+    assert_eq!(page.matches("<text class=\"node\"").count(), 500);
+    assert_eq!(page.matches(">failed, ").count(), 5);
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(place("<title>ip-10-0-0-9.eu") < place("<title>ip-10-0-0-10.eu"));
+}
+
+/// The page about a roll-out of 500 nodes.
+async fn many() -> PathBuf {
     let mut lab = Lab::with_workers(1);
     lab.kata(&["worker-0"]);
     lab.ready().await;
@@ -112,11 +124,64 @@ async fn the_report_has_a_row_for_each_of_many_nodes() {
         let status = json!({"status": {"ready": "True", "phase": end, "history": history}});
         lab.merge_status(&kata_nodes(), "", &name, &status);
     }
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("many.html");
-    lab.kata_command(&format!("report --file {}", path.display())).await.expect(0);
-    let page = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(page.matches("<text class=\"node\"").count(), 500);
-    assert_eq!(page.matches("failed, ").count(), 5);
-    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(place("<title>ip-10-0-0-9.eu") < place("<title>ip-10-0-0-10.eu"));
+    write(&lab, "many.html").await
+}
+
+/// Writes the page about a cluster.
+async fn write(lab: &Lab, name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let line = format!("report --file {}", path.display());
+    lab.kata_command(&line).await.expect(0).says(&["wrote ", name, "(simulated)"]);
+    path
+}
+
+/// A screenshot of a page: its width and its pixels.
+#[expect(clippy::disallowed_methods, reason = "a browser looks at the page")]
+fn screenshot(page: &Path, is_dark: bool) -> (usize, Vec<[u8; 3]>) {
+    let browser = std::env::var("KATA_TEST_BROWSER");
+    let browser = browser.unwrap_or_else(|_| panic!("`. .ci/tools` has a browser"));
+    let picture = page.with_extension(if is_dark { "dark.png" } else { "light.png" });
+    drop(std::fs::remove_file(&picture));
+    let scheme = if is_dark { 0 } else { 1 };
+    let output = std::process::Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=900,1600"])
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .arg(format!("--screenshot={}", picture.display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(picture.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = std::io::BufReader::new(std::fs::File::open(&picture).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    let samples = info.color_type.samples();
+    let pixels = bytes[..info.buffer_size()].chunks_exact(samples).map(|it| [it[0], it[1], it[2]]);
+    (usize::try_from(info.width).unwrap(), pixels.collect())
+}
+
+/// The colours are those of the reader's preference, the bars are there, and nothing reaches over the margin.
+#[tokio::test(start_paused = true)]
+#[ignore = "needs a browser"]
+async fn a_browser_shows_the_report_in_light_and_in_dark() {
+    let lab = Lab::with_workers(5);
+    let names: Vec<String> = (0..5).map(|number| format!("worker-{number}")).collect();
+    lab.kata(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    lab.ready().await;
+    for page in [write(&lab, "few.html").await, many().await] {
+        for (is_dark, back, bar) in [
+            (false, [0xff, 0xff, 0xff], [0x3b, 0x6f, 0xd4]),
+            (true, [0x14, 0x18, 0x1f], [0x7a, 0xa5, 0xff]),
+        ] {
+            let (width, pixels) = screenshot(&page, is_dark);
+            let (about, count) =
+                (page.display(), |colour| pixels.iter().filter(|it| **it == colour).count());
+            assert_eq!(pixels[0], back, "{about}");
+            assert!(count(bar) > 300, "{about}: {} pixels of the first step", count(bar));
+            let rows = pixels.chunks_exact(width);
+            let is_margin =
+                |row: &[[u8; 3]]| row[..10].iter().chain(&row[width - 10..]).all(|it| *it == back);
+            assert!(rows.clone().all(is_margin), "{about}: something reaches over the margin");
+        }
+    }
 }

@@ -80,7 +80,7 @@ impl Place {
     /// A terminal of this width.
     pub(crate) fn terminal(width: usize) -> Self {
         Self {
-            terminal: Terminal { out: true, err: true, width: Some(width) },
+            terminal: Terminal { out: true, err: true, width: Some(width), height: Some(24) },
             environment: EnvVars { locale: "en_US.UTF-8".to_owned(), ..EnvVars::default() },
         }
     }

@@ -161,11 +161,11 @@ async fn a_sandboxed_pod_says_by_itself_that_it_has_its_own_kernel() {
     let done = done.says(&[
         "own kernel (deciding)",
         "shown, not compared",
-        "born with the pod",
+        "not older than the pod",
         "size of a VM",
         "reported by the node",
         "ISOLATED",
-        "4 of 4 signals",
+        "3 of 3 signals",
     ]);
     let title: Vec<&str> = done.out.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(title, ["SIGNAL", "POD", "NODE", "VERDICT"]);

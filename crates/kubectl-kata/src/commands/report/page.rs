@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::timeline;
-use crate::commands::history::{medians, span};
+use crate::commands::history::{medians, steps, took};
 use crate::document::{NodeHistory, Problem, StatusReport};
 
 /// What the page is about.
@@ -24,11 +24,13 @@ pub(super) struct Contents {
 const STYLE: &str = "
 :root { color-scheme: light dark; --text: #1c2230; --dim: #5b6472; --line: #d6dbe3; --back: #ffffff; --bad: #b42318;
   --warn: #8a5a00; --good: #1a7f37; --banner: #fff4d6;
-  --c0: #3b6fd4; --c1: #d9822b; --c2: #2e9e6b; --c3: #b6519c; --c4: #6b7fa3; --c5: #17a2b8; --c6: #a0862a; --c7: #7d5bd0; }
+  --c0: #3b6fd4; --c1: #b8690f; --c2: #2e9e6b; --c3: #b6519c; --c4: #6b7fa3; --c5: #0f7f93; --c6: #8a7120; --c7: #7d5bd0;
+  --c8: #a33b3b; --c9: #4d7a1f; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ef; --dim: #9aa4b2; --line: #343c49; --back: #14181f;
   --bad: #ff8a80; --warn: #f0c060; --good: #6fd08c; --banner: #3a3115;
-  --c0: #7aa5ff; --c1: #f2a65a; --c2: #5fce9b; --c3: #e08bcb; --c4: #9fb0d0; --c5: #5cc8da; --c6: #d0b75e; --c7: #b09af0; } }
-* { box-sizing: border-box; }
+  --c0: #7aa5ff; --c1: #f2a65a; --c2: #5fce9b; --c3: #e08bcb; --c4: #9fb0d0; --c5: #5cc8da; --c6: #d0b75e; --c7: #b09af0;
+  --c8: #e58f8f; --c9: #a3cf70; } }
+* { box-sizing: border-box; print-color-adjust: exact; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 1080px;
   margin: 2rem auto; padding: 0 1.5rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
@@ -51,6 +53,7 @@ svg .mark { stroke: var(--line); }
 .c2 { fill: var(--c2); background: var(--c2); } .c3 { fill: var(--c3); background: var(--c3); }
 .c4 { fill: var(--c4); background: var(--c4); } .c5 { fill: var(--c5); background: var(--c5); }
 .c6 { fill: var(--c6); background: var(--c6); } .c7 { fill: var(--c7); background: var(--c7); }
+.c8 { fill: var(--c8); background: var(--c8); } .c9 { fill: var(--c9); background: var(--c9); }
 @media print { body { margin: 0; max-width: none; } tr, svg { break-inside: avoid; } }
 ";
 
@@ -81,7 +84,7 @@ pub(super) fn page(contents: &Contents) -> Markup {
                     p { "No change of a node is recorded." }
                 } @else {
                     (timeline::svg(&rollout))
-                    @for line in medians(&contents.histories) { p { (line) } }
+                    @for line in medians(rollout.iter().flat_map(|(_, changes)| *changes)) { p { (line) } }
                 }
                 h2 { "Findings" }
                 (findings(&status.problems))
@@ -109,7 +112,7 @@ fn summary(contents: &Contents) -> Markup {
                     }
                 }
                 dt { "Nodes" }
-                dd { (config.ready_node_count) " of " (config.node_count) " have Kata" }
+                dd { (config.ready_node_count) " of " (config.node_count) " with Kata" }
             }
             @for class in &status.runtime_classes {
                 dt { "RuntimeClass" }
@@ -150,7 +153,7 @@ fn findings(problems: &[Problem]) -> Markup {
             tbody {
                 @for problem in problems {
                     tr {
-                        td class=(if problem.severity == "error" { "code bad" } else { "code warning" }) {
+                        td class=(class(problem)) {
                             (problem.id) br; (problem.severity)
                         }
                         td { (problem.subject) }
@@ -163,13 +166,21 @@ fn findings(problems: &[Problem]) -> Markup {
     }
 }
 
+fn class(problem: &Problem) -> &'static str {
+    match problem.severity {
+        "error" => "code bad",
+        "warning" => "code warning",
+        _ => "code",
+    }
+}
+
 fn nodes(contents: &Contents) -> Markup {
     let histories: BTreeMap<&str, &NodeHistory> =
         contents.histories.iter().map(|history| (history.name.as_str(), history)).collect();
     let last = |name: &str| histories.get(name).and_then(|history| history.changes.last());
     html! {
         div class="table" { table {
-            thead { tr { th { "Node" } th { "Phase" } th { "Last change" } th { "Began (UTC)" } th { "Took" } th { "Message" } } }
+            thead { tr { th { "Node" } th { "Phase" } th { "Last change" } th { "Began (UTC)" } th { "Took" } th { "Steps" } th { "Message" } } }
             tbody {
                 @for node in &contents.status.nodes {
                     tr {
@@ -178,8 +189,9 @@ fn nodes(contents: &Contents) -> Markup {
                         @if let Some(change) = last(&node.name) {
                             td { (change.kind) " " (change.result.as_str()) }
                             td { (change.began.strftime("%Y-%m-%d %H:%M:%S").to_string()) }
-                            td { (span(change.seconds)) }
-                        } @else { td {} td {} td {} }
+                            td { (took(change)) }
+                            td { (steps(change)) }
+                        } @else { td {} td {} td {} td {} }
                         td { (node.message) }
                     }
                 }

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
-use crate::commands::history::span;
+use crate::commands::history::{span, took};
 use crate::document::{ChangeResult, NodeChange, NodeHistory};
 
 /// Two changes with more time between them than this belong to different roll-outs.
@@ -15,7 +15,7 @@ const RESULTS: f64 = 110.0;
 /// The height of the axis.
 const AXIS: f64 = 28.0;
 /// How many colours there are for steps.
-const COLOURS: usize = 8;
+const COLOURS: usize = 10;
 /// Most characters of a name.
 const NAME: usize = 30;
 /// Most marks of the axis.
@@ -24,22 +24,27 @@ const MARKS: i64 = 7;
 const DISTANCES: [i64; 14] =
     [5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 
-/// The last change of each node, as far as it belongs to the last roll-out.
-pub(super) fn rollout(histories: &[NodeHistory]) -> Vec<(&str, &NodeChange)> {
-    let last = |node: &'_ NodeHistory| node.changes.last().cloned();
-    let mut times: Vec<(Timestamp, Timestamp)> =
-        histories.iter().filter_map(last).map(|change| (change.began, end(&change))).collect();
+/// The changes of each node that belong to the last roll-out.
+pub(super) fn rollout(histories: &[NodeHistory]) -> Vec<(&str, &[NodeChange])> {
+    let mut times: Vec<(Timestamp, Timestamp)> = histories
+        .iter()
+        .flat_map(|node| &node.changes)
+        .map(|change| (change.began, end(change)))
+        .collect();
     times.sort_by_key(|(began, _)| std::cmp::Reverse(*began));
-    let mut first = times.first().map(|(began, _)| *began);
+    let Some((mut first, _)) = times.first().copied() else { return Vec::new() };
     for (began, end) in times {
-        if first.is_some_and(|first| first.duration_since(end) <= PAUSE) {
-            first = first.min(Some(began));
+        if first.duration_since(end) <= PAUSE {
+            first = first.min(began);
         }
     }
-    let is_part = |change: &NodeChange| first.is_some_and(|first| change.began >= first);
-    let of_node = |node: &'_ NodeHistory| node.changes.last().is_some_and(is_part);
-    let nodes = histories.iter().filter(|node| of_node(node));
-    nodes.filter_map(|node| Some((node.name.as_str(), node.changes.last()?))).collect()
+    let of_node = |node: &'_ NodeHistory| {
+        node.changes.iter().position(|change| change.began >= first).unwrap_or(node.changes.len())
+    };
+    let rows = histories
+        .iter()
+        .map(|node| (node.name.as_str(), node.changes.get(of_node(node)..).unwrap_or_default()));
+    rows.filter(|(_, changes)| !changes.is_empty()).collect()
 }
 
 fn end(change: &NodeChange) -> Timestamp {
@@ -47,9 +52,10 @@ fn end(change: &NodeChange) -> Timestamp {
 }
 
 /// The picture.
-pub(super) fn svg(rows: &[(&str, &NodeChange)]) -> Markup {
-    let begin = rows.iter().map(|(_, change)| change.began).min().unwrap_or_default();
-    let end = rows.iter().map(|(_, change)| end(change)).max().unwrap_or_default();
+pub(super) fn svg(rows: &[(&str, &[NodeChange])]) -> Markup {
+    let changes = || rows.iter().flat_map(|(_, changes)| *changes);
+    let begin = changes().map(|change| change.began).min().unwrap_or_default();
+    let end = changes().map(end).max().unwrap_or_default();
     let seconds = end.duration_since(begin).as_secs().max(1);
     let plot = WIDTH - NAMES - RESULTS;
     let place = |time: Timestamp| {
@@ -59,7 +65,7 @@ pub(super) fn svg(rows: &[(&str, &NodeChange)]) -> Markup {
     };
     let row = if rows.len() > 40 { 14.0 } else { 24.0 };
     let mut names: Vec<&str> = Vec::new();
-    for step in rows.iter().flat_map(|(_, change)| &change.steps) {
+    for step in changes().flat_map(|change| &change.steps) {
         if !names.contains(&step.name.as_str()) {
             names.push(&step.name);
         }
@@ -67,8 +73,8 @@ pub(super) fn svg(rows: &[(&str, &NodeChange)]) -> Markup {
     let colour = |name: &str| names.iter().position(|it| *it == name).unwrap_or(0) % COLOURS;
     let mut top = AXIS;
     let mut bars = Vec::new();
-    for (node, change) in rows {
-        bars.push(line(node, change, top, row, &place, &colour));
+    for (node, changes) in rows {
+        bars.push(line(node, changes, top, row, &place, &colour));
         top += row;
     }
     let height = top + 4.0;
@@ -77,7 +83,11 @@ pub(super) fn svg(rows: &[(&str, &NodeChange)]) -> Markup {
     let marks = (first..first + MARKS + 1)
         .filter_map(|at| Timestamp::from_second(at * distance).ok())
         .filter(|time| *time <= end);
-    let format = if distance < 60 { "%H:%M:%S" } else { "%H:%M" };
+    let format = match distance {
+        ..60 => "%H:%M:%S",
+        60..21_600 => "%H:%M",
+        _ => "%m-%d %H:%M",
+    };
     html! {
         p class="legend" {
             @for name in &names {
@@ -101,7 +111,7 @@ pub(super) fn svg(rows: &[(&str, &NodeChange)]) -> Markup {
 /// The row of a node.
 fn line(
     node: &str,
-    change: &NodeChange,
+    changes: &[NodeChange],
     top: f64,
     height: f64,
     place: &impl Fn(Timestamp) -> f64,
@@ -113,18 +123,17 @@ fn line(
     } else {
         node.to_owned()
     };
-    let took = span(change.seconds);
-    let (class, result) = match change.result {
-        ChangeResult::Done => ("result", took),
-        ChangeResult::Failed => ("result bad", format!("failed, {took}")),
-        ChangeResult::Stopped => ("result", format!("stopped, {took}")),
-        ChangeResult::UnderWay => ("result", format!("{took} so far")),
+    let result = |change: &NodeChange| match change.result {
+        ChangeResult::Done => ("result", took(change)),
+        ChangeResult::Failed => ("result bad", format!("failed, {}", took(change))),
+        ChangeResult::Stopped => ("result", format!("stopped, {}", took(change))),
+        ChangeResult::UnderWay => ("result", format!("{} so far", took(change))),
     };
     html! {
         text class="node" x=(NAMES - 10.0) y=(number(middle)) text-anchor="end" {
             (short) title { (node) }
         }
-        @for step in &change.steps {
+        @for step in changes.iter().flat_map(|change| &change.steps) {
             @let begin = place(step.began);
             @let stop = step.began.checked_add(SignedDuration::from_secs(step.seconds)).unwrap_or(step.began);
             rect class=(format!("c{}", colour(&step.name)))
@@ -133,7 +142,10 @@ fn line(
                 title { (node) ": " (step.name) " " (span(step.seconds)) }
             }
         }
-        text class=(class) x=(number(place(end(change)) + 6.0)) y=(number(middle)) { (result) }
+        @if let Some(change) = changes.last() {
+            @let (class, text) = result(change);
+            text class=(class) x=(number(place(end(change)) + 6.0)) y=(number(middle)) { (text) }
+        }
     }
 }
 

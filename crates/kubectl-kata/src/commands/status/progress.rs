@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataConfig, KataNode, Natural, conditions};
+use kata_api::{Code, KataConfig, KataNode, Natural, Severity, conditions};
 
 use crate::document::{NodeProgress, Problem, StatusReport};
 use crate::estimate;
@@ -127,22 +127,26 @@ pub(crate) fn nodes(
         .collect()
 }
 
-/// The counts of nodes, on a terminal after a bar: `1/3 ready   1 changing, 1 waiting   at most 1 at once   ~14m left`.
+/// The counts of nodes, on a terminal after a bar: `1/3 with Kata   1 changing, 1 waiting   at most 1 at once   ~14m
+/// left`. A node with Kata may be counted twice, such as one that is being updated.
 pub(crate) fn line(report: &StatusReport, style: &Style) -> String {
     let Some(config) = &report.config else { return String::new() };
-    let (ready, all) = (config.ready_node_count, config.node_count);
-    let bar = style.width.map(|_| format!("{}  ", bar(ready, all, BAR, style)));
-    let mut parts = vec![format!("{}{ready}/{all} ready", bar.unwrap_or_default())];
+    let (have, all) = (config.ready_node_count, config.node_count);
+    let bar = style.width.map(|_| format!("{}  ", bar(have, all, BAR, style)));
+    let mut parts = vec![format!("{}{have}/{all} with Kata", bar.unwrap_or_default())];
     let (mut changing, mut waiting, mut blocked, mut failed) = (0, 0, 0, 0);
     for node in &report.nodes {
+        // An info, such as another roll-out on the node, ends by itself.
+        let code = node.code.as_deref().and_then(Code::parse);
+        let is_blocked = code.is_some_and(|code| code.entry().severity > Severity::Info);
         let phase = Phase::ALL.iter().find(|phase| phase.as_str() == node.phase);
         match phase.copied().unwrap_or_default() {
             Phase::Ready => {}
             Phase::Failed => failed += 1,
-            _ if node.code.is_some() => blocked += 1,
+            Phase::NotReady | Phase::Unknown => blocked += 1,
+            _ if is_blocked => blocked += 1,
             Phase::Installing | Phase::Updating | Phase::Removing => changing += 1,
             Phase::Waiting | Phase::WaitingToRemove => waiting += 1,
-            Phase::NotReady | Phase::Unknown => blocked += 1,
         }
     }
     let counts =
@@ -153,11 +157,18 @@ pub(crate) fn line(report: &StatusReport, style: &Style) -> String {
         return parts.concat();
     }
     parts.push(counts.join(", "));
-    parts.extend(config.max_unavailable.map(|most| format!("at most {most} at once")));
+    let is_moot =
+        |problem: &Problem| MAKES_PACE_MOOT.iter().any(|it| it.entry().code == problem.id);
+    if !report.problems.iter().any(is_moot) {
+        parts.extend(config.max_unavailable.map(|most| format!("at most {most} at once")));
+    }
     parts.extend(left(report));
     parts.join("   ")
 }
 
+/// What makes it irrelevant how many nodes the KataConfig lets change at once.
+const MAKES_PACE_MOOT: [Code; 4] =
+    [Code::RolloutNotHonoured, Code::RolloutPaused, Code::RolloutStopped, Code::PoolPaused];
 /// Columns of the bar in `status`.
 const BAR: usize = 16;
 

@@ -148,10 +148,17 @@ impl Compared<'_> {
     }
 
     fn boot_id(&self) -> Signal {
-        let mut others = self.others().map(|it| &it.boot_id).filter(|id| !id.is_empty()).peekable();
-        let is_own = others.peek().is_some() && others.all(|id| *id != self.sandboxed.boot_id);
-        let meaning = if is_own { "own kernel (deciding)" } else { "node's kernel (deciding)" };
-        self.row("boot id", |it| it.boot_id.clone(), judged(is_own), meaning)
+        let own = &self.sandboxed.boot_id;
+        let others: Vec<&str> =
+            self.others().map(|it| it.boot_id.as_str()).filter(|id| !id.is_empty()).collect();
+        let (verdict, meaning) = if own.is_empty() || others.is_empty() {
+            (SignalVerdict::Neutral, "nothing to compare with")
+        } else if others.iter().any(|id| id == own) {
+            (SignalVerdict::Fail, "node's kernel (deciding)")
+        } else {
+            (SignalVerdict::Pass, "own kernel (deciding)")
+        };
+        self.row("boot id", |it| it.boot_id.clone(), verdict, meaning)
     }
 
     /// The node's command line is known from a pod on its kernel only.
@@ -167,18 +174,25 @@ impl Compared<'_> {
         self.row("cmdline", text, verdict, meaning)
     }
 
+    /// A kernel that was born with its pod is young. That proves nothing unless another kernel is older, and a pod may
+    /// be older than its node's last boot.
     fn uptime(&self) -> Option<Signal> {
         let age = self.age?;
         let uptime = self.sandboxed.uptime_seconds;
-        let is_young =
-            uptime <= age + SLACK && self.regular.is_none_or(|it| uptime < it.uptime_seconds);
         let text = |it: &ProbeFacts| match it.uptime_seconds {
             // The API does not tell it of a node.
             seconds if seconds > 0.0 => format!("{seconds:.0}s"),
             _ => String::new(),
         };
-        let meaning = if is_young { "born with the pod" } else { "older than the pod" };
-        Some(self.row("uptime", text, judged(is_young), meaning))
+        let (verdict, meaning) = match self.regular {
+            None if uptime > age + SKEW => (SignalVerdict::Fail, "older than the pod"),
+            None => (SignalVerdict::Neutral, "not older than the pod"),
+            Some(it) if uptime <= age + SLACK && uptime < it.uptime_seconds => {
+                (SignalVerdict::Pass, "born with the pod")
+            }
+            Some(_) => (SignalVerdict::Fail, "older than the pod"),
+        };
+        Some(self.row("uptime", text, verdict, meaning))
     }
 
     fn size(&self) -> Signal {
@@ -212,6 +226,7 @@ impl Compared<'_> {
         let names: Vec<&str> =
             reported.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
         let (verdict, meaning) = match reported.iter().any(|name| name == handler) {
+            _ if self.node.is_none() => (SignalVerdict::Neutral, "the node is not visible"),
             true => (SignalVerdict::Pass, "reported by the node"),
             false if reported.is_empty() => (SignalVerdict::Neutral, "the node reports none"),
             false => (SignalVerdict::Fail, "not reported by the node"),
@@ -230,9 +245,8 @@ impl Compared<'_> {
 /// How much older than its pod a sandbox may seem, in seconds: the clocks of two machines differ.
 const SLACK: f64 = 60.0;
 
-fn judged(is_good: bool) -> SignalVerdict {
-    if is_good { SignalVerdict::Pass } else { SignalVerdict::Fail }
-}
+/// The same where the clock is that of the caller's machine.
+const SKEW: f64 = 600.0;
 
 fn vmm(node: &NodeInfo) -> Signal {
     let unknown = || "unknown".to_owned();
@@ -312,17 +326,17 @@ mod tests {
     fn a_kernel_that_is_older_than_its_pod_was_not_born_with_it() {
         let uptime = |seconds| ProbeFacts { uptime_seconds: seconds, ..facts("a") };
         let verdict = |guest, age| {
-            for regular in [None, Some(&uptime(90_000.0))] {
+            [None, Some(&uptime(90_000.0))].map(|regular| {
                 let sandboxed = &uptime(guest);
                 let age = Some(age);
                 let it = Compared { sandboxed, regular, node: None, age, handler: None };
                 let signals = it.signals();
-                let signal = signals.iter().find(|signal| signal.name == "uptime").unwrap();
-                let is_born = signal.verdict == SignalVerdict::Pass;
-                assert_eq!(is_born, guest < 1_000.0, "{guest} {age:?}");
-            }
+                signals.iter().find(|signal| signal.name == "uptime").unwrap().verdict
+            })
         };
-        verdict(12.0, 14.0);
-        verdict(80_000.0, 14.0);
+        assert_eq!(verdict(12.0, 14.0), [SignalVerdict::Neutral, SignalVerdict::Pass]);
+        // The clock of the caller's machine is behind.
+        assert_eq!(verdict(120.0, -100.0)[0], SignalVerdict::Neutral);
+        assert_eq!(verdict(80_000.0, 14.0), [SignalVerdict::Fail; 2]);
     }
 }
