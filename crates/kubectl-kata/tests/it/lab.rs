@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use jiff::{SignedDuration, Timestamp};
 use kata_manifests::manifests::Options;
 use kubectl_kata::arguments::Arguments;
-use kubectl_kata::environment::{EnvVars, Terminal, settings};
+use kubectl_kata::environment::settings;
 use kubectl_kata::{Printer, run};
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
@@ -27,63 +27,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
+mod done;
+
+pub(crate) use done::{Done, Place, checks};
+
 /// When simulated clusters begin.
 pub(crate) fn epoch() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
-}
-
-/// What a command did.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) code: u8,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Done {
-    /// The output as JSON.
-    #[track_caller]
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
-    }
-
-    /// The same, if it ended with this code.
-    #[track_caller]
-    pub(crate) fn expect(self, code: u8) -> Self {
-        assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
-        self
-    }
-
-    /// The same, if the output has these texts.
-    #[track_caller]
-    pub(crate) fn says(self, texts: &[&str]) -> Self {
-        for text in texts {
-            assert!(
-                self.out.contains(text) || self.err.contains(text),
-                "does not say {text:?}:\n{}\n{}",
-                self.out,
-                self.err
-            );
-        }
-        self
-    }
-}
-
-/// Where a command runs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
-    pub(crate) environment: EnvVars,
-    pub(crate) terminal: Terminal,
-}
-
-impl Place {
-    /// A terminal of this width.
-    pub(crate) fn terminal(width: usize) -> Self {
-        Self {
-            terminal: Terminal { out: true, err: true, width: Some(width), height: Some(24) },
-            environment: EnvVars { locale: "en_US.UTF-8".to_owned(), ..EnvVars::default() },
-        }
-    }
 }
 
 /// A simulated cluster.

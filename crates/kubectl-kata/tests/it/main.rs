@@ -21,6 +21,7 @@ mod lease;
 mod lists;
 mod reports;
 mod schemas;
+mod silence;
 mod simulated;
 mod status;
 mod verify;
