@@ -202,6 +202,15 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
+/// The entries of a history that this version knows: a later version may have written others.
+fn known_transitions<'de, D>(deserializer: D) -> Result<Vec<Transition>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let entries: Vec<serde_json::Value> = known_or_default(deserializer)?;
+    Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
+}
+
 /// The observed state of the node.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -226,8 +235,12 @@ pub struct KataNodeStatus {
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,
     /// The last phases and steps with their times, oldest first, at most 16: `kubectl kata history` shows how long each
-    /// took. A step that took less than half a minute may be missing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_or_default")]
+    /// took. A step that took less than half a minute may be counted in the step before.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "known_transitions"
+    )]
     pub history: Vec<Transition>,
     /// The KATA code of the problem that delays the node, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,22 +289,39 @@ pub struct Transition {
 }
 
 impl KataNodeStatus {
-    /// The history with the phase and step of a later status. A node with Kata that is not Ready for some time, without
-    /// a change, leaves no trace: otherwise it would displace its last change.
+    /// The history with the phase and step of a later status. What is no part of a change leaves no trace, since it
+    /// would displace changes: a node that is down or unknown for some time, and a check after which the node still
+    /// waits.
     pub fn history_with(&self, later: &Transition) -> Vec<Transition> {
         let mut history = self.history.clone();
         if let (true, Some(since)) = (history.is_empty(), self.since) {
             history.push(Transition { phase: self.phase, step: self.step.clone(), time: since });
         }
-        if let Some(last) = history.last() {
-            let is_same = last.phase == later.phase && last.step == later.step;
-            let is_idle = last.phase == Phase::Ready
-                && matches!(later.phase, Phase::NotReady | Phase::Unknown);
-            if is_same || is_idle {
-                return self.history.clone();
-            }
+        let is_idle = |entry: &Transition| {
+            entry.step.is_empty()
+                && matches!(
+                    entry.phase,
+                    Phase::Ready | Phase::Waiting | Phase::WaitingToRemove | Phase::Failed
+                )
+        };
+        let is_down = matches!(later.phase, Phase::NotReady | Phase::Unknown);
+        let waits = later.phase == Phase::Waiting && later.step.is_empty();
+        let mut later = later.clone();
+        while let Some(check) =
+            history.pop_if(|it| waits && it.phase == Phase::Waiting && !it.step.is_empty())
+        {
+            later.time = check.time;
         }
-        history.push(later.clone());
+        let stays = history.last().is_some_and(|last| {
+            (last.phase == later.phase && last.step == later.step) || (is_down && is_idle(last))
+        });
+        if !stays {
+            history.push(later);
+        }
+        // What is not yet written for another reason is not worth a write.
+        if stays && self.history.is_empty() {
+            return Vec::new();
+        }
         history.drain(..history.len().saturating_sub(HISTORY));
         history
     }
@@ -313,4 +343,85 @@ pub(crate) fn with_default_status(mut crd: CustomResourceDefinition) -> CustomRe
         }
     }
     crd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transition((phase, step, second): (Phase, &str, i64)) -> Transition {
+        let time = Timestamp::from_second(1_800_000_000 + second).unwrap();
+        Transition { phase, step: step.to_owned(), time }
+    }
+
+    /// The status that all these transitions lead to.
+    fn after(entries: &[(Phase, &str, i64)]) -> KataNodeStatus {
+        let mut status = KataNodeStatus::default();
+        for entry in entries.iter().copied().map(transition) {
+            status.history = status.history_with(&entry);
+            status.phase = entry.phase;
+            status.step = entry.step;
+            status.since = Some(entry.time);
+        }
+        status
+    }
+
+    #[test]
+    fn a_history_has_what_is_part_of_changes() {
+        use Phase::{Failed, Installing, NotReady, Ready, Unknown, Waiting};
+        let (waits, check) = ((Waiting, "", 0), (Waiting, "1/4 Preflight", 5));
+        let (begins, ends) = ((Installing, "3/4 Changing", 20), (Ready, "", 60));
+        let cases: [(&[_], &[_]); 6] = [
+            (&[waits, check, begins, ends], &[waits, check, begins, ends]),
+            // A check that leads to nothing.
+            (&[waits, check, (Waiting, "", 9), begins], &[waits, begins]),
+            // The change before it ended when the check began.
+            (
+                &[begins, (Waiting, "1/4 Preflight", 60), (Waiting, "", 300)],
+                &[begins, (Waiting, "", 60)],
+            ),
+            // The node is down while nothing is changed.
+            (&[begins, ends, (NotReady, "", 70), (Ready, "", 80)], &[begins, ends]),
+            (
+                &[begins, (Failed, "", 70), (Unknown, "", 80), (Failed, "", 90)],
+                &[begins, (Failed, "", 70)],
+            ),
+            // The node is down during a change.
+            (&[begins, (NotReady, "", 30), ends], &[begins, (NotReady, "", 30), ends]),
+        ];
+        for (entries, expected) in cases {
+            let expected: Vec<Transition> = expected.iter().copied().map(transition).collect();
+            assert_eq!(after(entries).history, expected, "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_entries_of_a_history_go() {
+        let phases = [Phase::Ready, Phase::Updating];
+        let entries: Vec<_> =
+            (0_i64..40).map(|second| (phases[usize::from(second % 2 == 1)], "", second)).collect();
+        let history = after(&entries).history;
+        assert_eq!(history.len(), HISTORY);
+        assert_eq!(history.last(), Some(&transition((Phase::Updating, "", 39))));
+    }
+
+    /// A record of an earlier version is not written again until something happens.
+    #[test]
+    fn a_record_without_a_history_gets_one_with_the_next_change() {
+        let old = KataNodeStatus { history: Vec::new(), ..after(&[(Phase::Ready, "", 0)]) };
+        assert_eq!(old.history_with(&transition((Phase::Ready, "", 0))), []);
+        let next = transition((Phase::Updating, "2/6 Draining", 50));
+        assert_eq!(old.history_with(&next), [transition((Phase::Ready, "", 0)), next.clone()]);
+    }
+
+    #[test]
+    fn an_entry_of_a_later_version_does_not_empty_the_history() {
+        let status: KataNodeStatus = serde_json::from_value(serde_json::json!({"history": [
+            {"phase": "Hibernating", "time": "2026-01-01T00:00:00Z"},
+            {"phase": "Ready", "time": "2026-01-01T00:00:10Z"},
+            7,
+        ]}))
+        .unwrap();
+        assert_eq!(status.history.len(), 1);
+    }
 }

@@ -23,7 +23,8 @@ impl Code {
         }
     }
 
-    /// Commands that show more or are the fix, the most useful first. NODE, POD, POOL, NAME and FILE stand for names.
+    /// Commands that show more or are the fix, the most useful first. NODE, POD, POOL, NAMESPACE, NAME and FILE stand for
+    /// names.
     pub fn commands(self) -> &'static [&'static str] {
         match self {
             Self::NoNodesSelected | Self::SelectorIgnored | Self::WorkersNotCovered => {
@@ -36,15 +37,18 @@ impl Code {
             Self::PoolPaused
             | Self::RenderDegraded
             | Self::RenderWaiting
-            | Self::MachineConfigOperatorNotReady
             | Self::RolloutNotHonoured
-            | Self::OtherRollout
-            | Self::NodeInTwoPools
-            | Self::NodeInOtherPool => {
+            | Self::OtherRollout => {
                 &["oc get machineconfigpools", "oc describe machineconfigpool POOL"]
             }
+            Self::NodeInTwoPools | Self::NodeInOtherPool => {
+                &["oc get machineconfigpools", "oc get node NODE --show-labels"]
+            }
+            Self::MachineConfigOperatorNotReady => &["oc get clusteroperator machine-config"],
             Self::LogLevelOverridden => &["oc get containerruntimeconfigs -o yaml"],
-            Self::ImageModeIncomplete => &["oc get configmaps -A"],
+            Self::ImageModeIncomplete => {
+                &["oc get configmap layered-image-deploy-cm -n NAMESPACE -o yaml"]
+            }
             Self::ForeignRuntimeClass | Self::AdoptedOverhead => {
                 &["kubectl describe runtimeclass NAME"]
             }
@@ -59,7 +63,6 @@ impl Code {
             | Self::PlatformUnsupported
             | Self::ConstraintsNotServed
             | Self::AgentImageUnknown
-            | Self::KataNodeValueUnknown
             | Self::OperatorSilent => &["kubectl kata logs operator", "kubectl kata doctor"],
             Self::NodeNotReady
             | Self::NodeStateUnknown
@@ -68,8 +71,9 @@ impl Code {
             | Self::NodeUnderPressure
             | Self::OtherInstaller
             | Self::NodeOutOfMemory => &["kubectl describe node NODE"],
+            Self::KataNodeValueUnknown => &["kubectl get katanode NODE -o yaml"],
             Self::NodeDegraded | Self::NodeDegradedAndCordoned => {
-                &["oc describe node NODE", "oc get machineconfigpools"]
+                &["kubectl kata logs node/NODE", "oc describe node NODE"]
             }
             Self::DrainBlocked => {
                 &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
@@ -144,39 +148,58 @@ impl Code {
             Self::PodsStillRunning => &["kubectl kata uninstall --dry-run", "kubectl kata pods -A"],
             Self::ClusterTooOld => &["kubectl version"],
             Self::PermissionMissing => &["kubectl auth can-i --list"],
-            Self::CustomResourceMissing | Self::OperatorNotRunning => {
+            Self::OperatorNotRunning => {
+                &["kubectl kata logs operator", "kubectl kata doctor --pre"]
+            }
+            Self::CustomResourceMissing => {
                 &["kubectl kata doctor --pre", "kubectl kata install --dry-run client"]
             }
             Self::CustomResourceStale | Self::VersionSkew => &["kubectl kata version"],
             Self::NoKataConfig => &["kubectl kata install"],
             Self::KataConfigRefused | Self::ManifestInvalid => &["kubectl kata doctor -f FILE"],
-            Self::NotSandboxed | Self::IsolationUnproven | Self::PodNotRunning => {
-                &["kubectl kata verify pod/POD", "kubectl kata why pod/POD"]
-            }
+            Self::NotSandboxed | Self::IsolationUnproven | Self::PodNotRunning => &[
+                "kubectl kata verify pod/POD -n NAMESPACE",
+                "kubectl kata why pod/POD -n NAMESPACE",
+            ],
             Self::ProbeFailed => &["kubectl kata verify --node NODE --keep"],
+            // The API server refuses these pods, so there is none.
             Self::RuntimeClassMissing | Self::SelectorConflict | Self::OverheadMismatch => {
-                &["kubectl kata why pod/POD", "kubectl get runtimeclasses"]
+                &["kubectl kata why deployment/NAME -n NAMESPACE", "kubectl get runtimeclasses"]
             }
-            Self::QuotaExceeded => &["kubectl kata why pod/POD", "kubectl describe resourcequotas"],
-            Self::NoNodeFits => &["kubectl kata why pod/POD", "kubectl kata nodes"],
-            Self::WaitsForRollout => &["kubectl kata why pod/POD", "kubectl kata status"],
+            Self::QuotaExceeded => &[
+                "kubectl kata why deployment/NAME -n NAMESPACE",
+                "kubectl describe resourcequotas -n NAMESPACE",
+            ],
+            Self::PodRejected => &[
+                "kubectl kata why deployment/NAME -n NAMESPACE",
+                "kubectl get events -n NAMESPACE",
+            ],
+            Self::NoNodeFits => &["kubectl kata why pod/POD -n NAMESPACE", "kubectl kata nodes"],
+            Self::WaitsForRollout => {
+                &["kubectl kata why pod/POD -n NAMESPACE", "kubectl kata status"]
+            }
             Self::HandlerNotConfigured
             | Self::VirtualizationMissing
             | Self::GuestUnreachable
             | Self::GuestOutOfMemory
             | Self::GuestImageMissing
             | Self::SandboxFailed
-            | Self::ContainerNotStarted => {
-                &["kubectl kata why pod/POD", "kubectl kata logs pod/POD --shim"]
-            }
-            Self::ContainerFails => &["kubectl kata why pod/POD", "kubectl logs POD --previous"],
+            | Self::ContainerNotStarted => &[
+                "kubectl kata why pod/POD -n NAMESPACE",
+                "kubectl kata logs pod/POD --shim -n NAMESPACE",
+            ],
+            Self::ContainerFails => &[
+                "kubectl kata why pod/POD -n NAMESPACE",
+                "kubectl logs POD --previous -n NAMESPACE",
+            ],
             Self::FeatureUnsupported
-            | Self::PodRejected
             | Self::ImageNotPulled
             | Self::ContainerConfig
             | Self::VolumeNotMounted
             | Self::ContainerNotReady
-            | Self::PodEnded => &["kubectl kata why pod/POD", "kubectl describe pod POD"],
+            | Self::PodEnded => {
+                &["kubectl kata why pod/POD -n NAMESPACE", "kubectl describe pod POD -n NAMESPACE"]
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use kata_api::kata_node::Phase;
 use super::NAMES;
 use super::lists::{has_kata, may_have_kata};
 use crate::assessment::{Assessment, NodeAssessment};
-use crate::draft::Draft;
+use crate::draft::{Draft, Queue};
 use crate::object::Kind;
 use crate::report::{Finding, Report, Waiting};
 use crate::text;
@@ -30,18 +30,9 @@ pub(super) fn summary(
     let is_idle = !is_held_up && !cluster.nodes.iter().any(NodeAssessment::in_flight);
     let mut tail = match (awaited, &draft.queue) {
         (Some(awaited), _) if is_idle => {
-            format!("{}; waiting for {}", briefs(cluster, &BTreeSet::new()), awaited.message)
+            format!("{}; waiting for {}", briefs(cluster, None), awaited.message)
         }
-        (_, Some(queue)) => {
-            let (names, reason) = (text::list(&queue.nodes, NAMES), &queue.reason);
-            let queue: BTreeSet<&str> = queue.nodes.iter().map(String::as_str).collect();
-            let stays = |node: &NodeAssessment| {
-                (node.wanted || cluster.deleting) && queue.contains(node.facts.name.as_str())
-            };
-            let leaving = if cluster.nodes.iter().any(stays) { "" } else { " leaving," };
-            format!("{}; {names}{leaving} waiting: {reason}", briefs(cluster, &queue))
-        }
-        (_, None) => briefs(cluster, &BTreeSet::new()),
+        (_, queue) => briefs(cluster, queue.as_ref()),
     };
     tail.push_str(&excluded(report));
     let verb = |have: usize, all: usize| if have == 1 || all == 1 { "has" } else { "have" };
@@ -89,33 +80,48 @@ fn excluded(report: &Report) -> String {
     }
 }
 
-/// `; worker-1 draining (2/6), worker-2 waiting`: the nodes that are not in the desired state, without those of the
-/// queue that the message names with their reason.
-fn briefs(cluster: &Assessment, queue: &BTreeSet<&str>) -> String {
-    let is_queued = |node: &NodeAssessment| {
-        let is_waiting = match node.phase {
-            Phase::Waiting | Phase::WaitingToRemove => !node.has_earlier_change,
-            Phase::Ready => node.behind && node.has_runtime_label,
-            _ => false,
-        };
-        is_waiting && node.step.is_none() && queue.contains(node.facts.name.as_str())
-    };
+/// `; worker-1 draining (2/6); worker-2, worker-3 waiting: the first node must succeed first`: the nodes that are not
+/// in the desired state, those of the queue with its reason.
+fn briefs(cluster: &Assessment, queue: Option<&Queue>) -> String {
+    let names: BTreeSet<&str> =
+        queue.into_iter().flat_map(|queue| &queue.nodes).map(String::as_str).collect();
     let is_settled = |node: &NodeAssessment| {
         node.wanted && node.phase == Phase::Ready && node.has_runtime_label && !node.behind
     };
+    // Such a node does nothing but wait; others of the queue have more to say.
+    let only_waits = |node: &NodeAssessment| {
+        let has_phase = match node.phase {
+            Phase::Waiting | Phase::WaitingToRemove => true,
+            Phase::Ready => node.behind && node.has_runtime_label,
+            _ => false,
+        };
+        has_phase && node.step.is_none() && names.contains(node.facts.name.as_str())
+    };
+    let stays = |node: &NodeAssessment| node.wanted || cluster.deleting;
+    let is_named_below = |node: &NodeAssessment| stays(node) && only_waits(node);
     let mut others: Vec<&NodeAssessment> =
-        cluster.nodes.iter().filter(|node| !is_settled(node) && !is_queued(node)).collect();
+        cluster.nodes.iter().filter(|node| !is_settled(node) && !is_named_below(node)).collect();
     // Failed nodes first, then nodes that are being changed.
     others.sort_by_key(|node| (node.phase != Phase::Failed, !node.in_flight()));
-    let briefs: Vec<String> = others
-        .iter()
-        .map(|node| {
-            if cluster.deleting || node.wanted {
-                node.brief()
-            } else {
-                format!("{} leaving: {}", node.facts.name, node.state())
-            }
-        })
-        .collect();
-    if briefs.is_empty() { String::new() } else { format!("; {}", text::list(&briefs, NAMES)) }
+    let brief = |node: &&NodeAssessment| match queue {
+        _ if stays(node) => node.brief(),
+        Some(queue) if only_waits(node) => format!("{} leaving: {}", node.facts.name, queue.reason),
+        _ => format!("{} leaving: {}", node.facts.name, node.state()),
+    };
+    let briefs: Vec<String> = others.iter().map(brief).collect();
+    let mut text = match briefs.as_slice() {
+        [] => String::new(),
+        briefs => format!("; {}", text::list(briefs, NAMES)),
+    };
+    if let Some(Queue { reason, .. }) = queue {
+        let waiting = || cluster.nodes.iter().filter(|node| only_waits(node));
+        let staying: Vec<&str> =
+            waiting().filter(|node| stays(node)).map(|node| node.facts.name.as_str()).collect();
+        if !staying.is_empty() {
+            text.push_str(&format!("; {} waiting: {reason}", text::list(&staying, NAMES)));
+        } else if waiting().next().is_none() {
+            text.push_str(&format!("; waiting: {reason}"));
+        }
+    }
+    text
 }
