@@ -91,12 +91,16 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     for picture in &PICTURES {
         compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
     }
+    let examples = match examples::sections(root) {
+        Ok(examples) => examples,
+        Err(error) => return vec![error],
+    };
     for (folder, words, ending, titled) in PAGES {
         let printed = programs.print("kubectl-kata", words).and_then(|text| {
             let mut pages = pages(&text, ending, titled);
-            for (code, example) in examples::sections(root)? {
+            for (code, example) in &examples {
                 if let Some(page) = pages.get_mut(&format!("{code}.{ending}")) {
-                    page.push_str(&example);
+                    page.push_str(example);
                 }
             }
             let committed = files(&root.join(folder))

@@ -55,3 +55,21 @@ fn messages(line: &str) -> impl Iterator<Item = (&str, &str)> {
         (is_code && is_first).then_some((code, part))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_its_own_part_of_a_message() {
+        let line = "  +5s a Ready=False NodeUnfit: 0 of 2 nodes have Kata; KATA3101: node a: KATA3001: no KVM; the next \
+                    retry is at 12:00; KATA1006: pool b is paused";
+        let found: Vec<_> = messages(line).collect();
+        assert_eq!(
+            found,
+            [("KATA3101", "node a: KATA3001: no KVM"), ("KATA1006", "pool b is paused")]
+        );
+        let first = "  +0s a Ready=False NotActive: KATA1004: b is older";
+        assert_eq!(messages(first).collect::<Vec<_>>(), [("KATA1004", "b is older")]);
+    }
+}

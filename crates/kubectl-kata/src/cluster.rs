@@ -19,6 +19,16 @@ use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTI
 /// The label with the program's name, which the operator's manifests give to all their objects.
 const NAME_LABEL: &str = "app.kubernetes.io/name";
 
+/// The KataNode of a node, given as NAME or node/NAME.
+pub(crate) fn find_node<'n>(nodes: &'n [KataNode], name: &str) -> Result<&'n KataNode, Failure> {
+    let name = name.strip_prefix("node/").unwrap_or(name);
+    nodes.iter().find(|node| node.spec.node_name == name).ok_or_else(|| {
+        Failure::NotFound(format!(
+            "there is no KataNode of node {name}: `kubectl kata nodes` lists the nodes that have one"
+        ))
+    })
+}
+
 /// What the API server says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -106,6 +116,21 @@ impl Kata {
                 .filter(|class| class.handler.starts_with("kata"))
                 .filter_map(|class| class.metadata.name.clone())
                 .collect(),
+        }
+    }
+
+    /// The KataNodes, for a command that is of no use without them; `what` is what it cannot do then.
+    pub(crate) fn known_nodes(&self, what: &str) -> Result<&[KataNode], Failure> {
+        let kind = KATA_NODES.qualified();
+        match &self.nodes {
+            Read::Known(nodes) => Ok(nodes),
+            Read::Forbidden => {
+                Err(Failure::Forbidden(format!("cannot {what}: you may not list {kind}")))
+            }
+            Read::NotServed => Err(Failure::NotFound(format!(
+                "cannot {what}: the cluster does not serve {kind}, so the operator is not installed: see \
+                 `kubectl kata doctor --pre`"
+            ))),
         }
     }
 

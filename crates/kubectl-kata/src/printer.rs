@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::settings::Output;
-use crate::style::{Style, cut, without_controls, wrap};
+use crate::style::{Style, coloured_columns, cut, without_controls, wrap};
 use crate::table::Table;
 
 /// Where output goes.
@@ -132,16 +132,27 @@ impl<'a> Printer<'a> {
 
     /// Writes these lines instead of what is on a screen of so many lines. Those that do not fit are counted.
     pub(crate) fn screen(&mut self, lines: &[String], rows: usize) -> io::Result<()> {
-        // The cursor is on the last one.
-        let room = rows.saturating_sub(1).max(2);
-        let shown = if lines.len() > room { room - 1 } else { lines.len() };
+        // A line that the terminal breaks takes several rows. The cursor is on the last row.
+        let width = self.style.width.unwrap_or(usize::MAX);
+        let rows_of = |line: &String| coloured_columns(line).div_ceil(width).max(1);
+        let room = rows.saturating_sub(1);
+        let fits = |most: usize| {
+            let mut used = 0;
+            let within = |line: &&String| {
+                used += rows_of(line);
+                used <= most
+            };
+            lines.iter().take_while(within).count()
+        };
+        let all = lines.len();
+        let shown = if fits(room) == all { all } else { fits(room.saturating_sub(1)) };
         let mut text = String::from("\x1b[H");
         for line in lines.iter().take(shown) {
             text.push_str(&without_controls(line));
             text.push_str("\x1b[K\n");
         }
-        if lines.len() > shown {
-            text.push_str(&format!("... {} more lines\x1b[K\n", lines.len() - shown));
+        if all > shown {
+            text.push_str(&format!("... {} more lines\x1b[K\n", all - shown));
         }
         text.push_str("\x1b[J");
         self.raw(&text)
@@ -187,4 +198,29 @@ impl<'a> Printer<'a> {
 pub(crate) fn yaml(document: &impl Serialize) -> Result<String, Failure> {
     serde_saphyr::to_string(document)
         .map_err(|error| Failure::Format { format: "YAML", message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_has_no_more_rows_than_the_terminal() {
+        let style = Style { colour: true, unicode: true, width: Some(10), rows: Some(5) };
+        let drawn = |lines: &[&str]| {
+            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            Printer::new(&mut out, &mut err, style, true).screen(&lines, 5).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let text = text.strip_prefix("\x1b[H").and_then(|text| text.strip_suffix("\x1b[J"));
+            text.unwrap().replace("\x1b[K", "")
+        };
+        assert_eq!(drawn(&["a", "b", "c", "d"]), "a\nb\nc\nd\n");
+        assert_eq!(drawn(&["a", "b", "c", "d", "e"]), "a\nb\nc\n... 2 more lines\n");
+        // The terminal breaks the first line into three.
+        let long = "0123456789012345678901";
+        assert_eq!(drawn(&[long, "b", "c"]), format!("{long}\n... 2 more lines\n"));
+        let coloured = "\x1b[32m0123456789\x1b[0m";
+        assert_eq!(drawn(&[coloured, "b", "c", "d"]), format!("{coloured}\nb\nc\nd\n"));
+    }
 }

@@ -113,6 +113,18 @@ pub(crate) fn columns(text: &str) -> usize {
     text.width()
 }
 
+/// How many columns a text takes that has sequences which set colours.
+pub(crate) fn coloured_columns(text: &str) -> usize {
+    let mut taken = 0;
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let (before, from) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        taken += columns(before);
+        rest = from.get(colour(from).unwrap_or(1)..).unwrap_or_default();
+    }
+    taken + columns(rest)
+}
+
 /// The text cut to so many columns, with a mark that it was cut.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if columns(text) <= most {

@@ -8,14 +8,12 @@ use kata_api::{KataNode, Natural};
 
 use super::{expect_output, marked};
 use crate::Context;
-use crate::api::Read;
 use crate::arguments::HistoryArguments;
-use crate::cluster::Kata;
+use crate::cluster::{Kata, find_node};
 use crate::document::{ChangeResult, Head, HistoryReport, NodeChange, NodeHistory, StepTime};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::KATA_NODES;
 use crate::settings::Output;
 use crate::style::Tone;
 use crate::table::{Cell, Table, column};
@@ -27,13 +25,15 @@ pub(crate) async fn run(
     let allowed = [Output::Table, Output::Wide, Output::Json, Output::Yaml];
     expect_output(context.settings, &allowed, "history")?;
     let kata = Kata::read(&context.api).await?;
-    let mut items = of_nodes(&kata, context.settings.now())?;
-    let wanted: Vec<&str> =
-        arguments.names.iter().map(|name| name.strip_prefix("node/").unwrap_or(name)).collect();
-    if let Some(absent) = wanted.iter().find(|name| items.iter().all(|item| item.name != **name)) {
-        return Err(Failure::NotFound(format!("there is no node with Kata {absent}")));
-    }
-    items.retain(|item| wanted.is_empty() || wanted.contains(&item.name.as_str()));
+    let nodes = kata.known_nodes("read the history of nodes")?;
+    let now = context.settings.now();
+    let items = if arguments.names.is_empty() {
+        of_nodes(nodes.iter(), now)
+    } else {
+        let wanted: Result<Vec<&KataNode>, Failure> =
+            arguments.names.iter().map(|name| find_node(nodes, name)).collect();
+        of_nodes(wanted?.into_iter(), now)
+    };
     let head = Head::new("HistoryReport", kata.is_simulated());
     let report = HistoryReport { head, items, gaps: context.api.gaps() };
     if !context.printer.document(context.settings.output, &report)? {
@@ -42,31 +42,18 @@ pub(crate) async fn run(
     Ok(Exit::Fine)
 }
 
-/// The histories of all nodes, in natural order.
-pub(crate) fn of_nodes(kata: &Kata, now: Timestamp) -> Result<Vec<NodeHistory>, Failure> {
-    let nodes = match &kata.nodes {
-        Read::Known(nodes) => nodes,
-        Read::Forbidden => {
-            return Err(Failure::Forbidden(format!(
-                "the history of nodes cannot be read: you may not list {}",
-                KATA_NODES.qualified()
-            )));
-        }
-        Read::NotServed => {
-            return Err(Failure::NotFound(
-                "the cluster does not serve KataNode, so the operator is not installed: see `kubectl \
-                 kata doctor --pre`"
-                    .to_owned(),
-            ));
-        }
-    };
-    let mut sorted: Vec<&KataNode> = nodes.iter().collect();
+/// The histories of nodes, in natural order.
+pub(crate) fn of_nodes<'n>(
+    nodes: impl Iterator<Item = &'n KataNode>,
+    now: Timestamp,
+) -> Vec<NodeHistory> {
+    let mut sorted: Vec<&KataNode> = nodes.collect();
     sorted.sort_by_key(|node| Natural(&node.spec.node_name));
     let history = |node: &KataNode| NodeHistory {
         name: node.spec.node_name.clone(),
         changes: node.status.as_ref().map(|it| changes(&it.history, now)).unwrap_or_default(),
     };
-    Ok(sorted.into_iter().map(history).collect())
+    sorted.into_iter().map(history).collect()
 }
 
 /// The changes that a history has, oldest first.
@@ -75,6 +62,8 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
     // Checks before a change belong to it once it begins.
     let mut checks: Vec<StepTime> = Vec::new();
     let mut is_open = false;
+    // Whether the history has a time at which no change was under way.
+    let mut has_beginning = false;
     for (at, entry) in history.iter().enumerate() {
         let end = history.get(at + 1).map_or(now, |next| next.time);
         let name = entry.step.split_once(' ').map_or(entry.step.as_str(), |(_, name)| name);
@@ -106,17 +95,11 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
                 steps.push(step);
                 let began = steps.first().map_or(entry.time, |first| first.began);
                 let result = ChangeResult::UnderWay;
-                // What the record does not have any more, or did not have yet.
-                let is_cut = at == 0 && number(&entry.step) > 1;
-                changes.push(NodeChange {
-                    kind,
-                    result,
-                    began,
-                    seconds: 0,
-                    partial: is_cut,
-                    steps,
-                });
+                // The history begins within the change.
+                let partial = !has_beginning && step_number(&entry.step) > 1;
+                changes.push(NodeChange { kind, result, began, seconds: 0, partial, steps });
                 is_open = true;
+                has_beginning = true;
             }
             (None, Some(change)) => match result {
                 Some(result) => {
@@ -124,12 +107,16 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
                     let is_removed = change.kind == "remove" && entry.phase == Phase::Waiting;
                     change.result = if is_removed { ChangeResult::Done } else { result };
                     is_open = false;
+                    if !entry.step.is_empty() {
+                        checks.push(step);
+                    }
                 }
                 None => change.steps.push(step),
             },
             (None, None) if entry.step.is_empty() => checks.clear(),
             (None, None) => checks.push(step),
         }
+        has_beginning |= result.is_some();
     }
     for change in &mut changes {
         change.seconds = change.steps.iter().map(|step| step.seconds).sum();
@@ -138,7 +125,7 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
 }
 
 /// The number of a step such as `3/6 Applying`; 0 of none.
-fn number(step: &str) -> u32 {
+fn step_number(step: &str) -> u32 {
     step.split_once('/').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
@@ -207,15 +194,20 @@ pub(crate) fn medians<'a>(changes: impl Iterator<Item = &'a NodeChange>) -> Vec<
             "remove" => "removal",
             other => other,
         };
-        let count = human::count(changes.len(), what);
-        Some(format!("Median of {count}: {} ({})", span(total), steps.join(", ")))
+        let text = format!("{} ({})", span(total), steps.join(", "));
+        Some(match changes.len() {
+            1 => format!("1 {what} took {text}"),
+            count => format!("Median of {}: {text}", human::count(count, what)),
+        })
     };
     kinds.into_iter().filter_map(line).collect()
 }
 
 fn median(mut seconds: Vec<i64>) -> Option<i64> {
     seconds.sort_unstable();
-    seconds.get(seconds.len() / 2).copied()
+    let upper = *seconds.get(seconds.len() / 2)?;
+    let lower = *seconds.get((seconds.len() - 1) / 2)?;
+    Some((lower + upper) / 2)
 }
 
 fn tone(result: ChangeResult) -> Tone {
@@ -257,7 +249,7 @@ mod tests {
         entries.iter().map(entry).collect()
     }
 
-    fn told(entries: &[(Phase, &str, i64)], now: i64) -> Vec<String> {
+    fn summaries(entries: &[(Phase, &str, i64)], now: i64) -> Vec<String> {
         let now = Timestamp::from_second(1_800_000_000 + now).unwrap();
         let line = |change: NodeChange| {
             let steps: Vec<String> =
@@ -285,7 +277,7 @@ mod tests {
             (Removing, "3/4 Changing", 3_000),
         ];
         assert_eq!(
-            told(&entries, 3_007),
+            summaries(&entries, 3_007),
             [
                 "install done 65: Preflight 5, Changing 30, NotReady 20, Confirming 10",
                 "update failed 100: Changing 100",
@@ -293,25 +285,44 @@ mod tests {
                 "remove under way 7: Changing 7",
             ]
         );
-        assert!(told(&[(Waiting, "1/4 Preflight", 0), (Waiting, "", 5)], 10).is_empty());
+        assert!(summaries(&[(Waiting, "1/4 Preflight", 0), (Waiting, "", 5)], 10).is_empty());
+        let again = [
+            (Installing, "3/4 Changing", 0),
+            (Waiting, "1/4 Preflight", 60),
+            (Installing, "3/4 Changing", 70),
+            (Ready, "", 90),
+        ];
+        assert_eq!(
+            summaries(&again, 100),
+            ["install stopped 60: Changing 60", "install done 30: Preflight 10, Changing 20"]
+        );
         // Selected again after Kata was removed.
         let removed = [(Removing, "3/4 Changing", 0), (Waiting, "", 20)];
-        assert_eq!(told(&removed, 30), ["remove done 20: Changing 20"]);
+        assert_eq!(summaries(&removed, 30), ["remove done 20: Changing 20"]);
+    }
+
+    /// The history that begins with these entries, within a change of three steps.
+    fn cut(first: &[(Phase, &str, i64)]) -> Vec<NodeChange> {
+        let rest = [(Phase::Ready, "", 10)];
+        let entries: Vec<_> = first.iter().chain(&rest).copied().collect();
+        changes(&history(&entries), Timestamp::from_second(1_800_000_100).unwrap())
     }
 
     #[test]
     fn a_change_whose_beginning_is_lost_does_not_count() {
-        use Phase::{Installing, Ready};
-        let of = |step: &str| {
-            let entries = history(&[(Installing, step, 0), (Ready, "", 10)]);
-            changes(&entries, Timestamp::from_second(1_800_000_100).unwrap())
-        };
+        use Phase::{Installing, NotReady, Unknown, Waiting};
+        let finishing = (Installing, "5/6 Finishing", 0);
+        for before in [NotReady, Unknown] {
+            let change = &cut(&[(before, "", -5), finishing])[0];
+            assert_eq!(took(change), "over 10s", "{before:?}");
+        }
+        assert!(!cut(&[(Waiting, "", -5), finishing])[0].partial);
+        let of = |step| cut(&[(Installing, step, 0)]);
         assert_eq!(took(&of("5/6 Finishing")[0]), "over 10s");
         assert_eq!(medians(of("5/6 Finishing").iter()), [""; 0]);
         assert_eq!(took(&of("1/6 Targeted")[0]), "10s");
-        assert_eq!(
-            medians(of("1/6 Targeted").iter()),
-            ["Median of 1 installation: 10s (Targeted 10s)"]
-        );
+        let two = [cut(&[(Installing, "1/6 Targeted", -10)]), of("1/6 Targeted")].concat();
+        assert_eq!(medians(two.iter()), ["Median of 2 installations: 15s (Targeted 15s)"]);
+        assert_eq!(medians(of("1/6 Targeted").iter()), ["1 installation took 10s (Targeted 10s)"]);
     }
 }

@@ -10,7 +10,7 @@ use super::listing::{self, Listing};
 use super::marked;
 use super::status::{installed, tone};
 use crate::Context;
-use crate::api::{Read, Scope};
+use crate::api::Scope;
 use crate::arguments::ListArguments;
 use crate::cluster::Kata;
 use crate::document::{Head, NodeList, NodeRow};
@@ -85,22 +85,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<No
         api.list::<Pod>(PODS, Scope::default()),
     );
     let (kata, nodes, pods) = (kata?, nodes?, pods?);
-    match kata.nodes {
-        Read::Forbidden => {
-            return Err(Failure::Forbidden(format!(
-                "cannot list nodes with Kata: you may not list {}",
-                KATA_NODES.qualified()
-            )));
-        }
-        Read::NotServed => {
-            return Err(Failure::NotFound(
-                "the cluster does not serve KataNode, so the operator is not installed: see `kubectl \
-                 kata doctor --pre`"
-                    .to_owned(),
-            ));
-        }
-        Read::Known(_) => {}
-    }
+    let kata_nodes = kata.known_nodes("list nodes with Kata")?;
     if arguments.selector.is_some() && nodes.is_forbidden() {
         return Err(Failure::Forbidden(
             "cannot select nodes by label: you may not list nodes".to_owned(),
@@ -123,9 +108,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<No
         entry.pods += 1;
         entry.sandboxed += usize::from(pod.class().is_some_and(|class| classes.contains(class)));
     }
-    let mut items: Vec<NodeRow> = kata
-        .nodes
-        .items()
+    let mut items: Vec<NodeRow> = kata_nodes
         .iter()
         .filter(|node| wanted.is_empty() || wanted.contains(node.spec.node_name.as_str()))
         .filter(|node| {

@@ -21,11 +21,11 @@ pub(crate) async fn run(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table], "report")?;
-    let kata = Kata::read(&context.api).await?;
-    let status = Box::pin(status::read(context)).await?;
+    let (kata, status) = Box::pin(status::read_all(context)).await?;
     let now = context.settings.now();
+    let nodes = kata.known_nodes("read the history of nodes")?;
     let contents = page::Contents {
-        histories: history::of_nodes(&kata, now)?,
+        histories: history::of_nodes(nodes.iter(), now),
         kubernetes: kata.version.git_version.clone(),
         systems: systems(&kata),
         status,

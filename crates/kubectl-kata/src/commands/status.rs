@@ -82,7 +82,7 @@ pub(crate) async fn run(
                         // The ages grow.
                         () = tokio::time::sleep_until(Instant::now() + TICK), if is_redrawn => {
                             let seconds = context.settings.now().duration_since(read_at).as_secs();
-                            exit = print(&later(&report, seconds), arguments, context)?;
+                            exit = print(&with_elapsed(&report, seconds), arguments, context)?;
                         }
                     }
                 }
@@ -100,8 +100,8 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
-/// The report so many seconds after it was read.
-fn later(report: &StatusReport, seconds: i64) -> StatusReport {
+/// The report so many seconds after it was read, with less time left.
+fn with_elapsed(report: &StatusReport, seconds: i64) -> StatusReport {
     let mut report = report.clone();
     for node in &mut report.nodes {
         node.eta_seconds = node.eta_seconds.map(|left| (left - seconds).max(1));
@@ -137,6 +137,11 @@ fn print(
 
 /// Reads everything that the status shows.
 pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Failure> {
+    Ok(Box::pin(read_all(context)).await?.1)
+}
+
+/// The same with the objects of the operator.
+pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusReport), Failure> {
     let api = &context.api;
     let now = context.settings.now();
     let (kata, (operator, lease), pods, stale) = futures::join!(
@@ -171,7 +176,7 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
     silence::explain(&operator, &lease?, &kata, now, &mut report);
     report.gaps = api.gaps();
-    Ok(report)
+    Ok((kata, report))
 }
 
 /// What holds up nodes that are being drained.
@@ -233,7 +238,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         success: config.is_some_and(is_ready),
         no_operator: false,
         operator_unknown: false,
-        config: config.map(facts),
+        config: config.map(|config| facts(config, kata.nodes.items().len())),
         other_configs: kata.others(),
         runtime_classes: kata.class_facts(),
         node_selector: config
@@ -269,7 +274,7 @@ pub(crate) fn is_ready(config: &KataConfig) -> bool {
         && condition(config, conditions::READY).is_some_and(|ready| ready.status == "True")
 }
 
-fn facts(config: &KataConfig) -> ConfigFacts {
+fn facts(config: &KataConfig, nodes: usize) -> ConfigFacts {
     let status = config.status.clone().unwrap_or_default();
     ConfigFacts {
         name: config.metadata.name.clone().unwrap_or_default(),
@@ -283,8 +288,8 @@ fn facts(config: &KataConfig) -> ConfigFacts {
         node_count: status.kata_nodes.node_count,
         ready_node_count: status.kata_nodes.ready_node_count,
         max_unavailable: config.spec.rollout.as_ref().and_then(|rollout| {
-            let value = rollout.max_unavailable.as_ref()?;
-            let nodes = usize::try_from(status.kata_nodes.node_count).unwrap_or(0);
+            // A percentage is one of all nodes, also of those that lose Kata.
+            let value = rollout.max_unavailable.as_ref().filter(|_| nodes > 0)?;
             Some(kata_plan::most_unavailable(Some(value), nodes))
         }),
     }
@@ -395,11 +400,12 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
     }
     for payload in report.payloads.iter().flatten() {
         let version = payload.kata_version.as_deref().unwrap_or("of unknown version");
-        let digest = payload.digest.as_deref().map(|it| format!("   payload {}", short(it)));
+        let digest = payload.digest.as_deref().map(|it| format!("   payload {}", short_digest(it)));
         let nodes = human::count(payload.nodes, "node");
         entry("Kata", format!("{version}{}   on {nodes}", digest.unwrap_or_default()));
     }
-    if report.payloads.is_none() && config.ready_node_count > 0 {
+    let is_ready = |node: &NodeProgress| node.phase == Phase::Ready.as_str();
+    if report.payloads.is_none() && report.nodes.iter().any(is_ready) {
         entry(
             "Kata",
             "of unknown version: it comes with the operating system of the nodes".to_owned(),
@@ -425,7 +431,10 @@ fn operator_line(report: &StatusReport, now: Timestamp) -> String {
     let mut parts = vec![match (&operator.version, operator.ready_replicas, operator.replicas) {
         (version, Some(ready), Some(all)) => {
             let version = version.as_deref().unwrap_or("of unknown version");
-            format!("{version}   {ready} of {} ready", human::count(count(all), "pod"))
+            format!(
+                "{version}   {ready} of {} ready",
+                human::count(usize::try_from(all).unwrap_or(0), "pod")
+            )
         }
         _ if report.gaps.iter().any(|gap| gap.resource == DEPLOYMENTS.qualified()) => {
             "unknown".to_owned()
@@ -442,12 +451,8 @@ fn operator_line(report: &StatusReport, now: Timestamp) -> String {
     parts.join("   ")
 }
 
-fn count(number: i64) -> usize {
-    usize::try_from(number).unwrap_or(0)
-}
-
 /// The beginning of a digest, by which people compare digests.
-fn short(digest: &str) -> &str {
+fn short_digest(digest: &str) -> &str {
     let begin = digest.find(':').map_or(0, |colon| colon + 1);
     digest.get(..begin + 12).unwrap_or(digest)
 }
@@ -507,7 +512,7 @@ pub(crate) fn tone(phase: &str) -> Tone {
     }
 }
 
-/// Whether Kata is on a node. A node that is not ready, is updated or waits to lose Kata has it.
+/// Whether Kata is installed on a node. A node that is not ready, is updated or waits to lose Kata has it.
 pub(crate) fn installed(phase: &str, handlers: &[String]) -> Cell {
     match Phase::ALL.iter().find(|known| known.as_str() == phase) {
         Some(Phase::Ready) => Cell::toned("yes", Tone::Good),

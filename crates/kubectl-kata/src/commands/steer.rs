@@ -1,16 +1,17 @@
 //! `retry`, `pause` and `resume`: each sets one field for the operator, and changes no node itself.
 
-use kata_api::{Code, KataConfig, KataNode, names};
+use kata_api::kata_node::{HostJob, Phase};
+use kata_api::{Code, KataConfig, KataNode, NodeAction, names};
 use serde_json::{Value, json};
 
 use super::{expect_output, marked};
 use crate::Context;
 use crate::api::Trouble;
 use crate::arguments::{PauseArguments, RetryArguments};
-use crate::cluster::Kata;
+use crate::cluster::{Kata, find_node};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::resource::{KATA_CONFIGS, KATA_NODES, Resource};
+use crate::resource::{KATA_CONFIGS, KATA_NODES, POOLS, Resource};
 use crate::settings::Output;
 
 /// The content type of a JSON merge patch.
@@ -28,39 +29,33 @@ pub(crate) async fn retry(
         return Err(Failure::Usage("retry: name a node, or give --all".to_owned()));
     }
     let kata = Kata::read(&context.api).await?;
-    if kata.nodes.is_forbidden() {
-        let kind = KATA_NODES.qualified();
-        return Err(Failure::Forbidden(format!("cannot find the nodes: you may not list {kind}")));
-    }
-    let all = kata.nodes.items();
+    let all = kata.known_nodes("find failed nodes")?;
     let mut chosen: Vec<&KataNode> = Vec::new();
+    let mut others: Vec<&KataNode> = Vec::new();
     for name in &arguments.nodes {
-        let name = name.strip_prefix("node/").unwrap_or(name);
-        let node = all.iter().find(|node| node.spec.node_name == name).ok_or_else(|| {
-            Failure::NotFound(format!(
-                "there is no KataNode of node {name}: `kubectl kata nodes` lists the nodes that have one"
-            ))
-        })?;
-        if !has_failed(node) {
-            let text = format!("node {name} has no failed change to retry: {}", state(node));
-            context.printer.line(&marked(&text, kata.is_simulated()))?;
-        } else if !chosen.contains(&node) {
-            chosen.push(node);
+        let node = find_node(all, name)?;
+        let list = if has_failed_job(node) { &mut chosen } else { &mut others };
+        if !list.contains(&node) {
+            list.push(node);
         }
     }
     if arguments.all {
-        chosen.extend(all.iter().filter(|node| has_failed(node)));
-        if chosen.is_empty() {
+        chosen.extend(all.iter().filter(|node| has_failed_job(node)));
+        others.extend(all.iter().filter(|node| is_retried_by_machine_config_operator(node)));
+        if chosen.is_empty() && others.is_empty() {
             let text = "no node has a failed change to retry";
             context.printer.line(&marked(text, kata.is_simulated()))?;
         }
+    }
+    for node in others {
+        context.printer.line(&marked(&not_retried(node), kata.is_simulated()))?;
     }
     // Each value has to be a new one.
     let value = context.settings.now().to_string();
     let patch = json!({"metadata": {"annotations": {names::RETRY_ANNOTATION: value}}});
     for node in &chosen {
         let name = node.metadata.name.as_deref().unwrap_or(&node.spec.node_name);
-        change(KATA_NODES, name, &patch, arguments.dry_run, context).await?;
+        change(KATA_NODES, name, "will be retried", &patch, arguments.dry_run, context).await?;
     }
     if chosen.is_empty() || arguments.dry_run {
         return Ok(Exit::Fine);
@@ -72,7 +67,11 @@ pub(crate) async fn retry(
              kata retry {name}` again."
         ))?;
     }
+    let is_deleted =
+        kata.active().is_some_and(|config| config.metadata.deletion_timestamp.is_some());
     let next = match chosen.as_slice() {
+        _ if is_deleted => "kubectl kata wait --for deleted".to_owned(),
+        [node] if loses_kata(node) => "kubectl kata status -w".to_owned(),
         [node] => format!("kubectl kata wait --for node/{}=Ready", node.spec.node_name),
         _ => "kubectl kata wait".to_owned(),
     };
@@ -85,20 +84,41 @@ fn is(node: &KataNode, code: Code) -> bool {
     found == Some(code.entry().code)
 }
 
-/// Whether the last Job of a node failed. On OpenShift there are no Jobs: the Machine Config Operator repeats its
-/// changes by itself.
-fn has_failed(node: &KataNode) -> bool {
-    let host = node.status.as_ref().and_then(|status| status.host.as_ref());
-    let failures = host.and_then(|host| host.job.as_ref()).map_or(0, |job| job.failures);
+/// Whether the last Job of a node failed.
+fn has_failed_job(node: &KataNode) -> bool {
+    let failures = last_job(node).map_or(0, |job| job.failures);
     failures > 0 || is(node, Code::NodeRolledBack) || is(node, Code::NodeBroken)
 }
 
-/// `Ready`, or the phase with the message of the node.
-fn state(node: &KataNode) -> String {
+/// Whether the change of a node failed that no Job made.
+fn is_retried_by_machine_config_operator(node: &KataNode) -> bool {
+    let status = node.status.as_ref();
+    status.is_some_and(|status| status.phase == Phase::Failed && status.host.is_none())
+}
+
+fn loses_kata(node: &KataNode) -> bool {
+    last_job(node).is_some_and(|job| job.action == NodeAction::Remove)
+}
+
+fn last_job(node: &KataNode) -> Option<&HostJob> {
+    node.status.as_ref()?.host.as_ref()?.job.as_ref()
+}
+
+/// Why a node is not retried.
+fn not_retried(node: &KataNode) -> String {
+    let name = &node.spec.node_name;
     let status = node.status.clone().unwrap_or_default();
+    let phase = status.phase.as_str();
+    if is_retried_by_machine_config_operator(node) {
+        return format!(
+            "the Machine Config Operator retries the change of node {name} by itself; remove the cause of the \
+             failure: {} (`kubectl kata logs node/{name}` shows more)",
+            status.message
+        );
+    }
     match status.message.as_str() {
-        "" => status.phase.as_str().to_owned(),
-        message => format!("{}, {message}", status.phase.as_str()),
+        "" => format!("node {name} has no failed change to retry: {phase}"),
+        message => format!("node {name} has no failed change to retry: {phase}, {message}"),
     }
 }
 
@@ -128,12 +148,20 @@ pub(crate) async fn pause(
         context.printer.line(&marked(&text, kata.is_simulated()))?;
         return Ok(Exit::Fine);
     }
+    let has_pools = paused && context.api.serves_group_of(POOLS).await?;
+    if has_pools && config.metadata.deletion_timestamp.is_some() {
+        let text = format!(
+            "refused: KataConfig {name} is being deleted, and spec.rollout.paused does not stop that on OpenShift: \
+             pause the MachineConfigPool worker, or master on a compact cluster"
+        );
+        context.printer.say(&marked(&text, kata.is_simulated()))?;
+        return Ok(Exit::Refused);
+    }
     let patch = json!({"spec": {"rollout": {"paused": paused}}});
-    change(KATA_CONFIGS, name, &patch, arguments.dry_run, context).await?;
+    let done = if paused { "paused" } else { "resumed" };
+    change(KATA_CONFIGS, name, done, &patch, arguments.dry_run, context).await?;
     if !arguments.dry_run {
-        let on_openshift =
-            |node: &KataNode| node.status.as_ref().is_some_and(|status| status.host.is_none());
-        let text = match (paused, kata.nodes.items().iter().any(on_openshift)) {
+        let text = match (paused, has_pools) {
             (false, _) => "Next: kubectl kata wait",
             (true, false) => {
                 "Changes in progress complete, and no other node starts. Next: kubectl kata status, then kubectl \
@@ -153,9 +181,11 @@ fn is_paused(config: &KataConfig) -> bool {
     config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused)
 }
 
+/// Changes an object, and prints what became of it, such as `paused`.
 async fn change(
     resource: Resource,
     name: &str,
+    done: &str,
     patch: &Value,
     dry_run: bool,
     context: &mut Context<'_, '_>,
@@ -177,7 +207,7 @@ async fn change(
         Err(trouble) => return Err(trouble.failure(&what)),
     }
     let dry = if dry_run { " (server dry run)" } else { "" };
-    let text = format!("{}/{name} changed{dry}", resource.qualified());
+    let text = format!("{}/{name} {done}{dry}", resource.qualified());
     let text = context.marked(&text);
     context.printer.line(&text)?;
     Ok(())

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
-use kata_api::Code;
 use kata_api::probe::ProbeFacts;
+use kata_api::{Code, KataNode};
 use kata_manifests::manifests::IMAGE;
 use serde_json::Value;
 
@@ -52,10 +52,9 @@ struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// Adds what the operator's Jobs configured for a RuntimeClass, and the version of Kata that they installed.
-    fn add_kata(&mut self, class: &str, kata: &Kata) {
-        self.shim = kata.shims().remove(class);
-        let node = kata.nodes.items().iter().find(|node| node.spec.node_name == self.name);
+    /// Adds the shim that the operator's Jobs configured for a RuntimeClass, and the version of Kata that they installed.
+    fn add_kata(&mut self, shim: Option<&String>, node: Option<&KataNode>) {
+        self.shim = shim.cloned();
         let host = node.and_then(|node| node.status.as_ref()?.host.as_ref());
         self.kata = host.and_then(|host| host.kata_version.clone());
     }
@@ -187,13 +186,15 @@ async fn nodes(
     let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
     let api = &context.api;
     let now = &context.settings.now;
+    let shims = kata.shims();
+    let shim = shims.get(&class);
     let probes = stream::iter(wanted.iter().map(|node| {
         let mut info = infos
             .get(node)
             .cloned()
             .unwrap_or_else(|| NodeInfo { name: node.clone(), ..NodeInfo::default() });
-        info.add_kata(&class, kata);
         let status = kata.nodes.items().iter().find(|known| known.spec.node_name == *node);
+        info.add_kata(shim, status);
         // Another installation of Kata is not in our status.
         let ours = kata.nodes.as_known().is_some() && arguments.runtime_class.is_none();
         let unfit = ours

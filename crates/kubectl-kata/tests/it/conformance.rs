@@ -105,7 +105,7 @@ async fn conforms(kubeconfig: &Path, rbac: Rbac) {
     expect(kubeconfig, "version", 0, &["kubernetes  v"]).await;
     expect(kubeconfig, "status", 1, &["KATA5003", "the operator is not installed"]).await;
     expect(kubeconfig, "doctor --pre", 1, &["KATA5001", "KATA5003"]).await;
-    expect(kubeconfig, "nodes", 1, &["does not serve KataNode"]).await;
+    expect(kubeconfig, "nodes", 1, &["does not serve katanodes.kata-operator.dev"]).await;
 
     let definitions: Vec<Value> =
         kata_api::crds().iter().map(|crd| serde_json::to_value(crd).unwrap()).collect();

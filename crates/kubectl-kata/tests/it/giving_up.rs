@@ -43,7 +43,7 @@ async fn a_wait_right_after_the_fix_waits_for_what_comes_of_it() {
         assert_eq!(annotation(&lab, "worker-0"), Value::Null);
         let done = lab.kata_command("retry node/worker-0").await.expect(0);
         done.says(&[
-            "katanodes.kata-operator.dev/worker-0 changed",
+            "katanodes.kata-operator.dev/worker-0 will be retried",
             "wait --for node/worker-0=Ready",
         ]);
         assert!(annotation(&lab, "worker-0").is_string());
@@ -100,9 +100,9 @@ async fn the_command_for_another_try_is_printed_by_doctor_and_for_all_nodes() {
     let first = given_up[0];
     let all = format!("retry {first} node/{first} {}", given_up[1]);
     let done = lab.kata_command(&all).await.expect(0);
-    assert_eq!(done.out.matches(" changed").count(), 2, "{}", done.out);
+    assert_eq!(done.out.matches(" will be retried").count(), 2, "{}", done.out);
     let done = lab.kata_command("retry --all").await.expect(0);
-    assert!(done.out.matches(" changed").count() >= given_up.len(), "{}", done.out);
+    assert!(done.out.matches(" will be retried").count() >= given_up.len(), "{}", done.out);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,4 +160,43 @@ async fn a_roll_out_is_paused_and_resumed() {
         lab.ready().await;
         lab.kata_command("resume").await.expect(0).says(&["is not paused"]);
     }
+}
+
+/// On OpenShift no Job changes nodes, and a pause does not stop a deletion.
+#[tokio::test(start_paused = true)]
+async fn what_the_machine_config_operator_does_is_neither_retried_nor_paused_in_a_deletion() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "install-fails");
+    lab.until("the end", |lab| lab.condition("Stalled") == "True").await;
+    for line in ["retry worker-0", "retry --all"] {
+        let done = lab.kata_command(line).await.expect(0);
+        done.says(&["the Machine Config Operator retries the change of node worker-0 by itself"]);
+    }
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    let done = lab.kata_command("pause").await.expect(4);
+    done.says(&[
+        "refused: KataConfig cluster-kataconfig is being deleted",
+        "pause the MachineConfigPool worker",
+        "(simulated)",
+    ]);
+}
+
+/// A node that loses Kata is not waited for until it is Ready.
+#[tokio::test(start_paused = true)]
+async fn the_next_command_after_a_retry_fits_what_is_retried() {
+    let mut lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.stop_operator();
+    let failed = json!({"status": {"code": "KATA3104", "host": {"job": {
+        "name": "a", "number": 9, "action": "Remove", "outcome": "Unsafe", "failures": 1,
+        "time": "2026-01-01T00:00:00Z",
+    }}}});
+    lab.merge_status(&kata_nodes(), "", "worker-0", &failed);
+    let next = "Next: kubectl kata status -w";
+    lab.kata_command("retry worker-0").await.expect(0).says(&[next]);
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    let next = "Next: kubectl kata wait --for deleted";
+    lab.kata_command("retry worker-0").await.expect(0).says(&[next]);
 }

@@ -45,7 +45,7 @@ async fn the_history_of_a_roll_out_has_the_time_of_each_step() {
         "Median of 2 installations: ",
     ]);
     let done = lab.kata_command("history worker-7").await;
-    done.says(&["there is no node with Kata worker-7"]);
+    done.says(&["there is no KataNode of node worker-7: `kubectl kata nodes` lists"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,7 +96,7 @@ pub(super) fn svg(rows: &[(&str, &[NodeChange])]) -> Markup {
         }
         svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label="Timeline of the roll-out" {
             @for time in marks {
-                @let x = number(place(time));
+                @let x = pixels(place(time));
                 line class="mark" x1=(x) y1=(AXIS - 6.0) x2=(x) y2=(height) {}
                 text class="axis" x=(x) y="14" text-anchor="middle" { (time.strftime(format).to_string()) }
             }
@@ -130,25 +130,25 @@ fn line(
         ChangeResult::UnderWay => ("result", format!("{} so far", took(change))),
     };
     html! {
-        text class="node" x=(NAMES - 10.0) y=(number(middle)) text-anchor="end" {
+        text class="node" x=(NAMES - 10.0) y=(pixels(middle)) text-anchor="end" {
             (short) title { (node) }
         }
         @for step in changes.iter().flat_map(|change| &change.steps) {
             @let begin = place(step.began);
             @let stop = step.began.checked_add(SignedDuration::from_secs(step.seconds)).unwrap_or(step.began);
             rect class=(format!("c{}", colour(&step.name)))
-                x=(number(begin)) y=(number(top + (height - bar) / 2.0))
-                width=(number((place(stop) - begin).max(1.0))) height=(number(bar)) {
+                x=(pixels(begin)) y=(pixels(top + (height - bar) / 2.0))
+                width=(pixels((place(stop) - begin).max(1.0))) height=(pixels(bar)) {
                 title { (node) ": " (step.name) " " (span(step.seconds)) }
             }
         }
         @if let Some(change) = changes.last() {
             @let (class, text) = result(change);
-            text class=(class) x=(number(place(end(change)) + 6.0)) y=(number(middle)) { (text) }
+            text class=(class) x=(pixels(place(end(change)) + 6.0)) y=(pixels(middle)) { (text) }
         }
     }
 }
 
-fn number(value: f64) -> String {
+fn pixels(value: f64) -> String {
     format!("{value:.1}")
 }

@@ -180,7 +180,7 @@ impl Compared<'_> {
         let age = self.age?;
         let uptime = self.sandboxed.uptime_seconds;
         let text = |it: &ProbeFacts| match it.uptime_seconds {
-            // The API does not tell it of a node.
+            // The API has no uptime of a node.
             seconds if seconds > 0.0 => format!("{seconds:.0}s"),
             _ => String::new(),
         };
@@ -201,10 +201,12 @@ impl Compared<'_> {
             format!("{} / {}", it.cpus, human::memory(i128::from(it.memory_kib) * 1_024))
         };
         let is_known = self.others().next().is_some();
-        let (verdict, meaning) = match self.others().all(|it| size(it) != size(self.sandboxed)) {
-            _ if !is_known => (SignalVerdict::Neutral, "the node's is not known"),
-            true => (SignalVerdict::Pass, "size of a VM"),
-            false => (SignalVerdict::Fail, "the node's size"),
+        let (verdict, meaning) = if !is_known {
+            (SignalVerdict::Neutral, "the node's is not known")
+        } else if self.others().any(|it| size(it) == size(self.sandboxed)) {
+            (SignalVerdict::Fail, "the node's size")
+        } else {
+            (SignalVerdict::Pass, "size of a VM")
         };
         self.row("cpu / mem", text, verdict, meaning)
     }
@@ -225,11 +227,14 @@ impl Compared<'_> {
         let reported = self.node.map(|node| node.handlers.as_slice()).unwrap_or_default();
         let names: Vec<&str> =
             reported.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-        let (verdict, meaning) = match reported.iter().any(|name| name == handler) {
-            _ if self.node.is_none() => (SignalVerdict::Neutral, "the node is not visible"),
-            true => (SignalVerdict::Pass, "reported by the node"),
-            false if reported.is_empty() => (SignalVerdict::Neutral, "the node reports none"),
-            false => (SignalVerdict::Fail, "not reported by the node"),
+        let (verdict, meaning) = if self.node.is_none() {
+            (SignalVerdict::Neutral, "the node is not visible")
+        } else if reported.is_empty() {
+            (SignalVerdict::Neutral, "the node reports none")
+        } else if reported.iter().any(|name| name == handler) {
+            (SignalVerdict::Pass, "reported by the node")
+        } else {
+            (SignalVerdict::Fail, "not reported by the node")
         };
         Signal {
             name: "handler",

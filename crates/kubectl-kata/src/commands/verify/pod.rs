@@ -54,7 +54,8 @@ pub(super) async fn verify(
     }
     let mut infos = infos(context).await?;
     if let (Some(info), Some(class)) = (infos.get_mut(&node), class) {
-        info.add_kata(class, kata);
+        let status = kata.nodes.items().iter().find(|known| known.spec.node_name == node);
+        info.add_kata(kata.shims().get(class), status);
     }
     let info = infos.get(&node);
     let container = arguments.container.as_deref();
