@@ -1,6 +1,7 @@
 //! The repository's files, and stock programs that read them.
 //!
-//! Real helm, promtool and lua are those that `KATA_TEST_HELM`, `KATA_TEST_PROMTOOL` and `KATA_TEST_LUA` name.
+//! Real helm, checkov, promtool and lua are those that `KATA_TEST_HELM`, `KATA_TEST_CHECKOV`, `KATA_TEST_PROMTOOL` and
+//! `KATA_TEST_LUA` name.
 //! A test that needs one is ignored unless it is asked for, and then fails without it.
 
 use std::collections::BTreeSet;

@@ -10,5 +10,6 @@ mod argocd;
 mod bundle;
 mod chart;
 mod files;
+mod linter;
 mod monitoring;
 mod rules;
