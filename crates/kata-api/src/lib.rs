@@ -18,6 +18,7 @@ pub mod overhead;
 pub mod platform;
 pub mod probe;
 pub mod quantity;
+pub mod sandbox_facts;
 mod schema;
 pub mod situations;
 

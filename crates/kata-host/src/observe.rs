@@ -18,8 +18,7 @@ use crate::verify::of_unit;
 mod files;
 mod imports;
 
-use files::files;
-pub(crate) use files::{Files, handlers};
+pub(crate) use files::{Files, files, handlers};
 
 /// What was found on the node.
 #[derive(Clone, Debug)]

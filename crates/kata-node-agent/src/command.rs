@@ -57,6 +57,18 @@ pub enum NodeAgentCommand {
         #[arg(long)]
         plan: bool,
     },
+    /// Print what the node has of a pod's sandbox, as JSON. Changes nothing.
+    Sandbox {
+        /// The pod's namespace.
+        #[arg(long, value_name = "NAME")]
+        namespace: String,
+        /// The pod's name.
+        #[arg(long, value_name = "NAME")]
+        pod: String,
+        /// Where the node's root is.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        host_root: PathBuf,
+    },
     /// Say whether a device of this node can be used by sandboxes.
     #[command(hide = true)]
     Device {
@@ -102,6 +114,9 @@ impl NodeAgentCommand {
                         Exit::Failed
                     }
                 }),
+            Self::Sandbox { namespace, pod, host_root } => {
+                crate::show_sandbox(&namespace, &pod, &host_root).map(|()| Exit::Fine)
+            }
             Self::Device { name } => crate::device(&name).map(|()| Exit::Fine),
         };
         let exit = match done {

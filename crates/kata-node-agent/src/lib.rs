@@ -1,7 +1,7 @@
 //! The node agent: what the containers of a node Job run.
 //!
 //! `self-copy` puts this binary where the payload's image can start it, `stage` takes the payload out of
-//! that image, and `run` carries a task out. What is done and in which order is decided in [`kata_host`];
+//! that image, and `run` carries a task out; `sandbox` is for people who look at a node. What is done and in which order is decided in [`kata_host`];
 //! here are only its hands. There is no access to the API server.
 
 use std::io::Write as _;
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kata_api::node_task::{NodeAction, NodeReport, NodeTask};
+use serde::Serialize;
 
 mod below;
 pub mod command;
@@ -17,6 +18,7 @@ mod device;
 pub mod linux;
 mod mounts;
 pub mod probe;
+pub mod sandbox;
 mod self_copy;
 pub mod stage;
 pub mod systemd;
@@ -57,6 +59,9 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
+    /// The sandbox of a pod cannot be shown.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::LookError),
     /// A device cannot be used.
     #[error("cannot use the device {name}")]
     Device {
@@ -140,7 +145,16 @@ pub fn device(name: &str) -> Result<(), AgentError> {
     device::probe(Path::new(device::path(known)), known).map_err(fail)
 }
 
-fn tell(report: &NodeReport) -> Result<(), AgentError> {
+/// Writes what the node has of a pod's sandbox to standard output and to the termination message.
+///
+/// # Errors
+/// If it cannot be found out, or not be written.
+pub fn show_sandbox(namespace: &str, pod: &str, host_root: &Path) -> Result<(), AgentError> {
+    let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
+    tell(&sandbox::sandbox(&mut host, namespace, pod)?)
+}
+
+fn tell(report: &impl Serialize) -> Result<(), AgentError> {
     let mut line = leave(report)?;
     line.push(b'\n');
     let written = std::io::stdout().lock().write_all(&line);
@@ -148,7 +162,7 @@ fn tell(report: &NodeReport) -> Result<(), AgentError> {
 }
 
 /// Writes the report to the termination message alone.
-fn leave(report: &NodeReport) -> Result<Vec<u8>, AgentError> {
+fn leave(report: &impl Serialize) -> Result<Vec<u8>, AgentError> {
     let fail = |source| AgentError::Report { source };
     let line = serde_json::to_vec(report).map_err(std::io::Error::other).map_err(fail)?;
     // The kubelet makes the file; outside a pod there is none, and none is made.

@@ -246,18 +246,15 @@ pub struct VerifyArguments {
     /// Container of the pod [default: the first]
     #[arg(long, short, value_name = "NAME", requires = "target")]
     pub container: Option<String>,
+    /// Also look at the pod's node: its sandbox, VMM and other processes; a Job there reads them and vanishes
+    #[arg(long, requires = "target")]
+    pub host: bool,
     /// How long the probes of a node may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2m")]
     pub timeout: Duration,
-    /// Also write the result as JUnit XML
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
     /// Leave the probes of failed nodes for a look; they end by themselves
     #[arg(long, conflicts_with = "target")]
     pub keep: bool,
-    /// If something fails, collect what a bug report needs
-    #[arg(long)]
-    pub collect_on_failure: bool,
 }
 
 /// Arguments of `retry`.

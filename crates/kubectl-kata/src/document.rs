@@ -3,6 +3,7 @@
 //! Within a version fields are only added. Their schemas are in docs/schema.
 
 use jiff::Timestamp;
+use kata_api::sandbox_facts::SandboxFacts;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -540,6 +541,9 @@ pub(crate) struct Verdict {
     pub(crate) signals: Vec<Signal>,
     /// What is wrong.
     pub(crate) problems: Vec<Problem>,
+    /// What the node has of the pod's sandbox, with `--host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<SandboxFacts>,
 }
 
 /// The result of `verify`.

@@ -21,7 +21,14 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
             "kubectl kata doctor -f kataconfig.yaml --offline",
         ],
     ),
-    ("verify", &["kubectl kata verify --node worker-1", "kubectl kata verify pod/web-0 -n shop"]),
+    (
+        "verify",
+        &[
+            "kubectl kata verify --node worker-1",
+            "kubectl kata verify pod/web-0 -n shop",
+            "kubectl kata verify pod/web-0 -n shop --host",
+        ],
+    ),
     ("why", &["kubectl kata why pod/web-0 -n shop", "kubectl kata why deployment/web -n shop"]),
     ("pods", &["kubectl kata pods -A", "kubectl kata pods -n shop -o wide"]),
     ("nodes", &["kubectl kata nodes", "kubectl kata nodes worker-1 -o wide"]),

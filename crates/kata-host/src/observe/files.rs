@@ -149,7 +149,7 @@ pub(crate) fn handlers(text: &str) -> BTreeSet<String> {
 }
 
 /// Reads the files. `renders` says whether our drop-in will be made of them.
-pub(super) fn files(
+pub(crate) fn files(
     host: &mut dyn Host,
     site: &Site,
     version: (u32, u32),

@@ -273,7 +273,11 @@ impl Node {
             arguments.first() == Some(&"run")
                 && matches!(task.action, NodeAction::Preflight | NodeAction::Inspect)
         };
-        let capabilities = if task.is_some_and(|task| looks(&task)) { LOOKS } else { CHANGES };
+        let capabilities = match task {
+            _ if arguments.first() == Some(&"sandbox") => "-all",
+            Some(task) if looks(&task) => LOOKS,
+            _ => CHANGES,
+        };
         let mut agent = command("nsenter");
         agent.args(["-t", &child(self.namespaces.id()), "-p"]);
         if self.confined {

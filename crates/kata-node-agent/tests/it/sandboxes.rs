@@ -4,9 +4,11 @@
 use std::fs;
 
 use kata_api::node_task::{NodeAction, Outcome};
+use kata_api::sandbox_facts::{ProcessRole, SandboxFacts};
 
 use crate::lab::{Node, assert_same};
 use crate::payload;
+use crate::pods::Pod;
 
 #[test]
 #[ignore = "needs a real containerd"]
@@ -35,6 +37,30 @@ fn versions(node: &Node) -> usize {
     fs::read_dir(node.root.join(VERSIONS)).unwrap().count()
 }
 
+/// What people see of a sandbox of the node, without any capability.
+fn shows(node: &Node, pod: &Pod) {
+    let look = |pod| {
+        let words = ["sandbox", "--namespace", "shop", "--pod", pod];
+        node.agent(&words).output().unwrap()
+    };
+    let output = look("first");
+    assert!(output.status.success(), "{output:?}");
+    let facts: SandboxFacts = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&facts.sandbox_id, facts.handler.as_str()), (&pod.id, "kata"));
+    assert_eq!(facts.handler_file, Some(format!("/{DROP_IN}")));
+    let shims: Vec<&str> = facts
+        .processes
+        .iter()
+        .filter(|process| process.role == ProcessRole::Shim)
+        .map(|process| process.program.as_str())
+        .collect();
+    assert_eq!(shims, [pod.program.as_str()], "{facts:?}");
+    let output = look("absent");
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("no READY sandbox of pod shop/absent"), "{error}");
+}
+
 fn sandboxes(release: &str) {
     let node = Node::start(release, "pods");
     let before = node.files();
@@ -54,6 +80,7 @@ fn sandboxes(release: &str) {
     // A restart leaves sandboxes alone: that of an administrator, and ours.
     let first = node.pod("first", "kata");
     assert!(first.program.starts_with("/opt/kata-operator/versions/"), "{first:?}");
+    shows(&node, &first);
     node.restart();
     node.assert_untouched(&first);
     let report = done("a", &["kata", "kata-two"]);

@@ -272,7 +272,7 @@ fn value(flag: &clap::Arg) -> Next {
     match flag.get_id().as_str() {
         "namespace" => Next::Names(What::Namespaces),
         "node" => Next::Names(What::Nodes),
-        "kubeconfig" | "filename" | "file" | "junit" | "dest_dir" | "archive" => Next::Files,
+        "kubeconfig" | "filename" | "file" | "dest_dir" | "archive" => Next::Files,
         _ => values(Some(flag)),
     }
 }

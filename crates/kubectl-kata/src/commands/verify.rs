@@ -4,8 +4,6 @@
 //! Probes are Jobs that end and vanish by themselves: whatever happens to this program, nothing stays.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use kata_api::probe::ProbeFacts;
@@ -21,14 +19,14 @@ use crate::cluster::{Kata, operator};
 use crate::document::{Head, Problem, Signal, SignalVerdict, Verdict, VerifyReport, VerifyResult};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::resource::{KATA_CONFIGS, KATA_NODES, NODES};
+use crate::resource::{JOBS, KATA_CONFIGS, KATA_NODES, NODES};
 use crate::settings::Output;
 use crate::style::{Mark, Style, Tone};
 use crate::table::{Cell, Table, column};
 
 mod compare;
 mod exec;
-mod junit;
+mod host;
 mod pod;
 mod probe;
 mod unfit;
@@ -69,15 +67,16 @@ pub(crate) async fn run(
     let kata = Kata::read(&context.api).await?;
     let interrupted = context.interrupted();
     let verdicts = match &arguments.target {
-        Some(target) => vec![pod::verify(target, arguments, &kata, context).await?],
-        None => match nodes(arguments, &kata, interrupted, context).await? {
-            Some(verdicts) => verdicts,
-            None => {
-                let text = context.marked("interrupted; the probes are deleted");
-                context.printer.say(&text)?;
-                return Ok(Exit::Interrupted);
-            }
-        },
+        Some(target) => {
+            let verdict = pod::verify(target, arguments, &kata, interrupted, context).await?;
+            verdict.map(|verdict| vec![verdict])
+        }
+        None => nodes(arguments, &kata, interrupted, context).await?,
+    };
+    let Some(verdicts) = verdicts else {
+        let text = context.marked("interrupted; the probes are deleted");
+        context.printer.say(&text)?;
+        return Ok(Exit::Interrupted);
     };
     let report = VerifyReport {
         head: Head::new("VerifyReport", kata.is_simulated()),
@@ -86,21 +85,10 @@ pub(crate) async fn run(
         verdicts,
         gaps: context.api.gaps(),
     };
-    if let Some(path) = &arguments.junit {
-        write(path, &junit::xml(&report))?;
-    }
     if !context.printer.document(context.settings.output, &report)? {
         print(&report, context)?;
     }
-    let exit = exit(&report);
-    if exit != Exit::Fine && arguments.collect_on_failure {
-        let gather = crate::arguments::GatherArguments {
-            since: Some(Duration::from_secs(3_600)),
-            ..crate::arguments::GatherArguments::default()
-        };
-        super::must_gather::run(&gather, context).await?;
-    }
-    Ok(exit)
+    Ok(exit(&report))
 }
 
 fn exit(report: &VerifyReport) -> Exit {
@@ -112,10 +100,6 @@ fn exit(report: &VerifyReport) -> Exit {
     } else {
         Exit::Fine
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
 /// Probes nodes; `None` if the user wants no more.
@@ -167,11 +151,7 @@ async fn nodes(
                 .to_owned(),
         ));
     }
-    let image = match (&arguments.image, operator(&context.api).await?) {
-        (Some(image), _) => image.clone(),
-        (None, Read::Known(Some(deployment))) => deployment.image().unwrap_or(IMAGE).to_owned(),
-        (None, _) => IMAGE.to_owned(),
-    };
+    let image = image(arguments, context).await?;
     let infos = infos(context).await?;
     // Who may not see nodes is not told which there are.
     if let Some(absent) = wanted.iter().find(|name| !infos.contains_key(*name) && !infos.is_empty())
@@ -229,8 +209,17 @@ async fn nodes(
         Some(_) | None => Vec::new(),
     };
     // Always, and also what an earlier run could not clean up.
-    run.clean(api, &kept).await?;
+    run.clean(api, JOBS, &kept).await?;
     results.map(|results| results.into_iter().collect()).transpose()
+}
+
+/// The image of probes, and of what looks at a node.
+async fn image(arguments: &VerifyArguments, context: &Context<'_, '_>) -> Result<String, Failure> {
+    Ok(match (&arguments.image, operator(&context.api).await?) {
+        (Some(image), _) => image.clone(),
+        (None, Read::Known(Some(deployment))) => deployment.image().unwrap_or(IMAGE).to_owned(),
+        (None, _) => IMAGE.to_owned(),
+    })
 }
 
 async fn infos(context: &Context<'_, '_>) -> Result<BTreeMap<String, NodeInfo>, Failure> {
@@ -285,6 +274,10 @@ fn print(report: &VerifyReport, context: &mut Context<'_, '_>) -> Result<(), Fai
             || verdict.result != VerifyResult::Isolated;
         if settings.output != Output::Short && details && !verdict.signals.is_empty() {
             let table = table(&verdict.signals, &style);
+            context.printer.table(&table, settings.is_wide(), settings.titles)?;
+        }
+        if let Some(facts) = verdict.host.as_ref().filter(|_| settings.output != Output::Short) {
+            let table = host::table(facts, settings.is_wide());
             context.printer.table(&table, settings.is_wide(), settings.titles)?;
         }
         let line = headline(verdict, &style);
@@ -372,5 +365,6 @@ fn failed(subject: String, code: Code, message: String, seconds: f64) -> Verdict
         _ => VerifyResult::Inconclusive,
     };
     let problem = Problem::new(code, &subject, message);
-    Verdict { subject, result, seconds, signals: Vec::new(), problems: vec![problem] }
+    let problems = vec![problem];
+    Verdict { subject, result, seconds, signals: Vec::new(), problems, host: None }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use simcluster::resource::{JOBS, PODS};
 use tokio::sync::watch;
 
@@ -11,11 +11,8 @@ use crate::lab::{Lab, Place};
 /// How many Jobs and pods of probes there are.
 fn probes(lab: &Lab) -> usize {
     lab.cluster.with(|sim, _| {
-        let jobs = sim.api.list(&JOBS).len();
-        let pods = sim.api.list(&PODS).into_iter();
-        jobs + pods
-            .filter(|pod| pod["metadata"]["labels"]["kata-operator.dev/verify"].is_string())
-            .count()
+        let all = sim.api.list(&JOBS).into_iter().chain(sim.api.list(&PODS));
+        all.filter(|it| it["metadata"]["labels"]["kata-operator.dev/verify"].is_string()).count()
     })
 }
 
@@ -40,11 +37,7 @@ async fn nodes_are_proven_to_isolate_and_nothing_stays() {
     drop(done);
     lab.pass(5).await;
     assert_eq!(probes(&lab), 0);
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("verify.xml");
-    let done = lab.kata_command(&format!("verify --junit {}", path.display())).await.expect(0);
-    done.says(&["2 of 2 isolated (simulated)"]);
-    let xml = std::fs::read_to_string(&path).unwrap();
-    assert!(xml.contains("tests=\"2\" failures=\"0\"") && xml.contains("node/worker-1"), "{xml}");
+    lab.kata_command("verify").await.expect(0).says(&["2 of 2 isolated (simulated)"]);
     let report = lab.kata_command("verify -o json --node worker-1").await.expect(0).json();
     assert_eq!(report["verdicts"][0]["result"], "isolated");
     assert_eq!(report["simulated"], true);
@@ -72,18 +65,16 @@ async fn a_node_that_cannot_start_virtual_machines_fails() {
     assert_eq!(probes(&lab), 0, "both probes have ended and are gone");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_interrupted_verification_leaves_nothing() {
-    let lab = Lab::new();
-    lab.kata(&["worker-0"]);
-    lab.ready().await;
+/// Runs a command that is interrupted while its probes are there.
+async fn interrupted(lab: &Lab, line: &str, look: impl Fn(&Lab)) {
     let (interrupt, interrupted) = watch::channel(false);
     let place = Place::default();
-    let command = lab.run_with("verify --timeout 10m", &place, interrupted);
+    let command = lab.run_with(line, &place, interrupted);
     let ctrl_c = async {
         let soon = tokio::time::Instant::now() + Duration::from_millis(500);
         tokio::time::sleep_until(soon).await;
-        assert!(probes(&lab) > 0);
+        assert!(probes(lab) > 0);
+        look(lab);
         interrupt.send_replace(true);
         std::future::pending::<()>().await;
     };
@@ -96,6 +87,33 @@ async fn an_interrupted_verification_leaves_nothing() {
     };
     assert_eq!(done.expect(130).err, "interrupted; the probes are deleted (simulated)\n");
     lab.until("the end of the probes", |lab| probes(lab) == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_verification_leaves_nothing() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    interrupted(&lab, "verify --timeout 10m", |_| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_a_node_may_write_nothing_and_leaves_nothing() {
+    use simcluster::world::Platform::{Kubernetes, OpenShift};
+    for (platform, kind) in [(OpenShift, &PODS), (Kubernetes, &JOBS)] {
+        let lab = Lab::on(platform);
+        lab.kata(&["worker-0"]);
+        lab.ready().await;
+        lab.pod("web", Some("kata"));
+        lab.phase("web", "Running").await;
+        let look = |lab: &Lab| {
+            let all = lab.cluster.with(|simulation, _| simulation.api.list(kind));
+            let ours =
+                |it: &Value| it["metadata"]["labels"]["kata-operator.dev/verify"].is_string();
+            assert_harmless(all.iter().find(|it| ours(it)).unwrap());
+        };
+        interrupted(&lab, "verify pod/web -n test-kata --host --timeout 10m", look).await;
+    }
 }
 
 /// The two pods exactly as the usual guide prints them: the "kata" pod lacks the field.
@@ -171,6 +189,61 @@ async fn a_sandboxed_pod_says_by_itself_that_it_has_its_own_kernel() {
     assert_eq!(title, ["SIGNAL", "POD", "NODE", "VERDICT"]);
     let done = lab.kata_command("verify pod/plain -n test-kata").await.expect(1);
     done.says(&["it shares worker-0's kernel (same boot id)", "KATA5101"]);
+}
+
+/// The Job, or the pod, that looks at the node may write nothing and has no token.
+fn assert_harmless(object: &Value) {
+    let spec = match object["kind"].as_str() {
+        Some("Job") => &object["spec"]["template"]["spec"],
+        _ => &object["spec"],
+    };
+    assert_eq!(spec["automountServiceAccountToken"], false);
+    assert!(object["spec"]["activeDeadlineSeconds"].is_number());
+    let container = &spec["containers"][0];
+    assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(!mounts.is_empty() && mounts.iter().all(|mount| mount["readOnly"] == true));
+}
+
+#[tokio::test]
+async fn the_node_shows_its_sandbox_of_a_pod() {
+    use simcluster::world::Platform::{Kubernetes, OpenShift};
+    for (platform, kind, file) in [
+        (OpenShift, "pods", "/etc/crio/crio.conf.d/50-kata"),
+        (Kubernetes, "jobs", "/etc/containerd/conf.d/60-kata-operator.toml"),
+    ] {
+        let mut lab = Lab::on(platform);
+        lab.cluster.with(|simulation, _| simulation.set_speed(100.0));
+        lab.kata(&["worker-0"]);
+        lab.ready_in_real_time().await;
+        lab.pod("web", Some("kata"));
+        lab.serve().await;
+        lab.phase("web", "Running").await;
+        let narrow = Place::terminal(80);
+        let done = lab.run_at("verify pod/web -n test-kata --host", &narrow).await.expect(0);
+        done.says(&[
+            "ISOLATED",
+            "ON THE NODE",
+            &format!("kata in {file}"),
+            "accel=kvm",
+            "virtiofsd",
+        ]);
+        lab.until("the end of the look", |lab| probes(lab) == 0).await;
+        let done = lab.kata_command("verify pod/web -n test-kata --host -o json").await.expect(0);
+        let host = &done.json()["verdicts"][0]["host"];
+        let sandbox = host["sandboxId"].as_str().unwrap().to_owned();
+        let roles: Vec<&str> = host["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|process| process["role"].as_str().unwrap())
+            .collect();
+        assert_eq!((sandbox.len(), roles), (64, vec!["shim", "vmm", "virtiofsd"]));
+        lab.refuse("create", kind);
+        let done = lab.kata_command("verify pod/web -n test-kata --host").await.expect(5);
+        done.says(&["INCONCLUSIVE", "KATA5002", "cannot look at node worker-0"]);
+    }
 }
 
 /// What the operator knows of a node is told at once, and nobody waits for a probe that cannot come.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kata_api::node_task::{NodeReport, NodeTask};
+use kata_api::sandbox_facts::{SandboxFacts, SandboxProcess};
+use kata_host::SandboxError;
 use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
     HostErrorKind, HostResult, Mount, Sandbox, Stat, Unit, UnitState,
@@ -47,9 +49,9 @@ pub struct Disk {
 
 impl Disk {
     /// The directories of a fresh host.
-    pub fn fresh(runtime: Option<Runtime>) -> Self {
+    pub fn fresh(runtime: Runtime) -> Self {
         let crio = ["/etc/crio", "/etc/crio/crio.conf.d", "/run/crio"];
-        let crio = crio.into_iter().filter(|_| runtime == Some(Runtime::Crio));
+        let crio = crio.into_iter().filter(|_| runtime == Runtime::Crio);
         let k3s = [
             "/run/k3s",
             "/run/k3s/containerd",
@@ -59,7 +61,7 @@ impl Disk {
             "/var/lib/rancher/k3s/agent/etc",
             "/var/lib/rancher/k3s/agent/etc/containerd",
         ];
-        let k3s = k3s.into_iter().filter(|_| runtime == Some(Runtime::K3s));
+        let k3s = k3s.into_iter().filter(|_| runtime == Runtime::K3s);
         let directories = [
             "/etc",
             "/etc/containerd",
@@ -137,6 +139,21 @@ pub fn run(host: &mut Host, task: &NodeTask) -> Ran {
         host.faults.remove(&NodeFault::AgentKilled);
     }
     Ran { report: (!dead).then_some(report), took }
+}
+
+/// What the host has of a pod's sandbox.
+///
+/// # Errors
+/// As the node agent's.
+pub fn sandbox(host: &mut Host, namespace: &str, pod: &str) -> Result<SandboxFacts, SandboxError> {
+    let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
+    let mut facts = kata_host::sandbox(&mut agent, namespace, pod)?;
+    let id = facts.sandbox_id.clone();
+    let all = host.processes.iter();
+    facts.processes =
+        all.filter_map(|(pid, process)| SandboxProcess::of(&id, *pid, &process.argv)).collect();
+    facts.processes.sort_by_key(|process| (process.role, process.pid));
+    Ok(facts)
 }
 
 /// Turns a byte of the guest's kernel, as a bad disk does it: the file's size and times stay.

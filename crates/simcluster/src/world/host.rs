@@ -47,6 +47,20 @@ pub struct Container {
     pub name: String,
 }
 
+/// The container runtime that hosts of a platform have if nothing is said of it.
+fn usual(platform: Platform) -> Runtime {
+    match platform {
+        Platform::OpenShift => Runtime::Crio,
+        Platform::Kubernetes => Runtime::Containerd2,
+    }
+}
+
+impl HostSpec {
+    fn runtime(&self) -> Runtime {
+        self.runtime.unwrap_or_else(|| usual(self.platform))
+    }
+}
+
 /// What a new host is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
@@ -187,7 +201,7 @@ impl Host {
                 ("/etc/hostname".to_owned(), format!("{}\n", spec.name)),
                 ("/etc/os-release".to_owned(), os_release(spec.platform)),
             ]),
-            disk: agent::Disk::fresh(spec.runtime),
+            disk: agent::Disk::fresh(spec.runtime()),
             spec: Some(spec),
             ..Self::default()
         };
@@ -306,11 +320,7 @@ impl Host {
 
     /// Its container runtime.
     pub fn runtime(&self) -> Runtime {
-        let usual = match self.platform() {
-            Platform::OpenShift => Runtime::Crio,
-            Platform::Kubernetes => Runtime::Containerd2,
-        };
-        self.spec.as_ref().and_then(|spec| spec.runtime).unwrap_or(usual)
+        self.spec.as_ref().map_or_else(|| usual(Platform::default()), HostSpec::runtime)
     }
 
     /// Name, version and unit of its container runtime.

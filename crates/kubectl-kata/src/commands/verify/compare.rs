@@ -62,7 +62,8 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
     let signals = compared.signals();
     let (result, problem) =
         decide(sandboxed, outcome.regular.as_ref(), node.facts.as_ref(), &subject);
-    Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() }
+    let problems = problem.into_iter().collect();
+    Verdict { subject, result, seconds, signals, problems, host: None }
 }
 
 /// The deciding comparison.

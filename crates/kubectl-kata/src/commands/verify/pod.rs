@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::compare::{self, Compared};
 use super::exec::{self, Silence};
-use super::{failed, infos};
+use super::{failed, host, infos};
 use crate::Context;
 use crate::arguments::VerifyArguments;
 use crate::cluster::Kata;
@@ -14,13 +14,14 @@ use crate::commands::existing_pod;
 use crate::document::{Problem, Verdict, VerifyResult};
 use crate::failure::Failure;
 
+/// The verdict about a pod; `None` if the user wants no more.
 pub(super) async fn verify(
     target: &str,
     arguments: &VerifyArguments,
     kata: &Kata,
+    interrupted: impl Future<Output = ()>,
     context: &mut Context<'_, '_>,
-) -> Result<Verdict, Failure> {
-    let begin = context.settings.now();
+) -> Result<Option<Verdict>, Failure> {
     let name = match target.split_once('/') {
         Some(("pod" | "pods" | "po", name)) => name,
         None => target,
@@ -33,11 +34,36 @@ pub(super) async fn verify(
     if name.is_empty() {
         return Err(Failure::Usage(format!("verify {target}: name the pod, as pod/NAME")));
     }
-    let namespace = context.namespace();
-    let pod = existing_pod(name, &namespace, context).await?;
+    let pod = existing_pod(name, &context.namespace(), context).await?;
     if let Some(container) = &arguments.container {
         has_container(&pod, name, container)?;
     }
+    let mut verdict = judge(name, &pod, arguments, kata, context).await?;
+    if !arguments.host {
+        return Ok(Some(verdict));
+    }
+    match host::look(name, &pod, arguments, interrupted, context).await? {
+        None => return Ok(None),
+        Some(Ok(facts)) => verdict.host = Some(facts),
+        Some(Err(problem)) => {
+            if verdict.result == VerifyResult::Isolated {
+                verdict.result = VerifyResult::Inconclusive;
+            }
+            verdict.problems.push(*problem);
+        }
+    }
+    Ok(Some(verdict))
+}
+
+async fn judge(
+    name: &str,
+    pod: &Value,
+    arguments: &VerifyArguments,
+    kata: &Kata,
+    context: &mut Context<'_, '_>,
+) -> Result<Verdict, Failure> {
+    let begin = context.settings.now();
+    let namespace = context.namespace();
     let subject = format!("pod/{name}");
     let classes = kata.sandbox_classes();
     let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());
@@ -74,7 +100,7 @@ pub(super) async fn verify(
             let handlers = kata.handlers();
             let handler = class.filter(|_| sandboxed).and_then(|class| handlers.get(class));
             let handler = handler.map(String::as_str);
-            let age = age(&pod, context.settings.now());
+            let age = age(pod, context.settings.now());
             Compared { sandboxed: facts, regular: None, node: info, age, handler }.signals()
         }
         Err(_) => Vec::new(),
@@ -97,7 +123,8 @@ pub(super) async fn verify(
             ));
         let result = VerifyResult::NotIsolated;
         let seconds = seconds(context);
-        return Ok(Verdict { subject, result, seconds, signals, problems: vec![problem] });
+        let problems = vec![problem];
+        return Ok(Verdict { subject, result, seconds, signals, problems, host: None });
     }
     let facts = match answer {
         Ok(facts) => facts,
@@ -115,7 +142,8 @@ pub(super) async fn verify(
     };
     let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
     let seconds = seconds(context);
-    Ok(Verdict { subject, result, seconds, signals, problems: problem.into_iter().collect() })
+    let problems = problem.into_iter().collect();
+    Ok(Verdict { subject, result, seconds, signals, problems, host: None })
 }
 
 /// How long ago the kubelet took a pod up, in seconds.

@@ -1,4 +1,5 @@
-//! The probes of a node: two Jobs that differ in the RuntimeClass and in nothing else.
+//! The probes of a node: two Jobs that differ in the RuntimeClass and in nothing else; and what they share with the
+//! look at a node.
 //!
 //! A Job is killed after its deadline and vanishes some time after its end, whether or not this program
 //! still lives.
@@ -16,7 +17,7 @@ use crate::api::{Api, Read, Scope, Trouble};
 use crate::arguments::VerifyArguments;
 use crate::commands::why::sandbox;
 use crate::failure::Failure;
-use crate::resource::{EVENTS, JOBS, PODS};
+use crate::resource::{EVENTS, JOBS, PODS, Resource};
 use crate::settings::Now;
 
 /// The label of all probes; its value is the run.
@@ -24,10 +25,10 @@ const RUN: &str = "kata-operator.dev/verify";
 /// The label with the node.
 const NODE: &str = "kata-operator.dev/verify-node";
 /// How often the probes are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// How long a probe lives longer than we wait for it, in seconds of the cluster, whose clock may be faster than
 /// ours. It is deleted when we are done: this is for when we cannot.
-const GRACE: u64 = 300;
+pub(super) const GRACE: u64 = 300;
 /// After how many seconds a Job that has ended vanishes by itself.
 const VANISH: u64 = 60;
 /// What keeps a sandbox from being made until somebody acts.
@@ -42,7 +43,7 @@ const LASTING: [Code; 4] = [
 pub(super) struct Run<'a> {
     image: &'a str,
     class: &'a str,
-    namespace: &'a str,
+    pub(super) namespace: &'a str,
     timeout: Duration,
     now: &'a Now,
     id: String,
@@ -66,7 +67,11 @@ impl<'a> Run<'a> {
     pub(super) async fn probe(&self, api: &Api, node: &str) -> Result<Outcome, Failure> {
         for sandboxed in [true, false] {
             let what = format!("run a probe on node {node}");
-            let body = self.job(node, sandboxed);
+            let mut spec = self.pod_spec(node);
+            if sandboxed {
+                spec["runtimeClassName"] = json!(self.class);
+            }
+            let body = self.job(if sandboxed { "sandboxed" } else { "regular" }, node, &spec);
             let path = JOBS.path(Some(self.namespace));
             match api.write(&what, http::Method::POST, &path, None, &body).await {
                 Ok(_) => {}
@@ -100,10 +105,25 @@ impl<'a> Run<'a> {
         Ok(outcome)
     }
 
-    async fn look(&self, api: &Api, node: &str, outcome: &mut Outcome) -> Result<(), Failure> {
+    /// The pods of this run on a node.
+    pub(super) async fn pods(&self, api: &Api, node: &str) -> Result<Read<Vec<Value>>, Failure> {
         let labels = format!("{RUN}={},{NODE}={}", self.id, label(node));
         let scope = Scope { labels: Some(&labels), ..Scope::of(self.namespace) };
-        let Read::Known(pods) = api.list::<Value>(PODS, scope).await? else {
+        api.list(PODS, scope).await
+    }
+
+    /// The objects of this run.
+    pub(super) async fn list(
+        &self,
+        api: &Api,
+        kind: Resource,
+    ) -> Result<Read<Vec<Value>>, Failure> {
+        let labels = format!("{RUN}={}", self.id);
+        api.list(kind, Scope { labels: Some(&labels), ..Scope::of(self.namespace) }).await
+    }
+
+    async fn look(&self, api: &Api, node: &str, outcome: &mut Outcome) -> Result<(), Failure> {
+        let Read::Known(pods) = self.pods(api, node).await? else {
             let text =
                 format!("the probes cannot be seen: you may not list pods in {}", self.namespace);
             outcome.trouble = Some(Obstacle::new(Code::PermissionMissing, text));
@@ -157,8 +177,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Why the sandboxed probe will not come to run.
-    async fn trouble(
+    /// Why a probe will not come to run.
+    pub(super) async fn trouble(
         &self,
         api: &Api,
         pod: &Value,
@@ -180,16 +200,9 @@ impl<'a> Run<'a> {
         }))
     }
 
-    fn job(&self, node: &str, sandboxed: bool) -> Value {
-        let role = if sandboxed { "sandboxed" } else { "regular" };
-        let labels = json!({
-            RUN: self.id,
-            NODE: label(node),
-            names::PART_OF: names::PRODUCT,
-            "app.kubernetes.io/component": "probe",
-        });
-        let seconds = self.timeout.as_secs().saturating_add(GRACE);
-        let mut spec = json!({
+    /// What all probes have in common.
+    pub(super) fn pod_spec(&self, node: &str) -> Value {
+        json!({
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
@@ -208,7 +221,7 @@ impl<'a> Run<'a> {
             "containers": [{
                 "name": "probe",
                 "image": self.image,
-                "command": ["kata-operator", "probe", "--hold", seconds.to_string()],
+                "command": ["kata-operator", "probe", "--hold", self.seconds().to_string()],
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
@@ -216,42 +229,72 @@ impl<'a> Run<'a> {
                     "readOnlyRootFilesystem": true,
                 },
             }],
-        });
-        if sandboxed {
-            spec["runtimeClassName"] = json!(self.class);
-        }
+        })
+    }
+
+    /// How long a probe lives at most.
+    fn seconds(&self) -> u64 {
+        self.timeout.as_secs().saturating_add(GRACE)
+    }
+
+    fn metadata(&self, role: &str, node: &str) -> Value {
+        json!({
+            "generateName": format!("kata-verify-{role}-"),
+            "namespace": self.namespace,
+            "labels": self.labels(node),
+        })
+    }
+
+    fn labels(&self, node: &str) -> Value {
+        json!({
+            RUN: self.id,
+            NODE: label(node),
+            names::PART_OF: names::PRODUCT,
+            "app.kubernetes.io/component": "probe",
+        })
+    }
+
+    /// A Job with this pod.
+    pub(super) fn job(&self, role: &str, node: &str, spec: &Value) -> Value {
         json!({
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {
-                "generateName": format!("kata-verify-{role}-"),
-                "namespace": self.namespace,
-                "labels": labels,
-            },
+            "metadata": self.metadata(role, node),
             "spec": {
                 "backoffLimit": 0,
-                "activeDeadlineSeconds": seconds,
+                "activeDeadlineSeconds": self.seconds(),
                 "ttlSecondsAfterFinished": VANISH,
-                "template": {"metadata": {"labels": labels}, "spec": spec},
+                "template": {"metadata": {"labels": self.labels(node)}, "spec": spec},
             },
         })
     }
 
-    /// Deletes the Jobs of this run, but for those of the nodes that are kept.
-    pub(super) async fn clean(&self, api: &Api, kept: &[String]) -> Result<(), Failure> {
-        let labels = format!("{RUN}={}", self.id);
-        let scope = Scope { labels: Some(&labels), ..Scope::of(self.namespace) };
-        let Read::Known(jobs) = api.list::<Value>(JOBS, scope).await? else { return Ok(()) };
+    /// The pod without a Job.
+    pub(super) fn pod(&self, role: &str, node: &str, mut spec: Value) -> Value {
+        spec["activeDeadlineSeconds"] = json!(self.seconds());
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": self.metadata(role, node), "spec": spec,
+        })
+    }
+
+    /// Deletes the Jobs or pods of this run, but for those of the nodes that are kept.
+    pub(super) async fn clean(
+        &self,
+        api: &Api,
+        kind: Resource,
+        kept: &[String],
+    ) -> Result<(), Failure> {
+        let Read::Known(objects) = self.list(api, kind).await? else { return Ok(()) };
         let kept: Vec<String> = kept.iter().map(|node| label(node)).collect();
-        for job in jobs {
-            let node = job["metadata"]["labels"][NODE].as_str().unwrap_or_default();
+        for object in objects {
+            let node = object["metadata"]["labels"][NODE].as_str().unwrap_or_default();
             if kept.iter().any(|kept| kept == node) {
                 continue;
             }
-            let name = job["metadata"]["name"].as_str().unwrap_or_default();
-            let what = format!("delete Job {name}");
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let what = format!("delete {} {name}", kind.qualified());
             let path =
-                format!("{}?propagationPolicy=Background", JOBS.object(Some(self.namespace), name));
+                format!("{}?propagationPolicy=Background", kind.object(Some(self.namespace), name));
             match api.write(&what, http::Method::DELETE, &path, None, &Value::Null).await {
                 Ok(_) => {}
                 Err(Trouble::Status(status)) if status.code == 404 => {}
