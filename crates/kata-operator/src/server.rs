@@ -1,5 +1,9 @@
 //! Health and metrics over HTTP, for the kubelet and for Prometheus. It only reads.
+//!
+//! Any pod of the cluster may be able to connect, so connections are bounded in number and in time. If there are too many,
+//! the oldest is closed: a client that asks at once is answered within milliseconds and is not the oldest by then.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,13 +12,26 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
 /// How long the loop may go without a heartbeat: longer than an idle loop does, and than a read with its
 /// retries takes while the API server does not answer.
 const LIVE_LIMIT: Duration = Duration::from_secs(180);
+/// How many connections an address has at most.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to send the head of its request.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+/// How long a connection may last, which has one request.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait after a connection could not be accepted, for example since no file descriptor is left.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Binds an address.
 ///
@@ -52,8 +69,33 @@ fn metrics_routes(metrics: Metrics) -> Router {
 }
 
 async fn serve(listener: TcpListener, routes: Router) {
-    if let Err(error) = axum::serve(listener, routes).await {
-        tracing::error!(error = %error, "the health and metrics server stopped");
+    // They end with this future.
+    let mut connections = JoinSet::new();
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(error = %error, "cannot accept a connection for health or metrics");
+                tokio::time::sleep_until(Instant::now() + PAUSE).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        oldest_first.retain(|connection| !connection.is_finished());
+        if oldest_first.len() >= CONNECTIONS
+            && let Some(oldest) = oldest_first.pop_front()
+        {
+            oldest.abort();
+        }
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes.clone()));
+        // What a client does wrong is no news.
+        let ended = async move { drop(tokio::time::timeout(CONNECTION_LIMIT, connection).await) };
+        oldest_first.push_back(connections.spawn(ended));
     }
 }
 

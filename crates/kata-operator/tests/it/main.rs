@@ -16,6 +16,7 @@ mod process;
 mod reads;
 mod requests;
 mod rollout;
+mod server;
 mod speed;
 mod traces;
 mod trouble;
