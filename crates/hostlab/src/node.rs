@@ -251,6 +251,7 @@ impl Node {
             id: id.to_owned(),
             namespace: "shop".to_owned(),
             pod: format!("web-{id}"),
+            uid: format!("uid-{id}"),
             handler: handler.to_owned(),
             ready: true,
         });

@@ -1,10 +1,10 @@
-//! What a node has of one pod's sandbox: `kata-operator node-agent sandbox` prints it, `kubectl kata verify --host`
+//! The sandbox of one pod and its processes on a node: `kata-operator node-agent sandbox` prints it, `kubectl kata verify --host`
 //! reads it. Data, and which process is what; the callers read the node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a node has of a sandbox.
+/// A sandbox and its processes.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxFacts {
@@ -70,9 +70,27 @@ const VMMS: [&str; 4] = ["qemu", "cloud-hypervisor", "firecracker", "stratovirt"
 /// How many characters of a sandbox's ID a process has at least: Kata cuts the ID to these for Firecracker's jailer.
 const ID: usize = 32;
 
+/// How many processes are shown at most, and how many characters of a program: a termination message has 4096 bytes.
+const PROCESSES: usize = 16;
+const PROGRAM: usize = 128;
+
 impl SandboxProcess {
+    /// The processes of the sandbox with this ID, by role.
+    pub fn all(
+        sandbox_id: &str,
+        processes: impl IntoIterator<Item = (u32, Vec<String>)>,
+    ) -> Vec<Self> {
+        let processes = processes.into_iter();
+        let mut found: Vec<Self> = processes
+            .filter_map(|(pid, arguments)| Self::of(sandbox_id, pid, &arguments))
+            .collect();
+        found.sort_by_key(|process| (process.role, process.pid));
+        found.truncate(PROCESSES);
+        found
+    }
+
     /// The process with this command line, if it is one of the sandbox with this ID.
-    pub fn of(sandbox_id: &str, pid: u32, arguments: &[String]) -> Option<Self> {
+    fn of(sandbox_id: &str, pid: u32, arguments: &[String]) -> Option<Self> {
         let id = sandbox_id.get(..ID)?;
         let (program, rest) = arguments.split_first()?;
         rest.iter().find(|argument| argument.contains(id))?;
@@ -86,12 +104,15 @@ impl SandboxProcess {
         } else {
             ProcessRole::Other
         };
-        let accelerator = rest.iter().flat_map(|argument| argument.split(','));
-        let accelerator = accelerator.filter_map(|word| word.strip_prefix("accel=")).next();
+        let words = || rest.iter().flat_map(|argument| argument.split(','));
+        let accelerator = ["kvm", "tcg"].into_iter().find(|known| {
+            name.starts_with("qemu")
+                && words().any(|word| word.strip_prefix("accel=") == Some(known))
+        });
         Some(Self {
             pid,
             role,
-            program: program.clone(),
+            program: program.chars().take(PROGRAM).collect(),
             accelerator: accelerator.map(str::to_owned),
         })
     }

@@ -196,6 +196,8 @@ pub struct Sandbox {
     pub namespace: String,
     /// Name of its pod.
     pub pod: String,
+    /// uid of its pod.
+    pub uid: String,
     /// Its handler; empty for the default one.
     pub handler: String,
     /// Whether its state is READY.

@@ -40,4 +40,4 @@ pub use header::is_ours;
 pub use host::Host;
 pub use plan::HostPlan;
 pub use run::{plan, refused, run};
-pub use sandbox::{SandboxError, sandbox};
+pub use sandbox::{PodName, SandboxError, sandbox};

@@ -34,34 +34,44 @@ pub enum SandboxError {
     },
 }
 
+/// A pod, as the kubelet names it to the container runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct PodName<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid: an earlier pod of the same name may not be gone yet.
+    pub uid: &'a str,
+}
+
 /// Finds the sandbox of a pod, and the file that configures its handler.
 ///
 /// # Errors
 /// If the container runtime cannot be asked, or has no such sandbox.
-pub fn sandbox(
-    host: &mut dyn Host,
-    namespace: &str,
-    pod: &str,
-) -> Result<SandboxFacts, SandboxError> {
+pub fn sandbox(host: &mut dyn Host, pod: &PodName<'_>) -> Result<SandboxFacts, SandboxError> {
     let site = site::find(host, None, None)?.ok_or(SandboxError::NoRuntime)?;
     let cri = Cri::read(host, &site.socket).map_err(SandboxError::Cri)?;
-    let is_wanted = |namespace_of: &str, name: &str| namespace_of == namespace && name == pod;
-    let found = cri.sandboxes.iter().find(|it| it.ready && is_wanted(&it.namespace, &it.pod));
+    let found = cri.sandboxes.iter().find(|sandbox| sandbox.ready && sandbox.uid == pod.uid);
     let found = found.ok_or_else(|| SandboxError::Absent {
-        namespace: namespace.to_owned(),
-        pod: pod.to_owned(),
+        namespace: pod.namespace.to_owned(),
+        pod: pod.name.to_owned(),
     })?;
     let files = files(host, &site, cri.numbers(), &State::default(), false)?;
-    // The last file that has it decides.
-    let main = files.main_text.as_ref().map(|text| (&site.main, text.as_str()));
-    let others = files.others.iter().map(|other| (&other.path, other.text.as_str()));
+    // In the order in which they are read: the last one that has the handler decides.
+    let other = |after: bool| {
+        let others = files.others.iter().filter(move |other| other.after_ours == after);
+        others.map(|other| (&other.path, other.text.as_str()))
+    };
+    let main = files.main_text.iter().map(|text| (&site.main, text.as_str()));
+    let stale = files.stale.iter().filter_map(|(path, content)| Some((path, content.ours()?)));
     let own = files.own_drop_in().map(|text| (&files.drop_in, text));
-    let all: Vec<(&String, &str)> = main.into_iter().chain(others).chain(own).collect();
-    let file = all.iter().rev().find(|(_, text)| handlers(text).contains(&found.handler));
+    let mut all = main.chain(other(false)).chain(stale).chain(own).chain(other(true));
+    let file = all.rfind(|(_, text)| handlers(text).contains(&found.handler));
     Ok(SandboxFacts {
         sandbox_id: found.id.clone(),
         handler: found.handler.clone(),
-        handler_file: file.map(|(path, _)| (*path).clone()),
+        handler_file: file.map(|(path, _)| path.clone()),
         processes: Vec::new(),
     })
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use kata_api::error_text::chain;
 use kata_api::node_task::Outcome;
+use kata_host::PodName;
 
 use crate::AgentError;
 use crate::probe;
@@ -57,7 +58,7 @@ pub enum NodeAgentCommand {
         #[arg(long)]
         plan: bool,
     },
-    /// Print what the node has of a pod's sandbox, as JSON. Changes nothing.
+    /// Print the sandbox of a pod and its processes, as JSON. Changes nothing.
     Sandbox {
         /// The pod's namespace.
         #[arg(long, value_name = "NAME")]
@@ -65,6 +66,9 @@ pub enum NodeAgentCommand {
         /// The pod's name.
         #[arg(long, value_name = "NAME")]
         pod: String,
+        /// The pod's uid, as the container runtime knows it.
+        #[arg(long)]
+        uid: String,
         /// Where the node's root is.
         #[arg(long, value_name = "DIR", default_value = "/")]
         host_root: PathBuf,
@@ -114,8 +118,9 @@ impl NodeAgentCommand {
                         Exit::Failed
                     }
                 }),
-            Self::Sandbox { namespace, pod, host_root } => {
-                crate::show_sandbox(&namespace, &pod, &host_root).map(|()| Exit::Fine)
+            Self::Sandbox { namespace, pod, uid, host_root } => {
+                let pod = PodName { namespace: &namespace, name: &pod, uid: &uid };
+                crate::show_sandbox(&pod, &host_root).map(|()| Exit::Fine)
             }
             Self::Device { name } => crate::device(&name).map(|()| Exit::Fine),
         };

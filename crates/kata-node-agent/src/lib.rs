@@ -1,14 +1,15 @@
 //! The node agent: what the containers of a node Job run.
 //!
 //! `self-copy` puts this binary where the payload's image can start it, `stage` takes the payload out of
-//! that image, and `run` carries a task out; `sandbox` is for people who look at a node. What is done and in which order is decided in [`kata_host`];
-//! here are only its hands. There is no access to the API server.
+//! that image, and `run` carries a task out. What is done and in which order is decided in [`kata_host`]; here are only
+//! its hands. `sandbox` shows people the sandbox of a pod. There is no access to the API server.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use kata_api::node_task::{NodeAction, NodeReport, NodeTask};
+use kata_host::PodName;
 use serde::Serialize;
 
 mod below;
@@ -61,7 +62,7 @@ pub enum AgentError {
     },
     /// The sandbox of a pod cannot be shown.
     #[error(transparent)]
-    Sandbox(#[from] sandbox::LookError),
+    Sandbox(#[from] sandbox::ReadError),
     /// A device cannot be used.
     #[error("cannot use the device {name}")]
     Device {
@@ -145,13 +146,13 @@ pub fn device(name: &str) -> Result<(), AgentError> {
     device::probe(Path::new(device::path(known)), known).map_err(fail)
 }
 
-/// Writes what the node has of a pod's sandbox to standard output and to the termination message.
+/// Writes the sandbox of a pod and its processes to standard output and to the termination message.
 ///
 /// # Errors
-/// If it cannot be found out, or not be written.
-pub fn show_sandbox(namespace: &str, pod: &str, host_root: &Path) -> Result<(), AgentError> {
+/// If they cannot be read, or not be written.
+pub fn show_sandbox(pod: &PodName<'_>, host_root: &Path) -> Result<(), AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
-    tell(&sandbox::sandbox(&mut host, namespace, pod)?)
+    tell(&sandbox::sandbox(&mut host, pod)?)
 }
 
 fn tell(report: &impl Serialize) -> Result<(), AgentError> {

@@ -1,15 +1,15 @@
-//! `kata-operator node-agent sandbox`: what the node has of one pod's sandbox, as one line of JSON. It reads, asks the
+//! `kata-operator node-agent sandbox`: the sandbox of one pod and its processes, as one line of JSON. It reads, asks the
 //! container runtime for its sandboxes, and changes nothing.
 
 use std::fs;
 use std::io;
 
 use kata_api::sandbox_facts::{SandboxFacts, SandboxProcess};
-use kata_host::{Host, SandboxError};
+use kata_host::{Host, PodName, SandboxError};
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub enum ReadError {
     /// The sandbox cannot be found.
     #[error(transparent)]
     Find(#[from] SandboxError),
@@ -18,21 +18,19 @@ pub enum LookError {
     Processes(#[source] io::Error),
 }
 
-/// What the node has of the sandbox of a pod. The processes are those that this process sees.
+/// The sandbox of a pod and its processes: those that this process sees.
 ///
 /// # Errors
 /// If the container runtime cannot be asked or has no such sandbox, or the processes cannot be listed.
-pub(crate) fn sandbox(
-    host: &mut dyn Host,
-    namespace: &str,
-    pod: &str,
-) -> Result<SandboxFacts, LookError> {
-    let mut facts = kata_host::sandbox(host, namespace, pod)?;
-    facts.processes = processes(&facts.sandbox_id).map_err(LookError::Processes)?;
+pub(crate) fn sandbox(host: &mut dyn Host, pod: &PodName<'_>) -> Result<SandboxFacts, ReadError> {
+    let mut facts = kata_host::sandbox(host, pod)?;
+    let all = command_lines().map_err(ReadError::Processes)?;
+    facts.processes = SandboxProcess::all(&facts.sandbox_id, all);
     Ok(facts)
 }
 
-fn processes(sandbox_id: &str) -> io::Result<Vec<SandboxProcess>> {
+/// The command lines of all processes, with their IDs.
+fn command_lines() -> io::Result<Vec<(u32, Vec<String>)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
@@ -41,9 +39,7 @@ fn processes(sandbox_id: &str) -> io::Result<Vec<SandboxProcess>> {
         // One that ended meanwhile has none.
         let Ok(line) = fs::read(path.join("cmdline")) else { continue };
         let line = String::from_utf8_lossy(&line);
-        let arguments: Vec<String> = line.split_terminator('\0').map(str::to_owned).collect();
-        found.extend(SandboxProcess::of(sandbox_id, pid, &arguments));
+        found.push((pid, line.split_terminator('\0').map(str::to_owned).collect()));
     }
-    found.sort_by_key(|process| (process.role, process.pid));
     Ok(found)
 }

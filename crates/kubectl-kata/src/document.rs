@@ -541,9 +541,12 @@ pub(crate) struct Verdict {
     pub(crate) signals: Vec<Signal>,
     /// What is wrong.
     pub(crate) problems: Vec<Problem>,
-    /// What the node has of the pod's sandbox, with `--host`.
+    /// The sandbox and its processes on the node, with `--host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<SandboxFacts>,
+    /// Whether that was asked for, and is not known.
+    #[serde(skip)]
+    pub(crate) host_unknown: bool,
 }
 
 /// The result of `verify`.

@@ -167,6 +167,9 @@ pub struct PodSandboxMetadata {
     /// Name of the pod.
     #[prost(string, tag = "1")]
     pub name: String,
+    /// uid of the pod.
+    #[prost(string, tag = "2")]
+    pub uid: String,
     /// Namespace of the pod.
     #[prost(string, tag = "3")]
     pub namespace: String,
@@ -188,11 +191,12 @@ impl From<StatusResponse> for CriStatus {
 
 impl From<PodSandbox> for Sandbox {
     fn from(sandbox: PodSandbox) -> Self {
-        let PodSandboxMetadata { name, namespace } = sandbox.metadata.unwrap_or_default();
+        let PodSandboxMetadata { name, uid, namespace } = sandbox.metadata.unwrap_or_default();
         Self {
             id: sandbox.id,
             namespace,
             pod: name,
+            uid,
             handler: sandbox.runtime_handler,
             ready: sandbox.state == 0,
         }

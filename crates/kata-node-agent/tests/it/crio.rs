@@ -97,8 +97,11 @@ impl Crio {
                 .encode_to_vec()
             }
             Some("ListPodSandbox") => {
-                let metadata =
-                    PodSandboxMetadata { name: "vm".to_owned(), namespace: "shop".to_owned() };
+                let metadata = PodSandboxMetadata {
+                    name: "vm".to_owned(),
+                    namespace: "shop".to_owned(),
+                    ..PodSandboxMetadata::default()
+                };
                 let sandbox = PodSandbox {
                     id: "1f".to_owned(),
                     metadata: Some(metadata),

@@ -156,7 +156,11 @@ fn cri_o_tells_its_handlers_and_version() {
 
 #[test]
 fn ten_thousand_sandboxes_arrive_whole() {
-    let metadata = PodSandboxMetadata { name: "web".to_owned(), namespace: "shop".to_owned() };
+    let metadata = PodSandboxMetadata {
+        name: "web".to_owned(),
+        namespace: "shop".to_owned(),
+        ..PodSandboxMetadata::default()
+    };
     let items = (0..10_000).map(|index| PodSandbox {
         id: format!("{index:064}"),
         metadata: Some(metadata.clone()),

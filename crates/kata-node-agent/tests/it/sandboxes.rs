@@ -40,7 +40,8 @@ fn versions(node: &Node) -> usize {
 /// What people see of a sandbox of the node, without any capability.
 fn shows(node: &Node, pod: &Pod) {
     let look = |pod| {
-        let words = ["sandbox", "--namespace", "shop", "--pod", pod];
+        let uid = format!("uid-{pod}");
+        let words = ["sandbox", "--namespace", "shop", "--pod", pod, "--uid", &uid];
         node.agent(&words).output().unwrap()
     };
     let output = look("first");

@@ -95,7 +95,10 @@ fn exit(report: &VerifyReport) -> Exit {
     let any = |result| report.verdicts.iter().any(|verdict| verdict.result == result);
     if any(VerifyResult::NotIsolated) || any(VerifyResult::ProbeFailed) {
         Exit::Findings
-    } else if any(VerifyResult::Inconclusive) || report.verdicts.is_empty() {
+    } else if any(VerifyResult::Inconclusive)
+        || report.verdicts.is_empty()
+        || report.verdicts.iter().any(|verdict| verdict.host_unknown)
+    {
         Exit::Inconclusive
     } else {
         Exit::Fine
@@ -277,7 +280,8 @@ fn print(report: &VerifyReport, context: &mut Context<'_, '_>) -> Result<(), Fai
             context.printer.table(&table, settings.is_wide(), settings.titles)?;
         }
         if let Some(facts) = verdict.host.as_ref().filter(|_| settings.output != Output::Short) {
-            let table = host::table(facts, settings.is_wide());
+            let is_isolated = verdict.result == VerifyResult::Isolated;
+            let table = host::table(facts, is_isolated, settings.is_wide());
             context.printer.table(&table, settings.is_wide(), settings.titles)?;
         }
         let line = headline(verdict, &style);
@@ -366,5 +370,13 @@ fn failed(subject: String, code: Code, message: String, seconds: f64) -> Verdict
     };
     let problem = Problem::new(code, &subject, message);
     let problems = vec![problem];
-    Verdict { subject, result, seconds, signals: Vec::new(), problems, host: None }
+    Verdict {
+        subject,
+        result,
+        seconds,
+        signals: Vec::new(),
+        problems,
+        host: None,
+        host_unknown: false,
+    }
 }

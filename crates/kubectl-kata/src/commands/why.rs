@@ -24,8 +24,8 @@ use crate::resource::{
 use crate::settings::Output;
 use crate::style::wrap;
 
-mod admission;
-mod kubelet;
+pub(crate) mod admission;
+pub(crate) mod kubelet;
 mod nodes;
 pub(crate) mod sandbox;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use simcluster::api::fault::{Fault, When};
 use simcluster::resource::{JOBS, PODS};
 use tokio::sync::watch;
 
@@ -98,9 +99,12 @@ async fn an_interrupted_verification_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_a_node_may_write_nothing_and_leaves_nothing() {
+async fn what_reads_a_node_writes_nothing_and_leaves_nothing() {
     use simcluster::world::Platform::{Kubernetes, OpenShift};
-    for (platform, kind) in [(OpenShift, &PODS), (Kubernetes, &JOBS)] {
+    // On OpenShift the operator's namespace is restricted, and everywhere else privileged.
+    for (platform, kind, namespace) in
+        [(OpenShift, &PODS, "default"), (Kubernetes, &JOBS, kata_api::names::NAMESPACE)]
+    {
         let lab = Lab::on(platform);
         lab.kata(&["worker-0"]);
         lab.ready().await;
@@ -110,7 +114,9 @@ async fn a_look_at_a_node_may_write_nothing_and_leaves_nothing() {
             let all = lab.cluster.with(|simulation, _| simulation.api.list(kind));
             let ours =
                 |it: &Value| it["metadata"]["labels"]["kata-operator.dev/verify"].is_string();
-            assert_harmless(all.iter().find(|it| ours(it)).unwrap());
+            let found = all.iter().find(|it| ours(it)).unwrap();
+            assert_eq!(found["metadata"]["namespace"], namespace);
+            assert_harmless(found);
         };
         interrupted(&lab, "verify pod/web -n test-kata --host --timeout 10m", look).await;
     }
@@ -191,27 +197,50 @@ async fn a_sandboxed_pod_says_by_itself_that_it_has_its_own_kernel() {
     done.says(&["it shares worker-0's kernel (same boot id)", "KATA5101"]);
 }
 
-/// The Job, or the pod, that looks at the node may write nothing and has no token.
+/// The Job, or the pod, that reads the node mounts nothing for writing, has no token and does not stay.
 fn assert_harmless(object: &Value) {
     let spec = match object["kind"].as_str() {
-        Some("Job") => &object["spec"]["template"]["spec"],
+        Some("Job") => {
+            assert!(object["spec"]["ttlSecondsAfterFinished"].is_number());
+            &object["spec"]["template"]["spec"]
+        }
         _ => &object["spec"],
     };
+    assert_eq!(spec["nodeName"], "worker-0");
     assert_eq!(spec["automountServiceAccountToken"], false);
     assert!(object["spec"]["activeDeadlineSeconds"].is_number());
     let container = &spec["containers"][0];
     assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
     assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
     let mounts = container["volumeMounts"].as_array().unwrap();
-    assert!(!mounts.is_empty() && mounts.iter().all(|mount| mount["readOnly"] == true));
+    assert_eq!(mounts.len(), 4);
+    for mount in mounts {
+        assert_eq!(mount["readOnly"], true);
+        assert_eq!(mount["recursiveReadOnly"], "IfPossible");
+    }
 }
 
 #[tokio::test]
 async fn the_node_shows_its_sandbox_of_a_pod() {
     use simcluster::world::Platform::{Kubernetes, OpenShift};
-    for (platform, kind, file) in [
-        (OpenShift, "pods", "/etc/crio/crio.conf.d/50-kata"),
-        (Kubernetes, "jobs", "/etc/containerd/conf.d/60-kata-operator.toml"),
+    let by_scc =
+        "pods \"x\" is forbidden: unable to validate against any security context constraint";
+    let by_rbac = "jobs.batch is forbidden: User \"x\" cannot create resource \"jobs\"";
+    for (platform, kind, file, refusal, said) in [
+        (
+            OpenShift,
+            "pods",
+            "/etc/crio/crio.conf.d/50-kata",
+            by_scc,
+            "unable to validate against any security context constraint",
+        ),
+        (
+            Kubernetes,
+            "jobs",
+            "/etc/containerd/conf.d/60-kata-operator.toml",
+            by_rbac,
+            "KATA5002 cannot read the processes of node worker-0",
+        ),
     ] {
         let mut lab = Lab::on(platform);
         lab.cluster.with(|simulation, _| simulation.set_speed(100.0));
@@ -229,7 +258,7 @@ async fn the_node_shows_its_sandbox_of_a_pod() {
             "accel=kvm",
             "virtiofsd",
         ]);
-        lab.until("the end of the look", |lab| probes(lab) == 0).await;
+        lab.until("the end of what reads the node", |lab| probes(lab) == 0).await;
         let done = lab.kata_command("verify pod/web -n test-kata --host -o json").await.expect(0);
         let host = &done.json()["verdicts"][0]["host"];
         let sandbox = host["sandboxId"].as_str().unwrap().to_owned();
@@ -240,9 +269,16 @@ async fn the_node_shows_its_sandbox_of_a_pod() {
             .map(|process| process["role"].as_str().unwrap())
             .collect();
         assert_eq!((sandbox.len(), roles), (64, vec!["shim", "vmm", "virtiofsd"]));
-        lab.refuse("create", kind);
+        let refused = Fault::Status {
+            code: 403,
+            retry_after: None,
+            message: Some(refusal.to_owned()),
+            when: When::Before,
+        };
+        lab.trouble("create", kind, refused);
         let done = lab.kata_command("verify pod/web -n test-kata --host").await.expect(5);
-        done.says(&["INCONCLUSIVE", "KATA5002", "cannot look at node worker-0"]);
+        // That the node cannot be read does not change the verdict.
+        done.says(&["ISOLATED", said]);
     }
 }
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use kata_api::node_task::NodeTask;
+use kata_host::PodName;
 use serde_json::Value;
 
 use super::pod;
@@ -63,12 +64,22 @@ pub fn prepare(pod: &Value, host: &mut Host) -> Result<(), (String, String)> {
 fn sandbox(container: &Value, host: &mut Host) -> Option<Ending> {
     let words: Vec<&str> =
         container["command"].as_array()?.iter().filter_map(Value::as_str).collect();
-    let ["kata-operator", "node-agent", "sandbox", "--namespace", namespace, "--pod", pod, ..] =
-        words.as_slice()
+    let [
+        "kata-operator",
+        "node-agent",
+        "sandbox",
+        "--namespace",
+        namespace,
+        "--pod",
+        name,
+        "--uid",
+        uid,
+        ..,
+    ] = words.as_slice()
     else {
         return None;
     };
-    let (code, message) = match agent::sandbox(host, namespace, pod) {
+    let (code, message) = match agent::sandbox(host, &PodName { namespace, name, uid }) {
         Ok(facts) => (0, serde_json::to_string(&facts).unwrap_or_default()),
         Err(error) => (1, format!("error: {error}\n")),
     };

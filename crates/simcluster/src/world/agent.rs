@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use kata_api::node_task::{NodeReport, NodeTask};
 use kata_api::sandbox_facts::{SandboxFacts, SandboxProcess};
-use kata_host::SandboxError;
 use kata_host::host::{
     CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
     HostErrorKind, HostResult, Mount, Sandbox, Stat, Unit, UnitState,
 };
+use kata_host::{PodName, SandboxError};
 use kata_host::{digest, paths};
 use serde::{Deserialize, Serialize};
 
@@ -141,18 +141,15 @@ pub fn run(host: &mut Host, task: &NodeTask) -> Ran {
     Ran { report: (!dead).then_some(report), took }
 }
 
-/// What the host has of a pod's sandbox.
+/// The sandbox of a pod and its processes.
 ///
 /// # Errors
 /// As the node agent's.
-pub fn sandbox(host: &mut Host, namespace: &str, pod: &str) -> Result<SandboxFacts, SandboxError> {
+pub fn sandbox(host: &mut Host, pod: &PodName<'_>) -> Result<SandboxFacts, SandboxError> {
     let mut agent = Agent { host, elapsed: Duration::ZERO, calls: 0, dead: false };
-    let mut facts = kata_host::sandbox(&mut agent, namespace, pod)?;
-    let id = facts.sandbox_id.clone();
-    let all = host.processes.iter();
-    facts.processes =
-        all.filter_map(|(pid, process)| SandboxProcess::of(&id, *pid, &process.argv)).collect();
-    facts.processes.sort_by_key(|process| (process.role, process.pid));
+    let mut facts = kata_host::sandbox(&mut agent, pod)?;
+    let all = host.processes.iter().map(|(pid, process)| (*pid, process.argv.clone()));
+    facts.processes = SandboxProcess::all(&facts.sandbox_id, all);
     Ok(facts)
 }
 
@@ -513,11 +510,12 @@ impl NodeHost for Agent<'_> {
     fn cri_sandboxes(&mut self, _socket: &str) -> HostResult<Vec<Sandbox>> {
         self.cri("its sandboxes", |host| {
             host.sandboxes
-                .values()
-                .map(|sandbox| Sandbox {
+                .iter()
+                .map(|(uid, sandbox)| Sandbox {
                     id: sandbox.id.clone(),
                     namespace: sandbox.namespace.clone(),
                     pod: sandbox.name.clone(),
+                    uid: uid.clone(),
                     handler: sandbox.handler.clone(),
                     ready: true,
                 })

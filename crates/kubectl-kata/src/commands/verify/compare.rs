@@ -63,7 +63,7 @@ pub(super) fn verdict(node: &NodeInfo, handler: &str, outcome: &Outcome, seconds
     let (result, problem) =
         decide(sandboxed, outcome.regular.as_ref(), node.facts.as_ref(), &subject);
     let problems = problem.into_iter().collect();
-    Verdict { subject, result, seconds, signals, problems, host: None }
+    Verdict { subject, result, seconds, signals, problems, host: None, host_unknown: false }
 }
 
 /// The deciding comparison.

@@ -1,6 +1,7 @@
-//! `verify pod/NAME --host`: what the pod's node has of its sandbox. A Job there reads it: it has no token, no
-//! privilege and no write access, and vanishes by itself whatever happens to this program. On OpenShift it is a pod,
-//! as that of `oc debug node/NAME`: constraints let users make one there, and no ServiceAccount of ours.
+//! `verify pod/NAME --host`: the sandbox of a pod and its processes on the node. A Job reads them: it has no token, no
+//! privilege and no capability, and vanishes by itself whatever happens to this program. On OpenShift it is a pod in the
+//! namespace `default`, as that of `oc debug node/NAME`: the operator's namespace is restricted, and
+//! SecurityContextConstraints let cluster administrators make such a pod, and no ServiceAccount of ours.
 
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use crate::Context;
 use crate::api::{Api, Read, Scope, Trouble};
 use crate::arguments::VerifyArguments;
 use crate::cluster;
+use crate::commands::why::{admission, kubelet};
 use crate::document::Problem;
 use crate::failure::Failure;
-use crate::resource::{EVENTS, JOBS, PODS, POOLS};
+use crate::resource::{EVENTS, JOBS, PODS, POOLS, Resource};
 use crate::style::Tone;
 use crate::table::{Cell, Table, column};
 
@@ -24,97 +26,142 @@ use crate::table::{Cell, Table, column};
 const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
 /// Where they are in the container.
 const HOST_ROOT: &str = "/host";
+/// The container.
+const CONTAINER: &str = "host";
+/// Where the pod is on OpenShift.
+const OPENSHIFT_NAMESPACE: &str = "default";
 /// How many characters of an ID are shown, as crictl does.
 const SHORT: usize = 13;
 
-/// What the node has, or why that is not known; `None` if the user wants no more.
-pub(super) async fn look(
-    name: &str,
+/// What is on the node, or why that is not known.
+pub(super) type Found = Result<SandboxFacts, Vec<Problem>>;
+
+/// Reads what is on the node; `None` if interrupted.
+pub(super) async fn read(
     pod: &Value,
     arguments: &VerifyArguments,
     interrupted: impl Future<Output = ()>,
     context: &Context<'_, '_>,
-) -> Result<Option<Result<SandboxFacts, Box<Problem>>>, Failure> {
+) -> Result<Option<Found>, Failure> {
     let api = &context.api;
-    let problem = |code, text: String| Box::new(Problem::new(code, format!("pod/{name}"), text));
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
-        let text = format!("pod {name} is on no node, so no node has a sandbox of it");
-        return Ok(Some(Err(problem(Code::PodNotRunning, text))));
+        let text = "the pod is on no node".to_owned();
+        return Ok(Some(Err(vec![Problem::new(Code::PodNotRunning, "pod", text)])));
     };
     let image = super::image(arguments, context).await?;
-    let home = cluster::home(api).await?.to_owned();
     let on_openshift = api.serves_group_of(POOLS).await?;
-    let kind = if on_openshift { PODS } else { JOBS };
-    let run = Run::new(&image, "", &home, arguments, &context.settings.now);
-    let body = body(&run, node, &context.namespace(), name, on_openshift);
-    let what = format!("look at node {node}");
-    match api.write(&what, http::Method::POST, &kind.path(Some(&home)), None, &body).await {
-        Ok(_) => {}
-        Err(Trouble::Status(status)) if status.code == 403 => {
-            api.note("create", &kind.qualified(), Some(&home));
-            let text = format!("cannot {what}: {}", status.message);
-            return Ok(Some(Err(problem(Code::PermissionMissing, text))));
-        }
-        Err(trouble) => return Err(trouble.failure(&what)),
-    }
+    let home = cluster::home(api).await?;
+    let (kind, namespace) = if on_openshift { (PODS, OPENSHIFT_NAMESPACE) } else { (JOBS, home) };
+    let run = Run::new(&image, "", namespace, arguments, &context.settings.now);
     let found = tokio::select! {
-        found = answer(&run, node, arguments.timeout, api) => Some(found),
+        found = create_and_wait(&run, kind, node, pod, arguments.timeout, api) => Some(found),
         () = interrupted => None,
     };
     run.clean(api, kind, &[]).await?;
-    let found = found.transpose()?;
-    Ok(found.map(|found| {
-        found.map_err(|why| problem(Code::ProbeFailed, format!("cannot {what}: {why}")))
-    }))
+    found.transpose()
 }
 
-/// What the container printed, or why there is nothing.
-async fn answer(
+async fn create_and_wait(
     run: &Run<'_>,
+    kind: Resource,
     node: &str,
+    pod: &Value,
     limit: Duration,
     api: &Api,
-) -> Result<Result<SandboxFacts, String>, Failure> {
+) -> Result<Found, Failure> {
+    let subject = format!("node/{node}");
+    let what = format!("read the processes of node {node}");
+    let body = body(run, node, pod, kind == PODS);
+    let path = kind.path(Some(run.namespace));
+    match api.write(&what, http::Method::POST, &path, None, &body).await {
+        Ok(_) => {}
+        // Another 403 is one of an admission plugin.
+        Err(Trouble::Status(status))
+            if status.code == 403 && status.message.contains("cannot create resource") =>
+        {
+            api.note("create", &kind.qualified(), Some(run.namespace));
+            let text = format!(
+                "cannot {what}: you may not create {} in namespace {}",
+                kind.qualified(),
+                run.namespace
+            );
+            return Ok(Err(vec![Problem::new(Code::PermissionMissing, subject, text)]));
+        }
+        Err(Trouble::Status(status)) if status.code == 403 => {
+            return Ok(Err(admission::problems(&[status.message], &subject)));
+        }
+        Err(trouble) => return Err(trouble.failure(&what)),
+    }
     let end = Instant::now() + limit;
-    let mut why = None;
+    let mut causes = Vec::new();
     while Instant::now() < end {
         tokio::time::sleep_until(Instant::now() + LOOK).await;
-        for pod in run.pods(api, node).await?.items() {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
-            if let Some(message) = ended["message"].as_str() {
-                let message = message.lines().next().unwrap_or_default();
-                let message = message.trim_start_matches("error: ");
-                let facts: Option<SandboxFacts> = serde_json::from_str(message).ok();
-                return Ok(facts.ok_or_else(|| message.to_owned()));
-            }
-            if pod["status"]["phase"] == "Failed" {
-                let text = pod["status"]["message"].as_str().unwrap_or("its pod failed");
-                return Ok(Err(text.to_owned()));
-            }
-            why = run.trouble(api, pod, name, node).await?.map(|trouble| trouble.message);
+        let scope = Scope::of(run.namespace);
+        let events = api.list::<Value>(EVENTS, scope).await?;
+        let Read::Known(pods) = run.pods(api, node).await? else {
+            let text = format!("cannot {what}: you may not list pods in {}", run.namespace);
+            return Ok(Err(vec![Problem::new(Code::PermissionMissing, subject, text)]));
+        };
+        let Some(pod) = pods.first() else {
+            causes = refusals(run, kind, events.items(), &subject, api).await?;
+            continue;
+        };
+        if let Some(message) = last_words(pod) {
+            return Ok(facts(message, &what, &subject));
+        }
+        causes = kubelet::causes(pod, events.items(), &subject);
+        if pod["status"]["phase"] == "Failed" {
+            break;
         }
     }
-    Ok(Err(match why {
-        Some(why) => why,
-        None => refusal(run, api).await?.unwrap_or_else(|| "no answer in time".to_owned()),
-    }))
+    if causes.is_empty() {
+        let text = format!("cannot {what}: no answer within {} s", limit.as_secs());
+        causes.push(Problem::new(Code::ProbeFailed, subject, text));
+    }
+    Ok(Err(causes))
 }
 
-/// Why the Job has no pod.
-async fn refusal(run: &Run<'_>, api: &Api) -> Result<Option<String>, Failure> {
-    let scope = Scope { fields: Some("reason=FailedCreate"), ..Scope::of(run.namespace) };
-    let events = api.list::<Value>(EVENTS, scope).await?;
-    let Read::Known(jobs) = run.list(api, JOBS).await? else { return Ok(None) };
-    let is_of = |event: &&Value| {
-        jobs.iter().any(|job| job["metadata"]["uid"] == event["involvedObject"]["uid"])
+/// The termination message of the container, once it has ended: the facts, or why there are none.
+fn last_words(pod: &Value) -> Option<&str> {
+    let mut statuses = pod["status"]["containerStatuses"].as_array()?.iter();
+    let status = statuses.find(|status| status["name"] == CONTAINER)?;
+    status["state"]["terminated"]["message"].as_str().filter(|message| !message.is_empty())
+}
+
+fn facts(message: &str, what: &str, subject: &str) -> Found {
+    let line = message.lines().next().unwrap_or_default();
+    if let Ok(facts) = serde_json::from_str(line) {
+        return Ok(facts);
+    }
+    let problem = |text: String, fix: &str| {
+        Err(vec![Problem::new(Code::ProbeFailed, subject, text).with_fix(fix)])
     };
-    let found = events.items().iter().rfind(is_of);
-    Ok(found.and_then(|event| event["message"].as_str()).map(str::to_owned))
+    if line.contains("unrecognized subcommand") {
+        return problem(
+            format!("cannot {what}: the operator is older than this kubectl kata"),
+            "upgrade the operator: `kubectl kata install --upgrade`",
+        );
+    }
+    let reason = line.trim_start_matches("error: ");
+    problem(format!("cannot {what}: {reason}"), "see `kubectl kata why` for the state of the pod")
+}
+
+/// Why a Job has no pod.
+async fn refusals(
+    run: &Run<'_>,
+    kind: Resource,
+    events: &[Value],
+    subject: &str,
+    api: &Api,
+) -> Result<Vec<Problem>, Failure> {
+    let Read::Known(objects) = run.list(api, kind).await? else { return Ok(Vec::new()) };
+    let of: Vec<&str> =
+        objects.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
+    Ok(admission::problems(&admission::events(events, &of), subject))
 }
 
 /// The Job, or on OpenShift its pod.
-fn body(run: &Run<'_>, node: &str, namespace: &str, pod: &str, on_openshift: bool) -> Value {
+fn body(run: &Run<'_>, node: &str, pod: &Value, on_openshift: bool) -> Value {
     let name = |folder: &str| folder.trim_start_matches('/').to_owned();
     let mount = |folder: &&str| {
         json!({
@@ -126,6 +173,9 @@ fn body(run: &Run<'_>, node: &str, namespace: &str, pod: &str, on_openshift: boo
     };
     let volume = |folder: &&str| json!({"name": name(folder), "hostPath": {"path": folder, "type": "Directory"}});
     let mut spec = run.pod_spec(node);
+    // The deadline of a pod counts from when a kubelet takes it, so that one without a node would stay.
+    spec["affinity"] = Value::Null;
+    spec["nodeName"] = json!(node);
     spec["hostPID"] = json!(true);
     spec["securityContext"] = json!({
         "runAsUser": 0,
@@ -135,43 +185,48 @@ fn body(run: &Run<'_>, node: &str, namespace: &str, pod: &str, on_openshift: boo
         "seccompProfile": {"type": "RuntimeDefault"},
     });
     spec["volumes"] = FOLDERS.iter().map(volume).collect();
+    let metadata = &pod["metadata"];
+    // The uid of a static pod is another one on its node.
+    let uid = &metadata["annotations"]["kubernetes.io/config.hash"];
+    let uid = if uid.is_string() { uid } else { &metadata["uid"] };
     let container = &mut spec["containers"][0];
-    container["name"] = json!("look");
+    container["name"] = json!(CONTAINER);
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     container["command"] = json!([
         "kata-operator",
         "node-agent",
         "sandbox",
         "--namespace",
-        namespace,
+        metadata["namespace"],
         "--pod",
-        pod,
+        metadata["name"],
+        "--uid",
+        uid,
         "--host-root",
         HOST_ROOT,
     ]);
     container["volumeMounts"] = FOLDERS.iter().map(mount).collect();
     if on_openshift {
-        run.pod("look", node, spec)
-    } else {
-        spec["serviceAccountName"] = json!(names::node_job::SERVICE_ACCOUNT);
-        let mut job = run.job("look", node, &spec);
-        // It has ended before it is looked at.
-        job["spec"]["ttlSecondsAfterFinished"] = json!(GRACE);
-        job
+        return run.pod("host", node, spec);
     }
+    spec["serviceAccountName"] = json!(names::node_job::SERVICE_ACCOUNT);
+    let mut job = run.job("host", node, &spec);
+    // It has ended before it is looked at.
+    job["spec"]["ttlSecondsAfterFinished"] = json!(GRACE);
+    job
 }
 
-/// What the node has, a line each.
-pub(super) fn table(facts: &SandboxFacts, wide: bool) -> Table {
+/// What is on the node, a line each.
+pub(super) fn table(facts: &SandboxFacts, is_isolated: bool, wide: bool) -> Table {
     let mut table = Table::new(&[column("ON THE NODE"), column("PID"), column("WHAT")]);
     let mut row = |what: &str, pid: Option<u32>, text: Cell| {
         let pid = pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         table.row(vec![what.into(), pid.into(), text]);
     };
     let handler = match (facts.handler.as_str(), &facts.handler_file) {
-        ("", _) => "the default one".to_owned(),
+        ("", _) => "default handler".to_owned(),
         (handler, Some(file)) => format!("{handler} in {file}"),
-        (handler, None) => format!("{handler}, which no configuration file has any more"),
+        (handler, None) => format!("{handler}, found in no configuration file that can be read"),
     };
     row("handler", None, handler.into());
     let id = facts.sandbox_id.as_str();
@@ -186,9 +241,8 @@ pub(super) fn table(facts: &SandboxFacts, wide: bool) -> Table {
         };
         row(role.as_str(), Some(*pid), text);
     }
-    if facts.processes.iter().all(|process| process.role != ProcessRole::Vmm) {
-        let text = "no process of its own has the sandbox's ID; Dragonball's is in the shim";
-        row("VMM", None, Cell::toned(text, Tone::Dim));
+    if is_isolated && facts.processes.iter().all(|process| process.role != ProcessRole::Vmm) {
+        row("VMM", None, Cell::toned("no process found; Dragonball runs in the shim", Tone::Dim));
     }
     table
 }

@@ -14,7 +14,7 @@ use crate::commands::existing_pod;
 use crate::document::{Problem, Verdict, VerifyResult};
 use crate::failure::Failure;
 
-/// The verdict about a pod; `None` if the user wants no more.
+/// The verdict about a pod; `None` if interrupted.
 pub(super) async fn verify(
     target: &str,
     arguments: &VerifyArguments,
@@ -42,16 +42,17 @@ pub(super) async fn verify(
     if !arguments.host {
         return Ok(Some(verdict));
     }
-    match host::look(name, &pod, arguments, interrupted, context).await? {
-        None => return Ok(None),
-        Some(Ok(facts)) => verdict.host = Some(facts),
-        Some(Err(problem)) => {
-            if verdict.result == VerifyResult::Isolated {
-                verdict.result = VerifyResult::Inconclusive;
-            }
-            verdict.problems.push(*problem);
+    // The verdict is known: that the node cannot be read does not change it.
+    match host::read(&pod, arguments, interrupted, context).await {
+        Ok(None) => return Ok(None),
+        Ok(Some(Ok(facts))) => verdict.host = Some(facts),
+        Ok(Some(Err(problems))) => verdict.problems.extend(problems),
+        Err(failure) => {
+            let text = failure.to_string();
+            verdict.problems.push(Problem::new(Code::ProbeFailed, &verdict.subject, text));
         }
     }
+    verdict.host_unknown = verdict.host.is_none();
     Ok(Some(verdict))
 }
 
@@ -124,7 +125,15 @@ async fn judge(
         let result = VerifyResult::NotIsolated;
         let seconds = seconds(context);
         let problems = vec![problem];
-        return Ok(Verdict { subject, result, seconds, signals, problems, host: None });
+        return Ok(Verdict {
+            subject,
+            result,
+            seconds,
+            signals,
+            problems,
+            host: None,
+            host_unknown: false,
+        });
     }
     let facts = match answer {
         Ok(facts) => facts,
@@ -143,7 +152,7 @@ async fn judge(
     let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
     let seconds = seconds(context);
     let problems = problem.into_iter().collect();
-    Ok(Verdict { subject, result, seconds, signals, problems, host: None })
+    Ok(Verdict { subject, result, seconds, signals, problems, host: None, host_unknown: false })
 }
 
 /// How long ago the kubelet took a pod up, in seconds.

@@ -1,5 +1,5 @@
 //! The probes of a node: two Jobs that differ in the RuntimeClass and in nothing else; and what they share with the
-//! look at a node.
+//! Job of `--host`.
 //!
 //! A Job is killed after its deadline and vanishes some time after its end, whether or not this program
 //! still lives.
@@ -177,8 +177,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Why a probe will not come to run.
-    pub(super) async fn trouble(
+    /// Why the sandboxed probe will not come to run.
+    async fn trouble(
         &self,
         api: &Api,
         pod: &Value,

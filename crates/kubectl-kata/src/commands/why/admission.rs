@@ -17,7 +17,7 @@ pub(super) fn conditions(owner: &Value) -> Vec<String> {
 }
 
 /// What Events about these objects say of refused pods.
-pub(super) fn events(events: &[Value], names: &[&str]) -> Vec<String> {
+pub(crate) fn events(events: &[Value], names: &[&str]) -> Vec<String> {
     events
         .iter()
         .filter(|event| event["reason"] == "FailedCreate")
@@ -45,7 +45,7 @@ pub(super) fn code(message: &str) -> Code {
 }
 
 /// Each refusal once.
-pub(super) fn problems(messages: &[String], subject: &str) -> Vec<Problem> {
+pub(crate) fn problems(messages: &[String], subject: &str) -> Vec<Problem> {
     let mut found: Vec<Problem> = Vec::new();
     for message in messages {
         let code = code(message);

@@ -64,7 +64,7 @@ struct PodReport<'a> {
 }
 
 /// Why a pod that is bound to a node does not run, or is not ready; empty if nothing is wrong.
-pub(super) fn causes(pod: &Value, events: &[Value], subject: &str) -> Vec<Problem> {
+pub(crate) fn causes(pod: &Value, events: &[Value], subject: &str) -> Vec<Problem> {
     let report = PodReport::new(pod, events, subject);
     let mut found: Vec<Problem> = report.pod_end().into_iter().collect();
     if pod["status"]["phase"] == "Succeeded" || !found.is_empty() {
