@@ -61,7 +61,17 @@ pub(crate) enum Read<T> {
     NotServed,
 }
 
+/// That what a command needs may not be listed; `what` is what it cannot do then.
+pub(crate) fn not_listed(what: &str, kind: &str) -> Failure {
+    Failure::Forbidden(format!("cannot {what}: you may not list {kind}"))
+}
+
 impl<T> Read<T> {
+    /// Fails if it may not be listed.
+    pub(crate) fn listed(&self, what: &str, kind: &str) -> Result<(), Failure> {
+        if self.is_forbidden() { Err(not_listed(what, kind)) } else { Ok(()) }
+    }
+
     /// The answer, if there is one.
     pub(crate) fn known(self) -> Option<T> {
         match self {
@@ -218,15 +228,6 @@ impl Api {
         self.gaps.lock().unwrap_or_else(PoisonError::into_inner).push(gap);
     }
 
-    /// Sends a request and gives the answer's text.
-    pub(crate) async fn send(
-        &self,
-        what: &str,
-        request: Request<Vec<u8>>,
-    ) -> Result<String, Trouble> {
-        self.exchange(what, request).await.map(|(_, text)| text)
-    }
-
     /// Sends a request and gives the answer's head and text, with limits of time and size.
     async fn exchange(
         &self,
@@ -278,7 +279,7 @@ impl Api {
 
     /// GET of a path, as text.
     pub(crate) async fn text(&self, what: &str, path: &str) -> Result<String, Trouble> {
-        self.send(what, request(what, http::Method::GET, path, None, Vec::new())?).await
+        Ok(self.exchange(what, request(what, http::Method::GET, path, None, Vec::new())?).await?.1)
     }
 
     /// GET of a path, as text, with the time that the API server's clock showed, if the answer says so: what
@@ -451,7 +452,7 @@ impl Api {
         body: &Value,
     ) -> Result<Value, Trouble> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let text = self.send(what, request(what, method, path, content, bytes)?).await?;
+        let (_, text) = self.exchange(what, request(what, method, path, content, bytes)?).await?;
         serde_json::from_str(&text)
             .map_err(|source| Trouble::Other(Failure::Answer { what: what.to_owned(), source }))
     }
@@ -515,6 +516,16 @@ pub(crate) fn refused(what: &str, status: &Status) -> Failure {
 }
 
 impl Trouble {
+    /// The same, if a 403 means that the caller may not do this.
+    pub(crate) fn denied(self, what: &str, deed: &str) -> Failure {
+        match self {
+            Self::Status(status) if status.code == 403 => {
+                Failure::Forbidden(format!("cannot {what}: you may not {deed}"))
+            }
+            other => other.failure(what),
+        }
+    }
+
     /// What it means when the command cannot go on.
     pub(crate) fn failure(self, what: &str) -> Failure {
         match self {

@@ -164,7 +164,7 @@ pub enum Command {
     Complete(CompleteArguments),
     /// The JSON schema of a kind of document
     #[command(name = "__schema", hide = true)]
-    Schema(SchemaArguments),
+    Schema,
     /// The reference of all commands as Markdown
     #[command(name = "__reference", hide = true)]
     Reference,
@@ -179,12 +179,6 @@ pub struct StatusArguments {
     /// Show the status again whenever it changes
     #[arg(long, short)]
     pub watch: bool,
-    /// Wait until Ready, as `kubectl kata wait` does
-    #[arg(long)]
-    pub wait: bool,
-    /// How long to wait
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "wait")]
-    pub timeout: Option<Duration>,
 }
 
 /// Arguments of `wait`.
@@ -246,10 +240,10 @@ pub struct VerifyArguments {
     /// Container of the pod [default: the first]
     #[arg(long, short, value_name = "NAME", requires = "target")]
     pub container: Option<String>,
-    /// Also look at the pod's node: its sandbox, VMM and other processes; a Job there reads them and vanishes
+    /// Also show the sandbox, the VMM and other processes on the pod's node; a short-lived pod there reads them
     #[arg(long, requires = "target")]
     pub host: bool,
-    /// How long the probes of a node may take
+    /// How long the probes of a node, or --host, may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2m")]
     pub timeout: Duration,
     /// Leave the probes of failed nodes for a look; they end by themselves
@@ -509,13 +503,6 @@ pub struct CompleteArguments {
     /// The words so far, the last of them to be completed.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
-}
-
-/// Arguments of `__schema`.
-#[derive(Args, Debug)]
-pub struct SchemaArguments {
-    /// The kind; all, separated by lines `# KIND`, if none is given.
-    pub kind: Option<String>,
 }
 
 impl Arguments {

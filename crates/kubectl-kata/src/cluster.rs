@@ -124,9 +124,7 @@ impl Kata {
         let kind = KATA_NODES.qualified();
         match &self.nodes {
             Read::Known(nodes) => Ok(nodes),
-            Read::Forbidden => {
-                Err(Failure::Forbidden(format!("cannot {what}: you may not list {kind}")))
-            }
+            Read::Forbidden => Err(crate::api::not_listed(what, &kind)),
             Read::NotServed => Err(Failure::NotFound(format!(
                 "cannot {what}: the cluster does not serve {kind}, so the operator is not installed: see \
                  `kubectl kata doctor --pre`"
@@ -253,71 +251,7 @@ impl Inspections {
 
 /// The operator's Deployment.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Deployment {
-    #[serde(default)]
-    metadata: DeploymentMetadata,
-    #[serde(default)]
-    spec: DeploymentSpec,
-    #[serde(default)]
-    status: DeploymentStatus,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct DeploymentMetadata {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct DeploymentSpec {
-    #[serde(default)]
-    replicas: Option<i64>,
-    #[serde(default)]
-    template: Template,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Template {
-    #[serde(default)]
-    spec: TemplateSpec,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct TemplateSpec {
-    #[serde(default)]
-    containers: Vec<TemplateContainer>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct TemplateContainer {
-    #[serde(default)]
-    image: String,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    env: Vec<Variable>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Variable {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    value: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeploymentStatus {
-    #[serde(default)]
-    ready_replicas: i64,
-}
+pub(crate) struct Deployment(Value);
 
 /// What installed the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -338,32 +272,42 @@ pub(crate) fn semantic(version: &str) -> Option<semver::Version> {
 impl Deployment {
     /// What installed the operator, by the marks that these tools leave on a Deployment.
     pub(crate) fn installer(&self) -> Installer {
-        let DeploymentMetadata { labels, annotations, .. } = &self.metadata;
-        if labels.contains_key("olm.owner") {
+        if self.label("olm.owner").is_some() {
             return Installer::LifecycleManager;
         }
-        match annotations.get("meta.helm.sh/release-name") {
-            Some(release) => Installer::Helm { release: release.clone() },
+        match self.0["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str() {
+            Some(release) => Installer::Helm { release: release.to_owned() },
             None => Installer::Other,
         }
     }
 
     /// Whether it is the operator's, wherever it is: others may have its name, which is no more than a name.
     fn is_ours(&self) -> bool {
-        let product = self.metadata.labels.get(NAME_LABEL).map(String::as_str);
-        self.metadata.name == names::PRODUCT && product == Some(names::PRODUCT)
+        self.0["metadata"]["name"] == names::PRODUCT
+            && self.label(NAME_LABEL) == Some(names::PRODUCT)
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0["metadata"]["labels"][key].as_str()
+    }
+
+    fn namespace(&self) -> &str {
+        self.0["metadata"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    fn container(&self) -> &Value {
+        &self.0["spec"]["template"]["spec"]["containers"][0]
     }
 
     /// The operator's image.
     pub(crate) fn image(&self) -> Option<&str> {
-        let containers = &self.spec.template.spec.containers;
-        containers.first().map(|container| container.image.as_str())
+        self.container()["image"].as_str()
     }
 
     /// What the operator was told with a flag, or else with a variable; `None` if with neither.
     pub(crate) fn told(&self, flag: &str, variable: &str) -> Option<&str> {
-        let container = self.spec.template.spec.containers.first()?;
-        let mut words = container.args.iter().map(String::as_str);
+        let of = |key: &str| self.container()[key].as_array().into_iter().flatten();
+        let mut words = of("args").filter_map(Value::as_str);
         let flagged = words.find_map(|word| match word.strip_prefix(flag)? {
             "" => Some(None),
             value => value.strip_prefix('=').map(Some),
@@ -371,22 +315,22 @@ impl Deployment {
         let value = match flagged {
             Some(Some(value)) => Some(value),
             Some(None) => words.next(),
-            None => container.env.iter().find(|entry| entry.name == variable).map(|e| &*e.value),
+            None => of("env").find(|entry| entry["name"] == variable)?["value"].as_str(),
         };
         value.filter(|value| !value.is_empty())
     }
 
     pub(crate) fn facts(&self) -> OperatorFacts {
-        let label = self.metadata.labels.get("app.kubernetes.io/version").cloned();
+        let label = self.label("app.kubernetes.io/version").map(str::to_owned);
         let tag = || {
             let (_, tag) = self.image()?.rsplit('/').next()?.split_once(':')?;
             Some(tag.trim_start_matches('v').to_owned())
         };
         OperatorFacts {
-            namespace: self.metadata.namespace.clone(),
+            namespace: self.namespace().to_owned(),
             version: label.or_else(tag),
-            ready_replicas: Some(self.status.ready_replicas),
-            replicas: Some(self.spec.replicas.unwrap_or(1)),
+            ready_replicas: Some(self.0["status"]["readyReplicas"].as_i64().unwrap_or(0)),
+            replicas: Some(self.0["spec"]["replicas"].as_i64().unwrap_or(1)),
             definitions_current: None,
         }
     }
@@ -519,7 +463,7 @@ async fn or_elsewhere(
     };
     match found.into_iter().find(Deployment::is_ours) {
         Some(deployment) => {
-            api.settle(&deployment.metadata.namespace);
+            api.settle(deployment.namespace());
             Ok(Read::Known(Some(deployment)))
         }
         None => {

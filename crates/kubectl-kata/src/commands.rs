@@ -32,7 +32,7 @@ use kata_plan::Platform;
 use crate::Context;
 use crate::api::Read;
 use crate::arguments::Command;
-use crate::document::{Head, Problem};
+use crate::document::{Head, NodeList, PodList, Problem};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -51,7 +51,7 @@ pub(crate) fn offline(
         Command::Codes(arguments) => Some(codes::run(arguments, settings, printer)),
         Command::Completion(arguments) => Some(completion::script(arguments, printer)),
         Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
-        Command::Schema(arguments) => Some(schema::run(arguments, printer)),
+        Command::Schema => Some(schema::run(printer)),
         Command::Reference => Some(reference::run(printer)),
         Command::Options => {
             Some(printer.raw(&crate::help::options()).map(|()| Exit::Fine).map_err(Failure::from))
@@ -69,8 +69,8 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
     let context = &mut context;
     let exit = match command {
         Command::Status(arguments) => status::run(arguments, context).await,
-        Command::Pods(arguments) => pods::run(arguments, context).await,
-        Command::Nodes(arguments) => nodes::run(arguments, context).await,
+        Command::Pods(arguments) => listing::run::<PodList>(arguments, context).await,
+        Command::Nodes(arguments) => listing::run::<NodeList>(arguments, context).await,
         Command::Wait(arguments) => wait::run(arguments, context).await,
         Command::Doctor(arguments) => doctor::run(arguments, context).await,
         Command::Verify(arguments) => verify::run(arguments, context).await,

@@ -2,37 +2,29 @@
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Exit {
     /// All is well; warnings are allowed.
-    Fine,
+    Fine = 0,
     /// What was asked for does not hold: not Ready, a check or a verification failed.
-    Findings,
+    Findings = 1,
     /// The command line is wrong.
-    Usage,
+    Usage = 2,
     /// The API server cannot be reached, or does not accept the credentials.
-    Unreachable,
+    Unreachable = 3,
     /// A precondition stands in the way, and nothing was changed.
-    Refused,
+    Refused = 4,
     /// Not enough could be seen to judge, mostly for want of permissions.
-    Inconclusive,
+    Inconclusive = 5,
     /// `--timeout` ran out.
-    TimedOut,
+    TimedOut = 124,
     /// Interrupted by a signal; what was created has been deleted.
-    Interrupted,
+    Interrupted = 130,
 }
 
 impl Exit {
     /// The code.
     pub fn code(self) -> u8 {
-        match self {
-            Self::Fine => 0,
-            Self::Findings => 1,
-            Self::Usage => 2,
-            Self::Unreachable => 3,
-            Self::Refused => 4,
-            Self::Inconclusive => 5,
-            Self::TimedOut => 124,
-            Self::Interrupted => 130,
-        }
+        self as u8
     }
 }

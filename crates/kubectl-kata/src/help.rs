@@ -9,53 +9,32 @@ use crate::arguments::Arguments;
 
 /// Global options that each command's help has all the same.
 const SHOWN: [&str; 3] = ["namespace", "all_namespaces", "output"];
-/// Examples of commands.
+/// Examples of commands, without `kubectl kata`.
 const EXAMPLES: [(&str, &[&str]); 18] = [
-    ("status", &["kubectl kata status", "kubectl kata status --nodes -w"]),
-    ("wait", &["kubectl kata wait --timeout 2h", "kubectl kata wait --for node/worker-1=Ready"]),
-    (
-        "doctor",
-        &[
-            "kubectl kata doctor --pre",
-            "kubectl kata doctor",
-            "kubectl kata doctor -f kataconfig.yaml --offline",
-        ],
-    ),
+    ("status", &["status", "status --nodes -w"]),
+    ("wait", &["wait --timeout 2h", "wait --for node/worker-1=Ready"]),
+    ("doctor", &["doctor --pre", "doctor", "doctor -f kataconfig.yaml --offline"]),
     (
         "verify",
-        &[
-            "kubectl kata verify --node worker-1",
-            "kubectl kata verify pod/web-0 -n shop",
-            "kubectl kata verify pod/web-0 -n shop --host",
-        ],
+        &["verify --node worker-1", "verify pod/web-0 -n shop", "verify pod/web-0 -n shop --host"],
     ),
-    ("why", &["kubectl kata why pod/web-0 -n shop", "kubectl kata why deployment/web -n shop"]),
-    ("pods", &["kubectl kata pods -A", "kubectl kata pods -n shop -o wide"]),
-    ("nodes", &["kubectl kata nodes", "kubectl kata nodes worker-1 -o wide"]),
-    ("events", &["kubectl kata events --types Warning -w"]),
-    ("history", &["kubectl kata history", "kubectl kata history worker-1 -o json"]),
-    ("report", &["kubectl kata report --file change-4711.html"]),
-    (
-        "logs",
-        &[
-            "kubectl kata logs operator -f",
-            "kubectl kata logs node/worker-1",
-            "kubectl kata logs pod/web-0 -n shop --shim",
-        ],
-    ),
-    ("must-gather", &["kubectl kata must-gather --since 6h"]),
+    ("why", &["why pod/web-0 -n shop", "why deployment/web -n shop"]),
+    ("pods", &["pods -A", "pods -n shop -o wide"]),
+    ("nodes", &["nodes", "nodes worker-1 -o wide"]),
+    ("events", &["events --types Warning -w"]),
+    ("history", &["history", "history worker-1 -o json"]),
+    ("report", &["report --file change-4711.html"]),
+    ("logs", &["logs operator -f", "logs node/worker-1", "logs pod/web-0 -n shop --shim"]),
+    ("must-gather", &["must-gather --since 6h"]),
     (
         "install",
-        &[
-            "kubectl kata install --dry-run client",
-            "kubectl kata install --node-selector kata=true --node worker-1 --wait",
-        ],
+        &["install --dry-run client", "install --node-selector kata=true --node worker-1 --wait"],
     ),
-    ("uninstall", &["kubectl kata uninstall --dry-run", "kubectl kata uninstall --wait"]),
-    ("retry", &["kubectl kata retry worker-1", "kubectl kata retry --all"]),
-    ("pause", &["kubectl kata pause"]),
-    ("resume", &["kubectl kata resume"]),
-    ("codes", &["kubectl kata codes KATA2104", "kubectl kata codes DrainBlocked"]),
+    ("uninstall", &["uninstall --dry-run", "uninstall --wait"]),
+    ("retry", &["retry worker-1", "retry --all"]),
+    ("pause", &["pause"]),
+    ("resume", &["resume"]),
+    ("codes", &["codes KATA2104", "codes DrainBlocked"]),
 ];
 
 /// Parses a command line.
@@ -68,8 +47,9 @@ pub fn parse(words: Vec<OsString>) -> Result<Arguments, clap::Error> {
 }
 
 /// The examples of a command.
-pub(crate) fn examples(verb: &str) -> &'static [&'static str] {
-    EXAMPLES.iter().find(|(name, _)| *name == verb).map_or(&[], |(_, examples)| examples)
+pub(crate) fn examples(verb: &str) -> Vec<String> {
+    let found = EXAMPLES.iter().filter(|(name, _)| *name == verb).flat_map(|(_, all)| *all);
+    found.map(|example| format!("kubectl kata {example}")).collect()
 }
 
 /// The options that every command takes, for people.

@@ -69,9 +69,7 @@ async fn read(
         api.list::<Value>(EVENTS, Scope::default()),
     );
     let (kata, pods, events) = (kata?, pods?, events?);
-    if events.is_forbidden() {
-        return Err(Failure::Forbidden("cannot show Events: you may not list events".to_owned()));
-    }
+    events.listed("show Events", "events")?;
     let classes = kata.sandbox_classes();
     let sandboxed: BTreeSet<(&str, &str)> = pods
         .items()

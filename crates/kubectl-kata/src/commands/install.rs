@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::{ask_consent, doctor, expect_output, wait};
 use crate::Context;
-use crate::api::Trouble;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
 use crate::exit::Exit;
@@ -314,14 +313,9 @@ async fn create(body: &Value, mode: Mode, context: &Context<'_, '_>) -> Result<V
     let path = format!("{}{}", KATA_CONFIGS.path(None), mode.query());
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let what = format!("create KataConfig {name}");
-    match context.api.write(&what, http::Method::POST, &path, None, body).await {
-        Ok(created) => Ok(created),
-        Err(Trouble::Status(status)) if status.code == 403 => Err(Failure::Forbidden(format!(
-            "cannot {what}: you may not create {}",
-            KATA_CONFIGS.qualified()
-        ))),
-        Err(trouble) => Err(trouble.failure(&what)),
-    }
+    let created = context.api.write(&what, http::Method::POST, &path, None, body).await;
+    created
+        .map_err(|trouble| trouble.denied(&what, &format!("create {}", KATA_CONFIGS.qualified())))
 }
 
 async fn label(
@@ -340,10 +334,7 @@ async fn label(
             let text = text(labels, ",");
             Ok(context.printer.say(&format!("node/{node} labelled {text}"))?)
         }
-        Err(Trouble::Status(status)) if status.code == 403 => {
-            Err(Failure::Forbidden(format!("cannot {what}: you may not patch nodes")))
-        }
-        Err(trouble) => Err(trouble.failure(&what)),
+        Err(trouble) => Err(trouble.denied(&what, "patch nodes")),
     }
 }
 

@@ -63,11 +63,7 @@ async fn operator(
     let home = cluster::home(&context.api).await?.to_owned();
     let scope = Scope { labels: Some(&labels), ..Scope::of(&home) };
     let pods = context.api.list::<Value>(PODS, scope).await?;
-    if pods.is_forbidden() {
-        return Err(Failure::Forbidden(format!(
-            "cannot find the operator: you may not list pods in namespace {home}"
-        )));
-    }
+    pods.listed("find the operator", &format!("pods in namespace {home}"))?;
     let found: Vec<String> = pods
         .items()
         .iter()

@@ -6,7 +6,7 @@ use kata_api::kata_node::{HostStatus, JobOutcome, Phase};
 use kata_api::{Code, KataNode, Natural, names};
 use serde::Deserialize;
 
-use super::listing::{self, Listing};
+use super::listing::Listing;
 use super::marked;
 use super::status::{installed, tone};
 use crate::Context;
@@ -14,7 +14,6 @@ use crate::api::Scope;
 use crate::arguments::ListArguments;
 use crate::cluster::Kata;
 use crate::document::{Head, NodeList, NodeRow};
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human::{self, quantity};
 use crate::pod::Pod;
@@ -43,13 +42,6 @@ struct NodeMetadata {
 struct NodeStatus {
     #[serde(default)]
     allocatable: BTreeMap<String, String>,
-}
-
-pub(crate) async fn run(
-    arguments: &ListArguments,
-    context: &mut Context<'_, '_>,
-) -> Result<Exit, Failure> {
-    listing::run::<NodeList>(arguments, context).await
 }
 
 impl Listing for NodeList {
@@ -86,10 +78,8 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<No
     );
     let (kata, nodes, pods) = (kata?, nodes?, pods?);
     let kata_nodes = kata.known_nodes("list nodes with Kata")?;
-    if arguments.selector.is_some() && nodes.is_forbidden() {
-        return Err(Failure::Forbidden(
-            "cannot select nodes by label: you may not list nodes".to_owned(),
-        ));
+    if arguments.selector.is_some() {
+        nodes.listed("select nodes by label", "nodes")?;
     }
     let wanted: BTreeSet<&str> =
         arguments.names.iter().map(|name| name.strip_prefix("node/").unwrap_or(name)).collect();

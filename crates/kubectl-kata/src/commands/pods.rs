@@ -4,27 +4,19 @@ use std::collections::BTreeSet;
 
 use kata_api::Natural;
 
-use super::listing::{self, Listing};
+use super::listing::Listing;
 use super::marked;
 use crate::Context;
 use crate::api::Scope;
 use crate::arguments::ListArguments;
 use crate::cluster::Kata;
 use crate::document::{Head, PodList, PodRow};
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
 use crate::pod::Pod;
 use crate::resource::{PODS, Resource};
 use crate::style::Tone;
 use crate::table::{Cell, Column, Table, column};
-
-pub(crate) async fn run(
-    arguments: &ListArguments,
-    context: &mut Context<'_, '_>,
-) -> Result<Exit, Failure> {
-    listing::run::<PodList>(arguments, context).await
-}
 
 impl Listing for PodList {
     type Row = PodRow;
@@ -60,10 +52,8 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     };
     let (kata, pods) = futures::join!(Kata::read(api), api.list::<Pod>(PODS, scope));
     let (kata, pods) = (kata?, pods?);
-    if pods.is_forbidden() {
-        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
-        return Err(Failure::Forbidden(format!("cannot list pods: you may not list pods{place}")));
-    }
+    let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+    pods.listed("list pods", &format!("pods{place}"))?;
     let classes = kata.sandbox_classes();
     let handlers = kata.handlers();
     let shims = kata.shims();

@@ -50,14 +50,6 @@ pub(crate) async fn run(
     let allowed =
         [Output::Table, Output::Wide, Output::Short, Output::Json, Output::Yaml, Output::Name];
     expect_output(context.settings, &allowed, "status")?;
-    if arguments.wait {
-        let wanted = super::wait::Wanted::Ready;
-        let timeout = arguments.timeout.unwrap_or_default();
-        let exit = Box::pin(super::wait::until(&wanted, timeout, context)).await?;
-        if exit != Exit::Fine {
-            return Ok(exit);
-        }
-    }
     let changes = if arguments.watch {
         Some(Changes::of(&context.api, &[KATA_CONFIGS, KATA_NODES], None).await)
     } else {
@@ -152,12 +144,7 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
         stale_definition(api),
     );
     let (kata, operator, pods) = (kata?, operator?, pods?);
-    if kata.configs.is_forbidden() {
-        return Err(Failure::Forbidden(
-            "cannot tell how far Kata is: you may not list kataconfigs.kataconfiguration.openshift.io"
-                .to_owned(),
-        ));
-    }
+    kata.configs.listed("tell how far Kata is", &KATA_CONFIGS.qualified())?;
     let mut report = report(&kata, now);
     let known = &mut FixCache::default();
     Box::pin(advice::name_controllers(api, kata.active(), now, &mut report.problems, known)).await;

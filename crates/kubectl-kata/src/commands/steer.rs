@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{expect_output, marked};
 use crate::Context;
-use crate::api::Trouble;
 use crate::arguments::{PauseArguments, RetryArguments};
 use crate::cluster::{Kata, find_node};
 use crate::exit::Exit;
@@ -131,11 +130,7 @@ pub(crate) async fn pause(
     let verb = if paused { "pause" } else { "resume" };
     expect_output(context.settings, &[Output::Table], verb)?;
     let kata = Kata::read(&context.api).await?;
-    if kata.configs.is_forbidden() {
-        let kind = KATA_CONFIGS.qualified();
-        let text = format!("cannot find the KataConfig: you may not list {kind}");
-        return Err(Failure::Forbidden(text));
-    }
+    kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
     let Some(config) = kata.active() else {
         return Err(Failure::NotFound(format!(
             "there is no KataConfig to {verb}; `kubectl kata install` creates one"
@@ -196,16 +191,11 @@ async fn change(
         resource.object(None, name)
     );
     let what = format!("change {} {name}", resource.qualified());
-    match context.api.write(&what, http::Method::PATCH, &path, Some(MERGE), patch).await {
-        Ok(_) => {}
-        Err(Trouble::Status(status)) if status.code == 403 => {
-            return Err(Failure::Forbidden(format!(
-                "cannot {what}: you may not patch {}; ask for the ClusterRole kata-operator-edit",
-                resource.qualified()
-            )));
-        }
-        Err(trouble) => return Err(trouble.failure(&what)),
-    }
+    let changed = context.api.write(&what, http::Method::PATCH, &path, Some(MERGE), patch).await;
+    changed.map_err(|trouble| {
+        let kind = resource.qualified();
+        trouble.denied(&what, &format!("patch {kind}; ask for the ClusterRole kata-operator-edit"))
+    })?;
     let dry = if dry_run { " (server dry run)" } else { "" };
     let text = format!("{}/{name} {done}{dry}", resource.qualified());
     let text = context.marked(&text);

@@ -33,12 +33,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "uninstall")?;
     let kata = Kata::read(&context.api).await?;
-    if kata.configs.is_forbidden() {
-        return Err(Failure::Forbidden(format!(
-            "cannot find the KataConfig: you may not list {}",
-            KATA_CONFIGS.qualified()
-        )));
-    }
+    kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
     let Some(config) = kata.active() else {
         context.printer.say("There is no KataConfig; nothing is to be done.")?;
         return Ok(Exit::Fine);
@@ -76,13 +71,9 @@ pub(crate) async fn run(
     match context.api.write(&what, http::Method::DELETE, &path, None, &json!(null)).await {
         Ok(_) => {}
         Err(Trouble::Status(status)) if status.code == 404 => {}
-        Err(Trouble::Status(status)) if status.code == 403 => {
-            return Err(Failure::Forbidden(format!(
-                "cannot {what}: you may not delete {}",
-                KATA_CONFIGS.qualified()
-            )));
+        Err(trouble) => {
+            return Err(trouble.denied(&what, &format!("delete {}", KATA_CONFIGS.qualified())));
         }
-        Err(trouble) => return Err(trouble.failure(&what)),
     }
     context.printer.line(&format!("kataconfig.kataconfiguration.openshift.io/{name} deleted"))?;
     follow(name, &plan, arguments, context).await
@@ -460,13 +451,10 @@ async fn evict(plan: &UninstallPlan, context: &mut Context<'_, '_>) -> Result<bo
             Err(Trouble::Status(status)) if status.code == 429 => {
                 held.push((pod, status.message));
             }
-            Err(Trouble::Status(status)) if status.code == 403 => {
-                return Err(Failure::Forbidden(format!(
-                    "cannot {what}: you may not create pods/eviction in namespace {}",
-                    pod.namespace
-                )));
+            Err(trouble) => {
+                let deed = format!("create pods/eviction in namespace {}", pod.namespace);
+                return Err(trouble.denied(&what, &deed));
             }
-            Err(trouble) => return Err(trouble.failure(&what)),
         }
     }
     for (pod, text) in &held {

@@ -243,15 +243,10 @@ async fn observe(
 ) -> Result<Seen, Failure> {
     let kata = crate::cluster::Kata::read(&context.api).await?;
     let of_node = matches!(wanted, Wanted::Node(_));
-    for (kind, forbidden) in [
-        (KATA_CONFIGS, kata.configs.is_forbidden()),
-        // The rest can be told without them; how a node stands cannot.
-        (KATA_NODES, of_node && kata.nodes.is_forbidden()),
-    ] {
-        if forbidden {
-            let kind = kind.qualified();
-            return Err(Failure::Forbidden(format!("cannot wait: you may not list {kind}")));
-        }
+    kata.configs.listed("wait", &KATA_CONFIGS.qualified())?;
+    // The rest can be told without them; how a node stands cannot.
+    if of_node {
+        kata.nodes.listed("wait", &KATA_NODES.qualified())?;
     }
     let now = context.settings.now();
     let mut report = status::report(&kata, now);
