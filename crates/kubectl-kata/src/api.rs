@@ -516,11 +516,11 @@ pub(crate) fn refused(what: &str, status: &Status) -> Failure {
 }
 
 impl Trouble {
-    /// The same, if a 403 means that the caller may not do this.
-    pub(crate) fn denied(self, what: &str, deed: &str) -> Failure {
+    /// The same, where a 403 means that the caller lacks a permission, such as `patch nodes`.
+    pub(crate) fn denied(self, what: &str, permission: &str) -> Failure {
         match self {
             Self::Status(status) if status.code == 403 => {
-                Failure::Forbidden(format!("cannot {what}: you may not {deed}"))
+                Failure::Forbidden(format!("cannot {what}: you may not {permission}"))
             }
             other => other.failure(what),
         }

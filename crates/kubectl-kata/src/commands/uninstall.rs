@@ -452,8 +452,8 @@ async fn evict(plan: &UninstallPlan, context: &mut Context<'_, '_>) -> Result<bo
                 held.push((pod, status.message));
             }
             Err(trouble) => {
-                let deed = format!("create pods/eviction in namespace {}", pod.namespace);
-                return Err(trouble.denied(&what, &deed));
+                let permission = format!("create pods/eviction in namespace {}", pod.namespace);
+                return Err(trouble.denied(&what, &permission));
             }
         }
     }

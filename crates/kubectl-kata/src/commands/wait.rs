@@ -244,7 +244,7 @@ async fn observe(
     let kata = crate::cluster::Kata::read(&context.api).await?;
     let of_node = matches!(wanted, Wanted::Node(_));
     kata.configs.listed("wait", &KATA_CONFIGS.qualified())?;
-    // The rest can be told without them; how a node stands cannot.
+    // The KataConfig has the rest.
     if of_node {
         kata.nodes.listed("wait", &KATA_NODES.qualified())?;
     }

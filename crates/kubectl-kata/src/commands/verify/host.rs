@@ -1,5 +1,5 @@
 //! `verify pod/NAME --host`: the sandbox of a pod and its processes on the node. A Job reads them: it has no token, no
-//! privilege and no capability, and vanishes by itself whatever happens to this program. On OpenShift it is a pod in the
+//! privilege and no capability, and vanishes by itself even if this program is killed. On OpenShift it is a pod in the
 //! namespace `default`, as that of `oc debug node/NAME`: the operator's namespace is restricted, and
 //! SecurityContextConstraints let cluster administrators make such a pod, and no ServiceAccount of ours.
 
@@ -45,8 +45,9 @@ pub(super) async fn read(
 ) -> Result<Option<Found>, Failure> {
     let api = &context.api;
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
-        let text = "the pod is on no node".to_owned();
-        return Ok(Some(Err(vec![Problem::new(Code::PodNotRunning, "pod", text)])));
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let text = format!("pod {name} is on no node, so no node has a sandbox of it");
+        return Ok(Some(Err(vec![Problem::new(Code::PodNotRunning, format!("pod/{name}"), text)])));
     };
     let image = super::image(arguments, context).await?;
     let on_openshift = api.serves_group_of(POOLS).await?;
@@ -106,7 +107,7 @@ async fn create_and_wait(
             causes = refusals(run, kind, events.items(), &subject, api).await?;
             continue;
         };
-        if let Some(message) = last_words(pod) {
+        if let Some(message) = termination_message(pod) {
             return Ok(facts(message, &what, &subject));
         }
         causes = kubelet::causes(pod, events.items(), &subject);
@@ -122,7 +123,7 @@ async fn create_and_wait(
 }
 
 /// The termination message of the container, once it has ended: the facts, or why there are none.
-fn last_words(pod: &Value) -> Option<&str> {
+fn termination_message(pod: &Value) -> Option<&str> {
     let mut statuses = pod["status"]["containerStatuses"].as_array()?.iter();
     let status = statuses.find(|status| status["name"] == CONTAINER)?;
     status["state"]["terminated"]["message"].as_str().filter(|message| !message.is_empty())
@@ -133,17 +134,15 @@ fn facts(message: &str, what: &str, subject: &str) -> Found {
     if let Ok(facts) = serde_json::from_str(line) {
         return Ok(facts);
     }
-    let problem = |text: String, fix: &str| {
-        Err(vec![Problem::new(Code::ProbeFailed, subject, text).with_fix(fix)])
-    };
     if line.contains("unrecognized subcommand") {
-        return problem(
-            format!("cannot {what}: the operator is older than this kubectl kata"),
-            "upgrade the operator: `kubectl kata install --upgrade`",
-        );
+        let text = format!("cannot {what}: the operator is older than this kubectl kata");
+        let problem = Problem::new(Code::ProbeFailed, subject, text);
+        return Err(vec![
+            problem.with_fix("upgrade the operator: `kubectl kata install --upgrade`"),
+        ]);
     }
-    let reason = line.trim_start_matches("error: ");
-    problem(format!("cannot {what}: {reason}"), "see `kubectl kata why` for the state of the pod")
+    let text = format!("cannot {what}: {}", line.trim_start_matches("error: "));
+    Err(vec![Problem::new(Code::ProbeFailed, subject, text)])
 }
 
 /// Why a Job has no pod.
@@ -245,4 +244,28 @@ pub(super) fn table(facts: &SandboxFacts, is_isolated: bool, wide: bool) -> Tabl
         row("VMM", None, Cell::toned("no process found; Dragonball runs in the shim", Tone::Dim));
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kubelet gives them: what was written, or the end of the log if the program failed.
+    #[test]
+    fn a_termination_message_is_the_facts_or_why_there_are_none() {
+        let of = |message| facts(message, "read the processes of node w", "node/w");
+        let sandbox_id = "712a4cb4".to_owned();
+        let expected = SandboxFacts { sandbox_id, ..SandboxFacts::default() };
+        assert_eq!(of(r#"{"sandboxId":"712a4cb4"}"#).unwrap(), expected);
+        let problem = |message| of(message).unwrap_err().remove(0);
+        let failed = problem("error: no container runtime was found\n");
+        assert_eq!(
+            failed.message,
+            "cannot read the processes of node w: no container runtime was found"
+        );
+        assert_eq!(failed.id, "KATA5103");
+        let old = problem("error: unrecognized subcommand 'sandbox'\n\nUsage: kata-operator\n");
+        assert!(old.message.ends_with("the operator is older than this kubectl kata"));
+        assert!(old.fix.contains("install --upgrade"));
+    }
 }
