@@ -44,6 +44,8 @@ macro_rules! resources {
 
 resources! {
     NAMESPACES = "" / "namespaces";
+    VALIDATINGADMISSIONPOLICIES = "admissionregistration.k8s.io" / "validatingadmissionpolicies";
+    VALIDATINGADMISSIONPOLICYBINDINGS = "admissionregistration.k8s.io" / "validatingadmissionpolicybindings";
     NODES = "" / "nodes";
     PODS = "" / "pods";
     EVENTS = "" / "events";

@@ -51,6 +51,7 @@ impl Lab {
     fn apply(&mut self, resource: &Resource, name: &str, body: Value) {
         let (group, plural) = (resource.group.to_string(), resource.plural.to_string());
         let request = WriteRequest {
+            user: None,
             verb: WriteVerb::Patch(PatchType::Apply),
             resource: Resource::dynamic(group, plural),
             namespace: String::new(),

@@ -70,6 +70,7 @@ fn write_as_the_former_version(cluster: &Cluster, node: &Value) {
         "apiVersion": node["apiVersion"], "kind": "KataNode", "metadata": {"name": NODE}, "status": status,
     });
     let request = WriteRequest {
+        user: None,
         verb: WriteVerb::Patch(PatchType::Apply),
         resource: lab::kata_nodes(),
         namespace: String::new(),

@@ -3,6 +3,7 @@
 //! Plugins run in the order of the real server. They may read other objects, never write them.
 
 mod pod;
+mod policy;
 mod pool_policy;
 mod quota;
 mod runtime_class;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::server::{ApiServer, Call};
 use crate::resource::{CRDS, MACHINECONFIGPOOLS, NAMESPACES, NODES, PODS};
+pub(crate) use policy::{Deed, errors as policy_errors};
 
 /// Admits a new object, and completes it.
 ///
@@ -38,15 +40,16 @@ pub(crate) fn admit_create(
     Ok(())
 }
 
-/// Checks the final object, new or changed.
+/// Checks what is about to be stored or removed.
 ///
 /// # Errors
 /// The first plugin's refusal.
-pub(crate) fn validate(call: &Call<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
-    if *call.resource() == MACHINECONFIGPOOLS && call.subresource.is_empty() {
-        pool_policy::validate(name, object)?;
+pub(crate) fn validate(api: &ApiServer, call: &Call<'_>, deed: Deed<'_>) -> Result<(), ApiError> {
+    let written = deed.operation != "DELETE" && call.subresource.is_empty();
+    if *call.resource() == MACHINECONFIGPOOLS && written {
+        pool_policy::validate(deed.name, deed.object)?;
     }
-    Ok(())
+    policy::admit(api, call, deed)
 }
 
 /// Nothing is created in a namespace that does not exist or is being deleted.

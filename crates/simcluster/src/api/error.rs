@@ -121,6 +121,31 @@ impl std::error::Error for ApiError {}
 
 /// The errors of the write path.
 impl ApiError {
+    /// What a ValidatingAdmissionPolicy denies, for a reason of its validation; `422 Invalid` without one.
+    pub(crate) fn of_policy(
+        resource: &crate::Resource,
+        name: &str,
+        reason: &str,
+        text: &str,
+    ) -> Self {
+        let mut error = Self::forbidden(resource, name, text);
+        (error.code, error.reason) = match reason {
+            "Forbidden" => (403, "Forbidden"),
+            "Unauthorized" => (401, "Unauthorized"),
+            "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
+            _ => (422, "Invalid"),
+        };
+        if let Some(details) = &mut error.details {
+            details["causes"] = json!([{"message": text}]);
+        }
+        error
+    }
+
+    /// Whether a ValidatingAdmissionPolicy denied the request.
+    pub(crate) fn is_of_policy(&self) -> bool {
+        self.message.contains("ValidatingAdmissionPolicy '")
+    }
+
     /// `400 BadRequest`.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)

@@ -110,6 +110,7 @@ impl ApiServer {
         let options = &request.options;
         let mut call = Call {
             writer: Writer { manager: &options.field_manager, now },
+            user: request.user.as_ref(),
             def,
             namespace: &request.namespace,
             subresource: &request.subresource,

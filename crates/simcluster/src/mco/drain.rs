@@ -195,6 +195,7 @@ fn leaves(pod: &Value) -> bool {
 
 fn evict(namespace: &str, pod: &str, cx: &mut Context<'_>) {
     let request = WriteRequest {
+        user: None,
         verb: WriteVerb::Create,
         resource: PODS,
         namespace: namespace.to_owned(),

@@ -31,6 +31,7 @@ impl Scene {
     fn request(&self, verb: WriteVerb, manager: &str, body: &Value) -> WriteRequest {
         let name = if verb == WriteVerb::Create { "" } else { self.name };
         WriteRequest {
+            user: None,
             verb,
             resource: self.resource.clone(),
             namespace: "default".to_owned(),

@@ -6,6 +6,7 @@ mod create;
 mod definitions;
 mod delete;
 mod pods;
+mod policy;
 mod properties;
 mod update;
 
@@ -35,6 +36,7 @@ fn server() -> ApiServer {
 /// A request by a client outside.
 fn request(verb: WriteVerb, resource: &Resource, place: (&str, &str), body: Value) -> WriteRequest {
     WriteRequest {
+        user: None,
         verb,
         resource: resource.clone(),
         namespace: place.0.to_owned(),

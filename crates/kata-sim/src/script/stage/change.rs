@@ -123,6 +123,7 @@ fn apply(sim: &mut Simulation, mut object: Value) -> Result<String, Failed> {
         None => String::new(),
     };
     let request = WriteRequest {
+        user: None,
         verb: WriteVerb::Patch(PatchType::Apply),
         resource: def.resource.clone(),
         namespace,

@@ -3,7 +3,7 @@
 //!
 //! It only ever runs where pools are served.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::error::ApiError;
 use crate::resource::MACHINECONFIGPOOLS;
@@ -37,11 +37,5 @@ pub(super) fn validate(name: &str, pool: &Value) -> Result<(), ApiError> {
     let text = format!(
         "ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}-binding' denied request: {MESSAGE}"
     );
-    let mut error = ApiError::forbidden(&MACHINECONFIGPOOLS, name, &text);
-    error.code = 422;
-    error.reason = "Invalid";
-    if let Some(details) = &mut error.details {
-        details["causes"] = json!([{"message": text}]);
-    }
-    Err(error)
+    Err(ApiError::of_policy(&MACHINECONFIGPOOLS, name, "", &text))
 }

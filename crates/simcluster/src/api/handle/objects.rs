@@ -143,6 +143,7 @@ impl Call<'_> {
         let mut options = body::options(self.request, self.query, patch_type);
         options.dry_run |= delete_dry_run;
         let write = WriteRequest {
+            user: Some(user.clone()),
             verb,
             resource: self.resource.clone(),
             namespace: self.target.namespace.clone(),
@@ -158,7 +159,11 @@ impl Call<'_> {
             let trial = sim.api.write(self.now, &WriteRequest { options, ..write.clone() })?;
             access::escalation(sim, user, self, &trial.object)?;
         }
-        let written = sim.api.write(self.now, &write)?;
+        let written = sim.api.write(self.now, &write).inspect_err(|error| {
+            if error.is_of_policy() {
+                sim.frontend.deny(&error.message);
+            }
+        })?;
         let object = &written.object;
         let mut answer = if object["kind"] == *self.def.kind {
             self.answer(written.code, object)

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::request::{FieldValidation, Writer};
 use crate::Resource;
+use crate::api::authentication::User;
 use crate::api::error::ApiError;
 use crate::api::fields::FieldWriter;
 use crate::api::registry::ResourceDef;
@@ -16,6 +17,8 @@ use crate::api::schema;
 pub(crate) struct Call<'a> {
     /// Who writes, and when.
     pub(crate) writer: Writer<'a>,
+    /// The user of a request; none for a controller inside the cluster.
+    pub(crate) user: Option<&'a User>,
     /// What is written.
     pub(crate) def: Arc<ResourceDef>,
     /// The namespace of the request; empty for cluster-scoped resources.
@@ -44,6 +47,7 @@ impl<'a> Call<'a> {
     ) -> Self {
         Self {
             writer,
+            user: None,
             def,
             namespace,
             subresource,

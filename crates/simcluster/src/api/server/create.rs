@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::ApiServer;
 use super::call::Call;
 use super::identity::stamp;
+use crate::api::admission::{self, Deed};
 use crate::api::error::{ApiError, FieldError};
-use crate::api::{admission, defaults, fields, validation};
+use crate::api::{defaults, fields, validation};
 use crate::resource::{DAEMONSETS, NAMESPACES, NODES};
 
 /// How often a generated name is drawn again when it is taken.
@@ -83,7 +84,8 @@ impl ApiServer {
             errors.extend(custom.schema.validate(&object, None));
         }
         call.refuse(&name, errors)?;
-        admission::validate(call, &name, &object)?;
+        let deed = Deed { operation: "CREATE", name: &name, object: &object, old: &Value::Null };
+        admission::validate(self, call, deed)?;
         if let Some(taken) = self.store.get(call.storage(), call.namespace, &name) {
             let mut error = ApiError::already_exists(call.resource(), &name);
             if !taken["metadata"]["deletionTimestamp"].is_null() {

@@ -11,6 +11,7 @@ use super::create::metadata_of;
 use super::identity::stamp;
 use super::request::DeleteOptions;
 use crate::Resource;
+use crate::api::admission::{self, Deed};
 use crate::api::error::{ApiError, FieldError};
 use crate::resource::{
     JOBS, NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCEQUOTAS,
@@ -45,6 +46,8 @@ impl ApiServer {
         check_options(options)?;
         let old = self.expect(call, name)?;
         check_preconditions(call, name, &old, options)?;
+        let deed = Deed { operation: "DELETE", name, object: &Value::Null, old: &old };
+        admission::validate(self, call, deed)?;
         if *call.resource() == NAMESPACES {
             return self.delete_namespace(call, name, &old, options);
         }
@@ -121,6 +124,7 @@ impl ApiServer {
         for (namespace, name) in targets {
             let one = Call {
                 writer: call.writer,
+                user: call.user,
                 def: Arc::clone(&call.def),
                 namespace,
                 subresource: "",

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::Resource;
+use crate::api::authentication::User;
 
 /// Who writes, and when.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,8 @@ pub struct WriteOptions {
 /// A request that writes.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
+    /// Who asks; none for the cluster itself, which no admission policy sees.
+    pub user: Option<User>,
     /// What to do.
     pub verb: WriteVerb,
     /// To which resource.

@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use super::ApiServer;
 use super::call::Call;
 use super::create::{metadata_of, wrong_name};
+use crate::api::admission::{self, Deed};
 use crate::api::error::{ApiError, FieldError};
 use crate::api::registry::ResourceDef;
-use crate::api::{admission, defaults, fields, validation};
+use crate::api::{defaults, fields, validation};
 use crate::resource::{
     CRDS, DAEMONSETS, DEPLOYMENTS, ENDPOINTS, EVENTS, EVENTS_V1, LEASES, PRIORITYCLASSES, SERVICES,
 };
@@ -148,7 +149,7 @@ impl ApiServer {
             errors.extend(custom.schema.validate(&new, Some(old)));
         }
         call.refuse(name, errors)?;
-        admission::validate(call, name, &new)?;
+        admission::validate(self, call, Deed { operation: "UPDATE", name, object: &new, old })?;
         self.check_definition(call, name, &mut new)?;
         if !call.dry_run && released(old, &new) {
             let key = name.to_owned();

@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::names;
+use crate::api::admission::policy_errors;
 use crate::api::error::FieldError;
 use crate::api::registry::ResourceDef;
 use crate::resource::{
     DAEMONSETS, DEPLOYMENTS, JOBS, LEASES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS, RUNTIMECLASSES,
-    SERVICES, STATEFULSETS,
+    SERVICES, STATEFULSETS, VALIDATINGADMISSIONPOLICIES,
 };
 use crate::selector;
 
@@ -36,6 +37,7 @@ pub(crate) fn object(def: &ResourceDef, value: &Value) -> Vec<FieldError> {
         r if *r == PODDISRUPTIONBUDGETS => disruption_budget(&value["spec"], &mut errors),
         r if *r == SERVICES => service(&value["spec"], &mut errors),
         r if *r == RUNTIMECLASSES => runtime_class(value, &mut errors),
+        r if *r == VALIDATINGADMISSIONPOLICIES => errors.extend(policy_errors(value)),
         _ => {}
     }
     errors
