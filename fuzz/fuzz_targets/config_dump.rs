@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none config_dump`: see `hostlab::parsers::config_dump`.
+//! `cargo xtask fuzz config_dump`: see `hostlab::parsers::config_dump`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

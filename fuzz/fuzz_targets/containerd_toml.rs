@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none containerd_toml`: see `hostlab::parsers::containerd_toml`.
+//! `cargo xtask fuzz containerd_toml`: see `hostlab::parsers::containerd_toml`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

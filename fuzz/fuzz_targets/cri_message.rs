@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none --features agent cri_message`: answers of CRI in their frames.
+//! `cargo xtask fuzz cri_message`: answers of CRI in their frames.
 #![no_main]
 
 use kata_host::host::CriStatus;

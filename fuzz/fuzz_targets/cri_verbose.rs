@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none cri_verbose`: see `hostlab::parsers::cri_verbose`.
+//! `cargo xtask fuzz cri_verbose`: see `hostlab::parsers::cri_verbose`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none crio_conf`: see `hostlab::parsers::crio_conf`.
+//! `cargo xtask fuzz crio_conf`: see `hostlab::parsers::crio_conf`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

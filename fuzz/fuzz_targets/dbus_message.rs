@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none --features agent dbus_message`: values in messages of systemd.
+//! `cargo xtask fuzz dbus_message`: values in messages of systemd.
 #![no_main]
 
 use kata_node_agent::systemd::wire::Reader;

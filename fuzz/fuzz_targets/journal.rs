@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none journal`: see `hostlab::parsers::read_journal`.
+//! `cargo xtask fuzz journal`: see `hostlab::parsers::read_journal`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

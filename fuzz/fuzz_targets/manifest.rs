@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none manifest`: see `hostlab::parsers::manifest`.
+//! `cargo xtask fuzz manifest`: see `hostlab::parsers::manifest`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none --features agent payload_tar`: the same, before it is compressed.
+//! `cargo xtask fuzz payload_tar`: the same, before it is compressed.
 #![no_main]
 
 mod staging;

@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none --features agent payload_zstd`: an archive of kata-deploy, as it is in an image.
+//! `cargo xtask fuzz payload_zstd`: an archive of kata-deploy, as it is in an image.
 #![no_main]
 
 mod staging;

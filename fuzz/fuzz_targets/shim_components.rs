@@ -1,4 +1,4 @@
-//! `cargo fuzz run -s none --features agent shim_components`: kata-deploy's list of components.
+//! `cargo xtask fuzz shim_components`: kata-deploy's list of components.
 #![no_main]
 
 use kata_node_agent::stage::components;

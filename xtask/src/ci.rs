@@ -53,6 +53,8 @@ const LANES: [&[Step]; 3] = [
             "fuzz targets",
             "cargo check --manifest-path fuzz/Cargo.toml --features agent --locked --target-dir target",
         ),
+        // What a stolen token, a node and a payload's publisher choose, a minute each.
+        ("fuzz", "xtask fuzz task kubelet_arguments payload_tar"),
         // The plugin's archive, the krew manifest and the image, from unoptimized binaries. What is published is
         // built by `cargo xtask image`, which takes long.
         ("image", "xtask image --quick"),

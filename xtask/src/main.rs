@@ -8,6 +8,7 @@ mod ci;
 mod codegen;
 mod dist;
 mod examples;
+mod fuzz;
 mod pictures;
 mod programs;
 mod reference;
@@ -40,6 +41,8 @@ enum Task {
     /// Show that the operator keeps its promises under faults, and that tests notice seeded bugs;
     /// write docs/assurance.json
     Assure(assure::Options),
+    /// Let fuzz targets try inputs
+    Fuzz(fuzz::Options),
     /// Build what is published below target/dist: static binaries, the plugin's archive with
     /// manual pages and completions, krew manifest
     Dist(dist::Options),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::check(&root),
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Assure(options) => assure::run(&root, &options),
+        Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, options),
         Task::Ci => ci::run(&root),

@@ -8,13 +8,17 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use kata_api::node_task::NodeTask;
 use kata_host::containerd::{
     Base, Schema, add_import, built_in_runtimes, compare, drop_in, drop_in_handlers,
     drop_in_imports, live, main_config, remove_import, with_imports,
 };
-use kata_host::host::CriStatus;
+use kata_host::host::{CriStatus, Unit};
 use kata_host::payload::Manifest;
-use kata_host::{crio, journal};
+use kata_host::{crio, journal, site};
+
+use crate::node::{Node, V2_MAIN};
+use crate::runtime::Kind;
 
 /// A parser.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +30,15 @@ pub struct Parser {
 }
 
 /// The parsers of `kata-host`.
-pub const PARSERS: [Parser; 6] = [
+pub const PARSERS: [Parser; 8] = [
     Parser { name: "containerd_toml", parse: containerd_toml },
     Parser { name: "crio_conf", parse: crio_conf },
     Parser { name: "config_dump", parse: config_dump },
     Parser { name: "cri_verbose", parse: cri_verbose },
     Parser { name: "journal", parse: read_journal },
     Parser { name: "manifest", parse: manifest },
+    Parser { name: "task", parse: task },
+    Parser { name: "kubelet_arguments", parse: kubelet_arguments },
 ];
 
 fn text(bytes: &[u8]) -> String {
@@ -94,6 +100,44 @@ pub fn manifest(bytes: &[u8]) -> String {
         Ok(manifest) => format!("{} {} {:?}", manifest.digest(), manifest.size(), manifest.shims()),
         Err(reason) => reason,
     }
+}
+
+/// A task as the operator passes it to the node agent, and what the agent would do about it on a node.
+pub fn task(bytes: &[u8]) -> String {
+    match serde_json::from_slice::<NodeTask>(bytes) {
+        Ok(task) => {
+            let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+            format!("{task:?} {:?}", kata_host::plan(&mut node, &task))
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The words of a kubelet's command, in its unit's first line, and its environment in the others: which container
+/// runtime it uses. The bytes are also the files that the arguments may name.
+pub fn kubelet_arguments(bytes: &[u8]) -> String {
+    const FOLDER: &str = "/etc/kubelet.d";
+    let text = text(bytes);
+    let (command, environment) = text.split_once('\n').unwrap_or((&text, ""));
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let command = [vec!["/usr/bin/kubelet".to_owned()], words(command)].concat();
+    let kubelet = Unit {
+        active: true,
+        command,
+        environment: environment.lines().map(str::to_owned).collect(),
+        environment_files: vec![format!("{FOLDER}/file")],
+        ..Unit::default()
+    };
+    let runtime = |command: &str| Unit { active: true, command: words(command), ..Unit::default() };
+    let mut node = Node::of("none.service", "/etc/containerd/config.toml", V2_MAIN, None);
+    node.services = vec![
+        ("containerd.service".to_owned(), runtime("/usr/bin/containerd")),
+        ("crio.service".to_owned(), runtime("/usr/bin/crio")),
+        ("kubelet.service".to_owned(), kubelet),
+    ];
+    let made = node.disk.make_dir(FOLDER, 0o755);
+    let written = node.disk.write(&format!("{FOLDER}/file"), bytes, 0o644);
+    format!("{made:?} {written:?} {:?}", site::find(&mut node, None, None))
 }
 
 /// Parses the seeds of a parser, and so many variants of each; returns how many inputs there were and what
