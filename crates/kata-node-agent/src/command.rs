@@ -126,7 +126,9 @@ impl NodeAgentCommand {
         };
         let exit = match done {
             Ok(exit) => exit,
-            Err(error @ AgentError::Task { .. }) => complain(Exit::Usage, &error),
+            Err(error @ (AgentError::Task { .. } | AgentError::Name { .. })) => {
+                complain(Exit::Usage, &error)
+            }
             Err(error @ AgentError::NoPlan { .. }) => complain(Exit::Refused, &error),
             Err(AgentError::Stage(error)) if error.of_image().is_some() => {
                 complain(Exit::Refused, &error)

@@ -41,6 +41,12 @@ pub enum AgentError {
         #[source]
         source: serde_json::Error,
     },
+    /// A handler or a shim of the task would be a path or more than one word in a file.
+    #[error("--task names {name:?}, which is no name of a handler or a shim")]
+    Name {
+        /// The name.
+        name: String,
+    },
     /// The binary cannot be copied.
     #[error(transparent)]
     SelfCopy(#[from] SelfCopyError),
@@ -84,9 +90,25 @@ pub enum AgentError {
 /// Understands `--task`.
 ///
 /// # Errors
-/// If it is no JSON of a task.
+/// If it is no JSON of a task, or names what no KataConfig can name: paths are made of these names.
 pub fn task(text: &str) -> Result<NodeTask, AgentError> {
-    serde_json::from_str(text).map_err(|source| AgentError::Task { source })
+    let task: NodeTask =
+        serde_json::from_str(text).map_err(|source| AgentError::Task { source })?;
+    for handler in &task.handlers {
+        if let Some(name) = [&handler.name, &handler.shim].into_iter().find(|name| !is_name(name)) {
+            return Err(AgentError::Name { name: name.clone() });
+        }
+    }
+    Ok(task)
+}
+
+/// Whether it is a label of DNS (RFC 1123), as the KataConfig's schema wants the names of handlers and shims.
+fn is_name(name: &str) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| is_letter(&byte) || byte == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// Takes the payload out of the image at `image_root` and stages it on the node. Says what it did.

@@ -368,6 +368,16 @@ async fn the_program_has_the_commands_of_node_jobs_and_probes() {
     for (arguments, code, said) in [
         (&["probe"][..], 0, "\"bootId\""),
         (&["node-agent", "run", "--task", "install"], 2, "error: --task cannot be understood: "),
+        (
+            &[
+                "node-agent",
+                "run",
+                "--task",
+                r#"{"version":1,"node":"n","action":"Install","handlers":[{"name":"../x","shim":"qemu"}]}"#,
+            ],
+            2,
+            "error: --task names \"../x\", which is no name of a handler or a shim",
+        ),
         (&["node-agent", "device", "tap"], 1, "error: cannot use the device tap: "),
     ] {
         let run = Command::new(env!("CARGO_BIN_EXE_kata-operator")).args(arguments).output();
