@@ -52,6 +52,22 @@ const SAMPLES: [(&str, &[&str]); 2] = [
         &["NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
     ),
 ];
+/// The policies of the chart, whose template replaces namespace and image.
+const CHART_POLICIES: (&str, &[&str], &str) = (
+    "kata-operator",
+    &[
+        "manifests",
+        "--platform",
+        "kubernetes",
+        "--namespace",
+        "RELEASE-NAMESPACE",
+        "--image",
+        "OPERATOR-IMAGE",
+    ],
+    "deploy/helm/kata-operator/files/policies.yaml",
+);
+/// The kinds of [`CHART_POLICIES`].
+const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 /// Each generated folder of pages, the words after `kubectl-kata` that print them all, and the ending of
 /// their names. A line `# NAME` begins a page; whether it is part of it is the last word here.
 const PAGES: [(&str, &[&str], &str, bool); 2] = [
@@ -87,6 +103,11 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
                 Err(error) => problems.push(error),
             }
         }
+    }
+    let (program, words, file) = CHART_POLICIES;
+    match programs.print(program, words).and_then(|text| of_kinds(&read(&text)?, &POLICIES)) {
+        Ok(text) => compare(root, file, Some(&text), check, &mut problems),
+        Err(error) => problems.push(error),
     }
     for picture in &PICTURES {
         compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
@@ -178,11 +199,7 @@ impl Programs<'_> {
 
 /// The files of the OLM bundle, and beside it, that are copies of objects of the manifests.
 fn bundled(manifests: &str) -> Result<Vec<(String, String)>, String> {
-    let objects: Vec<Value> = serde_saphyr::from_multiple(manifests)
-        .map_err(|error| format!("cannot read the manifests: {error}"))?;
-    let render = |object: &Value| {
-        serde_saphyr::to_string(object).map_err(|error| format!("cannot render YAML: {error}"))
-    };
+    let objects = read(manifests)?;
     let mut copies = Vec::new();
     for (kind, name) in BUNDLED {
         let found = objects
@@ -197,13 +214,28 @@ fn bundled(manifests: &str) -> Result<Vec<(String, String)>, String> {
         copies.push((file, render(&object)?));
     }
     for (name, kinds) in SAMPLES {
-        let of_kind = objects
-            .iter()
-            .filter(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
-        let documents: Vec<String> = of_kind.map(render).collect::<Result<_, _>>()?;
-        copies.push((format!("{BUNDLE}/samples/{name}.yaml"), documents.join("---\n")));
+        copies.push((format!("{BUNDLE}/samples/{name}.yaml"), of_kinds(&objects, kinds)?));
     }
     Ok(copies)
+}
+
+/// The objects in the text of manifests.
+fn read(manifests: &str) -> Result<Vec<Value>, String> {
+    serde_saphyr::from_multiple(manifests)
+        .map_err(|error| format!("cannot read the manifests: {error}"))
+}
+
+fn render(object: &Value) -> Result<String, String> {
+    serde_saphyr::to_string(object).map_err(|error| format!("cannot render YAML: {error}"))
+}
+
+/// The objects of these kinds, as the documents of a file.
+fn of_kinds(objects: &[Value], kinds: &[&str]) -> Result<String, String> {
+    let of_kind = objects
+        .iter()
+        .filter(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
+    let documents: Vec<String> = of_kind.map(render).collect::<Result<_, _>>()?;
+    Ok(documents.join("---\n"))
 }
 
 /// The files in a folder and those below it, relative to it.

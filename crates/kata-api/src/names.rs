@@ -177,6 +177,28 @@ pub mod node_job {
     pub const STAGE_CONTAINER: &str = "stage";
     /// The service account of the pods, which has no permissions.
     pub const SERVICE_ACCOUNT: &str = "kata-node-agent";
+    /// The operator's program in its own image.
+    pub const OPERATOR: &str = "/usr/bin/kata-operator";
+    /// The volume with the copy of the operator's program.
+    pub const AGENT_VOLUME: &str = "agent";
+    /// Where [`AGENT_VOLUME`] is mounted.
+    pub const AGENT_MOUNT: &str = "/agent";
+    /// The copy of the operator's program, in the container with the payload's image.
+    pub const COPY: &str = "/agent/kata-operator";
+    /// Where the host's folders are mounted in the pods.
+    pub const HOST_ROOT: &str = "/host";
+    /// Folders of the host that a change writes to and a check reads.
+    pub const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
+    /// Folders of the host that no Job writes to. `/etc/os-release` is a link into `/usr` on most systems.
+    pub const READ_ONLY: [&str; 3] = ["/dev", "/sys", "/usr"];
+    /// The folder of the lock that keeps two node agents apart.
+    pub const LOCK_FOLDER: &str = "/run/lock";
+    /// The folder of the host below which payloads are staged and installed.
+    pub const PAYLOAD_FOLDER: &str = "/opt";
+    /// The most capabilities that a container has.
+    pub const CAPABILITIES: [&str; 3] = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
+    /// The capabilities of the container that stages a payload.
+    pub const STAGE_CAPABILITIES: [&str; 2] = ["DAC_OVERRIDE", "FOWNER"];
 }
 
 /// Annotations that the Machine Config Operator keeps on nodes.

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use http_body_util::BodyExt as _;
+use kata_manifests::manifests;
 use kata_operator::lease::Timing;
 use kata_operator::settings::Election;
 use kata_operator::{RunError, Settings};
@@ -159,7 +161,9 @@ impl Door {
             let mut page = gate.ledger.open();
             requests.check(&mut page, index, &body);
         }
-        let request = http::Request::from_parts(parts, http_body_util::Full::new(body));
+        let mut request = http::Request::from_parts(parts, http_body_util::Full::new(body));
+        let account = HeaderValue::from_static(ACCOUNT);
+        request.headers_mut().insert("impersonate-user", account);
         let before = gate.struck();
         let mut inner = gate.cluster.client_service().call(request);
         // Which fault strikes a call is chosen when it is polled first; what strikes later, while this one is
@@ -217,8 +221,8 @@ impl Drop for Operator {
     }
 }
 
-/// The image that Jobs on nodes run, where there are any.
-const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
+/// The user that the operator is, whom roles and policies bind.
+const ACCOUNT: &str = "system:serviceaccount:openshift-sandboxed-containers-operator:kata-operator";
 /// How long it takes to start an operator again that ended by itself.
 const RESTART: Duration = Duration::from_secs(5);
 
@@ -269,6 +273,6 @@ fn settings(cluster: &Cluster, number: usize, life: u64, election: bool) -> Sett
         timing: Timing::default(),
     });
     let mut settings = Settings { seed, election, ..Settings::simulated(cluster.now()) };
-    settings.options.agent_image = Some(AGENT_IMAGE.to_owned());
+    settings.options.agent_image = Some(manifests::IMAGE.to_owned());
     settings
 }

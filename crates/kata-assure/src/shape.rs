@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kata_api::names;
+use kata_api::platform::Platform as Installed;
+use kata_manifests::manifests::{self, Options};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::ApiError;
 use simcluster::api::server::Writer;
 use simcluster::mco::Timing;
-use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, NAMESPACES, NODES, RUNTIMECLASSES};
+use simcluster::resource::{MACHINECONFIGPOOLS, NODES, RUNTIMECLASSES};
 use simcluster::topology::{self, Layout};
 use simcluster::world::{NodeFault, Platform, Runtime};
 
@@ -117,8 +119,19 @@ impl Topology {
         }
     }
 
-    /// A settled cluster with the operator's CRDs and namespace, things of other people, and no
-    /// KataConfig.
+    /// What is installed with the operator, besides the operator itself: its roles and policies bind it here, too.
+    fn manifests(self) -> Vec<Value> {
+        let platform = match self.layout().platform {
+            Platform::OpenShift => Installed::Auto,
+            Platform::Kubernetes => Installed::Kubernetes,
+        };
+        let options = Options { platform, ..Options::default() };
+        let mut objects = manifests::objects(&options).unwrap_or_default();
+        objects.retain(|object| object["kind"] != "Deployment");
+        objects
+    }
+
+    /// A settled cluster with what is installed with the operator, things of other people, and no KataConfig.
     ///
     /// # Errors
     /// If the API server refuses an object.
@@ -126,13 +139,18 @@ impl Topology {
         let epoch: Timestamp = EPOCH.parse().unwrap_or_default();
         let mut sim = topology::build(&self.layout(), epoch)?;
         let writer = Writer { manager: "installer", now: sim.now() };
-        let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::NAMESPACE},
-        });
-        sim.api.create(writer, &NAMESPACES, "", namespace)?;
-        for crd in kata_api::crds() {
-            let crd = serde_json::to_value(crd).unwrap_or_default();
-            sim.api.create(writer, &CRDS, "", crd)?;
+        for object in self.manifests() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (kind, version) = (text(&object["kind"]), text(&object["apiVersion"]));
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let def = sim.api.registry.by_kind(group, &kind).ok_or_else(|| {
+                ApiError::bad_request(format!(
+                    "the simulated cluster serves no {kind} of {version}"
+                ))
+            })?;
+            let resource = def.resource.clone();
+            let namespace = text(&object["metadata"]["namespace"]);
+            sim.api.create(writer, &resource, &namespace, object)?;
         }
         let admin = Writer { manager: "kubectl", now: sim.now() };
         let foreign = json!({

@@ -104,7 +104,7 @@ fn install_objects(options: &Options) -> Vec<Value> {
         }),
     ];
     objects.extend(access::objects(namespace, *platform, monitor_image.is_some()));
-    objects.extend(policy::node_policy(namespace));
+    objects.extend(policy::objects(namespace, image, *platform));
     if monitor_image.is_some() {
         objects.extend(monitor::objects(namespace));
     }

@@ -134,7 +134,16 @@ fn viewer_rules() -> Vec<Value> {
     ]
 }
 
-/// Roles and bindings of the operator, and roles that add KataConfigs to the default roles `view` and `edit`.
+/// A client that may write a KataConfig names the nodes that are changed, and the image whose files run there as root.
+fn editor_rules() -> Vec<Value> {
+    vec![
+        rule(CONFIG, &["kataconfigs"], &["create", "update", "patch", "delete"], &[]),
+        // For `kubectl kata retry`.
+        rule(names::DOMAIN, &["katanodes"], &["patch"], &[]),
+    ]
+}
+
+/// Roles and bindings of the operator, and roles of its users.
 pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec<Value> {
     let mut objects = vec![
         role("ClusterRole", NAME, None, &core_rules()),
@@ -165,22 +174,10 @@ pub(super) fn objects(namespace: &str, platform: Platform, monitor: bool) -> Vec
         // Events about objects of cluster scope are in this namespace.
         role("Role", &events, Some("default"), &event_rules()),
         binding("Role", &events, Some("default"), namespace),
-        aggregated_role(
-            "view",
-            &[
-                rule(CONFIG, &["kataconfigs"], &["get", "list", "watch"], &[]),
-                rule(names::DOMAIN, &["katanodes"], &["get", "list", "watch"], &[]),
-            ],
-        ),
+        viewer_role(),
         role("ClusterRole", &format!("{NAME}-cluster-view"), None, &viewer_rules()),
-        aggregated_role(
-            "edit",
-            &[
-                rule(CONFIG, &["kataconfigs"], &["create", "update", "patch", "delete"], &[]),
-                // For `kubectl kata retry`.
-                rule(names::DOMAIN, &["katanodes"], &["patch"], &[]),
-            ],
-        ),
+        // Not part of `edit`, which is often given in many namespaces: a payload's files run as root.
+        role("ClusterRole", &format!("{NAME}-edit"), None, &editor_rules()),
     ]);
     objects
 }
@@ -194,11 +191,15 @@ fn role(kind: &str, name: &str, namespace: Option<&str>, rules: &[Value]) -> Val
     })
 }
 
-/// A role that is part of one of the default roles of users.
-fn aggregated_role(part_of: &str, rules: &[Value]) -> Value {
-    let mut role = role("ClusterRole", &format!("{NAME}-{part_of}"), None, rules);
-    role["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{part_of}")] =
-        json!("true");
+/// The role that adds KataConfigs and KataNodes to the default role `view`.
+fn viewer_role() -> Value {
+    let read = ["get", "list", "watch"];
+    let rules = [
+        rule(CONFIG, &["kataconfigs"], &read, &[]),
+        rule(names::DOMAIN, &["katanodes"], &read, &[]),
+    ];
+    let mut role = role("ClusterRole", &format!("{NAME}-view"), None, &rules);
+    role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] = json!("true");
     role
 }
 

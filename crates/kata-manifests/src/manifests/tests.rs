@@ -3,7 +3,6 @@
 use super::*;
 
 mod hardening;
-mod policy;
 
 const PLATFORMS: [Platform; 3] = [Platform::Auto, Platform::Openshift, Platform::Kubernetes];
 
@@ -155,6 +154,10 @@ fn the_text_has_every_object_and_the_given_names() {
         "ClusterRole",
         "ClusterRole",
         "ClusterRole",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ];

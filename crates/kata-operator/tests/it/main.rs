@@ -18,6 +18,7 @@ mod requests;
 mod rollout;
 mod server;
 mod speed;
+mod stolen;
 mod traces;
 mod trouble;
 mod uninstall;

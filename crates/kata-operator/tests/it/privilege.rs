@@ -313,16 +313,17 @@ async fn a_whole_life_needs_no_more_than_what_is_granted() {
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_where_jobs_change_nodes_needs_no_more_than_what_is_granted() {
     let cluster = lab::kubernetes();
-    let arguments = Options { platform: Platform::Kubernetes, ..Options::default() };
     let before = lab::end_state(&cluster);
     let story = Story { cluster: &cluster };
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     let mut last = None;
     for version in ["1", "2"] {
         drop(last.take());
-        let token = lab::guard(&cluster, &arguments);
+        let image = format!("registry.example/kata-operator:{version}");
         let mut settings = settings(version, None);
-        settings.options.agent_image = Some(format!("registry.example/kata-operator:{version}"));
+        settings.options.agent_image = Some(image.clone());
+        let arguments = Options { platform: Platform::Kubernetes, image, ..Options::default() };
+        let token = lab::guard(&cluster, &arguments);
         settings.options.payload_image = format!("registry.example/kata-payload:{version}");
         last = Some(Operator::with_token(&cluster, settings, Some(&token)));
         let is_installed = |cluster: &Cluster| {
@@ -347,7 +348,8 @@ fn operators(cluster: &Cluster, monitor_image: Option<&str>, token: &str) -> [Op
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
     let cluster = lab::kubernetes();
-    let arguments = Options { platform: Platform::Kubernetes, ..Options::default() };
+    let image = AGENT_IMAGE.to_owned();
+    let arguments = Options { platform: Platform::Kubernetes, image, ..Options::default() };
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     let operators = operators(&cluster, None, &token);

@@ -4,6 +4,10 @@
 //! that its action needs, see docs/privileges.md. Its arguments contain the task, and its termination
 //! message the report.
 
+use kata_api::names::node_job::{
+    AGENT_MOUNT, AGENT_VOLUME, CAPABILITIES, COPY, FOLDERS, HOST_ROOT, LOCK_FOLDER, OPERATOR,
+    PAYLOAD_FOLDER, READ_ONLY, STAGE_CAPABILITIES,
+};
 use kata_api::names::{self, node_job};
 use kata_api::node_task::{NodeAction, NodeTask};
 use serde_json::{Value, json};
@@ -14,16 +18,6 @@ use crate::object::Kind;
 use crate::snapshot::Options;
 use crate::text::{cut_name, digest};
 
-/// Where the host's folders are mounted in the pod.
-const HOST_ROOT: &str = "/host";
-/// The path of the node agent in the container with the payload's image.
-const AGENT: &str = "/agent/kata-operator";
-/// The operator's program in its own image.
-const OPERATOR: &str = "/usr/bin/kata-operator";
-/// Folders of the host that a change writes to and a check reads.
-const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
-/// Folders of the host that no Job writes to. `/etc/os-release` is a link into `/usr` on most systems.
-const READ_ONLY: [&str; 3] = ["/dev", "/sys", "/usr"];
 /// The read-only folders that an action needs: a removal reads no device.
 fn read_only(action: NodeAction) -> impl Iterator<Item = &'static str> {
     READ_ONLY.into_iter().filter(move |path| action != NodeAction::Remove || *path != "/dev")
@@ -157,13 +151,13 @@ fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
     json!({
         "name": node_job::COPY_CONTAINER,
         "image": parameters.agent_image,
-        "command": [OPERATOR, "node-agent", "self-copy", "--to", AGENT],
+        "command": [OPERATOR, "node-agent", "self-copy", "--to", COPY],
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},
             "limits": limits(options),
         },
         "securityContext": security(&[]),
-        "volumeMounts": [{"name": "agent", "mountPath": "/agent"}],
+        "volumeMounts": [{"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT}],
     })
 }
 
@@ -173,7 +167,7 @@ fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value
     json!({
         "name": node_job::STAGE_CONTAINER,
         "image": parameters.payload_image,
-        "command": [AGENT, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
+        "command": [COPY, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {
             "requests": {
@@ -182,11 +176,11 @@ fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value
             },
             "limits": limits(options),
         },
-        "securityContext": security(&["DAC_OVERRIDE", "FOWNER"]),
+        "securityContext": security(&STAGE_CAPABILITIES),
         "volumeMounts": [
-            {"name": "agent", "mountPath": "/agent", "readOnly": true},
-            {"name": "opt", "mountPath": format!("{HOST_ROOT}/opt")},
-            {"name": "run-lock", "mountPath": format!("{HOST_ROOT}/run/lock")},
+            {"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT, "readOnly": true},
+            {"name": "opt", "mountPath": format!("{HOST_ROOT}{PAYLOAD_FOLDER}")},
+            {"name": "run-lock", "mountPath": format!("{HOST_ROOT}{LOCK_FOLDER}")},
         ],
     })
 }
@@ -212,8 +206,7 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Op
         .map(|path| folder(path, changes || matches!(*path, "/run" | "/opt")))
         .chain(read_only(parameters.task.action).map(|path| folder(&path, false)))
         .collect();
-    let capabilities: &[&str] =
-        if changes { &["CHOWN", "DAC_OVERRIDE", "FOWNER"] } else { &["DAC_OVERRIDE"] };
+    let capabilities: &[&str] = if changes { &CAPABILITIES } else { &["DAC_OVERRIDE"] };
     json!({
         "name": node_job::AGENT_CONTAINER,
         "image": parameters.agent_image,
@@ -236,9 +229,9 @@ fn volumes(action: NodeAction, stages: bool) -> Value {
         })
     });
     let of_stage = [
-        json!({"name": "agent", "emptyDir": {}}),
+        json!({"name": AGENT_VOLUME, "emptyDir": {}}),
         // Some systems create it only when a process first takes a lock.
-        json!({"name": "run-lock", "hostPath": {"path": "/run/lock", "type": "DirectoryOrCreate"}}),
+        json!({"name": "run-lock", "hostPath": {"path": LOCK_FOLDER, "type": "DirectoryOrCreate"}}),
     ];
     of_stage.into_iter().filter(|_| stages).chain(folders).collect()
 }

@@ -185,6 +185,13 @@ fn the_overlay_of_the_page_names_the_image_for_the_operator_and_for_the_jobs() {
     let of_jobs = env.iter().find(|it| it["name"] == "RELATED_IMAGE_NODE_AGENT").unwrap();
     let image = "registry.example.com/kata-operator:v0.1.0";
     assert_eq!((&container["image"], &of_jobs["value"]), (&image.into(), &image.into()));
+    let policy = objects.iter().find(|object| {
+        object["kind"] == "ValidatingAdmissionPolicy"
+            && object["metadata"]["name"] == "kata-operator-jobs"
+    });
+    let variables = policy.unwrap()["spec"]["variables"].as_array().unwrap();
+    let of_policy = variables.iter().find(|variable| variable["name"] == "image").unwrap();
+    assert_eq!(of_policy["expression"], format!("'{image}'"));
 }
 
 #[test]
