@@ -10,6 +10,7 @@ use crate::containerd::{self, Base, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
+use crate::header;
 use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
@@ -80,11 +81,8 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
     let rewritten = changes.iter().any(|change| change.path == observed.files.drop_in)
         && observed.files.own_drop_in().is_some_and(|text| !same_toml(text, &files.drop_in));
     if !changes.is_empty() {
-        let names: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
-        drift.push(Check::new(
-            Code::ConfigDrifted,
-            format!("{} is not as it was made", names.join(", ")),
-        ));
+        let found: Vec<String> = changes.iter().map(how_it_differs).collect();
+        drift.push(Check::new(Code::ConfigDrifted, found.join(", ")));
     }
     let link = Content::Link { target: format!("releases/{}", release.name) };
     if observed.current != link {
@@ -140,6 +138,16 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         next: Some(next),
     });
     Decision { checks, in_the_way, plan, drift }
+}
+
+/// How a file differs from what an installation makes.
+fn how_it_differs(change: &Change) -> String {
+    let Change { path, before, .. } = change;
+    match before {
+        Content::Absent => format!("{path} is missing"),
+        found if found.ours().is_some_and(header::is_edited) => format!("{path} was edited"),
+        _ => format!("{path} is not as it was made"),
+    }
 }
 
 fn missing(task: &NodeTask) -> String {

@@ -226,8 +226,7 @@ pub trait Host {
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()>;
     /// Makes a file that takes so many bytes of the disk, whatever they are. Not every file system can.
     fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()>;
-    /// Gives a file the owner and the group of another one; nothing happens if there is none, or if they are the
-    /// same already.
+    /// Gives a file the owner, the group and the extended attributes of another one, if there is one.
     fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()>;
     /// Makes a file's content durable.
     fn sync_file(&mut self, path: &str) -> HostResult<()>;

@@ -12,6 +12,7 @@ use kata_api::node_task::{NodeAction, NodeReport, NodeTask};
 use kata_host::PodName;
 use serde::Serialize;
 
+mod attributes;
 mod below;
 pub mod command;
 pub mod cri;

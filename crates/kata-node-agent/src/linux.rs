@@ -21,6 +21,7 @@ use kata_host::paths;
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use sha2::{Digest as _, Sha256};
 
+use crate::attributes;
 use crate::below::below;
 use crate::cri::Client;
 use crate::device;
@@ -240,14 +241,15 @@ impl Host for Linux {
     fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()> {
         let action = || format!("give {path} the owner of {of}");
         let place = self.entry(of).map_err(|source| error(action(), &source))?;
-        let Some(wanted) = maybe(fs::symlink_metadata(place), action)? else { return Ok(()) };
+        let Some(wanted) = maybe(fs::symlink_metadata(&place), action)? else { return Ok(()) };
         let give = || -> io::Result<()> {
             let file = File::open(self.place(path)?)?;
             let found = file.metadata()?;
-            if (found.uid(), found.gid()) == (wanted.uid(), wanted.gid()) {
-                return Ok(());
+            if (found.uid(), found.gid()) != (wanted.uid(), wanted.gid()) {
+                fchown(&file, Some(wanted.uid()), Some(wanted.gid()))?;
             }
-            fchown(&file, Some(wanted.uid()), Some(wanted.gid()))
+            // A link has none of its own.
+            if wanted.is_file() { attributes::copy(&place, &file) } else { Ok(()) }
         };
         give().map_err(|source| error(action(), &source))
     }

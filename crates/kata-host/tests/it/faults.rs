@@ -68,7 +68,7 @@ fn an_edited_drop_in_is_put_back_without_a_restart_if_nothing_is_live_of_it() {
     assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3040");
     // What to do about it is said by whoever reads it, and only once.
-    assert_eq!(report.message, format!("{path} is not as it was made"));
+    assert_eq!(report.message, format!("{path} was edited"));
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert!(report.changed && !report.restarted, "{report:?}");
     assert_eq!(node.text(path), good);

@@ -195,6 +195,51 @@ fn a_file_takes_the_owner_and_the_group_of_another_one() {
     }
 }
 
+/// An administrator's ACL on a configuration of the container runtime stays when our import is added to it.
+#[test]
+fn a_file_takes_the_extended_attributes_of_another_one() {
+    let (root, _) = node("attributes");
+    let mut host = Linux::new(&root).unwrap();
+    for name in ["/old", "/new"] {
+        host.write(name, b"", 0o640).unwrap();
+    }
+    // As `setfacl -m u:998:r` makes it: version 2, then tag, permissions and ID of each entry.
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in [
+        (0x01_u16, 6_u16, u32::MAX),
+        (0x02, 4, 998),
+        (0x04, 4, u32::MAX),
+        (0x10, 4, u32::MAX),
+        (0x20, 0, u32::MAX),
+    ] {
+        acl.extend(tag.to_le_bytes().into_iter().chain(permissions.to_le_bytes()));
+        acl.extend(id.to_le_bytes());
+    }
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(root.join("old"), name, value, rustix::fs::XattrFlags::empty())
+            .unwrap();
+    };
+    set("system.posix_acl_access", &acl);
+    set("user.note", b"kept");
+    host.take_owner("/new", "/old").unwrap();
+    let get = |name: &str| {
+        let mut value = vec![0; 256];
+        let length = rustix::fs::getxattr(root.join("new"), name, &mut value[..]).unwrap();
+        value.truncate(length);
+        value
+    };
+    assert_eq!(get("system.posix_acl_access"), acl);
+    assert_eq!(get("user.note"), b"kept");
+    assert_eq!(fs::metadata(root.join("new")).unwrap().mode() & 0o777, 0o640);
+    // An ACL that the folder gave it goes: it would open the file to others than the old one was open to.
+    host.write("/plain", b"", 0o640).unwrap();
+    host.take_owner("/new", "/plain").unwrap();
+    let mut value = vec![0; 256];
+    let gone = rustix::fs::getxattr(root.join("new"), "system.posix_acl_access", &mut value[..]);
+    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+    assert_eq!(fs::metadata(root.join("new")).unwrap().mode() & 0o777, 0o640);
+}
+
 /// What the system says has a number in Rust's words, which says nothing to anybody.
 #[test]
 fn no_message_has_a_number_of_the_system() {
