@@ -50,9 +50,11 @@ fn main() {
         fs::remove_dir_all(&folder).unwrap();
     }
     let tree = tree(&folder);
+    archive(&folder, &tree);
     let (mut plain, mut durable, mut staging) = (Vec::new(), Vec::new(), Vec::new());
     let (mut hashing, mut direct) = (Vec::new(), Vec::new());
     let (mut cold_plain, mut cold_staging) = (Vec::new(), Vec::new());
+    let mut unpacking = Vec::new();
     for round in 0..ROUNDS {
         let copy = folder.join(format!("copy-{round}"));
         let start = Instant::now();
@@ -62,8 +64,12 @@ fn main() {
         durable.push(start.elapsed());
         fs::remove_dir_all(copy).unwrap();
         let start = Instant::now();
-        run(stage(&folder).arg("--host-root").arg(folder.join("host")));
+        run(&mut stage(&folder, "image"));
         staging.push(start.elapsed());
+        fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
+        let start = Instant::now();
+        run(&mut stage(&folder, "archive"));
+        unpacking.push(start.elapsed());
         fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
         forget(&tree);
         let copy = folder.join(format!("cold-{round}"));
@@ -73,7 +79,7 @@ fn main() {
         fs::remove_dir_all(copy).unwrap();
         forget(&tree);
         let start = Instant::now();
-        run(stage(&folder).arg("--host-root").arg(folder.join("host")));
+        run(&mut stage(&folder, "image"));
         cold_staging.push(start.elapsed());
         fs::remove_dir_all(folder.join("host/opt/kata-operator")).unwrap();
         hashing.push(hash(&tree));
@@ -87,6 +93,7 @@ fn main() {
         ("the disk alone", direct),
         ("staging from the disk", cold_staging),
         ("cp -a from the disk", cold_plain),
+        ("staging from .tar.zst", unpacking),
     ]
     .map(|(name, times)| (name, rate(times)));
     let processors = std::thread::available_parallelism().unwrap().get();
@@ -266,15 +273,35 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// `kata-operator node-agent stage` out of the image's tree.
-fn stage(folder: &Path) -> Command {
+/// The tree as kata-deploy's images have it: a compressed archive.
+fn archive(folder: &Path, tree: &Path) {
+    let artifacts = folder.join("archive/opt/kata-artifacts");
+    let mut archive = payload::Archive::create(&artifacts.join("tarballs/kata-static-all.tar.zst"));
+    for (name, mode) in
+        [("bin", 0o755), ("share/defaults/kata-containers", 0o644), ("share", 0o644)]
+    {
+        for entry in fs::read_dir(tree.join(name)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let inside = path.strip_prefix(tree).unwrap().display();
+                archive.file(&format!("./opt/kata/{inside}"), &fs::read(&path).unwrap(), mode);
+            }
+        }
+    }
+    archive.finish();
+    let components = serde_json::json!({"shims": {"qemu": {std::env::consts::ARCH: ["all"]}}});
+    fs::write(artifacts.join("shim-components.json"), components.to_string()).unwrap();
+}
+
+/// `kata-operator node-agent stage` out of an image.
+fn stage(folder: &Path, image: &str) -> Command {
     let task = serde_json::json!({
         "version": 1, "node": "bench", "action": "Install",
         "handlers": [{"name": "kata", "shim": "qemu"}], "payloadImage": "bench",
     });
     let mut stage = Command::new(env!("CARGO_BIN_EXE_kata-node-agent"));
     stage.args(["node-agent", "stage", "--task", &task.to_string(), "--image-root"]);
-    stage.arg(folder.join("image"));
+    stage.arg(folder.join(image)).arg("--host-root").arg(folder.join("host"));
     stage
 }
 
