@@ -393,7 +393,7 @@ catalogue! {
     }
     KATA3107 NodeJobImage Warning {
         cause: "An image that a Job needs cannot be pulled on the node.",
-        fix: "Correct spec.payload.image or the operator's image, or give the node access to the registry."
+        fix: "Correct spec.payload.image or the operator's image, or give the node access to the registry. A digest that you did not name is that of the first node; the next attempt uses the tag."
     }
     KATA3108 NodeJobTimedOut Warning {
         cause: "A Job on the node did not finish before its deadline.",
@@ -438,6 +438,10 @@ catalogue! {
     KATA3118 KataNodeValueUnknown Error {
         cause: "The KataNode of a node has a value that this version of the operator does not know, so the operator does not change the node.",
         fix: "Run the version of the operator that wrote the value, or delete the record with `kubectl delete katanode NAME`: the operator then checks the node and writes a new one."
+    }
+    KATA3119 PayloadTagMoved Warning {
+        cause: "The tag of the payload's image moved, so nodes that were installed by it have different payloads.",
+        fix: "Name the payload by one of the digests in spec.payload.image: the operator then installs it on all nodes, one after the other."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run or wait to run, and the operator never removes the runtime from under running pods.",

@@ -167,6 +167,8 @@ pub mod node_job {
     pub const STATE: &str = "kata-operator.dev/state";
     /// Annotation with the digest of the node's facts when the Job was created.
     pub const FACTS: &str = "kata-operator.dev/facts";
+    /// Annotation with the image of the payload that the Job stages, as it was asked for; absent if it stages none.
+    pub const PAYLOAD: &str = "kata-operator.dev/payload";
     /// Annotation with the number of the Job on its node, from 1.
     pub const NUMBER: &str = "kata-operator.dev/number";
     /// The container that runs the task and reports.

@@ -364,7 +364,10 @@ pub(crate) fn damage(
 }
 
 /// The payloads in a folder of payloads.
-pub(crate) fn all(host: &mut dyn Host, folder: &str) -> HostResult<Vec<Payload>> {
+///
+/// # Errors
+/// If the node fails.
+pub fn all(host: &mut dyn Host, folder: &str) -> HostResult<Vec<Payload>> {
     let mut payloads = Vec::new();
     for name in host.list(folder)?.unwrap_or_default() {
         if !name.starts_with('.') {

@@ -16,7 +16,7 @@ use kata_api::node_task::NodeTask;
 use kata_host::digest;
 use kata_host::host::{Host as _, HostError};
 use kata_host::paths;
-use kata_host::payload::{Stage, TREE, has, is_present, seal_stage};
+use kata_host::payload::{self, Stage, TREE, has, is_present, seal_stage};
 
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -170,6 +170,12 @@ pub fn stage(host: &mut Linux, task: &NodeTask, image: &Path) -> Result<String, 
     let fingerprint = fingerprint(&image, &source)?;
     let name = task.payload_image.clone().unwrap_or_default();
     lock(host)?;
+    // What the image held before would be taken for what it holds now.
+    for payload in payload::all(host, paths::STAGING)? {
+        if payload.stage.image == name && payload.stage.source != fingerprint {
+            remove(&host.at(&payload.folder)?)?;
+        }
+    }
     if is_present(host, &name, &fingerprint, &shims, task.verify)? {
         return Ok(format!("the payload of {name} is on the node already"));
     }

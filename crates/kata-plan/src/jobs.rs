@@ -10,6 +10,7 @@ mod desired;
 mod due;
 mod job_body;
 mod node;
+mod payload;
 mod record;
 mod rollout;
 

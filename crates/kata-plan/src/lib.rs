@@ -13,6 +13,7 @@ mod disruption;
 mod draft;
 mod eligibility;
 mod events;
+mod image_digest;
 pub mod invariants;
 mod job_limits;
 mod jobs;

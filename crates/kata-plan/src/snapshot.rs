@@ -149,6 +149,8 @@ pub struct NodeJob {
     pub desired_state_digest: String,
     /// The digest of the node's facts when the Job was created.
     pub node_facts_digest: String,
+    /// The image of the payload that it stages, as it was asked for.
+    pub payload_image: Option<String>,
     /// Counts the Jobs of the node.
     pub number: i64,
     pub created: Option<Timestamp>,
@@ -193,6 +195,8 @@ pub struct JobPod {
     pub stuck: Option<StuckContainer>,
     /// Whether the node agent's container has started.
     pub started: bool,
+    /// The digest of the image from which it staged a payload, as the kubelet reports it.
+    pub staged: Option<String>,
     /// The report in its termination message: `None` if there is none, an error if it cannot be parsed.
     pub report: Option<Result<NodeReport, String>>,
     /// How each failed container ended, such as `stage ended with exit code 1: no space left on device`.

@@ -14,6 +14,7 @@ use kata_api::quantity::nano;
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
+use crate::image_digest;
 use crate::snapshot::{
     Allocatable, DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod,
     StuckContainer, UnreadableJob,
@@ -186,6 +187,7 @@ fn node_job_with(
         action: NodeAction::parse(&action).ok_or_else(|| unknown(node_job::ACTION, &action))?,
         desired_state_digest: text(node_job::STATE)?,
         node_facts_digest: text(node_job::FACTS)?,
+        payload_image: text(node_job::PAYLOAD).ok(),
         number: number.parse().map_err(|_ignored| unknown(node_job::NUMBER, &number))?,
         created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: job.metadata.deletion_timestamp.is_some(),
@@ -243,6 +245,7 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .filter(|_| waits),
         stuck: containers().find_map(stuck),
         started,
+        staged: image_digest::staged(pod),
         report: ended
             .and_then(|ended| ended.message.as_deref())
             .map(str::trim)

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
+use kata_api::kata_node::PayloadImage;
 use kata_api::{Code, KataConfig, KataNode, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -176,18 +177,22 @@ impl Kata {
         let nodes = self.nodes.items();
         let hosts = || nodes.iter().filter_map(|node| node.status.as_ref()?.host.as_ref());
         hosts().next()?;
-        let mut counts: BTreeMap<(&Option<String>, &Option<String>), usize> = BTreeMap::new();
+        let mut found: BTreeMap<_, (usize, BTreeSet<PayloadImage>)> = BTreeMap::new();
         for host in hosts() {
             if host.kata_version.is_some() || host.payload_digest.is_some() {
-                *counts.entry((&host.kata_version, &host.payload_digest)).or_default() += 1;
+                let payload = (&host.kata_version, &host.payload_digest);
+                let (nodes, images) = found.entry(payload).or_default();
+                *nodes += 1;
+                images.extend(host.payload_image.clone());
             }
         }
-        let mut payloads: Vec<InstalledPayload> = counts
+        let mut payloads: Vec<InstalledPayload> = found
             .into_iter()
-            .map(|((version, digest), nodes)| InstalledPayload {
+            .map(|((version, digest), (nodes, images))| InstalledPayload {
                 nodes,
                 kata_version: version.clone(),
                 digest: digest.clone(),
+                images: images.into_iter().collect(),
             })
             .collect();
         payloads.sort_by(|a, b| b.cmp(a));

@@ -3,6 +3,7 @@
 //! Within a version fields are only added. Their schemas are in docs/schema.
 
 use jiff::Timestamp;
+use kata_api::kata_node::PayloadImage;
 use kata_api::sandbox_facts::SandboxFacts;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -117,6 +118,9 @@ pub(crate) struct InstalledPayload {
     /// The digest of the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
+    /// The image that it came from; several if its tag moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) images: Vec<PayloadImage>,
 }
 
 /// A RuntimeClass.

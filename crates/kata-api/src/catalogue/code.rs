@@ -92,6 +92,7 @@ impl Code {
             }
             Self::RolloutStopped => &["kubectl kata status", "kubectl kata retry --all"],
             Self::RolloutPaused => &["kubectl kata resume"],
+            Self::PayloadTagMoved => &["kubectl kata status", "kubectl kata nodes -o json"],
             Self::NodeJobVanished
             | Self::NodeJobUnschedulable
             | Self::NodeJobImage

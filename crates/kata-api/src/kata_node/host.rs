@@ -37,6 +37,9 @@ pub struct HostStatus {
     /// Digest of the payload in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_digest: Option<String>,
+    /// The image of the payload in use, if the kubelet reported its digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_image: Option<PayloadImage>,
     /// Version of Kata in use, if the payload contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
@@ -66,6 +69,20 @@ pub struct HostStatus {
     /// them, [`HostStatus::job`] is `None`. Not serialized: writing the record again discards them.
     #[serde(skip)]
     pub unknown_values: Vec<UnknownValue>,
+}
+
+/// An image with a payload, as it was asked for, and as a kubelet resolved it.
+#[derive(
+    Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PayloadImage {
+    /// The reference of the KataConfig or of the operator's settings.
+    #[serde(default)]
+    pub image: String,
+    /// The digest that the reference had when the payload was installed: `sha256:` and 64 hexadecimal digits.
+    #[serde(default)]
+    pub digest: String,
 }
 
 /// A value in a KataNode that this version does not know.

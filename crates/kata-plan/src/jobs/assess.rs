@@ -12,7 +12,7 @@ use super::desired::{self, Desired};
 use super::due::{self, Due};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::rollout::{self, Rollout};
-use super::{candidates, changes, node};
+use super::{candidates, changes, node, payload};
 use crate::assessment::{Assessment, Candidates, KataState, LabelDecision, NodeAssessment};
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
@@ -269,15 +269,19 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         let is_due = matches!(host.due, Due::Change(_) | Due::Check(NodeAction::Preflight));
         is_due && host.record.has_no_job() && first_try
     };
-    if !cluster.nodes.iter().any(waits) {
-        return;
-    }
+    let others_wait = cluster.nodes.iter().any(waits);
     let state = (!cluster.base.deleting).then(|| cluster.desired.state.clone());
     for index in 0..cluster.nodes.len() {
         let host = &cluster.nodes[index];
         let stuck =
             host.record.running.is_some_and(|(job, pod)| record::cannot_start(job, pod, now));
-        if !stuck {
+        // Its next Job may pull the image by another name.
+        let by_digest = host
+            .record
+            .running
+            .and_then(|(_, pod)| pod)
+            .is_some_and(|pod| payload::lacks_digest(pod, cluster.desired.payload_image()));
+        if !stuck || !(others_wait || by_digest) {
             continue;
         }
         let mut record = host.record.clone();

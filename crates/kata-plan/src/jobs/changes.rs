@@ -11,6 +11,7 @@ use kata_api::{Code, Natural, names};
 use super::assess::{Cluster, Host};
 use super::due::Due;
 use super::job_body;
+use super::payload::Digests;
 use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
 use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
@@ -114,6 +115,7 @@ fn next_job(host: &Host<'_>) -> Option<NodeAction> {
 /// Creates the Jobs that are due.
 fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
     let options = &cluster.base.options;
+    let digests = Digests::of(cluster);
     for host in &cluster.nodes {
         let Some(action) = next_job(host) else { continue };
         let Some(agent_image) = &options.agent_image else {
@@ -137,6 +139,7 @@ fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
                 || (action == NodeAction::Preflight && host.stages_ahead()),
             agent_image,
             payload_image: cluster.desired.payload_image(),
+            payload_digest: digests.for_node(host, &cluster.desired.state),
         };
         let name = job_body::name(&facts.name, &facts.uid, parameters.number);
         let why = match action {
@@ -321,6 +324,7 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         }
     }
     if !cluster.base.deleting {
+        out.findings.extend(Digests::of(cluster).moved(cluster));
         report_stopped_rollout(cluster, out);
     }
     if rollout.paused && !cluster.nodes.is_empty() {

@@ -13,6 +13,7 @@ use kata_api::node_task::{NodeAction, NodeTask};
 use serde_json::{Value, json};
 
 use crate::eligibility;
+use crate::image_digest;
 use crate::job_limits::JobLimits;
 use crate::object::Kind;
 use crate::snapshot::Options;
@@ -43,8 +44,10 @@ pub(crate) struct JobParameters<'a> {
     pub(crate) number: i64,
     /// The image of the operator.
     pub(crate) agent_image: &'a str,
-    /// The image of the payload.
+    /// The image of the payload, as it was asked for.
     pub(crate) payload_image: &'a str,
+    /// The digest of that image, if it is known from another node.
+    pub(crate) payload_digest: Option<&'a str>,
     /// Whether the Job stages the payload from its image first: an installation does, and a preflight of a
     /// node that has another payload, which stays in use meanwhile.
     pub(crate) stages: bool,
@@ -67,7 +70,7 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
         names::PART_OF: names::PRODUCT,
         node_job::COMPONENT_LABEL: node_job::COMPONENT,
     });
-    let annotations = json!({
+    let mut annotations = json!({
         node_job::NODE: parameters.task.node,
         node_job::NODE_UID: parameters.node_uid,
         node_job::ACTION: action.as_str(),
@@ -75,6 +78,9 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
         node_job::FACTS: parameters.facts,
         node_job::NUMBER: parameters.number.to_string(),
     });
+    if parameters.stages {
+        annotations[node_job::PAYLOAD] = json!(parameters.payload_image);
+    }
     let first = if parameters.stages {
         vec![copy(parameters, options), stage(parameters, &task, options)]
     } else {
@@ -164,9 +170,13 @@ fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
 /// The container that stages the payload from its image. The kubelet pulls the image, with its credentials
 /// and mirrors.
 fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value {
+    let image = parameters.payload_digest.map_or_else(
+        || parameters.payload_image.to_owned(),
+        |digest| image_digest::pinned(parameters.payload_image, digest),
+    );
     json!({
         "name": node_job::STAGE_CONTAINER,
-        "image": parameters.payload_image,
+        "image": image,
         "command": [COPY, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {

@@ -4,7 +4,7 @@
 //! repeated after a crash, or by another replica, has the same result.
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
+use kata_api::kata_node::{HostJob, HostStatus, JobOutcome, PayloadImage};
 use kata_api::node_task::{NodeAction, NodeReport};
 use kata_api::{Code, KataNode, names};
 
@@ -201,7 +201,7 @@ impl NodeRecord<'_> {
                 message,
                 ..started_job(job, now)
             };
-            record_end(&mut self.status, &EndedJob { job, report: None });
+            record_end(&mut self.status, &EndedJob { job, payload_image: None, report: None });
         } else {
             self.deletable_jobs.push(job);
         }
@@ -282,6 +282,8 @@ fn earlier_failures(status: &HostStatus, action: NodeAction, state: &str, facts:
 /// A Job that has ended.
 struct EndedJob<'a> {
     job: HostJob,
+    /// The image from which it staged a payload, if its digest is known.
+    payload_image: Option<PayloadImage>,
     report: Option<&'a NodeReport>,
 }
 
@@ -290,7 +292,7 @@ impl<'a> EndedJob<'a> {
         let outcome = Some(JobOutcome::Vanished);
         let job =
             HostJob { outcome, message, time: now, previous_outcome: None, code: None, ..last };
-        Self { job, report: None }
+        Self { job, payload_image: None, report: None }
     }
 
     fn of(job: &NodeJob, pod: Option<&'a JobPod>, now: Timestamp) -> Self {
@@ -317,7 +319,9 @@ impl<'a> EndedJob<'a> {
             }
         };
         let at = job.end.as_ref().and_then(|end| end.time).unwrap_or(now);
+        let payload_image = job.payload_image.clone().zip(pod.and_then(|pod| pod.staged.clone()));
         Self {
+            payload_image: payload_image.map(|(image, digest)| PayloadImage { image, digest }),
             job: HostJob {
                 outcome: Some(outcome),
                 message: text::cut(message.trim().trim_end_matches('.'), MESSAGE),
@@ -419,6 +423,9 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
         }
         status.restarts += i64::from(report.restarted);
         if job.action != NodeAction::Preflight {
+            if status.payload_digest != report.payload_digest {
+                status.payload_image = None;
+            }
             status.payload_digest.clone_from(&report.payload_digest);
             status.kata_version.clone_from(&report.kata_version);
         }
@@ -431,6 +438,7 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
         (JobOutcome::Done, NodeAction::Preflight) => status.fit_for = Some(fit_key_of_job(job)),
         (JobOutcome::Done, NodeAction::Install) => {
             status.installed = Some(job.desired_state_digest.clone());
+            status.payload_image.clone_from(&ended.payload_image);
             status.inspected = Some(job.time);
             status.failed_for = None;
         }

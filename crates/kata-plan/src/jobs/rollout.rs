@@ -125,7 +125,7 @@ fn name(host: &Host<'_>) -> String {
 }
 
 /// The architecture that a node's kubelet reports.
-fn architecture(host: &Host<'_>) -> String {
+pub(super) fn architecture(host: &Host<'_>) -> String {
     host.node.facts.labels.get(ARCHITECTURE).cloned().unwrap_or_default()
 }
 

@@ -12,6 +12,7 @@ mod ahead;
 mod eligibility;
 mod jobs;
 mod old_names;
+mod payload;
 mod periods;
 mod runtimes;
 mod startup_taint;

@@ -113,6 +113,12 @@ pub(crate) fn task_of(job: &Value) -> NodeTask {
     serde_json::from_str(words[at + 1]).unwrap()
 }
 
+/// The container of a Job that takes the payload out of its image.
+pub(crate) fn stage_of(job: &Value) -> Option<&Value> {
+    let first = job["spec"]["template"]["spec"]["initContainers"].as_array()?;
+    first.iter().find(|container| container["name"] == "stage")
+}
+
 impl World {
     /// A cluster without the Machine Config Operator.
     pub(crate) fn plain(masters: usize, workers: usize) -> Self {
@@ -242,7 +248,10 @@ impl World {
                             "name": job["metadata"]["name"], "uid": job["metadata"]["uid"],
                         }],
                     },
-                    "spec": {"containers": []},
+                    "spec": {
+                        "containers": [],
+                        "initContainers": job["spec"]["template"]["spec"]["initContainers"],
+                    },
                     "status": {"phase": "Pending"},
                 }));
             }
@@ -257,8 +266,8 @@ impl World {
             "name": "node-agent", "image": "registry.example/kata-operator:1", "imageID": "",
             "ready": false, "restartCount": 0, "state": state}]}})
         };
-        let first = job["spec"]["template"]["spec"]["initContainers"].as_array();
-        let stages = first.is_some_and(|first| first.iter().any(|it| it["name"] == "stage"));
+        let image = stage_of(job).map(|stage| stage["image"].clone());
+        let stages = image.is_some();
         match fate {
             Some(Fate::NoRoom) => {
                 let conditions = json!([{"type": "PodScheduled", "status": "False",
@@ -266,7 +275,7 @@ impl World {
                 self.edit(Kind::Pod, &pod_key, &json!({"status": {"conditions": conditions}}));
             }
             Some(Fate::NoImage) if stages => {
-                let waiting = json!([{"name": "stage", "image": "registry.example/payload:1", "imageID": "",
+                let waiting = json!([{"name": "stage", "image": image, "imageID": "",
                     "ready": false, "restartCount": 0, "state": {"waiting": {
                         "reason": "ImagePullBackOff", "message": "not found"}}}]);
                 self.edit(
@@ -380,6 +389,16 @@ impl World {
         let good = done && !matches!(fate, Some(Fate::Garbage | Fate::Silent));
         let ended = json!({"terminated": {"exitCode": i32::from(!good), "message": message}});
         self.edit(Kind::Pod, pod_key, &state(ended));
+        if let Some(stage) = stage_of(self.get(Kind::Job, key).unwrap()) {
+            let image = stage["image"].as_str().unwrap().to_owned();
+            let folder = image.rfind('/').map_or(0, |slash| slash + 1);
+            let name = image[folder..].find(':').map_or(&*image, |colon| &image[..folder + colon]);
+            let is_pinned = image.contains('@');
+            let id = if is_pinned { image.clone() } else { format!("{name}{}", self.resolved) };
+            let staged = json!([{"name": "stage", "image": image, "imageID": id, "ready": true,
+                "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}]);
+            self.edit(Kind::Pod, pod_key, &json!({"status": {"initContainerStatuses": staged}}));
+        }
         let phase = if good { "Succeeded" } else { "Failed" };
         self.edit(Kind::Pod, pod_key, &json!({"status": {"phase": phase}}));
         self.end(

@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub(crate) writes: Vec<Request>,
     /// What Jobs come to on nodes where they do not succeed.
     pub(crate) hosts: BTreeMap<String, crate::plain::Fate>,
+    /// What kubelets report of an image with a payload that is named by a tag, after its repository.
+    pub(crate) resolved: String,
     uids: u64,
 }
 
@@ -89,6 +91,7 @@ impl World {
             failing: BTreeSet::new(),
             writes: Vec::new(),
             hosts: BTreeMap::new(),
+            resolved: format!("@sha256:{}", "1".repeat(64)),
             uids: 0,
         };
         for pool in ["master", "worker"] {

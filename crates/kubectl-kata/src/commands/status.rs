@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kata_api::kata_node::Phase;
+use kata_api::kata_node::{PayloadImage, Phase};
 use kata_api::{KataConfig, KataNode, conditions, names};
 use serde_json::json;
 use tokio::time::Instant;
@@ -390,6 +390,11 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         let digest = payload.digest.as_deref().map(|it| format!("   payload {}", short_digest(it)));
         let nodes = human::count(payload.nodes, "node");
         entry("Kata", format!("{version}{}   on {nodes}", digest.unwrap_or_default()));
+        for PayloadImage { image, digest } in &payload.images {
+            let digest = Some(digest).filter(|_| !image.contains('@'));
+            let digest = digest.map(|it| format!("   {}", short_digest(it)));
+            entry("Image", format!("{image}{}", digest.unwrap_or_default()));
+        }
     }
     let is_ready = |node: &NodeProgress| node.phase == Phase::Ready.as_str();
     if report.payloads.is_none() && report.nodes.iter().any(is_ready) {

@@ -65,7 +65,7 @@ async fn without_a_log_what_a_container_waits_for_is_named() {
     })
     .await;
     let done = lab.kata_command("logs node/worker-1").await.expect(1);
-    done.says(&["waits: ImagePullBackOff, image registry.example.com/other:1: "]);
+    done.says(&["waits: ImagePullBackOff, image registry.example.com/other@sha256:"]);
 }
 
 /// A pod that is on no node is not said to run.

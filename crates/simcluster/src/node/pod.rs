@@ -183,10 +183,12 @@ fn running(pod: &Value, container: &Value, old: &Value, now: Timestamp) -> Value
         _ => json!({}),
     };
     let image = container["image"].as_str().unwrap_or_default();
+    let digest = image.split_once("@sha256:").map(|(_, hex)| hex.to_owned());
+    let digest = digest.unwrap_or_else(|| identity::hex_id(image));
     let id = format!("{}/{}/{restarts}", pod["metadata"]["uid"], container["name"]);
     json!({
         "name": container["name"], "image": image,
-        "imageID": format!("{}@sha256:{}", repository(image), identity::hex_id(image)),
+        "imageID": format!("{}@sha256:{digest}", repository(image)),
         "containerID": format!("cri-o://{}", identity::hex_id(&id)),
         "state": {"running": {"startedAt": time(now)}}, "lastState": last,
         "ready": true, "started": true, "restartCount": restarts,

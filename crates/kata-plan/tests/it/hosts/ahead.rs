@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{finding, host, serves, until};
 use crate::journeys::{condition, is};
-use crate::plain::{Fate, task_of};
+use crate::plain::{Fate, stage_of, task_of};
 use crate::world::World;
 
 fn upgrade(world: &mut World) {
@@ -17,10 +17,9 @@ fn upgrade(world: &mut World) {
 fn staging(world: &World) -> Vec<String> {
     let jobs = world.names(Kind::Job);
     let open = jobs.iter().map(|name| world.get(Kind::Job, name).unwrap()).filter(|job| {
-        let first = job["spec"]["template"]["spec"]["initContainers"].as_array();
         job["status"]["conditions"].is_null()
             && job["metadata"]["annotations"]["kata-operator.dev/action"] == "Preflight"
-            && first.is_some_and(|first| first.iter().any(|it| it["name"] == "stage"))
+            && stage_of(job).is_some()
     });
     open.map(|job| task_of(job).node).collect()
 }

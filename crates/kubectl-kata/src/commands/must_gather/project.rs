@@ -124,6 +124,8 @@ fn fields(resource: Resource) -> &'static [&'static str] {
             "status.host.failedFor",
             "status.host.mayHaveArtifacts",
             "status.host.payloadDigest",
+            "status.host.payloadImage.digest",
+            "status.host.payloadImage.image",
             "status.host.kataVersion",
             "status.host.runtime",
             "status.host.handlers[]",

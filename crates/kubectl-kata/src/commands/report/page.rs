@@ -126,6 +126,10 @@ fn summary(contents: &Contents) -> Markup {
                 dd {
                     (payload.kata_version.as_deref().unwrap_or("of unknown version"))
                     @if let Some(digest) = &payload.digest { ", payload " (digest) }
+                    @for image in &payload.images {
+                        ", from " (image.image)
+                        @if !image.image.contains('@') { " (" (image.digest) ")" }
+                    }
                     " on " (crate::human::count(payload.nodes, "node"))
                 }
             }
