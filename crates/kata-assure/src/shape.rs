@@ -120,15 +120,16 @@ impl Topology {
     }
 
     /// What is installed with the operator, besides the operator itself: its roles and policies bind it here, too.
-    fn manifests(self) -> Vec<Value> {
+    fn manifests(self) -> Result<Vec<Value>, ApiError> {
         let platform = match self.layout().platform {
             Platform::OpenShift => Installed::Auto,
             Platform::Kubernetes => Installed::Kubernetes,
         };
         let options = Options { platform, ..Options::default() };
-        let mut objects = manifests::objects(&options).unwrap_or_default();
+        let mut objects = manifests::objects(&options)
+            .map_err(|error| ApiError::bad_request(format!("no manifests: {error}")))?;
         objects.retain(|object| object["kind"] != "Deployment");
-        objects
+        Ok(objects)
     }
 
     /// A settled cluster with what is installed with the operator, things of other people, and no KataConfig.
@@ -139,7 +140,7 @@ impl Topology {
         let epoch: Timestamp = EPOCH.parse().unwrap_or_default();
         let mut sim = topology::build(&self.layout(), epoch)?;
         let writer = Writer { manager: "installer", now: sim.now() };
-        for object in self.manifests() {
+        for object in self.manifests()? {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let (kind, version) = (text(&object["kind"]), text(&object["apiVersion"]));
             let group = version.split_once('/').map_or("", |(group, _)| group);

@@ -22,9 +22,9 @@ pub(crate) fn copy(from: &Path, to: &File) -> io::Result<()> {
         |name: &Vec<u8>| name == ACL || name == b"security.selinux" || name.starts_with(b"user.");
     let names: Vec<Vec<u8>> = names(from)?.into_iter().filter(is_copied).collect();
     if !names.iter().any(|name| name == ACL) {
-        // The folder may have given it one.
+        // The folder may have given it one, which would open the file to others than the old one was open to.
         match fremovexattr(to, ACL) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => {}
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -239,7 +239,7 @@ impl Host for Linux {
     }
 
     fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()> {
-        let action = || format!("give {path} the owner of {of}");
+        let action = || format!("give {path} the owner and the attributes of {of}");
         let place = self.entry(of).map_err(|source| error(action(), &source))?;
         let Some(wanted) = maybe(fs::symlink_metadata(&place), action)? else { return Ok(()) };
         let give = || -> io::Result<()> {

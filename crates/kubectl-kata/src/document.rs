@@ -118,8 +118,7 @@ pub(crate) struct InstalledPayload {
     /// The digest of the payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
-    /// The image that it came from; several if its tag moved.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The image that it came from: several if nodes got it by different references, none if its digest is unknown.
     pub(crate) images: Vec<PayloadImage>,
 }
 

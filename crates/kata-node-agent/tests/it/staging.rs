@@ -57,6 +57,26 @@ fn archive(folder: &Path) -> Archive {
     archive
 }
 
+/// A tag that moved: what its image held before must not be taken for what it holds now.
+#[test]
+fn what_the_image_held_before_does_not_stay_staged() {
+    let folder = folder("moved");
+    let staged = || {
+        let staging = fs::read_dir(folder.join("host/opt/kata-operator/staging")).unwrap();
+        staging.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    for content in ["before", "now", "now"] {
+        let mut archive = archive(&folder);
+        archive.file("opt/kata/file", content.as_bytes(), 0o644);
+        archive.finish();
+        let output = stage(&folder);
+        assert!(output.status.success(), "{output:?}");
+        let [payload] = &staged()[..] else { panic!("one payload is staged: {:?}", staged()) };
+        assert_eq!(fs::read_to_string(payload.join("tree/file")).unwrap(), content);
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn what_no_payload_may_have_is_refused_and_leaves_nothing() {
     use tar::EntryType;

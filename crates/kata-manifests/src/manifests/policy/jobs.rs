@@ -215,8 +215,8 @@ fn of_programs() -> Validations {
     );
     vec![
         (
-            "a Job of kata-operator starts no other program than the operator's, from its own image or as the \
-             copy that stages a payload",
+            "a Job of kata-operator starts no other program than the operator's: from the image that this policy \
+             names in its variable image, or as the copy that stages a payload",
             of_containers(&format!(
                 "{} && has(container.command) && container.command.size() > 3 && \
                  (container.image == variables.image ? (({}) || ({})) : ({}))",
