@@ -27,9 +27,9 @@ pub(crate) struct Options {
     /// A part of all changes, such as 0/20: every 20th
     #[arg(long, value_name = "K/N")]
     shard: Option<String>,
-    /// Only changes whose names match this regular expression
-    #[arg(long, value_name = "REGEX")]
-    name: Option<String>,
+    /// Only changes of these files, such as crates/kata-host/src/header.rs
+    #[arg(long, value_name = "GLOB")]
+    file: Option<String>,
 }
 
 /// Says how many changes the tests noticed, and names the others. Returns why that is not known.
@@ -50,8 +50,8 @@ fn one(root: &Path, package: &str, options: &Options) -> Result<(), String> {
     if let Some(shard) = &options.shard {
         mutants.args(["--shard", shard, "--sharding=round-robin"]);
     }
-    if let Some(name) = &options.name {
-        mutants.args(["--re", name]);
+    if let Some(file) = &options.file {
+        mutants.args(["--file", file]);
     }
     // The copy has another path each time; what is not of this workspace is built once.
     mutants.env("CARGO_TARGET_DIR", root.join(FOLDER).join("build"));

@@ -161,6 +161,17 @@ fn a_full_disk_hides_no_drift() {
     has(&report, Outcome::Drifted, "KATA3040");
 }
 
+#[test]
+fn a_damaged_payload_hides_no_other_check() {
+    let mut node = installed();
+    node.facts.memory_available = 1 << 30;
+    let qemu = format!("{}/payload/bin/qemu-system-x86_64", paths::CURRENT);
+    node.disk.write(&qemu, b"?", 0o755).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    has(&report, Outcome::Drifted, "KATA3041");
+    has(&report, Outcome::Drifted, "KATA3004");
+}
+
 /// Which unit, how it is, and in how many words.
 #[test]
 fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
