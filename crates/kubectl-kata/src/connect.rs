@@ -9,7 +9,6 @@ mod plugin;
 use std::time::Duration;
 
 use kata_connect::Connection;
-use kube::client::ClientBuilder;
 
 pub(crate) use cause::failure;
 
@@ -36,10 +35,7 @@ pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
     let server = kata_connect::describe(&config);
     let credentials = Credentials::of(&mut config.auth_info, &user).await?;
-    let asks_system = config.root_cert.is_none();
-    let builder = ClientBuilder::try_from(config).map_err(|error| Failure::Client {
-        cause: cause::of_client(&error, asks_system),
-        server: server.clone(),
-    })?;
-    Ok(builder.with_layer(&Channel::new(server, credentials)).build())
+    let namespace = config.default_namespace.clone();
+    let channel = Channel::new(config, server, credentials).await?;
+    Ok(kube::Client::new(channel, namespace))
 }

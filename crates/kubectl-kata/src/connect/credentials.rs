@@ -1,123 +1,114 @@
-//! As whom requests are sent: what is in the kubeconfig is left to kube; what is in a file or comes from a
-//! plugin is got here, each once, and again when it is about to expire.
+//! As which user requests are sent.
+//!
+//! Credentials that the kubeconfig contains are left to kube.
+//! A token in a file, and a token or a certificate from a plugin, are read here: once, and again before they expire.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::plugin::{self, Given};
+use super::plugin::{self, Certificate, Printed};
 use crate::failure::Failure;
 
 /// How often a file with a token is read again, as client-go does.
 const FILE: Duration = Duration::from_secs(60);
-/// So long before its end a token is replaced.
+/// How long before they expire credentials are replaced.
 const MARGIN: Duration = Duration::from_secs(30);
+/// How long credentials of a plugin are used at least.
+const LEAST: Duration = Duration::from_secs(5);
 
-/// The bearer token of requests, if it may change.
+/// The user's credentials, if they may change.
 pub(super) struct Credentials {
     user: String,
     source: Source,
-    now: Mutex<Bearer>,
+    current: Mutex<Current>,
 }
 
 enum Source {
-    /// Nothing of it changes.
+    /// They do not change.
     Fixed,
-    /// A file, which somebody keeps up to date.
+    /// A file whose token another program renews.
     File(PathBuf),
-    /// A program.
+    /// A program that prints credentials.
     Plugin(Box<ExecConfig>),
 }
 
-/// A header, and until when it is good.
-struct Bearer {
-    header: Option<HeaderValue>,
+/// What requests are sent with.
+#[derive(Clone)]
+pub(super) struct Current {
+    /// The header with the token, if there is one.
+    pub(super) header: Option<HeaderValue>,
+    /// The client certificate that a plugin printed, if there is one.
+    pub(super) certificate: Option<Certificate>,
+    /// When they are read again.
     until: Option<Instant>,
 }
 
+impl Current {
+    const NONE: Self = Self { header: None, certificate: None, until: None };
+}
+
 impl Credentials {
-    /// The credentials of a user. What changes is taken out of `auth`, and what does not is put into it.
+    /// The credentials of a user. Those that change are taken out of `auth`.
     ///
     /// # Errors
-    /// If a file cannot be read or a plugin gives nothing.
+    /// If a file cannot be read or a plugin prints no credentials.
     pub(super) async fn of(auth: &mut AuthInfo, user: &str) -> Result<Self, Failure> {
-        let fixed = |auth: &mut AuthInfo| {
-            (auth.exec, auth.token_file) = (None, None);
-            Self {
-                user: user.to_owned(),
-                source: Source::Fixed,
-                now: Mutex::new(Bearer { header: None, until: None }),
-            }
-        };
         if let Some(provider) = auth.auth_provider.take() {
-            // What is left of them is the token that somebody else keeps fresh.
+            // Of these providers, only a token that another program renews still works.
             match provider.config.get("id-token").filter(|_| provider.name == "oidc") {
                 Some(token) => auth.token = Some(token.clone().into()),
                 None => {
-                    return Err(failure(
-                        user,
-                        format!(
-                            "auth-provider {} is a thing of the past: use an exec credential plugin",
-                            provider.name
-                        ),
-                    ));
+                    let name = &provider.name;
+                    let cause = format!(
+                        "auth-provider {name} is a thing of the past: use an exec credential plugin"
+                    );
+                    return Err(failure(user, cause));
                 }
             }
         }
-        if auth.token.is_some() || (auth.username.is_some() && auth.password.is_some()) {
-            return Ok(fixed(auth));
-        }
-        let source = match (auth.token_file.take(), auth.exec.take()) {
-            (Some(path), _) if !path.is_empty() => Source::File(path.into()),
-            (_, Some(plugin)) => Source::Plugin(Box::new(plugin)),
-            _ => return Ok(fixed(auth)),
+        let (file, plugin) = (auth.token_file.take(), auth.exec.take());
+        let is_fixed = auth.token.is_some() || (auth.username.is_some() && auth.password.is_some());
+        let source = match (file.filter(|path| !path.is_empty()), plugin) {
+            _ if is_fixed => Source::Fixed,
+            (Some(path), _) => Source::File(path.into()),
+            (None, Some(plugin)) => Source::Plugin(Box::new(plugin)),
+            (None, None) => Source::Fixed,
         };
-        let bearer = match &source {
-            Source::Fixed => Bearer { header: None, until: None },
-            Source::File(path) => of_file(path).map_err(|cause| failure(user, cause))?,
-            Source::Plugin(plugin) => {
-                let given = run(plugin).await.map_err(|cause| failure(user, cause))?;
-                if let Some((certificate, key)) = &given.certificate {
-                    auth.client_certificate_data = Some(STANDARD.encode(certificate));
-                    auth.client_key_data = Some(STANDARD.encode(key).into());
-                }
-                of_plugin(&given).map_err(|cause| failure(user, cause))?
-            }
-        };
-        // A certificate stays what it was when the connection was made.
-        let source = if bearer.header.is_some() { source } else { Source::Fixed };
-        Ok(Self { user: user.to_owned(), source, now: Mutex::new(bearer) })
+        let current = source.read().await.map_err(|cause| failure(user, cause))?;
+        Ok(Self { user: user.to_owned(), source, current: Mutex::new(current) })
     }
 
-    /// The header of a request that is sent now.
+    /// The credentials of a request that is sent now.
     ///
     /// # Errors
-    /// If the old one has expired and there is no new one.
-    pub(super) async fn header(&self) -> Result<Option<HeaderValue>, Failure> {
-        let mut now = self.now.lock().await;
-        if now.until.is_some_and(|until| until <= Instant::now()) {
-            match &self.source {
-                Source::Fixed => {}
-                // Who takes the file away does not take away what was in it.
-                Source::File(path) => match of_file(path) {
-                    Ok(bearer) => *now = bearer,
-                    Err(_gone) => now.until = Some(Instant::now() + FILE),
-                },
-                Source::Plugin(plugin) => {
-                    let given = run(plugin).await;
-                    let bearer = given.and_then(|given| of_plugin(&given));
-                    *now = bearer.map_err(|cause| failure(&self.user, cause))?;
-                }
+    /// If the old ones have expired and there are no new ones.
+    pub(super) async fn current(&self) -> Result<Current, Failure> {
+        let mut current = self.current.lock().await;
+        if current.until.is_some_and(|until| until <= Instant::now()) {
+            match (self.source.read().await, &self.source) {
+                (Ok(read), _) => *current = read,
+                // A token stays valid when its file goes.
+                (Err(_gone), Source::File(_)) => current.until = Some(Instant::now() + FILE),
+                (Err(cause), _) => return Err(failure(&self.user, cause)),
             }
         }
-        Ok(now.header.clone())
+        Ok(current.clone())
+    }
+}
+
+impl Source {
+    async fn read(&self) -> Result<Current, String> {
+        match self {
+            Self::Fixed => Ok(Current::NONE),
+            Self::File(path) => of_file(path),
+            Self::Plugin(plugin) => of_plugin(run(plugin).await?),
+        }
     }
 }
 
@@ -127,7 +118,7 @@ fn failure(user: &str, cause: String) -> Failure {
     Failure::Credentials { user, cause }
 }
 
-fn of_file(path: &PathBuf) -> Result<Bearer, String> {
+fn of_file(path: &Path) -> Result<Current, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("the token cannot be read from {}: {error}", path.display()))?;
     match text.trim() {
@@ -136,21 +127,29 @@ fn of_file(path: &PathBuf) -> Result<Bearer, String> {
             let header = header(token).ok_or_else(|| {
                 format!("what is in {} is no token: it must be one word", path.display())
             })?;
-            Ok(Bearer { header: Some(header), until: Some(Instant::now() + FILE) })
+            Ok(Current {
+                header: Some(header),
+                until: Some(Instant::now() + FILE),
+                ..Current::NONE
+            })
         }
     }
 }
 
-fn of_plugin(given: &Given) -> Result<Bearer, String> {
-    let Some(token) = &given.token else { return Ok(Bearer { header: None, until: None }) };
-    let header =
-        header(token.trim()).ok_or("the token that it gives has characters that cannot be sent")?;
-    // Whatever it is worth, it is used for a moment, or a plugin would run for every request.
-    let until = given.expires.map(|expires| {
+fn of_plugin(printed: Printed) -> Result<Current, String> {
+    let header = match &printed.token {
+        None => None,
+        Some(token) => Some(
+            header(token.trim())
+                .ok_or("the token that it gives has characters that cannot be sent")?,
+        ),
+    };
+    // If they expire at once, they are used for a moment all the same: the plugin must not run for every request.
+    let until = printed.expires.map(|expires| {
         let left = Duration::try_from(expires.duration_since(Timestamp::now())).unwrap_or_default();
-        Instant::now() + left.saturating_sub(MARGIN).max(Duration::from_secs(5))
+        Instant::now() + left.saturating_sub(MARGIN).max(LEAST)
     });
-    Ok(Bearer { header: Some(header), until })
+    Ok(Current { header, certificate: printed.certificate, until })
 }
 
 fn header(token: &str) -> Option<HeaderValue> {
@@ -159,8 +158,8 @@ fn header(token: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Plugins may take long, and ask the user something.
-async fn run(plugin: &ExecConfig) -> Result<Given, String> {
+/// A plugin may take long, since it may ask the user something.
+async fn run(plugin: &ExecConfig) -> Result<Printed, String> {
     let plugin = plugin.clone();
     let ended = tokio::task::spawn_blocking(move || plugin::run(&plugin)).await;
     ended.unwrap_or_else(|_ended| Err("the credential plugin was given up".to_owned()))

@@ -12,15 +12,23 @@ use kube::config::{ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 
-/// What a plugin gave.
-#[derive(Clone)]
-pub(super) struct Given {
+/// The credentials that a plugin printed: a token, a certificate, or both.
+pub(super) struct Printed {
     /// A bearer token.
     pub(super) token: Option<String>,
-    /// A client certificate and its key, as PEM.
-    pub(super) certificate: Option<(String, String)>,
-    /// Until when that is good.
+    /// A client certificate.
+    pub(super) certificate: Option<Certificate>,
+    /// When they expire.
     pub(super) expires: Option<Timestamp>,
+}
+
+/// A client certificate with its key, both as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Certificate {
+    /// The certificate, and those that it was signed with.
+    pub(super) chain: String,
+    /// Its key.
+    pub(super) key: String,
 }
 
 #[derive(Deserialize)]
@@ -49,7 +57,7 @@ struct Status {
 ///
 /// # Errors
 /// A sentence that names the program, the cause and the fix.
-pub(super) fn run(plugin: &ExecConfig) -> Result<Given, String> {
+pub(super) fn run(plugin: &ExecConfig) -> Result<Printed, String> {
     let Some(program) = plugin.command.as_deref().filter(|program| !program.is_empty()) else {
         return Err("exec has no command".to_owned());
     };
@@ -68,7 +76,7 @@ pub(super) fn run(plugin: &ExecConfig) -> Result<Given, String> {
     if plugin.provide_cluster_info {
         spec["cluster"] = json!(plugin.cluster);
     }
-    let told = json!({"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec});
+    let info = json!({"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec});
     #[expect(
         clippy::disallowed_methods,
         reason = "the kubeconfig names the program that is to be run"
@@ -77,7 +85,7 @@ pub(super) fn run(plugin: &ExecConfig) -> Result<Given, String> {
     command.args(plugin.args.iter().flatten());
     let variables = plugin.env.iter().flatten();
     command.envs(variables.filter_map(|entry| Some((entry.get("name")?, entry.get("value")?))));
-    command.env("KUBERNETES_EXEC_INFO", told.to_string());
+    command.env("KUBERNETES_EXEC_INFO", info.to_string());
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     command.stderr(Stdio::inherit());
     let output = command.output().map_err(|error| match error.kind() {
@@ -98,7 +106,7 @@ pub(super) fn run(plugin: &ExecConfig) -> Result<Given, String> {
 }
 
 /// What a plugin printed.
-fn read(program: &str, version: Option<&str>, printed: &[u8]) -> Result<Given, String> {
+fn read(program: &str, version: Option<&str>, printed: &[u8]) -> Result<Printed, String> {
     // It may be YAML: client-go reads that too. An error would quote secrets.
     let answer: Answer = serde_saphyr::from_slice(printed)
         .map_err(|_quotes| format!("what `{program}` prints is no ExecCredential"))?;
@@ -121,7 +129,7 @@ fn read(program: &str, version: Option<&str>, printed: &[u8]) -> Result<Given, S
     let full = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
     let token = full(status.token);
     let certificate = match (full(status.client_certificate_data), full(status.client_key_data)) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (Some(chain), Some(key)) => Some(Certificate { chain, key }),
         (None, None) => None,
         _ => {
             return Err(format!(
@@ -132,5 +140,5 @@ fn read(program: &str, version: Option<&str>, printed: &[u8]) -> Result<Given, S
     if token.is_none() && certificate.is_none() {
         return Err(format!("`{program}` prints neither a token nor a client certificate"));
     }
-    Ok(Given { token, certificate, expires })
+    Ok(Printed { token, certificate, expires })
 }

@@ -5,10 +5,12 @@
 
 mod hostile;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +36,11 @@ struct Front {
     authority: Certificate,
     folder: PathBuf,
     address: SocketAddr,
+    clients: Clients,
 }
+
+/// The certificates that clients showed.
+type Clients = Arc<std::sync::Mutex<BTreeSet<Vec<u8>>>>;
 
 /// What the program said.
 #[derive(Debug)]
@@ -78,11 +84,12 @@ impl Front {
             builder.with_no_client_auth()
         };
         let config = builder.with_single_cert(vec![der(&server)], key).unwrap();
-        let address = serve(TlsAcceptor::from(Arc::new(config)), api).await;
+        let clients = Clients::default();
+        let address = serve(TlsAcceptor::from(Arc::new(config)), api, Arc::clone(&clients)).await;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
         drop(std::fs::remove_dir_all(&folder));
         std::fs::create_dir_all(&folder).unwrap();
-        Self { lab, authority, folder, address }
+        Self { lab, authority, folder, address, clients }
     }
 
     /// Writes a file; its path.
@@ -154,18 +161,21 @@ impl Front {
     }
 }
 
-/// Ends TLS and passes on what is inside.
-async fn serve(acceptor: TlsAcceptor, api: SocketAddr) -> SocketAddr {
+/// Ends TLS and passes on what is inside. A connection lasts a second, so a command that waits makes several.
+async fn serve(acceptor: TlsAcceptor, api: SocketAddr, clients: Clients) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
+            let (acceptor, clients) = (acceptor.clone(), Arc::clone(&clients));
             tokio::spawn(async move {
                 match acceptor.accept(tcp).into_fallible().await {
                     Ok(mut tls) => {
+                        let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        clients.lock().unwrap().extend(shown.map(|shown| shown.to_vec()));
                         let mut plain = TcpStream::connect(api).await.unwrap();
-                        drop(copy_bidirectional(&mut tls, &mut plain).await);
+                        let copied = copy_bidirectional(&mut tls, &mut plain);
+                        drop(tokio::time::timeout(Duration::from_secs(1), copied).await);
                     }
                     // A socket that is closed with something unread would take the alert back.
                     Err((_refused, mut tcp)) => drop(tcp.read_to_end(&mut Vec::new()).await),
@@ -427,6 +437,26 @@ async fn plugins_give_certificates() {
     let user = "exec: {command: cat, args: [answer], interactiveMode: Never}";
     let said = front.with(&front.trust(), user, "pods -A").await;
     said.expect(0, &["No sandboxed pods found."]);
+}
+
+/// The plugin prints another certificate each time, and the first expires while the command runs.
+#[tokio::test]
+async fn a_certificate_is_renewed_while_a_command_runs() {
+    let front = Front::new("tls-plugin-renewal", &["127.0.0.1"], Good::Now, true).await;
+    for number in [1, 2] {
+        let alice = front.authority.sign("alice", &["alice"], Good::Now);
+        let status = serde_json::json!({"status": {
+            "clientCertificateData": alice.pem(), "clientKeyData": alice.key_pem(),
+            "expirationTimestamp": if number == 1 { "2020-01-01T00:00:00Z" } else { "2100-01-01T00:00:00Z" },
+        }});
+        front.file(&format!("answer-{number}"), &status.to_string());
+    }
+    front.file("plugin", "if [ -e asked ]; then cat answer-2; else echo > asked; cat answer-1; fi");
+    let user = "exec: {command: sh, args: [plugin], interactiveMode: Never}";
+    let said = front.with(&front.trust(), user, "wait --for ready").await;
+    // It gives up without an operator, but only after five seconds, when the first certificate is no longer used.
+    said.expect(1, &["no KataConfig"]);
+    assert_eq!(front.clients.lock().unwrap().len(), 2, "certificates that the server saw");
 }
 
 #[tokio::test]
