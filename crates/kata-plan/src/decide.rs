@@ -13,12 +13,11 @@ use crate::assessment::{Assessment, NodeAssessment};
 use crate::configs::Configs;
 use crate::draft::Draft;
 use crate::events;
-use crate::plan::{self, Plan, Step};
+use crate::plan::{Plan, Step};
 use crate::reading::{Unreadable, to_the_second};
 use crate::report::{Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
 use crate::snapshot::{Freshness, Need, Options, Platform, PodScope, SandboxedPod, Snapshot};
-use crate::status;
-use crate::{jobs, mco};
+use crate::{jobs, mco, status, steps};
 
 /// When to requeue while sandboxed pods block a step; pods are not watched.
 const REQUEUE_FOR_PODS: Duration = Duration::from_secs(4);
@@ -129,10 +128,10 @@ fn analyze(snapshot: &Snapshot) -> Analysis {
     let configs = Configs::of(&snapshot.configs);
     let assessment = configs.active.as_ref().map(|config| assess(snapshot, config));
     let mut draft = match &assessment {
-        Some(Ok(assessment)) => plan::steps(assessment),
+        Some(Ok(assessment)) => steps::steps(assessment),
         Some(Err(_)) | None => Draft::default(),
     };
-    draft.steps.extend(configs.others.iter().filter_map(plan::release_inactive));
+    draft.steps.extend(configs.others.iter().filter_map(steps::release_inactive));
     Analysis {
         now: to_the_second(snapshot.now),
         options: snapshot.options.clone(),
@@ -304,8 +303,8 @@ fn node_timers(cluster: &Assessment, node: &NodeAssessment) -> Vec<Duration> {
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
     });
     // A write that is due already is in the plan; if it fails, its retry does not depend on this timer.
-    let publish = plan::steps_due(cluster, node)
-        .filter(|due| plan::step_not_published(node) && *due > now)
+    let publish = steps::steps_due(cluster, node)
+        .filter(|due| steps::step_not_published(node) && *due > now)
         .and_then(in_future);
     [node.due.and_then(in_future), slow, publish].into_iter().flatten().collect()
 }

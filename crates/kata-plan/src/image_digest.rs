@@ -100,7 +100,7 @@ mod tests {
         for reported in ["", SHA, "quay.io/kata/deploy:4.1.0", "quay.io/kata/deploy@sha256:1"] {
             assert_eq!(resolved("quay.io/kata/deploy:4.1.0", reported), None, "{reported}");
         }
-        // What was asked for by digest is that, whatever is reported.
+        // An image that was requested by digest is that image, even if another digest is reported.
         for reported in ["", &format!("quay.io/kata/deploy@{OTHER}")] {
             let asked = format!("quay.io/kata/deploy:4.1.0@{SHA}");
             assert_eq!(resolved(&asked, reported).as_deref(), Some(SHA));

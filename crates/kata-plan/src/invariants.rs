@@ -26,8 +26,7 @@ use crate::text;
 mod jobs;
 mod nodes;
 mod objects;
-
-use jobs::Rollout;
+mod task;
 
 /// A promise. Its name is a label of the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,7 +203,7 @@ impl<'a> Earlier<'a> {
         match &step.action {
             Action::AddFinalizer { .. } => self.has_finalizer |= relied_on,
             Action::Apply { object, body } => {
-                if let Some((node, changes)) = jobs::node_of(object, body) {
+                if let Some((node, changes)) = task::node_of(object, body) {
                     self.nodes_with_job.insert(node, changes);
                 }
                 if relied_on {
@@ -214,6 +213,13 @@ impl<'a> Earlier<'a> {
             _ => {}
         }
     }
+}
+
+/// How many nodes may be unavailable at once, and how many are.
+#[derive(Clone, Copy)]
+struct Rollout {
+    limit: usize,
+    unavailable: usize,
 }
 
 impl<'a> Facts<'a> {

@@ -12,7 +12,7 @@ pub struct JobLimits {
 impl JobLimits {
     /// More than one process that unpacks can use.
     pub const CPU: &str = "2";
-    /// The process that stages a payload needs less than 64 MiB, whatever the image contains: the tests of the
+    /// The process that stages a payload needs less than 64 MiB for any image: the tests of the
     /// node agent give it no more. The rest is for the kernel, which charges its memory for inodes and unwritten
     /// file data to the container. 96 MiB in all were enough to stage 900 MiB.
     pub const MEMORY: &str = "256Mi";

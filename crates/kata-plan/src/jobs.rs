@@ -6,6 +6,7 @@
 mod assess;
 mod candidates;
 mod changes;
+mod cluster;
 mod desired;
 mod due;
 mod job_body;

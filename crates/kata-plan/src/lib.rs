@@ -31,6 +31,7 @@ mod selection;
 pub mod selector;
 pub mod snapshot;
 mod status;
+mod steps;
 mod text;
 pub mod validate;
 

@@ -6,10 +6,15 @@
 mod assess;
 pub(crate) mod bodies;
 mod changes;
+mod desired;
+pub(crate) mod installed;
+mod mode;
 mod monitor;
 pub(crate) mod monitor_body;
 mod node;
-pub(crate) mod payload;
+mod objects;
+mod payload;
+mod pools;
 mod removal;
 mod rendered;
 mod selection;

@@ -2,7 +2,7 @@
 //! server.
 //!
 //! A step carries everything that its execution needs, including its preconditions; the executor only obeys
-//! [`OnFailure`]. Every step may be repeated. [`steps`] derives the steps from the assessment alone.
+//! [`OnFailure`]. Every step may be repeated. The module `steps` derives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,15 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::object::{Kind, ObjectRef};
 use crate::snapshot::Freshness;
-
-mod kata_nodes;
-mod labels;
-mod runtime_classes;
-mod steps;
-mod taints;
-
-pub(crate) use kata_nodes::{step_not_published, steps_due};
-pub(crate) use steps::{release_inactive, steps};
 
 /// The writes of a pass. Empty if the cluster is in the desired state, or if no step is possible now.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -125,8 +125,8 @@ impl JobObjects {
     }
 }
 
-/// A Job of the node agent that cannot be parsed: another version of the operator created it, or somebody
-/// changed its annotations.
+/// A Job of the node agent that cannot be parsed: another version of the operator created it, or
+/// another client changed its annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableJob {
     pub name: String,
@@ -373,7 +373,7 @@ impl NodeFacts {
         self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
     }
 
-    /// Whether the facts are equal, whatever the versions of the two objects are.
+    /// Whether the facts are equal. The versions of the two objects may differ.
     pub fn same_facts(&self, other: &Self) -> bool {
         let Self {
             name,

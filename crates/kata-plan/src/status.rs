@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kata_api::situations::Situation;
-use kata_api::{Code, KataConfig, KataConfigStatus, Severity, conditions};
+use kata_api::{Code, KataConfig, KataConfigStatus, conditions};
 
 use crate::assessment::Assessment;
 use crate::configs::config_ref;
@@ -21,12 +21,9 @@ mod situation;
 mod summary;
 
 use condition::{NewCondition, conditions, degraded, sort};
-use findings::with_failed_reads;
 pub use findings::with_findings;
-use lists::has_kata;
-
-/// How many nodes a message names.
-const NAMES: usize = 5;
+use findings::{with_failed_reads, worst};
+use lists::existing_classes;
 
 /// The status of the active KataConfig.
 pub(crate) fn active(
@@ -125,17 +122,6 @@ pub(crate) fn not_active(
         ..KataConfigStatus::default()
     };
     status_report(config, with_findings(status, &[finding]))
-}
-
-/// The operator's RuntimeClasses that exist and are not being deleted.
-fn existing_classes(cluster: &Assessment) -> Vec<String> {
-    let classes = cluster.our_classes().filter(|class| class.metadata.deletion_timestamp.is_none());
-    classes.filter_map(|class| class.metadata.name.clone()).collect()
-}
-
-/// The worst finding, if it is at least a warning.
-fn worst(report: &Report) -> Option<&Finding> {
-    report.findings.iter().find(|finding| finding.code.entry().severity >= Severity::Warning)
 }
 
 fn status_report(config: &KataConfig, status: KataConfigStatus) -> StatusReport {

@@ -13,9 +13,6 @@ use crate::assure::catalogue::files;
 /// The crates that are checked.
 const CRATES: [&str; 6] =
     ["kata-api", "kata-host", "kata-manifests", "kata-node-agent", "kata-operator", "kata-plan"];
-/// Crates that still have circles, and why.
-const EXCEPTIONS: [(&str, &str); 1] =
-    [("kata-plan", "the types of a plan and the steps that make one are in one module")];
 
 /// What each module imports. A module is named by its path below the crate, the root by nothing.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -31,18 +28,10 @@ pub(super) fn check(root: &Path) -> Vec<String> {
                 continue;
             }
         };
-        let excepted = EXCEPTIONS.iter().any(|(excepted, _)| *excepted == name);
-        if excepted && found.is_empty() {
-            problems.push(format!(
-                "{name} has no circles of imports any more: remove it from xtask/src/tidy/circles.rs"
-            ));
-        }
-        if !excepted {
-            problems.extend(found.iter().map(|circle| {
-                let files: Vec<String> = circle.iter().map(|module| file(module)).collect();
-                format!("{name}: these files import each other in a circle: {}", files.join(", "))
-            }));
-        }
+        problems.extend(found.iter().map(|circle| {
+            let files: Vec<String> = circle.iter().map(|module| file(module)).collect();
+            format!("{name}: these files import each other in a circle: {}", files.join(", "))
+        }));
     }
     problems
 }

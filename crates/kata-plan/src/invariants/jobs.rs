@@ -2,41 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use kata_api::names::{self, node_job};
+use kata_api::names::{self};
 use kata_api::node_task::{NodeAction, Outcome};
 use serde_json::Value;
 
-use super::{Facts, Kept, Property, Violation, ensure};
+use super::task::{changes, task_of};
+use super::{Facts, Kept, Property, Rollout, Violation, ensure};
 use crate::disruption::most_unavailable;
 use crate::jobs::{START_GRACE, is_claimed};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Action;
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 use crate::text;
-
-/// Whether a Job with this action changes its node.
-fn changes(action: NodeAction) -> bool {
-    matches!(action, NodeAction::Install | NodeAction::Remove)
-}
-
-/// The node and the action of a Job.
-fn task_of(body: &Value) -> Option<(&str, NodeAction)> {
-    let annotation = |key: &str| body["metadata"]["annotations"][key].as_str();
-    Some((annotation(node_job::NODE)?, annotation(node_job::ACTION).and_then(NodeAction::parse)?))
-}
-
-/// If an applied object is a Job: its node, and whether it changes the node.
-pub(super) fn node_of<'a>(object: &ObjectRef, body: &'a Value) -> Option<(&'a str, bool)> {
-    let task = (object.kind == Kind::Job).then(|| task_of(body)).flatten();
-    task.map(|(node, action)| (node, changes(action)))
-}
-
-/// How many nodes may be unavailable at once, and how many are.
-#[derive(Clone, Copy)]
-pub(super) struct Rollout {
-    limit: usize,
-    unavailable: usize,
-}
 
 impl<'a> Facts<'a> {
     fn jobs_on(&self, node: &str) -> impl Iterator<Item = &'a NodeJob> {

@@ -8,7 +8,7 @@ use super::{Facts, Kept, Property, ensure};
 use crate::assessment::KataState;
 use crate::classes::is_our_class;
 use crate::jobs;
-use crate::mco::{bodies, monitor_body, payload};
+use crate::mco::{bodies, installed, monitor_body};
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::plan::Action;
@@ -40,7 +40,7 @@ impl<'a> Facts<'a> {
             Kind::MachineConfig if names::MACHINE_CONFIGS.contains(&&**name) => {
                 match snapshot.machine_configs.get(name) {
                     Some(Observed::Known(found)) => {
-                        found.as_ref().map(bodies::is_our_machine_config)
+                        found.as_ref().map(installed::is_our_machine_config)
                     }
                     Some(Observed::Unknown { .. }) | None => Some(false),
                 }
@@ -124,7 +124,7 @@ impl<'a> Facts<'a> {
     }
 
     fn machine_config(&self, name: &str) -> Option<&'a MachineConfig> {
-        let mut own = payload::machine_configs(self.snapshot);
+        let mut own = installed::machine_configs(self.snapshot);
         own.find(|(other, _)| *other == name).map(|(_, config)| config)
     }
 
@@ -192,7 +192,7 @@ impl<'a> Facts<'a> {
         let classes = snapshot.runtime_classes.known().into_iter().flatten();
         let classes = classes.filter(|class| is_our_class(class));
         let classes = classes.filter_map(|class| class.metadata.name.clone());
-        let configs = payload::machine_configs(snapshot).map(|(name, _)| name.to_owned());
+        let configs = installed::machine_configs(snapshot).map(|(name, _)| name.to_owned());
         let monitor = [
             (names::MONITOR, Some(&snapshot.monitor.daemon_set)),
             (names::MONITOR_CONSTRAINTS, snapshot.monitor.constraints.as_ref()),

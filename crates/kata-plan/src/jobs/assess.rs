@@ -3,105 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{JobOutcome, NodeStep, Phase, UnknownValue};
+use kata_api::kata_node::{JobOutcome, Phase, UnknownValue};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
 
+use super::cluster::{Cluster, Due, Host, Rollout};
 use super::desired::{self, Desired};
-use super::due::{self, Due};
+use super::due::{self, HANDLERS_GRACE};
 use super::record::{self, JobsOfNode, NodeRecord};
-use super::rollout::{self, Rollout};
-use super::{candidates, changes, node, payload};
+use super::{candidates, changes, node, payload, rollout};
 use crate::assessment::{Assessment, Candidates, KataState, LabelDecision, NodeAssessment};
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
-
-/// How long the kubelet may take to report the handlers of a container runtime that was restarted.
-pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
-
-/// The cluster, with the state of this back end.
-#[derive(Debug)]
-pub(super) struct Cluster<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    /// The part that does not depend on the back end. It has no nodes until [`assess`] adds them.
-    pub(super) base: Assessment,
-    pub(super) desired: Desired,
-    pub(super) nodes: Vec<Host<'a>>,
-    pub(super) rollout: Rollout,
-    /// Name and uid of the Jobs whose nodes are not assessed.
-    pub(super) orphaned_jobs: Vec<(String, String)>,
-}
-
-/// A node, with the state of this back end.
-#[derive(Clone, Debug)]
-pub(super) struct Host<'a> {
-    pub(super) node: NodeAssessment,
-    pub(super) record: NodeRecord<'a>,
-    /// The digest of the node's facts; see [`desired::facts_digest`].
-    pub(super) facts_digest: String,
-    pub(super) due: Due,
-    /// Whether the rollout permits [`Host::due`] now.
-    pub(super) permitted: bool,
-    /// Whether the same change was rolled back or refused before, and is not retried.
-    pub(super) given_up: bool,
-    /// Installed handlers that the kubelet does not report.
-    pub(super) missing: Vec<String>,
-    /// Whether the kubelet should have reported them by now.
-    pub(super) overdue: bool,
-    /// Whether the node carries the runtime label and offers the handlers, but its KataNode has no record
-    /// of it.
-    pub(super) is_unrecorded: bool,
-}
-
-impl Host<'_> {
-    /// Whether a Job with this action runs.
-    pub(super) fn runs(&self, action: NodeAction) -> bool {
-        self.record.running.is_some_and(|(job, _)| job.action == action)
-    }
-
-    /// Whether the preflight also stages the payload: the node has another payload, which stays in use
-    /// until the change itself begins.
-    pub(super) fn stages_ahead(&self) -> bool {
-        self.record.status.installed.is_some()
-    }
-
-    /// Whether a Job changes the node, or a pod of a deleted Job may still do so.
-    pub(super) fn is_changing(&self) -> bool {
-        self.runs(NodeAction::Install)
-            || self.runs(NodeAction::Remove)
-            || self.record.orphaned_pod.is_some_and(|pod| pod.may_change_node)
-    }
-
-    /// The number of the next Job.
-    pub(super) fn next_number(&self) -> i64 {
-        let recorded = self.record.status.job.as_ref().map_or(0, |job| job.number);
-        recorded.saturating_add(1)
-    }
-
-    /// The step of the Job that changes the node. A removal stages nothing.
-    pub(super) fn job_step(&self) -> NodeStep {
-        if self.runs(NodeAction::Remove) {
-            return NodeStep::Changing;
-        }
-        let started = self.record.running.and_then(|(_, pod)| pod).is_some_and(|pod| pod.started);
-        if started { NodeStep::Changing } else { NodeStep::Staging }
-    }
-
-    /// Whether the result of the last Job is unknown.
-    pub(super) fn is_unknown(&self) -> bool {
-        self.record.status.job.as_ref().is_some_and(record::is_lost)
-    }
-
-    /// Whether a change failed and could not be rolled back.
-    pub(super) fn is_broken(&self) -> bool {
-        let last = self.record.status.job.as_ref();
-        last.is_some_and(|last| last.outcome == Some(JobOutcome::Unsafe))
-    }
-}
 
 /// Assesses a cluster for its active KataConfig.
 pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
@@ -452,24 +368,4 @@ fn orphaned_jobs(cluster: &Cluster<'_>) -> Vec<(String, String)> {
         .collect();
     orphaned_jobs.sort();
     orphaned_jobs
-}
-
-impl Cluster<'_> {
-    pub(super) fn now(&self) -> Timestamp {
-        self.base.now
-    }
-
-    /// Whether Kata may be removed from a leaving node: no new sandboxed pod can start, and none is left.
-    pub(super) fn is_clear(&self, host: &Host<'_>) -> bool {
-        if host.node.has_runtime_label {
-            return false;
-        }
-        if self.base.deleting {
-            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label);
-            return labels_are_gone
-                && self.base.our_classes().next().is_none()
-                && self.base.pods.in_cluster().is_ok_and(|pods| pods.is_empty());
-        }
-        self.base.pods.on_node(&host.node.facts.name).is_ok_and(|pods| pods.is_empty())
-    }
 }

@@ -8,11 +8,10 @@ use kata_api::kata_node::Phase;
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, Natural, names};
 
-use super::assess::{Cluster, Host};
-use super::due::Due;
+use super::cluster::{Cluster, Due, Host, Rollout, WaitReason};
 use super::job_body;
 use super::payload::Digests;
-use super::rollout::{MAX_CHECKS, Rollout, WaitReason};
+use super::rollout::MAX_CHECKS;
 use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;

@@ -4,28 +4,15 @@ use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::JobOutcome;
 use kata_api::node_task::NodeAction;
 
-use super::assess::{Cluster, HANDLERS_GRACE, Host};
+use super::cluster::{Cluster, Due, Host};
 use super::{node, record, rollout};
 use crate::snapshot::NodeFacts;
 use crate::text;
 
+/// How long the kubelet may take to report the handlers of a container runtime that was restarted.
+pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
 /// How often a node is inspected whose kubelet does not report the handlers.
 const HANDLERS_RECHECK: SignedDuration = SignedDuration::from_mins(15);
-
-/// What is due on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    /// Nothing, until something changes.
-    Nothing,
-    /// A Job that changes nothing.
-    Check(NodeAction),
-    /// A Job that changes the node.
-    Change(NodeAction),
-    /// A retry, not before this time.
-    RetryAt(Timestamp),
-    /// The kubelet has to report the handlers.
-    AwaitKubelet,
-}
 
 /// What is due on a node.
 pub(super) fn due(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {

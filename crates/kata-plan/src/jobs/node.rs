@@ -7,10 +7,9 @@ use kata_api::kata_node::{JobOutcome, NodeStep, Phase};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, names};
 
-use super::assess::{Cluster, Host};
-use super::due::Due;
+use super::cluster::{Cluster, Due, Host, Rollout};
 use super::record::{self, START_GRACE};
-use super::rollout::{ATTEMPTS, Rollout};
+use super::rollout::ATTEMPTS;
 use crate::assessment::{KataState, LabelDecision, NodeAssessment};
 use crate::node;
 use crate::report::Finding;

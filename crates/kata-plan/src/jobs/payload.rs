@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use kata_api::Code;
 
-use super::assess::{Cluster, Host};
+use super::cluster::{Cluster, Host};
 use super::rollout;
 use crate::configs::config_ref;
 use crate::report::Finding;

@@ -3,14 +3,11 @@
 //! A node that is down for another reason counts as unavailable. The first node of a change is changed
 //! alone; a change that fails on several nodes stops.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::NodeAction;
 
-use super::assess::{Cluster, Host};
-use super::due::Due;
+use super::cluster::{Cluster, Due, Host, Rollout, WaitReason};
 use super::record;
 use crate::disruption::most_unavailable;
 
@@ -26,46 +23,6 @@ const ARCHITECTURE: &str = "kubernetes.io/arch";
 pub(super) const MAX_CHECKS: usize = 20;
 /// How long a check that has not started counts among those.
 const CHECK_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(15);
-
-/// Why a node has to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum WaitReason {
-    /// The maximum number of nodes is unavailable, or is about to be.
-    MaxUnavailable,
-    /// The change has not succeeded on any node yet, and another node tries it first.
-    Canary,
-    /// The maximum number of nodes has staged, or stages, the payload of its next change.
-    StagingLimit,
-    /// The maximum number of nodes is being checked.
-    CheckLimit,
-}
-
-/// Which nodes may be changed now.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rollout {
-    /// How many nodes may be unavailable at once.
-    pub(super) limit: usize,
-    /// The nodes that are unavailable, or are being changed, by name.
-    pub(super) unavailable: Vec<String>,
-    /// The nodes on which the change failed, if there are enough to stop the rollout.
-    pub(super) stopped_by: Vec<String>,
-    /// The nodes on which the change could not even start, if there are enough to try no others: only these are
-    /// tried again.
-    pub(super) held_by: Vec<String>,
-    /// By architecture, a node that found the payload unusable: it is unusable on the others, too.
-    pub(super) unusable_payload: BTreeMap<String, String>,
-    /// The nodes that are skipped for that reason, with the node that found it.
-    pub(super) skipped: BTreeMap<String, String>,
-    /// `spec.rollout.paused`.
-    pub(super) paused: bool,
-    /// The nodes that may get their next Job now.
-    pub(super) permitted: BTreeSet<String>,
-    /// The permitted nodes that are available now and are about to become unavailable.
-    pub(super) leaving_service: Vec<String>,
-    /// The nodes that have to wait, and why. It does not contain a node whose reason is in a finding: the
-    /// rollout is paused or stopped, or the node itself has a finding.
-    pub(super) waiting: BTreeMap<String, WaitReason>,
-}
 
 /// Decides which nodes may be changed now.
 pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {

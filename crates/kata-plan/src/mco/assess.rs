@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, Natural, names};
 
-use super::payload::{self, Wanted};
-use super::selection::{self, Mode};
-use super::{changes, node, rendered};
+use super::desired::{self, Desired};
+use super::mode::Mode;
+use super::pools::Pools;
+use super::{changes, node, rendered, selection};
 use crate::assessment::{Assessment, Candidates};
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
@@ -16,27 +17,6 @@ use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
 use crate::snapshot::{NodeFacts, Snapshot};
-
-/// The pools, with the state of this back end.
-#[derive(Debug)]
-pub(super) struct Pools<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) mode: Mode,
-    pub(super) pools: BTreeMap<&'a str, &'a MachineConfigPool>,
-    /// The desired content of the nodes' configuration.
-    pub(super) wanted: Wanted,
-    /// The rendered MachineConfigs that contain Kata and differ from the desired content.
-    behind: BTreeSet<&'a str>,
-    /// Whether the pool's target configuration contains the operator's MachineConfig.
-    pub(super) targeted: bool,
-}
-
-impl Pools<'_> {
-    /// Whether a rendered MachineConfig contains Kata and differs from the desired content.
-    pub(super) fn is_behind(&self, rendered: &str) -> bool {
-        self.behind.contains(rendered)
-    }
-}
 
 /// Assesses a cluster for its active KataConfig.
 pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
@@ -49,15 +29,15 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     let mut ignored = Vec::new();
     // While Kata is being removed, a wrong configuration of its installation does not matter.
     let findings = if assessment.deleting { &mut ignored } else { &mut assessment.findings };
-    let wanted = payload::wanted(snapshot, config, mode, findings);
+    let desired = desired::desired(snapshot, config, mode, findings);
     let pools = Pools {
         snapshot,
         mode,
         targeted: pools
             .get(mode.pool())
             .is_some_and(|pool| rendered::targets(snapshot, pool, mode.pool())),
-        behind: behind(snapshot, &wanted),
-        wanted,
+        behind: behind(snapshot, &desired),
+        desired,
         pools,
     };
     add_nodes(&pools, &nodes, &mut assessment);
@@ -157,7 +137,7 @@ fn read<'a>(snapshot: &'a Snapshot, config: &KataConfig) -> Result<Reads<'a>, Un
 }
 
 /// The rendered MachineConfigs that contain Kata and differ from the desired content.
-fn behind<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> BTreeSet<&'a str> {
+fn behind<'a>(snapshot: &'a Snapshot, desired: &Desired) -> BTreeSet<&'a str> {
     snapshot
         .machine_configs
         .iter()
@@ -165,7 +145,7 @@ fn behind<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> BTreeSet<&'a str> {
             name.starts_with(names::mco::RENDERED_PREFIX)
                 && rendered::content(snapshot, name) == rendered::Content::Has
                 && matches!(config, Observed::Known(Some(config))
-                    if wanted.is_behind(snapshot, config))
+                    if desired.is_behind(snapshot, config))
         })
         .map(|(name, _)| name.as_str())
         .collect()

@@ -8,21 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kata_api::{ContainerRuntimeConfig, KataConfig, MachineConfig, MachineConfigPool, names};
 use serde_json::{Value, json};
 
+use super::installed::recorded;
+use super::mode::Mode;
 use super::payload::Payload;
-use super::rendered;
-use super::selection::Mode;
 use crate::object::Kind;
 use crate::ownership::{body, has_labels, is_managed, label, own_labels};
 
 /// The Ignition version of the operator's MachineConfig, the same as in the OpenShift operator's.
 const IGNITION_VERSION: &str = "3.2.0";
-
-/// Whether a MachineConfig with one of the operator's names belongs to it, or to the OpenShift operator.
-pub(crate) fn is_our_machine_config(config: &MachineConfig) -> bool {
-    is_managed(&config.metadata)
-        || label(&config.metadata, names::APP_LABEL).is_some()
-        || config.spec.extensions.iter().any(|extension| rendered::is_extension(extension))
-}
 
 /// The operator's MachineConfig, if the existing one differs. It keeps the existing Ignition version, so
 /// that an adoption does not render the pool again. `images` are the images with Kata that nodes still run,
@@ -78,13 +71,6 @@ fn has_payload(config: &MachineConfig, payload: &Payload) -> bool {
             config.spec.os_image_url == *image && config.spec.kernel_arguments == *arguments
         }
     }
-}
-
-/// The images that a MachineConfig of the operator records.
-pub(crate) fn recorded(config: &MachineConfig) -> impl Iterator<Item = &str> {
-    let annotations = config.metadata.annotations.as_ref();
-    let list = annotations.and_then(|annotations| annotations.get(names::IMAGES_ANNOTATION));
-    list.into_iter().flat_map(|list| list.split_whitespace())
 }
 
 /// Whether the pool with the operator's name belongs to it, or to the OpenShift operator.

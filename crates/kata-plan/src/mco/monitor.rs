@@ -5,9 +5,9 @@
 use kata_api::{Code, names};
 use serde_json::Value;
 
-use super::assess::Pools;
-use super::changes::{reason_of_apply, report_foreign_object};
 use super::monitor_body as bodies;
+use super::objects::{reason_of_apply, report_foreign_object};
+use super::pools::Pools;
 use crate::assessment::{Assessment, LabelDecision};
 use crate::configs::config_ref;
 use crate::draft::Draft;

@@ -7,7 +7,7 @@
 use kata_api::{KataConfig, names};
 use serde_json::{Value, json};
 
-use super::selection::Mode;
+use super::mode::Mode;
 use crate::object::Kind;
 use crate::ownership::{body, own_labels};
 
@@ -127,7 +127,7 @@ pub(crate) fn daemon_set(
                     mode.node_label(): "",
                     names::RUNTIME_LABEL: names::RUNTIME_LABEL_VERIFIED,
                 },
-                // It runs on every node with sandboxes, whatever its taints are.
+                // It runs on every node with sandboxes, also on nodes with taints.
                 "tolerations": [{"operator": "Exists"}],
                 "securityContext": {
                     "runAsNonRoot": true,

@@ -7,9 +7,9 @@ use jiff::SignedDuration;
 use kata_api::kata_node::{NodeStep, Phase};
 use kata_api::{Code, KataNode, names};
 
-use super::assess::Pools;
-use super::rendered;
-use super::selection::{self, Mode};
+use super::mode::Mode;
+use super::pools::Pools;
+use super::{rendered, selection};
 use crate::assessment::{Assessment, KataState, LabelDecision, NodeAssessment};
 use crate::node;
 use crate::object::Kind;

@@ -5,10 +5,10 @@
 
 use kata_api::names;
 
-use super::assess::Pools;
-use super::changes::{container_runtime_config, pool_objects, remove_role_label};
-use super::selection::Mode;
-use super::{bodies, monitor, payload, rendered};
+use super::mode::Mode;
+use super::objects::{container_runtime_config, pool_objects, remove_role_label};
+use super::pools::Pools;
+use super::{bodies, installed, monitor, rendered};
 use crate::assessment::Assessment;
 use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
@@ -85,7 +85,7 @@ fn remove_objects(pools: &Pools<'_>, cluster: &Assessment, out: &mut Draft) -> b
             why,
         );
     }
-    for (name, config) in payload::machine_configs(pools.snapshot) {
+    for (name, config) in installed::machine_configs(pools.snapshot) {
         remove(
             out,
             ObjectRef::new(Kind::MachineConfig, name, config.metadata.uid.as_deref()),

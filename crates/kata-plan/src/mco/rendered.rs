@@ -13,7 +13,7 @@ use kata_api::machine_config::McoCondition;
 use kata_api::{ContainerRuntimeConfig, MachineConfig, MachineConfigPool, names};
 use serde_json::Value;
 
-use super::payload;
+use super::installed::{self, is_extension};
 use crate::assessment::KataState;
 use crate::configs::Configs;
 use crate::log_level::DEFAULT_LOG_LEVEL;
@@ -35,7 +35,7 @@ pub(crate) fn content(snapshot: &Snapshot, rendered: &str) -> Content {
     match snapshot.machine_configs.get(rendered) {
         Some(Observed::Known(Some(config)))
             if has_extension(snapshot, config)
-                || payload::images(snapshot).contains(config.spec.os_image_url.as_str()) =>
+                || installed::images(snapshot).contains(config.spec.os_image_url.as_str()) =>
         {
             Content::Has
         }
@@ -57,11 +57,6 @@ pub(crate) fn has_extension(snapshot: &Snapshot, config: &MachineConfig) -> bool
         .extensions
         .iter()
         .any(|extension| is_extension(extension) || custom == Some(extension.as_str()))
-}
-
-/// Whether this is the name of an extension with Kata, unless a setting gives another one.
-pub(crate) fn is_extension(name: &str) -> bool {
-    [names::EXTENSION, names::FEDORA_EXTENSION].contains(&name)
 }
 
 /// CRI-O's log level in a rendered MachineConfig; `None` if its file cannot be parsed.
@@ -213,7 +208,7 @@ fn is_empty(selector: &LabelSelector) -> bool {
 /// Whether the pool's target configuration contains the operator's MachineConfig.
 pub(crate) fn targets(snapshot: &Snapshot, pool: &MachineConfigPool, role: &str) -> bool {
     let configuration = &pool.spec.configuration;
-    let merged = payload::machine_configs(snapshot).any(|(name, own)| {
+    let merged = installed::machine_configs(snapshot).any(|(name, own)| {
         let for_role = own.metadata.labels.as_ref().is_some_and(|labels| {
             labels.get(names::MACHINE_CONFIG_ROLE_LABEL).is_some_and(|value| {
                 value == role || (role == names::POOL && value == names::WORKER_POOL)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use kata_api::{Code, KataConfig, MachineConfigPool, names};
 
-use super::{payload, rendered};
+use super::mode::Mode;
+use super::{installed, rendered};
 use crate::eligibility;
 use crate::object::{Kind, ObjectRef};
 use crate::ownership::is_managed;
@@ -14,34 +15,6 @@ use crate::report::Finding;
 use crate::selection::{Selected, is_control_plane};
 use crate::selector;
 use crate::snapshot::{NodeFacts, Platform, Snapshot, UnreadableObject};
-
-/// How Kata gets onto the nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Selected workers join the pool `kata-oc`.
-    Pool,
-    /// The control plane's nodes are the only workers: Kata is installed on the whole pool `master`,
-    /// because a custom pool can inherit only from `worker`.
-    Compact,
-}
-
-impl Mode {
-    /// The name of the pool, which is also the role of the operator's MachineConfig.
-    pub(crate) fn pool(self) -> &'static str {
-        match self {
-            Self::Pool => names::POOL,
-            Self::Compact => names::MASTER_POOL,
-        }
-    }
-
-    /// The role label of the nodes.
-    pub(crate) fn node_label(self) -> &'static str {
-        match self {
-            Self::Pool => names::KATA_ROLE_LABEL,
-            Self::Compact => names::MASTER_ROLE_LABEL,
-        }
-    }
-}
 
 fn is_worker(node: &NodeFacts) -> bool {
     node.labels.contains_key(names::WORKER_ROLE_LABEL)
@@ -54,7 +27,7 @@ pub(crate) fn mode(
     nodes: &[&Arc<NodeFacts>],
     pools: &BTreeMap<&str, &MachineConfigPool>,
 ) -> Mode {
-    for (_, config) in payload::machine_configs(snapshot) {
+    for (_, config) in installed::machine_configs(snapshot) {
         let role = config
             .metadata
             .labels

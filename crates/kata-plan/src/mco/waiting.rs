@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, ContainerRuntimeConfig, MachineConfigPool, Natural, names};
 
-use super::assess::Pools;
-use super::selection::{self, Mode};
-use super::{payload, rendered};
+use super::mode::Mode;
+use super::pools::Pools;
+use super::{desired, installed, rendered, selection};
 use crate::assessment::{Assessment, KataState, NodeAssessment};
 use crate::disruption::most_unavailable;
 use crate::draft::Draft;
@@ -25,10 +25,10 @@ pub(super) fn wait_for_nodes(pools: &Pools<'_>, cluster: &Assessment, out: &mut 
     // With spec.rollout.paused, the operator may not have written a MachineConfig yet.
     let is_held_back = pools.mode == Mode::Compact
         && is_paused_by_kata_config(cluster)
-        && payload::machine_configs(pools.snapshot).next().is_none();
+        && installed::machine_configs(pools.snapshot).next().is_none();
     let is_unrendered = !is_held_back
         && !pools.targeted
-        && pools.wanted.payload.is_some()
+        && pools.desired.payload.is_some()
         && cluster.nodes.iter().any(|node| node.wanted && node.kata != KataState::Installed);
     let is_outdated = cluster.nodes.iter().any(|node| node.behind)
         && pools
@@ -206,7 +206,7 @@ pub(super) fn pool_findings(pools: &Pools<'_>, cluster: &Assessment, out: &mut D
         report_pressure(pools, pools.mode.pool(), out);
     }
     if cluster.nodes.iter().any(|node| node.behind) {
-        out.findings.extend(payload::level_findings(pools.snapshot, &cluster.config, pools.mode));
+        out.findings.extend(desired::level_findings(pools.snapshot, &cluster.config, pools.mode));
     }
     let released = released(out);
     let has_left = |node: &NodeAssessment| !node.joined || released.contains(&node.facts.name);

@@ -8,9 +8,10 @@ use kata_api::kata_node::Phase;
 use kata_api::situations::Situation;
 use kata_api::{Code, KataConfigStatus, Severity};
 
+use super::findings::worst;
+use super::lists::{NAMES, existing_classes, has_kata};
 use super::situation::{ConfigState, TroubledNodes};
 use super::summary::summary;
-use super::{NAMES, existing_classes, has_kata, worst};
 use crate::assessment::Assessment;
 use crate::draft::Draft;
 use crate::report::{Finding, Report};

@@ -3,7 +3,7 @@
 use kata_api::kata_config::{FindingCounts, FindingStatus, LIST_CAP};
 use kata_api::{Code, KataConfigStatus, Severity};
 
-use crate::report::Finding;
+use crate::report::{Finding, Report};
 
 /// The status with these findings, which are sorted. The list is capped, the counts are not.
 pub fn with_findings(status: KataConfigStatus, findings: &[Finding]) -> KataConfigStatus {
@@ -47,4 +47,9 @@ pub(super) fn with_failed_reads(status: KataConfigStatus, failed: &[Finding]) ->
     status.findings.extend(earlier);
     status.findings.truncate(LIST_CAP);
     status
+}
+
+/// The worst finding, if it is at least a warning.
+pub(super) fn worst(report: &Report) -> Option<&Finding> {
+    report.findings.iter().find(|finding| finding.code.entry().severity >= Severity::Warning)
 }

@@ -6,6 +6,9 @@ use kata_api::kata_node::{NodeStep, Phase};
 
 use crate::assessment::{Assessment, KataState, NodeAssessment};
 
+/// How many nodes a message names.
+pub(super) const NAMES: usize = 5;
+
 /// Whether a node has Kata of any version. A node that is cordoned, down or being updated has it.
 pub(super) fn has_kata(node: &NodeAssessment) -> bool {
     let awaits_handlers = matches!(node.step, Some(NodeStep::Verifying | NodeStep::Confirming))
@@ -52,4 +55,10 @@ pub(super) fn kata_nodes(cluster: &Assessment) -> KataNodes {
     }
     lists.node_count = i64::try_from(cluster.selected).unwrap_or(i64::MAX);
     lists
+}
+
+/// The operator's RuntimeClasses that exist and are not being deleted.
+pub(super) fn existing_classes(cluster: &Assessment) -> Vec<String> {
+    let classes = cluster.our_classes().filter(|class| class.metadata.deletion_timestamp.is_none());
+    classes.filter_map(|class| class.metadata.name.clone()).collect()
 }

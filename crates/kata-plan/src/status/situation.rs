@@ -7,7 +7,7 @@ use kata_api::kata_node::Phase;
 use kata_api::situations::{self, Effect, Readiness, Situation};
 use kata_api::{Code, Severity, conditions};
 
-use super::{existing_classes, has_kata};
+use super::lists::{existing_classes, has_kata};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Step;

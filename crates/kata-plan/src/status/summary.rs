@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use kata_api::Code;
 use kata_api::kata_node::Phase;
 
-use super::NAMES;
-use super::lists::{has_kata, may_have_kata};
+use super::lists::{NAMES, has_kata, may_have_kata};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::draft::{Draft, Queue};
 use crate::object::Kind;

@@ -5,9 +5,13 @@
 //! the labels, the classes, the back end's objects and the finalizer, in this order. Each pass plans only
 //! the steps that are safe now.
 
+mod kata_nodes;
+mod labels;
+mod runtime_classes;
+mod taints;
+
 use kata_api::{Code, KataConfig, names};
 
-use super::{kata_nodes, labels, runtime_classes, taints};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::configs::{config_ref, has_finalizer, is_our_finalizer};
 use crate::draft::Draft;
@@ -17,6 +21,8 @@ use crate::pods::NotRead;
 use crate::report::{Finding, Waiting};
 use crate::snapshot::PodScope;
 use crate::text;
+
+pub(crate) use kata_nodes::{step_not_published, steps_due};
 
 /// With more leaving nodes than this, one read of all pods replaces one read for each node.
 const NODES_FOR_CLUSTER_READ: usize = 20;
