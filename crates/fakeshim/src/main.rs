@@ -41,7 +41,7 @@ fn act() -> io::Result<()> {
         Some("start") => start(&id, &bundle),
         Some("serve") => serve(&id, &bundle),
         Some("delete") => delete(&bundle),
-        // `-info` and `-v`: nothing to tell.
+        // `-info` and `-v`: nothing to print.
         _ => Ok(()),
     }
 }
@@ -71,7 +71,7 @@ fn start(id: &str, bundle: &str) -> io::Result<()> {
 
 fn serve(id: &str, bundle: &str) -> io::Result<()> {
     let socket = socket(id);
-    // Bound under another name, so that whoever sees the socket can connect.
+    // Bound under another name, so that a client that sees the socket can connect.
     let temporary = format!("{socket}.new");
     let listener = UnixListener::bind(&temporary)?;
     fs::rename(&temporary, &socket)?;

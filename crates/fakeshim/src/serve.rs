@@ -30,7 +30,7 @@ pub struct Shim {
     /// Its task's folder.
     bundle: String,
     task: Mutex<Task>,
-    /// Told whenever the task changes.
+    /// Notified when the task changes.
     changed: Condvar,
 }
 
@@ -53,7 +53,7 @@ struct Process {
     pid: u32,
 }
 
-/// Serves until it is told to shut down, which ends the process.
+/// Serves until a request to shut down, which ends the process.
 ///
 /// # Errors
 /// If the socket fails.
@@ -96,7 +96,7 @@ impl Shim {
                 let frame =
                     Frame { stream: frame.stream, kind: RESPONSE, body: response.encode_to_vec() };
                 let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                // Whoever asked may be gone.
+                // The client may be gone.
                 drop(ttrpc::write(&mut *writer, &frame));
                 if ends {
                     end();
@@ -252,7 +252,7 @@ pub fn deleted(pid: u32) -> Vec<u8> {
     DeleteResponse { pid, exit_status: 137, exited_at: Some(now()) }.encode_to_vec()
 }
 
-#[expect(clippy::exit, reason = "a shim ends when it is told to, whatever its threads wait for")]
+#[expect(clippy::exit, reason = "a shim ends when it is asked to, also if its threads wait")]
 fn end() -> ! {
     std::process::exit(0)
 }

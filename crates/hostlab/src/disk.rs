@@ -32,7 +32,7 @@ struct File {
     reserved: u64,
     durable: Vec<u8>,
     mode: u32,
-    /// User and group; root's unless somebody says otherwise.
+    /// User and group; root's unless the test sets another.
     owner: (u32, u32),
     modified: i64,
     /// The time of its last change of any kind, which no process can set.

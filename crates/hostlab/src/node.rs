@@ -25,7 +25,7 @@ pub enum Fault {
     DiskFull,
 }
 
-/// What somebody does to a node.
+/// What a user or another program does to a node.
 pub type Deed = fn(&mut Node);
 
 /// A node.
@@ -47,7 +47,7 @@ pub struct Node {
     pub calls: usize,
     pub writes: usize,
     pub log: Vec<String>,
-    /// What somebody else does at the first call whose name begins so.
+    /// What another program does at the first call whose name begins so.
     pub meanwhile: Option<(&'static str, Deed)>,
     fault: Option<(usize, Fault)>,
     /// A file or folder that cannot be read.

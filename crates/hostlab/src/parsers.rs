@@ -1,6 +1,6 @@
 //! The parsers that read what others wrote, each as a function of bytes, and inputs for them.
 //!
-//! Each says what it understood, so that two calls can be compared. None may panic, whatever it is given.
+//! Each says what it understood, so that two calls can be compared. None may panic on any input.
 //! Seeds are in `fuzz/corpus`, one folder for each parser.
 
 use std::collections::{BTreeMap, BTreeSet};

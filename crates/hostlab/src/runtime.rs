@@ -37,7 +37,7 @@ pub enum Twist {
     LosesDefault,
     /// As soon as our handler is there, the default one has another shim.
     ChangesDefault,
-    /// Our handler is there, whatever the files say.
+    /// The handler is there, also if no file names it.
     KeepsOurs,
 }
 
@@ -136,7 +136,7 @@ pub struct Runtime {
     pub version: Option<String>,
     /// The main file is rendered from this one at every start.
     pub template: Option<String>,
-    /// It reads drop-ins from this folder whatever is imported, key by key, and by itself.
+    /// It always reads drop-ins from this folder, key by key, also without an import.
     pub watches: Option<String>,
     /// At every start it writes what it makes of that folder into this file, which the main file imports.
     pub renders: Option<String>,
@@ -146,7 +146,7 @@ pub struct Runtime {
     pub sandboxes: Vec<Sandbox>,
     /// A fault: the runtime never becomes ready while our handler is configured.
     pub chokes_on: Option<String>,
-    /// A fault: the runtime does not come up any more, whatever is configured.
+    /// A fault: the runtime does not start any more, with any configuration.
     pub broken: bool,
     /// The real program that prints its configuration, if there is one.
     pub printer: Option<Printer>,

@@ -124,7 +124,7 @@ pub fn install() -> Sweep {
             same("/etc", &node.etc(), &finished.etc())?;
             let offers = report.handlers.unwrap_or_default().contains(&"kata".to_owned());
             same("what the runtime offers", &offers, &true)?;
-            // Somebody changed their mind meanwhile.
+            // The desired state changed meanwhile.
             done(&mut other, &task(NodeAction::Remove, "a"))?;
             gone(&other, &before)
         })
@@ -177,7 +177,7 @@ pub fn rollback() -> Sweep {
         node.stage("a");
         node.runtime.chokes_on = Some("kata".to_owned());
         at_every_call(name, &node, &task(NodeAction::Install, "a"), |node| {
-            // Somebody gives up: nothing of the removal failed, so it is not what is undone.
+            // The admin cancels it: no part of the removal failed, so the removal is not undone.
             let mut other = node.clone();
             done(&mut other, &task(NodeAction::Remove, ""))?;
             gone(&other, &before)?;

@@ -48,7 +48,7 @@ pub fn target(connection: &Connection) -> Result<(Config, String), TargetError> 
         config.proxy_url.as_ref().is_some_and(|proxy| proxy.scheme_str() == Some("https"));
     let plain = config.cluster_url.scheme_str() == Some("http") && !proxied;
     if config.root_cert.is_none() && (plain || config.accept_invalid_certs) {
-        // Nobody's certificate is checked, so the system's authorities are not read: there may be none.
+        // No certificate is checked, so the system's authorities are not read: there may be none.
         config.root_cert = Some(Vec::new());
     }
     Ok((config, user))

@@ -24,7 +24,15 @@ const WORDS: [(&str, &str); 12] = [
     ("mended", "fixed"),
 ];
 /// Where the words are not allowed, as git names files. A crate is added once it has none left.
-const PLACES: [&str; 3] = ["*.md", "crates/kata-api/src/*.rs", "crates/kata-manifests/src/*.rs"];
+const PLACES: [&str; 7] = [
+    "*.md",
+    "crates/fakeshim/*.rs",
+    "crates/hostlab/*.rs",
+    "crates/kata-api/*.rs",
+    "crates/kata-connect/*.rs",
+    "crates/kata-manifests/*.rs",
+    "crates/kata-plan/*.rs",
+];
 
 /// Sentences with the file, the line, the word, and its replacement.
 pub(super) fn check(root: &Path) -> Vec<String> {

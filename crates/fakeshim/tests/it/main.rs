@@ -42,7 +42,7 @@ fn a_task_is_created_and_ends_by_a_signal() {
     assert_eq!((state.pid, state.status), (pid, 2));
     let connect = call(&mut stream, "Connect", &task).payload;
     assert_eq!(ConnectResponse::decode(connect.as_slice()).unwrap().task_pid, pid);
-    // Somebody waits on a connection of their own.
+    // A client waits on a connection of its own.
     let mut other = UnixStream::connect(&socket).unwrap();
     let waiting =
         std::thread::spawn(move || call(&mut other, "Wait", &TaskRequest { id: "a".to_owned() }));

@@ -1,4 +1,4 @@
-//! What a RuntimeClass takes for a sandbox if nobody says it.
+//! A RuntimeClass' overhead where the KataConfig sets none.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kata_api::kata_config::{OverheadSpec, RuntimeSpec};
@@ -35,7 +35,7 @@ fn a_class_takes_what_its_shim_takes() {
         ("kata-qemu-se-runtime-rs", "1/1024Mi"),
         ("kata-qemu-snp", "1/2048Mi"),
         ("kata-qemu-tdx-runtime-rs", "1/2048Mi"),
-        // Not a beginning that ends within a word, and nothing that nobody has measured.
+        // No prefix that ends within a word, and no handler that was not measured.
         ("kata-fcx", "250m/350Mi"),
         ("kata-my-own", "250m/350Mi"),
     ] {

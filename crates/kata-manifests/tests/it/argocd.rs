@@ -74,8 +74,8 @@ fn argo_cd_calls_a_kata_config_healthy_when_it_is_ready_and_not_before() {
              print(found.status .. ': ' .. found.message)",
             lua(&config)
         );
-        let told = output(&program, &["-e", &code]).unwrap();
-        assert!(told.starts_with(&format!("{wanted}: ")), "{config}: {told}");
-        assert!(told.trim_end().len() > wanted.len() + 2, "{config}: no message");
+        let printed = output(&program, &["-e", &code]).unwrap();
+        assert!(printed.starts_with(&format!("{wanted}: ")), "{config}: {printed}");
+        assert!(printed.trim_end().len() > wanted.len() + 2, "{config}: no message");
     }
 }

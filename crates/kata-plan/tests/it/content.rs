@@ -34,7 +34,7 @@ fn config_map(world: &mut World, name: &str, data: &Value) {
 }
 
 /// Goes on until the KataConfig is Ready. On the way every node keeps Kata, a rendered pool always has one
-/// of our MachineConfigs, and nothing is called somebody else's work.
+/// of our MachineConfigs, and nothing is reported as another client's work.
 fn roll_out(world: &mut World, pool: &str, arrived: impl Fn(&World) -> bool) {
     for _ in 0..200 {
         let decision = world.pass();

@@ -45,7 +45,7 @@ fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
     assert_eq!(object, "kata-old");
     assert!(message.contains("kata-old"), "{message}");
     assert!(world.get(Kind::RuntimeClass, "kata-old").is_some());
-    // Nobody watches pods.
+    // No watch covers pods.
     let again = decide(&world.observe()).requeue_after.unwrap();
     assert!(again <= std::time::Duration::from_secs(5), "{again:?}");
 }
@@ -77,13 +77,13 @@ fn a_node_that_was_found_to_differ_is_named_until_it_is_repaired() {
     world.settle();
     world.hosts.insert("worker-0".to_owned(), Fate::Drifted);
     world.now = world.now.checked_add(jiff::SignedDuration::from_hours(7)).unwrap();
-    let told = (0..100).any(|_| {
+    let reported = (0..100).any(|_| {
         world.pass();
         world.tick();
         let report = decide(&world.observe()).report;
         report.findings.iter().any(|finding| finding.code == Code::NodeDrifted)
     });
-    assert!(told, "no pass says KATA3113");
+    assert!(reported, "no pass says KATA3113");
 }
 
 #[test]

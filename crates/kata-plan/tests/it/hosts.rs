@@ -434,7 +434,7 @@ fn an_inspection_comes_once_a_period_and_drift_is_repaired() {
     assert_ne!(host(&world, "worker-0")["restarts"], restarts);
 }
 
-/// Whatever is installed: a RuntimeClass leads to nodes that can run it.
+/// A RuntimeClass selects only nodes that can run it.
 #[test]
 fn a_node_that_lost_its_virtualization_loses_the_label_until_it_has_it_again() {
     for upgrade in [false, true] {
@@ -533,14 +533,14 @@ fn only_of_nodes_that_were_changed_it_is_told_that_they_are_clear() {
     until(&mut world, |world| host(world, "worker-0")["mayHaveArtifacts"] == true);
     assert!(host(&world, "worker-1")["mayHaveArtifacts"].is_null());
     world.delete(Kind::KataConfig, "cluster-kataconfig");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..100 {
         let events = world.pass().report.events.into_iter();
-        told.extend(events.filter(|it| it.reason == "KataRemoved").map(|it| it.note));
+        reported.extend(events.filter(|it| it.reason == "KataRemoved").map(|it| it.note));
         world.tick();
     }
     nothing_left(&world);
-    assert_eq!(told, ["Kata was removed from node worker-0"]);
+    assert_eq!(reported, ["Kata was removed from node worker-0"]);
 }
 
 /// A kubelet that restarts, as it does with the container runtime of k3s, fails the pods whose node selector no

@@ -1,5 +1,5 @@
-//! Random lives where Jobs change the nodes: whatever happens, no promise is broken on the way, and when
-//! nothing goes wrong any more, all is well, or all is gone.
+//! Random histories where Jobs change the nodes: no event on the way breaks a promise, and when the faults end, every
+//! node has Kata, or all of it is removed.
 
 use kata_plan::Kind;
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn does(world: &mut World, deed: &Deed) {
             world.label(&name(*node), "kata", Some(if *selected { "yes" } else { "no" }));
         }
         Deed::Pod(node) => {
-            // Nobody schedules a pod where the RuntimeClass does not select.
+            // The scheduler puts no pod on a node that the RuntimeClass does not select.
             let open = there(world, *node)
                 && world
                     .node(&name(*node))
@@ -144,12 +144,12 @@ fn heal(world: &mut World) {
         world.set_ready(&node, true);
         world.cordon(&node, false);
         if let Some(kata_node) = world.get(Kind::KataNode, &node) {
-            // The kubelet reports what the container runtime offers, at last, of which nobody may have been told.
-            let told = kata_node["status"]["host"]["handlers"].as_array().cloned();
-            let told = told.into_iter().flatten().map(|name| json!({"name": name}));
+            // The kubelet reports at last what the container runtime offers; the handlers may have no watch event.
+            let reported = kata_node["status"]["host"]["handlers"].as_array().cloned();
+            let reported = reported.into_iter().flatten().map(|name| json!({"name": name}));
             let status = &world.get(Kind::Node, &node).unwrap()["status"];
             let mut handlers = status["runtimeHandlers"].as_array().cloned().unwrap_or_default();
-            let new: Vec<_> = told.filter(|handler| !handlers.contains(handler)).collect();
+            let new: Vec<_> = reported.filter(|handler| !handlers.contains(handler)).collect();
             handlers.extend(new);
             world.edit(Kind::Node, &node, &json!({"status": {"runtimeHandlers": handlers}}));
             let retry = json!({"metadata": {"annotations": {"kata-operator.dev/retry": "healed"}}});

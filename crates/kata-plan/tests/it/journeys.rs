@@ -378,10 +378,10 @@ fn a_second_kataconfig_waits_for_the_first_and_can_be_deleted_at_once() {
 fn every_transition_of_a_node_is_one_event() {
     let mut world = World::new(3, 1);
     world.config(&json!({}));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..60 {
         let decision = world.pass();
-        told.extend(
+        reported.extend(
             decision
                 .report
                 .events
@@ -390,7 +390,7 @@ fn every_transition_of_a_node_is_one_event() {
         );
         world.tick();
     }
-    let texts: Vec<&str> = told.iter().map(|(_, text)| text.as_str()).collect();
+    let texts: Vec<&str> = reported.iter().map(|(_, text)| text.as_str()).collect();
     assert_eq!(
         texts,
         [
@@ -401,7 +401,7 @@ fn every_transition_of_a_node_is_one_event() {
             "KataConfig cluster-kataconfig KataRuntimeInstalled",
         ]
     );
-    let mut names: Vec<&String> = told.iter().map(|(name, _)| name).collect();
+    let mut names: Vec<&String> = reported.iter().map(|(name, _)| name).collect();
     names.sort();
     names.dedup();
     assert_eq!(names.len(), texts.len());

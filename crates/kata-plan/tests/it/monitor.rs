@@ -11,7 +11,7 @@ const DAEMON_SET: &str =
     "openshift-sandboxed-containers-operator/openshift-sandboxed-containers-monitor";
 const CONSTRAINTS: &str = "sandboxed-containers-operator-scc";
 
-/// Three workers that shall have Kata, and an operator that was given the monitor's image.
+/// Three selected workers, and an operator that was given the monitor's image.
 fn monitored() -> World {
     let mut world = World::new(3, 3);
     world.options.monitor_image = Some(IMAGE.to_owned());

@@ -24,7 +24,7 @@ pub(crate) enum Fate {
     Breaks,
     /// A change cannot be carried out.
     Fails,
-    /// Sandboxes that no pod tells of are in the way.
+    /// Sandboxes that belong to no pod are in the way.
     Blocked,
     /// The report is garbage.
     Garbage,
@@ -36,7 +36,7 @@ pub(crate) enum Fate {
     NoRoom,
     /// No pod is made.
     NoPod,
-    /// The pod's containers are not made, and nobody says why.
+    /// The pod's containers are not created, and no message says why.
     NoMount,
     /// The pod runs and does not end.
     Hangs,

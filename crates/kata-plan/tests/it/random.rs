@@ -1,5 +1,5 @@
-//! Random histories: whatever happens, no promise is broken on the way, and when all is well again the
-//! cluster gets to where it should be and stays there.
+//! Random histories: no event on the way breaks a promise, and when the faults end, the cluster reaches the desired
+//! state and stays there.
 
 use kata_plan::Kind;
 use proptest::prelude::*;
@@ -172,7 +172,7 @@ fn perform(world: &mut World, act: &Act, selective: bool) {
     }
 }
 
-/// Everything that somebody did to the cluster is undone, besides what the KataConfig asks for.
+/// Undoes all changes to the cluster but those of the KataConfig.
 fn heal(world: &mut World) {
     world.unreadable.clear();
     world.failing.clear();
@@ -197,7 +197,7 @@ fn heal(world: &mut World) {
 }
 
 /// A configuration that was collected with its pool never comes back: the Machine Config Operator passes
-/// over a node that fails on it and is cordoned, and somebody has to send the node back to what it runs.
+/// over a node that fails on it and is cordoned, and an admin has to send the node back to what it runs.
 fn send_back(world: &mut World, name: &str) {
     let annotations = world.node(name).annotations;
     let get = |key: &str| annotations.get(&format!("{PREFIX}{key}")).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Why nodes wait whose turn has not come: the reason that is told is the reason.
+//! The reason that is reported for a waiting node is the true one.
 
 use kata_api::Code;
 use kata_plan::{Kind, decide};
@@ -116,7 +116,7 @@ fn a_node_that_leaves_waits_for_its_pods_and_then_for_room() {
         world.tick();
         assert!(!says(&world, "at most"), "{:#?}", waits(&world));
     }
-    // What holds each of them up is told otherwise.
+    // What holds each of them up is reported elsewhere.
     assert_eq!(waits(&world), ["2 nodes that are not being changed: worker-0, worker-2"]);
     world.delete(Kind::Pod, "default/web");
     world.pass();

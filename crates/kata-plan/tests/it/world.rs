@@ -213,7 +213,7 @@ impl World {
         NodeFacts::from(&node)
     }
 
-    /// Whether the node runs or shall run a configuration of our pool.
+    /// Whether the node runs, or is to run, a configuration of our pool.
     pub(crate) fn is_on_pool(&self, node: &str) -> bool {
         let annotations = self.node(node).annotations;
         ["currentConfig", "desiredConfig"]

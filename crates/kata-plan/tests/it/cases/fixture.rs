@@ -1,4 +1,4 @@
-//! From the text of a fixture to the cluster that it tells of. What is decided there is none of its business.
+//! From the text of a fixture to the cluster that it describes. It decides nothing.
 
 use jiff::SignedDuration;
 use kata_plan::Kind;

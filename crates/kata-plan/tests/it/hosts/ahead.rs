@@ -83,7 +83,7 @@ fn nothing_is_staged_ahead_of_the_first_node() {
     });
 }
 
-/// Whoever mistypes an image loses no node to it.
+/// A mistyped image costs no node its Kata.
 #[test]
 fn an_image_that_cannot_be_pulled_takes_no_node_out_of_service() {
     let mut world = World::plain(1, 3);
@@ -103,15 +103,16 @@ fn an_image_that_cannot_be_pulled_takes_no_node_out_of_service() {
     until(&mut world, |world| staging(world) == ["worker-0"]);
     until(&mut world, |world| condition(world, "Ready") == is("False", "NodeJobImage"));
     assert!(finding(&world, "KATA3107").contains("registry.example/payload"));
-    let told = world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["status"]["conditions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|condition| condition["type"] == "Ready")
-        .map(|condition| condition["message"].as_str().unwrap_or_default().to_owned());
-    let told = told.unwrap_or_default();
-    assert!(told.contains("worker-0 ready while its next payload is staged"), "{told}");
-    assert!(told.contains("waiting: the first node must succeed first"), "{told}");
+    let reported =
+        world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|condition| condition["type"] == "Ready")
+            .map(|condition| condition["message"].as_str().unwrap_or_default().to_owned());
+    let reported = reported.unwrap_or_default();
+    assert!(reported.contains("worker-0 ready while its next payload is staged"), "{reported}");
+    assert!(reported.contains("waiting: the first node must succeed first"), "{reported}");
     let back = json!({"spec": {"payload": Value::Null}});
     world.edit(Kind::KataConfig, "cluster-kataconfig", &back);
     for _ in 0..40 {
@@ -165,7 +166,7 @@ fn a_node_that_is_spared_holds_up_nobody() {
     assert_eq!(host(&world, "worker-1")["job"]["number"], 2, "nothing was tried there");
 }
 
-/// Whoever wants to choose the time of an upgrade pauses first.
+/// An admin who chooses the time of an upgrade pauses the roll-out first.
 #[test]
 fn an_upgrade_that_is_paused_says_so() {
     let mut world = World::plain(1, 2);

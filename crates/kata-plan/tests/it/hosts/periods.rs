@@ -1,4 +1,4 @@
-//! What comes again and what stays for a while: inspections, and the Jobs whose logs somebody may want.
+//! Inspections, which are repeated, and finished Jobs, which are kept for a time because of their logs.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ fn the_startup_taint_goes_last_and_alone() {
         let taints = json!([others[0], startup, others[1], second]);
         world.edit(Kind::Node, "worker-0", &json!({"spec": {"taints": taints}}));
         world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
-        // Nobody asked for Kata on this one.
+        // The KataConfig does not select this one.
         world.edit(Kind::Node, "master-0", &json!({"spec": {"taints": [startup]}}));
         world.config(&json!({}));
         until(&mut world, |world| {
@@ -41,7 +41,7 @@ fn the_startup_taint_goes_last_and_alone() {
             |write| matches!(write, Request::Merge { body, .. } if body.get("spec").is_some()),
         );
         assert!(!again, "a taint is lifted twice");
-        // Somebody's own wish later: on a node that is open, the taint has no meaning any more.
+        // An admin adds it later: on a node that serves, the taint has no meaning any more.
         world.edit(Kind::Node, "worker-1", &json!({"spec": {"taints": [startup]}}));
         until(&mut world, |world| world.node("worker-1").taints.is_empty());
     }

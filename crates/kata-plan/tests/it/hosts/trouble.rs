@@ -31,7 +31,7 @@ fn an_installation_that_is_refused_comes_ever_more_rarely_and_stops_nobody_else(
     let number = host(&world, "worker-0")["job"]["number"].as_i64().unwrap();
     assert!((6..=12).contains(&number), "{number}");
     assert!(host(&world, "worker-0")["job"]["failures"].as_i64().unwrap() >= 5);
-    assert!(finding(&world, "KATA3101").contains("worker-0"), "the reason is told");
+    assert!(finding(&world, "KATA3101").contains("worker-0"), "the reason is reported");
     let findings = decide(&world.observe()).report.findings;
     assert!(!findings.iter().any(|it| it.to_string().starts_with("KATA3111")), "{findings:?}");
     world.hosts.clear();
@@ -64,12 +64,12 @@ fn a_payload_that_is_of_no_use_on_one_node_is_not_tried_on_others_like_it() {
     let job = host(&world, "worker-0")["job"].clone();
     assert_eq!((&job["failures"], &job["code"]), (&json!(1), &json!("KATA3023")), "{job:#}");
     assert_eq!(host(&world, "worker-1")["job"]["action"], "Preflight");
-    let told = finding(&world, "KATA3111");
+    let reported = finding(&world, "KATA3111");
     assert!(
-        told.contains(
+        reported.contains(
             "the payload is unusable on node worker-0, so it is not installed on worker-1"
         ),
-        "{told}"
+        "{reported}"
     );
     assert!(finding(&world, "KATA3023").contains("no shim qemuu for x86_64; it has: clh, qemu"));
     assert_eq!(condition(&world, "Stalled"), is("True", "ShimMissing"));
@@ -107,7 +107,7 @@ fn a_node_keeps_what_it_has_when_another_payload_is_of_no_use() {
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
 
-/// It goes on being tried, and whoever waits for it learns that it is not expected to succeed by itself.
+/// The operator goes on trying, and reports that it does not expect success without help.
 #[test]
 fn what_has_failed_often_is_told_until_another_try_succeeds() {
     let mut world = World::plain(1, 1);
@@ -122,13 +122,13 @@ fn what_has_failed_often_is_told_until_another_try_succeeds() {
     let at = host(&world, "worker-0")["job"]["time"].as_str().unwrap().parse::<jiff::Timestamp>();
     let next = at.unwrap().checked_add(SignedDuration::from_secs(30)).unwrap();
     let next = next.strftime("; the next retry is at %Y-%m-%dT%H:%M:%SZ").to_string();
-    let told = finding(&world, "KATA3102");
-    assert!(told.ends_with(&next), "{told} {next}");
+    let reported = finding(&world, "KATA3102");
+    assert!(reported.ends_with(&next), "{reported} {next}");
     assert_eq!(condition(&world, "Stalled"), is("", ""));
     assert_eq!(condition(&world, "Degraded"), is("False", "AsExpected"));
     until(&mut world, |world| after(world, 1, false));
-    let told = finding(&world, "KATA3102");
-    assert!(told.ends_with("simulated Failed; a retry is running"), "{told}");
+    let reported = finding(&world, "KATA3102");
+    assert!(reported.ends_with("simulated Failed; a retry is running"), "{reported}");
     until(&mut world, |world| after(world, 3, true));
     world.pass();
     for type_ in ["Stalled", "Degraded"] {
@@ -185,7 +185,7 @@ fn nodes_with_an_edited_file_keep_the_label_until_it_is_their_turn() {
     let drifted = |world: &World| {
         (0..4).filter(|index| host(world, &format!("worker-{index}"))["drifts"] == json!(1)).count()
     };
-    let mut told = false;
+    let mut reported = false;
     for _ in 0..3_000 {
         if drifted(&world) == 4 && host(&world, "worker-3")["installed"] != json!("drifted") {
             break;
@@ -194,10 +194,10 @@ fn nodes_with_an_edited_file_keep_the_label_until_it_is_their_turn() {
         world.tick();
         assert!(marked(&world) >= 3, "only one may lose it at a time");
         let findings = decide(&world.observe()).report.findings;
-        told |= findings.iter().any(|finding| finding.to_string().starts_with("KATA3113"));
+        reported |= findings.iter().any(|finding| finding.to_string().starts_with("KATA3113"));
     }
     assert_eq!(drifted(&world), 4);
-    assert!(told);
+    assert!(reported);
     world.hosts.clear();
     world.settle();
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
@@ -209,7 +209,7 @@ fn a_kubelet_that_reports_late_ends_an_installation_and_not_an_outage() {
     let mut world = World::plain(1, 1);
     world.hosts.insert("worker-0".to_owned(), Fate::Unreported);
     world.config(&json!({}));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..80 {
         let step = world.get(Kind::KataNode, "worker-0").map(|it| it["status"]["step"].clone());
         if step == Some(json!("4/4 Confirming")) {
@@ -217,15 +217,15 @@ fn a_kubelet_that_reports_late_ends_an_installation_and_not_an_outage() {
             world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
         }
         let events = world.pass().report.events;
-        told.extend(events.into_iter().map(|event| event.reason));
+        reported.extend(events.into_iter().map(|event| event.reason));
         world.tick();
     }
     let of_nodes: Vec<&str> =
-        told.iter().map(String::as_str).filter(|reason| reason.starts_with("Kata")).collect();
-    assert_eq!(of_nodes, ["KataInstalling", "KataRuntimeInstalled"], "{told:?}");
+        reported.iter().map(String::as_str).filter(|reason| reason.starts_with("Kata")).collect();
+    assert_eq!(of_nodes, ["KataInstalling", "KataRuntimeInstalled"], "{reported:?}");
 }
 
-/// What was seen last is the reason, whatever the kubelet does after it.
+/// The last message that was seen is the reason, also after the kubelet has gone on.
 #[test]
 fn a_node_that_a_change_left_broken_stays_so_when_its_kubelet_stops() {
     let mut world = World::plain(1, 2);
@@ -243,18 +243,18 @@ fn a_node_that_a_change_left_broken_stays_so_when_its_kubelet_stops() {
         assert_eq!(condition(&world, "Stalled"), is("True", "NodeBroken"));
         world.tick();
         if round == 20 {
-            // No Job can run there, so it has to be told what to do first.
+            // No Job can run there, so the finding names what to do first.
             world.edit(Kind::KataNode, "worker-0", &retry);
         }
     }
-    let told = finding(&world, "KATA3104");
-    assert!(told.contains("worker-0 is not Ready, because a change failed"), "{told}");
+    let reported = finding(&world, "KATA3104");
+    assert!(reported.contains("worker-0 is not Ready, because a change failed"), "{reported}");
     world.hosts.clear();
     world.set_ready("worker-0", true);
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
-/// A backup without status, or somebody who cleans up: the nodes serve as they did.
+/// After a restore without status, or after KataNodes were deleted, the nodes serve as before.
 #[test]
 fn nodes_of_which_everything_is_forgotten_keep_the_label_until_it_is_their_turn() {
     for (inspected, kinds) in

@@ -46,9 +46,9 @@ fn a_node_whose_record_has_an_unknown_value_keeps_what_it_has_and_the_others_go_
     world.settle();
     assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
     assert_eq!((kata_node(&world), jobs_on_worker_0(&world)), (before, jobs));
-    let told = finding(&world, "KATA3118");
+    let reported = finding(&world, "KATA3118");
     let expected = "KataNode worker-0: status.host.job.action is \"Repair\"";
-    assert!(told.contains(expected), "{told}");
+    assert!(reported.contains(expected), "{reported}");
     assert_eq!(condition(&world, "Degraded").0, "True");
     assert_eq!(condition(&world, "Ready").0, "False", "it has the former payload");
 }

@@ -138,7 +138,7 @@ fn every_form_of_the_go_operators_objects_is_adopted_without_a_reboot() {
         assert_eq!(annotations(&world), before, "{name}");
         assert_eq!(world.get(Kind::MachineConfig, name).unwrap()["spec"], spec);
         assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"), "{name}");
-        // What the admin changed by hand is kept, and told, until the KataConfig says something.
+        // What the admin changed by hand is kept and reported, until the KataConfig sets it.
         let memory = |world: &World| {
             world.get(Kind::RuntimeClass, "kata").unwrap()["overhead"]["podFixed"]["memory"].clone()
         };
