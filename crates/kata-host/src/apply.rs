@@ -12,7 +12,7 @@ use crate::plan::{Change, Content, HostPlan, Step};
 /// What is not as it was after a plan's changes were undone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NotUndone {
-    /// The paths that somebody else has changed since in a way that is left to them.
+    /// The paths that another program has changed since, in a way that is kept.
     pub(crate) kept: Vec<String>,
     /// Why other paths could not be changed back.
     pub(crate) errors: Vec<HostError>,
@@ -33,7 +33,7 @@ pub(crate) fn undo(host: &mut dyn Host, plan: &HostPlan) -> NotUndone {
     left
 }
 
-/// Undoes one change; `false` if what is there now is somebody else's.
+/// Undoes one change; `false` if another program has changed it since.
 fn take_back(host: &mut dyn Host, plan: &HostPlan, change: &Change) -> HostResult<bool> {
     let Change { path, before, after: _ } = change;
     let temporary = paths::temporary(path);
@@ -78,7 +78,7 @@ fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
         }
         _ => {
             let main = plan.next.as_ref()?.main.as_ref().filter(|main| main.path == *path)?;
-            // A file that is no TOML was broken by whoever changed it, who has yet to mend it.
+            // If the file is no TOML, the one who changed it broke it, and has to fix it.
             containerd::remove_import(text, &main.import).ok()?
         }
     };
@@ -113,7 +113,7 @@ pub(crate) fn step(host: &mut dyn Host, step: &Step) -> HostResult<()> {
         Step::Seal { path } => payload::seal(host, path),
         Step::Build { path, content } => build(host, path, content),
         Step::RemoveTree { path } => {
-            // Renamed first, so that nobody takes half of it for the whole.
+            // Renamed first, so that no program takes half of it for the whole.
             let temporary = paths::temporary(path);
             remove_tree(host, &temporary)?;
             if host.stat(path)?.is_some() {

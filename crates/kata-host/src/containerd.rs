@@ -239,7 +239,7 @@ pub fn with_imports(
     Ok(document.to_string())
 }
 
-/// Takes an import out again, from a file that somebody else has changed since.
+/// Takes an import out again, from a file that another program has changed since.
 ///
 /// # Errors
 /// If the file is no TOML.

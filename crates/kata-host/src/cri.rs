@@ -14,7 +14,7 @@ pub(crate) struct Cri {
 }
 
 impl Cri {
-    /// Nobody was asked.
+    /// It was not asked.
     pub(crate) fn none() -> Self {
         Self {
             version: CriVersion { name: String::new(), version: String::new() },
@@ -23,7 +23,7 @@ impl Cri {
         }
     }
 
-    /// Major and minor version; zeros if it tells none.
+    /// Major and minor version; zeros if it reports none.
     pub(crate) fn numbers(&self) -> (u32, u32) {
         let mut parts = self.version.version.trim_start_matches('v').split(['.', '-', '~', '+']);
         let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);

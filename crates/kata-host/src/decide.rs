@@ -180,7 +180,7 @@ fn same_toml(one: &str, other: &str) -> bool {
     }
 }
 
-/// The container runtime's files as they shall be.
+/// The desired files of the container runtime.
 struct WantedFiles {
     drop_in: String,
     changes: Vec<Change>,
@@ -208,7 +208,7 @@ fn wanted_files(
     };
     let drop_in = match site.distribution {
         Distribution::Crio => crio::drop_in(&release.handlers),
-        // k0s merges key by key, whatever version its containerd has.
+        // k0s merges key by key with every version of containerd.
         Distribution::K0s => {
             let base = Base::plain(config.schema);
             containerd::drop_in(&base, (2, 0), built_in, &release.handlers)
@@ -253,7 +253,7 @@ fn wanted_files(
         };
         match edited {
             Ok(after) => {
-                // Of the file that was used before, nobody would take ours out later.
+                // No later run would take ours out of the file that was used before.
                 let moved = main.as_ref().filter(|main| main.path != *path);
                 changes.extend(moved.and_then(|main| files.without_import(main)));
                 changes.push(Change {
@@ -380,7 +380,7 @@ fn retained(
             })
             .collect(),
     };
-    // Whatever their handler is called by now.
+    // Their handler may have another name by now.
     let alive = ids(&|_| true);
     for old in &mut retained {
         old.sandboxes.retain(|sandbox| alive.contains(sandbox));
@@ -389,7 +389,7 @@ fn retained(
     retained
 }
 
-/// Everything below our folders that nobody needs after the change.
+/// Everything below our folders that is not needed after the change.
 fn prune(observed: &Observed, found: &Found, next: &Installed) -> Vec<Step> {
     let versions: BTreeSet<String> = std::iter::once(&next.digest)
         .chain(next.retained.iter().map(|old| &old.digest))

@@ -4,7 +4,7 @@ use crate::host::{FileKind, Host, HostError, HostErrorKind, HostResult, Stat};
 use crate::paths;
 use crate::plan::Content;
 
-/// Writes a file: the old content or the new one is there, whatever happens.
+/// Writes a file: the old content or the new one is there, also after a crash.
 pub(crate) fn write(host: &mut dyn Host, path: &str, content: &[u8], mode: u32) -> HostResult<()> {
     replace(host, path, content, mode, None)
 }
@@ -108,7 +108,7 @@ pub(crate) fn content(host: &mut dyn Host, path: &str) -> HostResult<Content> {
 pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostResult<()> {
     match content {
         Content::File { text, mode } => {
-            // What is ours belongs to us, whoever has it now. Who may read a file of others is their business.
+            // Our files get our owner. The owner of another's file decides who may read it.
             let theirs = !path.starts_with(paths::ROOT);
             replace(host, path, text.as_bytes(), *mode, theirs.then_some(path))
         }
@@ -117,7 +117,7 @@ pub(crate) fn put(host: &mut dyn Host, path: &str, content: &Content) -> HostRes
         Content::Absent => {
             match host.stat(path)? {
                 None => {}
-                // Somebody else may have put something into it, which stays.
+                // Another program may have put something into it, which stays.
                 Some(Stat { kind: FileKind::Directory, .. }) => {
                     host.remove_dir(path)?;
                 }

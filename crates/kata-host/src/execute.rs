@@ -6,7 +6,7 @@
 //!               ▼                        ▼           ▼
 //!            Undoing: files back, no restart      RollingBack: files back, restart, verify
 //! ```
-//! The journal names a phase before it begins. Whoever finds a phase in it takes the same way on.
+//! The journal names a phase before it begins. A later run that finds a phase in it continues with it.
 //! The two ways back do not wait for the journal: what it says if it cannot be written leads back as well.
 
 use std::collections::BTreeSet;
@@ -68,10 +68,10 @@ fn and(check: &Check, more: &str) -> Check {
     Check::new(check.code, format!("{}; {more}", check.message))
 }
 
-/// Which files somebody else has changed meanwhile.
+/// Which files another program has changed meanwhile.
 fn others(kept: &[String]) -> String {
     let were = if kept.len() == 1 { "was" } else { "were" };
-    format!("{} {were} changed by somebody else and left so", kept.join(", "))
+    format!("{} {were} edited by others and kept", kept.join(", "))
 }
 
 /// What is not as it was, a part of a sentence each.
@@ -218,7 +218,7 @@ fn dump_without_us(host: &mut dyn Host, baseline: &Baseline) -> HostResult<Strin
         .and_then(|()| host.config_dump(&baseline.program, &path));
     host.unlink(&path)?;
     if dump.is_err() {
-        // Nothing will be changed, so nothing of ours shall stay, unless the journal is there.
+        // Nothing will be changed, so nothing of ours may stay, unless the journal is there.
         host.remove_dir(paths::STATE_DIR)?;
     }
     dump
@@ -241,7 +241,7 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
     if now != *before {
         return Err(Check::new(
             Code::HostCallFailed,
-            format!("{path} was changed by somebody else at the same moment"),
+            format!("{path} was edited by others at the same moment"),
         ));
     }
     durable::put(host, path, after).map_err(|error| failed(&error))
@@ -327,7 +327,7 @@ pub(crate) fn roll_back(
     if let Some(unit) = &plan.site.unit {
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
-        // A unit that restarts by itself may come back although the job failed: CRI tells.
+        // A unit that restarts by itself may come back although the job failed: CRI shows it.
         match host.restart_unit(unit) {
             Ok(()) | Err(_) => {}
         }
@@ -469,7 +469,7 @@ pub(crate) fn commit(
         return End::Failed(journal_failed(&error));
     }
     keep_room(host, state);
-    // Nobody needs what is cleaned up, and the next run does what this one does not.
+    // What is cleaned up is not needed, and the next run does what this one does not.
     let cleaned = cleanup
         .iter()
         .try_for_each(|step| apply::step(host, step))

@@ -1,4 +1,4 @@
-//! The header by which we know our own file, and whether somebody edited it.
+//! The header by which we know our own file, and whether it was edited.
 
 use crate::digest::hex;
 

@@ -2,7 +2,7 @@
 //!
 //! There is no implementation here. The node agent has one for Linux, the simulated cluster one for its
 //! nodes, and the tests one that loses power.
-//! All paths are absolute paths of the node, whatever an implementation puts before them.
+//! All paths are absolute paths of the node. An implementation may put a root before them.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,9 +27,9 @@ pub struct HostError {
 pub enum HostErrorKind {
     /// There is no space left.
     NoSpace,
-    /// Nobody answers at that socket.
+    /// No program answers at that socket.
     Unreachable,
-    /// Somebody answers, and does not offer the service: containerd with a dead CRI plugin.
+    /// A program answers, and does not offer the service: containerd with a dead CRI plugin.
     Unimplemented,
     /// The answer did not come in time.
     TimedOut,
@@ -50,7 +50,7 @@ pub struct Stat {
     pub size: u64,
     /// When its content was changed, in nanoseconds since 1970.
     pub modified: i64,
-    /// When its inode was changed, in nanoseconds since 1970; nobody can set this to a past time.
+    /// When its inode was changed, in nanoseconds since 1970; no call sets this to a past time.
     pub changed: i64,
     /// Its number in the file system.
     pub inode: u64,
@@ -97,7 +97,7 @@ pub struct Mount {
 /// Facts of the node that do not change while we run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The machine's architecture as `uname -m` tells it, for example `x86_64`.
+    /// The machine's architecture as `uname -m` prints it, for example `x86_64`.
     pub architecture: String,
     /// `MemAvailable` in bytes.
     pub memory_available: u64,
@@ -224,7 +224,7 @@ pub trait Host {
 
     /// Creates or truncates a file and writes it; neither atomic nor durable.
     fn write(&mut self, path: &str, content: &[u8], mode: u32) -> HostResult<()>;
-    /// Makes a file that takes so many bytes of the disk, whatever they are. Not every file system can.
+    /// Makes a file of any content that takes so many bytes of the disk. Not every file system can.
     fn reserve(&mut self, path: &str, bytes: u64) -> HostResult<()>;
     /// Gives a file the owner, the group and the extended attributes of another one, if there is one.
     fn take_owner(&mut self, path: &str, of: &str) -> HostResult<()>;

@@ -1,7 +1,7 @@
 //! What we remember on the node: what is installed, and the change that is under way.
 //!
 //! The journal is written whole, to a temporary file that is made durable and renamed, before each step
-//! that it describes. Whoever reads it finds either the old one or the new one.
+//! that it describes. A reader finds either the old one or the new one.
 
 use kata_api::Code;
 use serde::{Deserialize, Serialize};

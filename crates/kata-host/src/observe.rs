@@ -53,13 +53,13 @@ pub(crate) struct Observed {
     pub(crate) releases: Vec<String>,
     /// The handlers that those releases are for.
     pub(crate) released: BTreeSet<String>,
-    /// Releases of which no journal tells, since the first installation was undone or the journal is lost.
+    /// Releases that no journal names, since the first installation was undone or the journal is lost.
     pub(crate) unnamed: Vec<Unnamed>,
     /// Whether anything of ours is on the node.
     pub(crate) leftovers: bool,
 }
 
-/// A release of which no journal tells. Sandboxes may have been started from it nevertheless.
+/// A release that no journal names. Sandboxes may have been started from it nevertheless.
 #[derive(Clone, Debug)]
 pub(crate) struct Unnamed {
     pub(crate) release: String,
@@ -174,7 +174,7 @@ pub(crate) fn observe(
             (Device::VhostNet, Some("vhost_net")),
         ] {
             let mut usable = host.device(device)?;
-            // The kernel loads these for whoever opens them, but only if their nodes are there. The one
+            // The kernel loads these when a program opens them, but only if their nodes are there. The one
             // that sandboxes can do without is asked for once and not in every run.
             let wanted = task.action != NodeAction::Inspect
                 && (device == Device::VhostVsock || state.installed.is_none());

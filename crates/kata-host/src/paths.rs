@@ -23,7 +23,7 @@ pub const RESERVE_BYTES: u64 = 1 << 20;
 pub const LOCK: &str = "/run/lock/kata-operator.lock";
 /// Name of the drop-in without its folder, for containerd.
 pub const CONTAINERD_DROP_IN: &str = "60-kata-operator.toml";
-/// Name of the folder for it, beside the usual one, if that has files that nobody reads yet.
+/// Name of the folder for it, beside the usual one, if that has files that are not read yet.
 pub const OWN_FOLDER: &str = "kata-operator.d";
 /// The drop-in for CRI-O.
 pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/60-kata-operator.conf";
@@ -51,7 +51,7 @@ pub fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The temporary file beside a file. No glob for `*.toml` matches it, and since CRI-O reads whatever is in
+/// The temporary file beside a file. No glob for `*.toml` matches it, and since CRI-O reads all that is in
 /// its folder, that of its drop-in is in the folder above.
 pub fn temporary(path: &str) -> String {
     let mut folder = parent(path);

@@ -126,7 +126,7 @@ impl Manifest {
     }
 }
 
-/// The names of what there is, to be told: `none` if there is nothing.
+/// The names of what there is, for a message: `none` if there is nothing.
 pub fn has(shims: &[String]) -> String {
     if shims.is_empty() { "none".to_owned() } else { shims.join(", ") }
 }
@@ -150,7 +150,7 @@ pub struct Stage {
     pub source: String,
     /// The shims that were asked for.
     pub shims: Vec<String>,
-    /// Version of Kata, if the image tells one.
+    /// Version of Kata, if the image names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
     /// Digest of the manifest, `sha256:…`. Empty until [`seal_stage`] has filled it in.
@@ -196,7 +196,7 @@ pub fn is_inside(path: &str) -> bool {
 }
 
 /// Whether a link at a relative path points to something inside.
-/// Links to absolute paths are for the files of the node, and are refused by whoever unpacks.
+/// Links to absolute paths are for the files of the node, and are refused when the payload is unpacked.
 pub fn link_is_inside(path: &str, target: &str) -> bool {
     if target.starts_with('/') || target.is_empty() {
         return false;

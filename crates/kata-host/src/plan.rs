@@ -17,8 +17,8 @@ use crate::site::Site;
 pub struct HostPlan {
     /// The container runtime that it is about.
     pub site: Site,
-    /// What nobody reads yet: putting payload and configuration of the handlers in place. Of a removal, what
-    /// nobody needs and takes room.
+    /// What is not read yet: putting payload and configuration of the handlers in place. Of a removal, what
+    /// is not needed and takes room.
     pub prepare: Vec<Step>,
     /// What the container runtime reads; journalled before, and undone in reverse order.
     pub changes: Vec<Change>,
@@ -36,7 +36,7 @@ pub struct HostPlan {
     /// changes are undone it must not offer them.
     #[serde(default)]
     pub added: BTreeSet<String>,
-    /// What nobody needs any more once that is so; carrying on with it later does no harm.
+    /// What is not needed any more once that is so; carrying on with it later does no harm.
     pub cleanup: Vec<Step>,
     /// What is installed afterwards; `None` after a removal.
     pub next: Option<Installed>,
@@ -85,7 +85,7 @@ pub enum Step {
     Put {
         /// The path.
         path: String,
-        /// What shall be there.
+        /// The desired content.
         content: Content,
     },
     /// Notes how the files of a payload look now, so that changes are noticed.
@@ -150,7 +150,7 @@ pub struct Change {
     pub path: String,
     /// What is there.
     pub before: Content,
-    /// What shall be there.
+    /// The desired content.
     pub after: Content,
 }
 
@@ -185,7 +185,7 @@ pub struct Installed {
     pub image: String,
     /// Digest of the payload's manifest, `sha256:…`.
     pub digest: String,
-    /// Version of Kata, if the payload told one.
+    /// Version of Kata, if the payload named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
     /// Name of the release.

@@ -26,7 +26,7 @@ const BUILT_IN: [&str; 2] = ["runc", "crun"];
 /// What must stay free besides the payload.
 const SPARE_DISK: u64 = 1 << 30;
 
-/// What must be free as long as nobody knows how large the payload is: room for a small one, with one
+/// What must be free as long as it is unknown how large the payload is: room for a small one, with one
 /// shim and the image of its guest, twice.
 const LEAST_DISK: u64 = 2 << 30;
 
@@ -180,7 +180,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     let numbers = cri.numbers();
     let name = format!("{} {}", cri.version.name, cri.version.version);
     let (oldest, good) = match site.distribution {
-        // Before 1.30 it does not tell its handlers, so that nothing could be verified.
+        // Before 1.30 it does not report its handlers, so that nothing could be verified.
         Distribution::Crio => ((1, 30), (1, 30)),
         _ => ((1, 6), (1, 7)),
     };
@@ -225,7 +225,7 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     for handler in &task.handlers {
         if is_confidential(&handler.shim) {
             let message = format!(
-                "{} takes its images in the guest, which nobody sets up here",
+                "{} takes its images in the guest, which this operator does not set up",
                 handler.shim
             );
             checks.push(Check::new(Code::GuestPullMissing, message));
@@ -254,10 +254,10 @@ fn is_confidential(shim: &str) -> bool {
     })
 }
 
-/// The snapshotter of containerd for all that name none. Since 2.0 CRI does not tell it, but the files do; where
+/// The snapshotter of containerd for all that name none. Since 2.0 CRI does not report it, but the files name it; where
 /// they do not, it is overlayfs.
 fn snapshotter(observed: &Observed, cri: &Cri) -> String {
-    let told = cri
+    let reported = cri
         .status
         .config
         .as_deref()
@@ -267,11 +267,12 @@ fn snapshotter(observed: &Observed, cri: &Cri) -> String {
         });
     let files = &observed.files;
     let texts = files.main_text.iter().chain(files.others.iter().map(|other| &other.text));
-    told.or_else(|| texts.filter_map(|text| containerd::snapshotter(text)).next_back())
+    reported
+        .or_else(|| texts.filter_map(|text| containerd::snapshotter(text)).next_back())
         .unwrap_or_else(|| "overlayfs".to_owned())
 }
 
-/// Handlers that the container runtime has by itself, such as `runc`, are in no file: whoever configures one of
+/// Handlers that the container runtime has by itself, such as `runc`, are in no file: a file that configures one of
 /// that name changes what ordinary pods run on.
 fn taken(task: &NodeTask, observed: &Observed, cri: &Cri, checks: &mut Vec<Check>) {
     let installed = observed.state.installed.iter().flat_map(|found| found.handlers.keys());
@@ -280,11 +281,11 @@ fn taken(task: &NodeTask, observed: &Observed, cri: &Cri, checks: &mut Vec<Check
     ours.extend(observed.released.iter().cloned());
     ours.retain(|name| !BUILT_IN.contains(&name.as_str()));
     let offered = live(&cri.status).handlers;
-    let told = observed.files.foreign_handlers();
+    let foreign = observed.files.foreign_handlers();
     for handler in &task.handlers {
         let name = &handler.name;
         let built_in = BUILT_IN.contains(&name.as_str());
-        if (built_in || offered.contains(name)) && !ours.contains(name) && !told.contains(name) {
+        if (built_in || offered.contains(name)) && !ours.contains(name) && !foreign.contains(name) {
             let message = format!("the container runtime offers the handler {name} already");
             checks.push(Check::new(Code::ForeignHandler, message));
         }

@@ -1,6 +1,6 @@
 //! Finishes or undoes a change that an earlier run began, by what the journal says of it.
 //!
-//! It decides nothing about what the node shall be: the run goes on with that afterwards.
+//! It decides nothing about the node's desired state: the run goes on with that afterwards.
 
 use kata_api::Code;
 
@@ -40,7 +40,7 @@ fn serves(host: &mut dyn Host, plan: &HostPlan) -> bool {
 /// Whether files of a plan are as they were before it: a way back was begun that could not be noted.
 fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
     plan.changes.iter().any(|Change { path, before, after }| {
-        // A directory may stay because of what somebody else has put into it.
+        // A directory may stay because of what another program has put into it.
         ![before, after].contains(&&Content::Directory)
             && durable::content(host, path).is_ok_and(|now| now == *before)
     })
@@ -88,7 +88,7 @@ pub(crate) fn recover(
         Phase::RollingBack => roll_back(host, state, &plan, interrupted(), trace),
         Phase::Restarting => {
             // The restart may have been done, or a boot may have done it. If our handlers were offered
-            // before, with another content of the drop-in, what is offered now does not tell.
+            // before, with another content of the drop-in, what is offered now does not show it.
             match Cri::read(host, &plan.site.socket) {
                 Ok(cri)
                     if !plan.rewritten
@@ -102,7 +102,7 @@ pub(crate) fn recover(
         }
     };
     match (end, phase) {
-        // Sandboxes that are in the way are so for whatever follows, which looks again. A change that did not
+        // Sandboxes that are in the way are so for each later step, which checks again. A change that did not
         // come to its restart is not known to be a bad one.
         (End::Committed(_) | End::Blocked(_), _)
         | (End::RolledBack(_), Phase::Writing | Phase::Undoing) => Ok(None),

@@ -23,7 +23,7 @@ const RENDERING: u32 = 2;
 const K0S_KUBELET: &str = "/var/lib/k0s/kubelet";
 const MICROK8S_KUBELET: &str = "/var/snap/microk8s/common/var/lib/kubelet";
 
-/// A release: its name, its files, and what the container runtime must be told.
+/// A release: its name, its files, and what the container runtime's configuration must say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     /// Its name, which follows from its content.
@@ -131,7 +131,7 @@ pub(crate) fn release(
     Ok(Release { name, content, handlers, left_out: absent })
 }
 
-/// Where the firmware of a QEMU is in the payload; outside `/opt/kata` it has to be told. Each of upstream's
+/// Where the firmware of a QEMU is in the payload; outside `/opt/kata` the configuration has to name it. Each of upstream's
 /// builds has its own: that of `qemu-system-x86_64-snp-experimental` is in `share/kata-qemu-snp-experimental`.
 fn firmware(payload: &Payload, program: &str) -> Option<String> {
     let build = paths::name(program).strip_prefix("qemu-system-")?;
@@ -142,7 +142,7 @@ fn firmware(payload: &Payload, program: &str) -> Option<String> {
         .find(|folder| payload.manifest.entries.contains_key(folder))
 }
 
-/// What a configuration shall have.
+/// What a configuration has to contain.
 struct Wanted<'a> {
     /// The folder of the payload.
     version: &'a str,
@@ -151,7 +151,7 @@ struct Wanted<'a> {
     kubelet: Option<&'a str>,
     /// What is started instead of QEMU.
     wrapper: &'a String,
-    /// Where the firmware of a QEMU is, if it has to be told.
+    /// Where the firmware of a QEMU is, if the configuration has to name it.
     firmware: &'a dyn Fn(&str) -> Option<String>,
 }
 

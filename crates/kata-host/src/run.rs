@@ -213,8 +213,8 @@ fn sentence(check: &Check) -> String {
     format!("{cause}: {}. {}", check.message.trim_end_matches('.'), entry.fix)
 }
 
-/// What was found, and no more: whoever reads of a drift is told by the operator what it means and what to
-/// do about it, and all that an inspection finds is mended in the same way.
+/// What was found, and no more: the operator says what a drift means and what to do about it, and everything that
+/// an inspection finds is fixed in the same way.
 fn found(check: &Check) -> String {
     let said = if check.message.is_empty() { check.code.entry().cause } else { &check.message };
     said.trim_end_matches('.').to_owned()
@@ -225,7 +225,7 @@ struct Report {
     checks: Vec<FailedCheck>,
     /// The check that the message is about.
     about: Option<FailedCheck>,
-    /// The sandboxes that a restart has cost, of which also a report tells that has nothing else to say.
+    /// The sandboxes that a restart has cost, which a report names also if it has nothing else to say.
     lost: Option<Check>,
 }
 
@@ -266,7 +266,7 @@ impl Report {
         }
     }
 
-    /// An end that one of the checks tells.
+    /// An end that one of the checks reports.
     fn end_with(&mut self, outcome: Outcome, check: &Check, message: String) {
         self.check(check);
         self.about = Some(named(check));
@@ -380,7 +380,7 @@ impl Report {
             if length <= REPORT_BYTES {
                 return report;
             }
-            // Whatever is cut first is what an admin misses least.
+            // What is cut first is what an admin misses least.
             let cut = report.sandboxes.pop().is_some()
                 || report.checks.pop().is_some()
                 || report.handlers.take().is_some();

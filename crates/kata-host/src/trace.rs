@@ -20,7 +20,7 @@ pub(crate) struct Trace {
     pub(crate) changed: bool,
     /// The container runtime was restarted.
     pub(crate) restarted: bool,
-    /// The sandboxes that were READY before the container runtime was restarted, if it told them.
+    /// The sandboxes that were READY before the container runtime was restarted, if it reported them.
     ready: Option<Vec<Sandbox>>,
     /// Those of them that are not READY any more.
     lost: Vec<Sandbox>,
@@ -51,7 +51,7 @@ impl Trace {
         }
     }
 
-    /// Compares what was noted with what the container runtime tells after its restart.
+    /// Compares what was noted with what the container runtime reports after its restart.
     pub(crate) fn compare(&mut self, cri: &Cri) {
         let alive: BTreeSet<&String> =
             cri.sandboxes.iter().filter(|it| it.ready).map(|it| &it.id).collect();

@@ -37,7 +37,7 @@ pub(super) fn below(root: &Path, path: &Path) -> io::Result<PathBuf> {
         };
         place.push(part);
         depth += 1;
-        // What is no link, or not there, is for whoever uses it.
+        // If it is no link, or missing, the caller reports it.
         let Ok(target) = fs::read_link(&place) else { continue };
         links += 1;
         if links > LINKS {

@@ -169,14 +169,14 @@ impl ProbeArguments {
 fn print(text: &str) -> Exit {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => Exit::Fine,
-        // Whoever read our output has had enough.
+        // The reader of the output has closed it.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
         Err(error) => complain(Exit::Failed, &error),
     }
 }
 
 fn complain(exit: Exit, error: &(dyn std::error::Error + 'static)) -> Exit {
-    // There is nobody left to tell if standard error is closed.
+    // If standard error is closed, nothing can be reported any more.
     match writeln!(std::io::stderr().lock(), "error: {}", chain(error)) {
         Ok(()) | Err(_) => exit,
     }

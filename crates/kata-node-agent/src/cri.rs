@@ -91,11 +91,11 @@ impl Client {
         Ok(response.into())
     }
 
-    /// `ListPodSandbox`. CRI-O tells no handlers there, and is asked for that of each READY sandbox; what ended
+    /// `ListPodSandbox`. CRI-O reports no handlers there, and is asked for that of each READY sandbox; what ended
     /// meanwhile is not READY.
     ///
     /// # Errors
-    /// As for [`Client::version`], or if CRI-O does not tell the handler of a sandbox: it may be ours.
+    /// As for [`Client::version`], or if CRI-O does not report the handler of a sandbox: it may be ours.
     pub fn sandboxes(&self, socket: &Path) -> Result<Vec<Sandbox>, Fault> {
         let request = message::ListPodSandboxRequest {};
         let response: message::ListPodSandboxResponse =
@@ -122,7 +122,7 @@ impl Client {
             self.call(socket, "PodSandboxStatus", &request);
         match answer {
             Ok(status) => status.crio_handler().map(Some).map_err(|reason| {
-                let reason = format!("CRI-O does not tell the handler of sandbox {id}: {reason}");
+                let reason = format!("CRI-O does not report the handler of sandbox {id}: {reason}");
                 Fault::new(HostErrorKind::Other, reason)
             }),
             Err(fault) if fault.not_found => Ok(None),
@@ -156,7 +156,7 @@ impl Client {
         })
     }
 
-    /// Why the CRI plugin of containerd does not serve; `None` if this is not containerd or does not tell.
+    /// Why the CRI plugin of containerd does not serve; `None` if this is not containerd or does not report it.
     fn cause(&self, socket: &Path, limit: Duration) -> Option<String> {
         let method = "containerd.services.introspection.v1.Introspection/Plugins";
         let response = self.ask(socket, method, &plugins::request(), limit).ok()?;

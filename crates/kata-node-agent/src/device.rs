@@ -71,7 +71,7 @@ fn ioctl(file: &File, request: u64) -> io::Result<i32> {
 /// A descriptor that the kernel just gave us.
 #[expect(unsafe_code, reason = "the kernel returns the descriptor as a number")]
 fn owned(descriptor: i32) -> OwnedFd {
-    // SAFETY: the number was just returned by KVM_CREATE_VM or KVM_CREATE_VCPU, and nobody else has it.
+    // SAFETY: the number was just returned by KVM_CREATE_VM or KVM_CREATE_VCPU, and nothing else has it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
@@ -80,7 +80,7 @@ fn owned(descriptor: i32) -> OwnedFd {
 pub(super) const PLACE: &str = "/opt";
 const PROBE: &str = ".kata-operator-probe-";
 
-/// How old a folder of a probe is of which nobody is left. A probe takes ten seconds at most.
+/// How old a folder of a probe is whose process is gone. A probe takes ten seconds at most.
 const ABANDONED: Duration = Duration::from_secs(120);
 
 /// Lets the node's systemd start this binary to probe a device that this container may not open: what the kernel
@@ -110,7 +110,7 @@ pub(super) fn probe_on_node(
         .map_err(|error| without_error_numbers(&error.to_string()))
         .and_then(|()| self_copy(&place.join("agent")).map_err(|error| chain(&error)));
     if let Err(error) = made {
-        // There may be nothing; what went wrong is told already.
+        // There may be nothing; what went wrong is reported already.
         drop(fs::remove_dir_all(&place));
         return Err(not_tried(device, &folder, error));
     }
@@ -134,8 +134,8 @@ fn not_tried(device: Device, folder: &str, reason: String) -> HostError {
     HostError { action, reason, kind: HostErrorKind::Failed }
 }
 
-/// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be removed is in
-/// nobody's way.
+/// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be removed does
+/// no harm.
 pub(super) fn clear(parent: &Path, age: Duration) {
     let abandoned = |entry: &fs::DirEntry| {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PROBE));

@@ -115,7 +115,7 @@ fn is_name(name: &str) -> bool {
 /// Takes the payload out of the image at `image_root` and stages it on the node. Says what it did.
 ///
 /// # Errors
-/// If the image has no payload with the shims that the task names, which the termination message tells as a
+/// If the image has no payload with the shims that the task names, which the termination message reports as a
 /// report, or the node fails.
 pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<String, AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
@@ -135,13 +135,13 @@ pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<Str
 pub fn run(task: &NodeTask, host_root: &Path) -> Result<NodeReport, AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
     if task.action == NodeAction::Remove {
-        // Jobs for a node come one after the other, so nobody is at work there.
+        // Jobs for a node come one after the other, so no other Job is at work there.
         if let Ok(place) = host.at(device::PLACE) {
             device::clear(&place, Duration::ZERO);
         }
     }
     let report = kata_host::run(&mut host, task);
-    tell(&report)?;
+    print_report(&report)?;
     Ok(report)
 }
 
@@ -175,10 +175,10 @@ pub fn device(name: &str) -> Result<(), AgentError> {
 /// If they cannot be read, or not be written.
 pub fn show_sandbox(pod: &PodName<'_>, host_root: &Path) -> Result<(), AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;
-    tell(&sandbox::sandbox(&mut host, pod)?)
+    print_report(&sandbox::sandbox(&mut host, pod)?)
 }
 
-fn tell(report: &impl Serialize) -> Result<(), AgentError> {
+fn print_report(report: &impl Serialize) -> Result<(), AgentError> {
     let mut line = leave(report)?;
     line.push(b'\n');
     let written = std::io::stdout().lock().write_all(&line);

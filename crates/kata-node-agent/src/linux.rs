@@ -43,7 +43,7 @@ pub struct Linux {
     /// Digests of files that were just written by us, so that they need not be read again.
     known: HashMap<PathBuf, String>,
     /// The folder of ours that was last looked into, and its place. Of a payload thousands of files are
-    /// looked at, one folder after the other, and nobody else changes links there.
+    /// looked at, one folder after the other, and no other program changes links there.
     folder: Option<(String, PathBuf)>,
 }
 
@@ -314,7 +314,7 @@ impl Host for Linux {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder).map_err(|source| fail(&source))?;
         }
-        // Everybody may create entries in its folder: a link to what shall be made by us, or a pipe that nobody
+        // Every user may create entries in its folder: a link to what this program is to make, or a pipe that no program
         // reads, whose opening would not come back.
         let opened = OpenOptions::new()
             .write(true)
@@ -325,7 +325,7 @@ impl Host for Linux {
             .open(&place);
         if fs::symlink_metadata(&place).is_ok_and(|found| !found.is_file()) {
             let reason =
-                "it is no regular file: somebody else has put it there; remove it".to_owned();
+                "it is no regular file, so another program has put it there; remove it".to_owned();
             return Err(HostError { action: action(), reason, kind: HostErrorKind::Other });
         }
         let file = opened.map_err(|source| fail(&source))?;
@@ -410,7 +410,7 @@ impl Host for Linux {
     fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
         let action = format!("read the merged configuration of {config}");
         // What cannot be written would look like a configuration that cannot be read, so not on a disk that
-        // may be full. The output has whatever secrets are configured.
+        // may be full. The output has all secrets that are configured.
         self.make_dir(DUMPS, 0o700)?;
         let output = format!("{DUMPS}/dump.out");
         let errors = format!("{DUMPS}/dump.err");

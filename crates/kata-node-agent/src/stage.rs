@@ -339,7 +339,7 @@ pub fn components(
     Ok(components)
 }
 
-/// Tells one state of the image from another without reading it all: names, sizes and times of what would
+/// Distinguishes one state of the image from another without reading it all: names, sizes and times of what would
 /// be unpacked.
 fn fingerprint(image: &Image<'_>, source: &Source) -> Result<String, StageError> {
     let mut hash = Sha256::new();
@@ -394,7 +394,7 @@ fn version(tree: &Path, image: &Image<'_>) -> Option<String> {
         .or_else(|| in_image(&artifacts).and_then(line))
 }
 
-/// The tag of an image, if it is a version: kata-deploy's images of 3.32 and later tell it nowhere else.
+/// The tag of an image, if it is a version: kata-deploy's images of 3.32 and later have it nowhere else.
 fn tag(image: &str) -> Option<String> {
     let (name, _digest) = image.split_once('@').unwrap_or((image, ""));
     let (_, tag) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'))?;

@@ -1,4 +1,5 @@
-//! Every link from a page of the repository to another, or to a heading of one, leads somewhere.
+//! Every link from a page of the repository to another, or to a heading of one, leads somewhere; every file that
+//! ARCHITECTURE.md names exists.
 //!
 //! Links to other hosts are not followed: nothing here may depend on a network.
 
@@ -16,7 +17,22 @@ pub(super) fn check(root: &Path) -> Vec<String> {
         Ok(pages) => pages,
         Err(error) => return vec![error],
     };
-    pages.lines().flat_map(|page| dead(root, Path::new(page))).collect()
+    let dead = pages.lines().flat_map(|page| dead(root, Path::new(page)));
+    dead.chain(missing_files(root)).collect()
+}
+
+/// The files in the page that names many of them without a link. Those of a crate are named from `crates/`.
+const NAMES_FILES: &str = "ARCHITECTURE.md";
+
+fn missing_files(root: &Path) -> Vec<String> {
+    let Ok(text) = fs::read_to_string(root.join(NAMES_FILES)) else {
+        return vec![format!("cannot read {NAMES_FILES}")];
+    };
+    let words = text.split('`').skip(1).step_by(2);
+    let is_file = |word: &&str| word.ends_with(".rs") || word.ends_with(".md");
+    let exists = |word: &str| root.join(word).exists() || root.join("crates").join(word).exists();
+    let missing = words.filter(is_file).filter(|word| !exists(word));
+    missing.map(|word| format!("{NAMES_FILES} names {word}, which does not exist")).collect()
 }
 
 fn dead(root: &Path, page: &Path) -> Vec<String> {

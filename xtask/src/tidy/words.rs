@@ -24,13 +24,16 @@ const WORDS: [(&str, &str); 12] = [
     ("mended", "fixed"),
 ];
 /// Where the words are not allowed, as git names files. A crate is added once it has none left.
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 10] = [
     "*.md",
     "crates/fakeshim/*.rs",
     "crates/hostlab/*.rs",
     "crates/kata-api/*.rs",
     "crates/kata-connect/*.rs",
+    "crates/kata-host/*.rs",
     "crates/kata-manifests/*.rs",
+    "crates/kata-node-agent/*.rs",
+    "crates/kata-operator/*.rs",
     "crates/kata-plan/*.rs",
 ];
 

@@ -1,4 +1,4 @@
-//! What containerd makes of all its files: `config dump` before and after, and what CRI tells of the
+//! What containerd makes of all its files: `config dump` before and after, and what CRI reports of the
 //! configuration that is live.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub struct Live {
     pub configured: BTreeMap<String, Handler>,
 }
 
-/// Understands the answer to CRI's `Status`: containerd 1.x tells its handlers only in its configuration.
+/// Understands the answer to CRI's `Status`: containerd 1.x shows its handlers only in its configuration.
 pub fn live(status: &CriStatus) -> Live {
     let mut live = Live {
         handlers: status.handlers.iter().filter(|name| !name.is_empty()).cloned().collect(),

@@ -20,7 +20,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     let own = files.own();
     let mut ours: BTreeSet<String> =
         installed.map(|installed| installed.handlers.keys().cloned().collect()).unwrap_or_default();
-    // Without a journal the drop-in tells, and without that what is prepared: sandboxes may run of it.
+    // Without a journal the drop-in shows it, and without that what is prepared: sandboxes may run of it.
     ours.extend(files.own_handlers());
     ours.extend(&observed.released - &files.foreign_handlers());
     if installed.is_none() && own.is_empty() && !observed.leftovers {
@@ -51,7 +51,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
             return Decision { checks, ..Decision::default() };
         }
     };
-    // Without its header it is somebody else's, and what it configures would stay.
+    // Without its header it is not ours, and what it configures would stay.
     if let (None, Content::File { text, .. }) = (files.own_drop_in(), &files.ours)
         && let Some(name) = handlers(text).iter().find(|name| ours.contains(*name))
     {
@@ -93,7 +93,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     Decision { checks, in_the_way, plan: Some(plan), drift: Vec::new() }
 }
 
-/// What nobody needs, not even on the way back. It goes first, since the disk may be full. No sandbox of ours
+/// What is not needed, not even on the way back. It goes first, since the disk may be full. No sandbox of ours
 /// runs, so that of the payloads only the one is left that new sandboxes would be started from.
 fn needless(observed: &Observed) -> Vec<Step> {
     let staged = (!observed.stagings.is_empty()).then(|| paths::STAGING.to_owned());

@@ -229,7 +229,7 @@ fn place(
     imports: &[String],
     replaces: bool,
 ) -> HostResult<Place> {
-    // Both read their folder whatever the main file says.
+    // Both read their folder whether the main file imports it or not.
     let always_reads = matches!(site.distribution, Distribution::Crio | Distribution::K0s);
     let mut places: Vec<String> = Vec::new();
     if site.distribution == Distribution::Crio {
@@ -301,7 +301,7 @@ fn lost_link(host: &mut dyn Host, path: &str) -> HostResult<Option<String>> {
     Ok(None)
 }
 
-/// The folder to import. An import would bring whatever else is in the usual one to life, so if there is
+/// The folder to import. An import would activate all other files in the usual one, so if there is
 /// something, or if it is read before other files, it is a folder of our own.
 fn new_folder(host: &mut dyn Host, site: &Site, imports: &[String]) -> HostResult<String> {
     let names = host.list(&site.drop_ins)?.unwrap_or_default();

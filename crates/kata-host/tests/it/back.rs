@@ -35,7 +35,7 @@ fn same(found: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>, pla
     assert_eq!((others(found, wanted), others(wanted, found)), (vec![], vec![]), "{place}");
 }
 
-/// Every next pod needs the container runtime, also the one that would mend it.
+/// Every next pod needs the container runtime, also the one that would fix it.
 #[test]
 fn a_full_disk_does_not_keep_the_runtime_from_coming_back() {
     for (name, clean) in nodes() {
@@ -97,7 +97,7 @@ fn our_old_drop_in_comes_back_once_the_disk_has_room() {
             let report = kata_host::run(&mut node, &another_handler());
             let place = format!("{name}: full from call {call}: {report:?}\n{:#?}", node.log);
             assert_eq!(report.outcome, Outcome::RolledBack, "{place}");
-            assert!(!report.message.contains("somebody else"), "{place}");
+            assert!(!report.message.contains("by others"), "{place}");
             assert_eq!(node.etc(), before, "{place}");
             assert!(node.offers("kata") && !node.offers("kata-clh"), "{place}");
         }
@@ -145,7 +145,7 @@ fn a_file_that_was_edited_while_ours_was_in_it_loses_our_line_and_nothing_else()
         assert_eq!(node.text(MAIN), format!("{main}# corrected\n"));
         assert!(serves(&node));
 
-        // What is no TOML was broken by somebody else, who is still at it.
+        // What is no TOML was broken by another program, which may be still at it.
         let mut node = Node::new(kind, Some(main));
         node.stage("a");
         node.meanwhile = Some(("restart ", |node| {
@@ -288,7 +288,7 @@ fn a_dump_that_does_not_come_says_nothing_about_the_configuration() {
     }
 }
 
-/// CRI-O does not tell the paths of a handler, so what it offers does not prove which drop-in is live.
+/// CRI-O does not report the paths of a handler, so what it offers does not prove which drop-in is live.
 #[test]
 fn a_changed_drop_in_is_not_taken_for_live_before_a_restart() {
     let mut node = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
@@ -366,7 +366,7 @@ fn a_sandbox_that_is_started_during_an_upgrade_that_is_undone_keeps_its_version(
         }));
         kata_host::run(&mut node, &task(NodeAction::Install, "b"));
         node.revive(false);
-        // Somebody changed their mind meanwhile.
+        // The desired state changed meanwhile.
         for _ in 0..2 {
             done(&mut node, &install());
             assert_eq!(node.disk.list(paths::VERSIONS).unwrap().len(), 2, "{name}");
@@ -379,7 +379,7 @@ fn a_sandbox_that_is_started_during_an_upgrade_that_is_undone_keeps_its_version(
     }
 }
 
-/// Somebody deleted the journal, and the first removal takes the drop-in away.
+/// The journal was deleted, and the first removal takes the drop-in away.
 #[test]
 fn a_removal_without_a_journal_waits_for_the_sandboxes_that_it_finds_late() {
     for (name, clean) in nodes() {
@@ -396,7 +396,7 @@ fn a_removal_without_a_journal_waits_for_the_sandboxes_that_it_finds_late() {
         }
         node.runtime.sandboxes.clear();
         done(&mut node, &remove());
-        // The import that the journal knew of stays: nobody else could say that it is ours.
+        // The import that the journal knew of stays: nothing else shows that it is ours.
         let left = |node: &Node| {
             node.disk.list("/opt").into_iter().chain(node.disk.list("/var/lib")).flatten().count()
         };

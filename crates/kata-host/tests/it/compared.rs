@@ -1,4 +1,4 @@
-//! The comparison of the merged configurations: whatever of a change would take effect otherwise than it
+//! The comparison of the merged configurations: every part of a change that would take effect otherwise than it
 //! should is undone before the container runtime has seen it.
 
 use hostlab::runtime::Twist;

@@ -12,9 +12,9 @@ const MAIN: &str = "/etc/containerd/config.toml";
 const CONF_D: &str = "/etc/containerd/conf.d";
 const OURS: &str = "/etc/containerd/conf.d/60-kata-operator.toml";
 
-/// Somebody's drop-in that makes another runtime the default one.
+/// A drop-in of the admin's that makes another runtime the default one.
 const NVIDIA: &str = "[plugins.\"io.containerd.cri.v1.runtime\".containerd]\ndefault_runtime_name = \"nvidia\"\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia]\nruntime_type = \"io.containerd.runc.v2\"\n";
-/// A section that containerd 1.x merges from any file, whoever has the one of CRI.
+/// A section that containerd 1.x merges from any file, also if another file has the one of CRI.
 const METRICS: &str = "[metrics]\naddress = \"0.0.0.0:1338\"\n";
 
 fn with_file(mut node: Node, path: &str, text: &str) -> Node {
@@ -63,7 +63,7 @@ fn an_import_that_another_tool_relies_on_by_now_is_left() {
     assert!(node.text(MAIN).contains("conf.d/*.toml"));
     assert_eq!((node.text(&theirs).as_str(), node.disk.stat(OURS)), (NVIDIA, None));
     assert!(node.disk.stat(paths::STATE_DIR).is_none() && node.disk.stat(paths::ROOT).is_none());
-    // Whoever installs again finds an import of somebody else.
+    // A new installation finds an import of another program.
     let etc = node.etc();
     node.stage("a");
     done(&mut node, &install());
@@ -185,7 +185,7 @@ fn a_drop_in_that_lost_its_header_is_named_and_the_runtime_not_restarted() {
     }
 }
 
-/// CRI-O reads whatever is in its folder, and does not start with half a file.
+/// CRI-O reads all that is in its folder, and does not start with half a file.
 #[test]
 fn an_interrupted_write_leaves_nothing_in_the_folder_that_crio_reads() {
     let mut clean = Node::new(Kind::Crio, Some("[crio.runtime]\n"));

@@ -67,7 +67,7 @@ fn an_edited_drop_in_is_put_back_without_a_restart_if_nothing_is_live_of_it() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3040");
-    // What to do about it is said by whoever reads it, and only once.
+    // The reader of the report adds what to do about it, and only once.
     assert_eq!(report.message, format!("{path} was edited"));
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert!(report.changed && !report.restarted, "{report:?}");
@@ -106,7 +106,7 @@ fn a_main_file_that_was_edited_is_copied_anew_on_1_x() {
     assert_eq!(node.text(main), V1_MAIN.replace("pause:9", "pause:10"));
 }
 
-/// Neither its size nor the time of its last modification tells.
+/// Neither its size nor the time of its last modification shows it.
 #[test]
 fn a_changed_file_whose_time_was_set_back_is_repaired() {
     let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
@@ -146,7 +146,7 @@ fn a_damaged_payload_is_repaired_without_a_restart() {
     assert!(node.disk.list(paths::STAGING).unwrap().is_empty());
 }
 
-/// Whatever of a payload is damaged, an inspection says so, and an installation with a fresh copy mends it.
+/// An inspection reports damage of any file of a payload, and an installation with a fresh copy fixes it.
 #[test]
 fn whatever_of_a_payload_is_damaged_is_drift_and_is_repaired() {
     type Damage = fn(&mut Node, &str);
@@ -313,7 +313,7 @@ fn a_plan_reads_as_a_diff_and_what_happens_to_units() {
     assert_eq!(copy, plan);
 }
 
-/// Whoever asks what a run would do gets no answer by doing some of it.
+/// A run that is only to show what it would do does none of it.
 #[test]
 fn a_plan_has_the_kernel_load_nothing() {
     let loads = |node: &Node| node.log.iter().filter(|call| call.starts_with("load ")).count();

@@ -132,7 +132,7 @@ fn an_interrupted_change_is_named_by_whoever_only_looks() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     has(&report, Outcome::Drifted, "KATA3038");
     assert_eq!(report.message, "A change of the node was interrupted and is not finished");
-    // Whatever else it finds, it names that first.
+    // It names that first, before all else that it finds.
     node.disk.unlink(paths::CURRENT).unwrap();
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     assert!(report.checks.len() > 1, "{report:?}");
@@ -190,7 +190,7 @@ fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
         assert!(message.contains(&format!("; before that: {failed}")), "{message}");
         assert!(!message.contains('\n') && message.len() <= 300, "{message}");
         assert!(report.message.contains(&failed), "{report:?}");
-        // The next run did not see what went wrong, and tells it all the same.
+        // The next run did not see what went wrong, and reports it all the same.
         for _ in 0..2 {
             node.revive(false);
             let report = kata_host::run(&mut node, &install());
@@ -214,7 +214,7 @@ fn a_runtime_that_does_not_come_back_is_named_by_its_unit() {
     assert!(message.starts_with("containerd.service is active: cannot ask CRI"), "{message}");
 }
 
-/// A file that somebody else has changed is the first thing to look at, however long the rest is.
+/// A file that another program has changed is the first thing to look at, however long the rest is.
 #[test]
 fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
     const MAIN: &str = "/etc/containerd/config.toml";
@@ -230,7 +230,7 @@ fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
     has(&report, Outcome::Unsafe, "KATA3034");
     let message = &report.checks[0].message;
     let now = format!(
-        "{MAIN} was changed by somebody else and left so; \
+        "{MAIN} was edited by others and kept; \
          containerd.service is failed (exit-code, status 1): cannot ask CRI for "
     );
     assert!(message.starts_with(&now), "{message}");
@@ -253,7 +253,7 @@ fn a_way_back_that_the_disk_does_not_take_names_every_file() {
             node.disk.write(MAIN, b"[half", 0o640).unwrap();
         }));
     }));
-    // How often something could not be put back, besides what is somebody else's now, and how often it served.
+    // How often something could not be put back, besides what another program owns now, and how often it served.
     let (mut both, mut served) = (0, 0);
     for (node, call) in
         [node, edited].iter().flat_map(|node| (0..300).map(move |call| (node, call)))
@@ -268,7 +268,7 @@ fn a_way_back_that_the_disk_does_not_take_names_every_file() {
         let now = message.split("; before that: ").next().unwrap();
         if node.disk.read(MAIN).unwrap() == b"[half" {
             assert!(now.contains("config.toml"), "{message}");
-            both += usize::from(now.contains(&format!("{MAIN} was changed by somebody else")));
+            both += usize::from(now.contains(&format!("{MAIN} was edited by others")));
         }
         let serves = matches!(node.runtime.running, Some(Ok(_)));
         assert_eq!(now.ends_with("the container runtime serves as before"), serves, "{message}");

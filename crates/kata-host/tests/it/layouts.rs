@@ -182,10 +182,10 @@ fn a_distribution_that_is_being_started_is_waited_for_whatever_runs_beside_it() 
             assert_eq!(report.outcome, Outcome::Refused, "{unit}: {report:?}");
             assert_eq!(report.checks[0].code, "KATA3009", "{unit}: {report:?}");
             let message = &report.checks[0].message;
-            // k0s is not restarted by us, so its unit is not told of.
-            let told =
+            // k0s is not restarted by us, so its unit is not named.
+            let names_unit =
                 message.starts_with(&format!("{unit} is activating (start): cannot ask CRI"));
-            assert!(told || unit.starts_with("k0s"), "{message}");
+            assert!(names_unit || unit.starts_with("k0s"), "{message}");
             assert_eq!(node.disk.all(), before, "{unit}");
         }
         node.starting = None;
@@ -267,7 +267,7 @@ fn what_k0s_makes_of_our_drop_in_is_not_taken_for_a_file_of_somebody_else() {
     let report = done(&mut node, &task(NodeAction::Inspect, "a"));
     assert!(report.checks.is_empty(), "{report:?}");
 
-    // Without a journal only the files tell which handlers are ours.
+    // Without a journal only the files show which handlers are ours.
     node.disk.unlink(paths::STATE).unwrap();
     node.sandbox("one", "kata");
     let before = node.disk.all();
@@ -290,7 +290,7 @@ fn microk8s_gets_the_import_in_its_template() {
         V2_MAIN,
         Some(&template),
     );
-    // Whoever is in its group may read it without being root.
+    // A user of its group may read it without being root.
     let group = (0, 998);
     node.disk.give(&template, group);
     let mut installed = node.clone();

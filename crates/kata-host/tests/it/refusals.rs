@@ -60,7 +60,7 @@ fn a_machine_that_cannot_run_sandboxes_is_refused() {
     let mut full = node();
     full.disk_free = 1 << 20;
     refused(full, "KATA3005", "MiB are needed");
-    // Before anything is taken out of the image nobody knows how large it is.
+    // Before anything is taken out of the image its size is unknown.
     let mut unstaged = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
     unstaged.disk_free = (2 << 30) - 1;
     let report = kata_host::run(&mut unstaged, &task(NodeAction::Preflight, "a"));
@@ -160,7 +160,7 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     refused(variable, "KATA3012", "${CONTAINERD_CONFIG}");
 }
 
-/// What is not seen is not taken for absent, whatever leads there.
+/// What cannot be seen is not taken for absent, on any path.
 #[test]
 fn what_is_imported_from_where_nothing_is_seen_is_refused_with_its_path() {
     let import = |import: &str| {
@@ -449,7 +449,7 @@ fn preflight_and_inspect_write_nothing() {
     assert_eq!(node.writes, 0, "{:?}", node.log);
 }
 
-/// containerd 1.x tells its snapshotter; of 2.x the files tell it.
+/// containerd 1.x reports its snapshotter; of 2.x the files name it.
 #[test]
 fn a_shim_that_needs_block_devices_is_refused_on_another_snapshotter() {
     let mut firecracker = task(NodeAction::Preflight, "a");

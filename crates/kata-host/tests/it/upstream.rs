@@ -40,7 +40,7 @@ fn only_qemu_and_stratovirt_need_vsock() {
 /// Their pods would fail although the node has all that the handler names.
 #[test]
 fn shims_that_pull_in_the_guest_are_told_of() {
-    for (shim, told) in [
+    for (shim, is_found) in [
         ("qemu-coco-dev", true),
         ("qemu-coco-dev-runtime-rs", true),
         ("qemu-snp", true),
@@ -55,8 +55,8 @@ fn shims_that_pull_in_the_guest_are_told_of() {
     ] {
         let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
         let report = preflight(&mut node, shim);
-        assert_eq!(has(&report, "KATA3027"), told, "{shim}: {report:?}");
-        assert_eq!(report.outcome, Outcome::Done, "somebody may have set it up: {report:?}");
+        assert_eq!(has(&report, "KATA3027"), is_found, "{shim}: {report:?}");
+        assert_eq!(report.outcome, Outcome::Done, "the admin may have set it up: {report:?}");
     }
 }
 
@@ -125,7 +125,7 @@ fn the_kubelets_folder_is_the_distributions() {
     }
 }
 
-/// Its template has one for the first version of Kata, which nobody can take away.
+/// Its template has one for the first version of Kata, which no client can take away.
 #[test]
 fn the_handler_that_microk8s_has_by_itself_is_told_from_another_installation() {
     let args = "/var/snap/microk8s/current/args";

@@ -45,7 +45,7 @@ fn a_runtime_that_offers_something_else_is_rolled_back() {
             node.stage("a");
             let paths = [Twist::OtherConfiguration, Twist::OtherShim].contains(&twist);
             if node.runtime.kind == Kind::Crio && paths {
-                // It tells the names of its handlers only.
+                // It reports the names of its handlers only.
                 node.runtime.takes_in = Some(twist);
                 done(&mut node, &install());
                 continue;
@@ -111,7 +111,7 @@ fn with_sandboxes(mut node: Node) -> Node {
     node
 }
 
-/// Another restart would not bring it back, so that the change stays; but somebody has to know.
+/// Another restart would not bring it back, so that the change stays; but the admin has to know.
 #[test]
 fn a_sandbox_that_a_restart_costs_is_named_and_nothing_undone() {
     for (name, node) in nodes() {
@@ -123,7 +123,7 @@ fn a_sandbox_that_a_restart_costs_is_named_and_nothing_undone() {
         assert!(report.message.starts_with(says), "{name}: {report:?}");
         assert_eq!(node.runtime.restarts, 1, "{name}");
         assert!(node.offers("kata"), "{name}");
-        // It is told once, by the run that restarted the container runtime.
+        // It is reported once, by the run that restarted the container runtime.
         assert_eq!(lost(&done(&mut node, &install())), None, "{name}");
     }
 }

@@ -149,7 +149,7 @@ impl PodSandboxStatusResponse {
     /// CRI-O's `server/sandbox_status.go` and `pkg/annotations/internal.go` of 1.30 and 1.34.
     ///
     /// # Errors
-    /// What is not as it shall be.
+    /// What is not as it should be.
     pub fn crio_handler(&self) -> Result<String, &'static str> {
         let info = self.info.get("info").ok_or("it has no verbose information")?;
         let info: SandboxInfo = serde_json::from_str(info)

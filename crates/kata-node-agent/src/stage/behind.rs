@@ -1,7 +1,7 @@
-//! What goes on behind whoever writes files: they are hashed, and large ones are on their way to the disk,
+//! What goes on behind the writer of files: they are hashed, and large ones are on their way to the disk,
 //! while the next ones are read.
 //!
-//! Makes nothing durable: whoever relies on the files syncs them, and finds most of it done.
+//! Makes nothing durable: the caller that relies on the files syncs them, and finds most of it done.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -41,7 +41,7 @@ enum Piece {
 /// A file that could not be written to the disk.
 pub(super) type Lost = (PathBuf, io::Error);
 
-/// The two threads behind a writer. If one of them cannot be had, its work is left to whoever seals the
+/// The two threads behind a writer. If one of them cannot be had, its work is left to the caller that seals the
 /// files, which reads and syncs what is not done.
 #[derive(Debug)]
 pub(super) struct Behind {
@@ -64,7 +64,7 @@ impl Behind {
                 match piece {
                     Piece::Block(block, length) => {
                         hash.update(block.get(..length).unwrap_or_default());
-                        // Whoever fills blocks may have failed, and wants none back.
+                        // The writer that fills blocks may have failed, and wants none back.
                         drop(give_back.send(block));
                     }
                     Piece::File(path) => {
@@ -97,29 +97,29 @@ impl Behind {
 
     /// Hashes the first bytes of a block that was appended to the file that is being written.
     pub(super) fn wrote(&self, block: Vec<u8>, length: usize) {
-        self.tell(Piece::Block(block, length));
+        self.send(Piece::Block(block, length));
     }
 
     /// The file is complete.
     pub(super) fn complete(&self, path: PathBuf, file: File, bytes: u64) {
         if bytes >= LARGE {
-            // If there are many of them already, this one waits for whoever syncs all.
+            // If there are many of them already, this one waits for the caller that syncs all.
             drop(self.to_disk.try_send((path.clone(), file)));
         }
-        self.tell(Piece::File(path));
+        self.send(Piece::File(path));
     }
 
     /// A file has got another path.
     pub(super) fn linked(&self, from: PathBuf, to: PathBuf) {
-        self.tell(Piece::Link { from, to });
+        self.send(Piece::Link { from, to });
     }
 
     /// What was at the path is gone.
     pub(super) fn gone(&self, path: PathBuf) {
-        self.tell(Piece::Gone(path));
+        self.send(Piece::Gone(path));
     }
 
-    fn tell(&self, piece: Piece) {
+    fn send(&self, piece: Piece) {
         // Without that thread there are no digests, and the files are read again.
         drop(self.done.send(piece));
     }

@@ -89,7 +89,7 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    /// Counts an entry, whatever it is.
+    /// Counts an entry of any kind.
     ///
     /// # Errors
     /// If there are too many of them.

@@ -319,7 +319,7 @@ fn fail(path: &Path, source: Errno) -> UnpackError {
     UnpackError::Write { path: path.to_owned(), source: source.into() }
 }
 
-/// Reads until a block is full or there is no more; tells how many bytes there are.
+/// Reads until a block is full or there is no more; returns how many bytes there are.
 fn fill(content: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {

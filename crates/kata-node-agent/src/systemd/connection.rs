@@ -23,7 +23,7 @@ const SIGNAL: u8 = 4;
 pub(super) struct Connection {
     stream: UnixStream,
     serial: u32,
-    /// Ends of jobs that were told while something else was waited for: job and result.
+    /// Ends of jobs that were reported while something else was waited for: job and result.
     ended: VecDeque<(String, String)>,
 }
 

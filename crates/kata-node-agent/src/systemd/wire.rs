@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Some(elements)
     }
 
-    /// The first part of `v` that holds `(uo)`, which is how systemd tells the job of a unit: 0 if it has none.
+    /// The first part of `v` that holds `(uo)`, which is how systemd names the job of a unit: 0 if it has none.
     pub fn variant_job(&mut self) -> Option<u32> {
         if self.signature()? != "(uo)" {
             return None;
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
         if words.is_empty() {
             words.push(program);
         } else if let Some(first) = words.first_mut() {
-            // The first word is what the program is told, not where it is.
+            // The first word is the program's argument zero, not its path.
             *first = program;
         }
         Some(words)

@@ -210,7 +210,7 @@ fn cri_o_is_changed_rolled_back_and_left_alone() {
     assert_eq!(crio.handlers(), ["kata".to_owned(), "kata-two".to_owned()].into());
     assert!(fs::read_to_string(node.root.join(DROP_IN)).unwrap().contains("kata-two"));
 
-    // Nothing is pulled from under a sandbox, although CRI-O's list does not tell that it is one of ours.
+    // Nothing is pulled from under a sandbox, although CRI-O's list does not show that it is one of ours.
     crio.runs.store(true, Ordering::Relaxed);
     let good = (node.files(), process());
     let report = node.run(NodeAction::Remove, "", &[]);

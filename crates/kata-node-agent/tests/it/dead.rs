@@ -52,7 +52,7 @@ fn dead(release: &str) {
     let good = node.files();
     let active = || node.systemctl(&["show", "--property", "ActiveState", "containerd.service"]);
 
-    // Whoever renders a drop-in when the unit starts renders a bad one as soon as ours has a second handler.
+    // A program that renders a drop-in when the unit starts renders a bad one as soon as ours has a second handler.
     // `config dump` finds nothing wrong with it.
     fs::write(node.root.join("root/rendered.toml"), bad(release)).unwrap();
     fs::copy(node.root.join("root/rendered.toml"), node.root.join(RENDERED)).unwrap();

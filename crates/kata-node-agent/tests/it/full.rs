@@ -33,7 +33,7 @@ fn a_disk_without_room_for_the_payload_is_named_and_nothing_stays_on_it() {
     assert!(said.contains("besides the 1024 MiB that stay free"), "{said}");
     assert_eq!(staged(), 0);
 
-    // Somebody else takes the room as soon as it was found to be enough: the agent waits for the first
+    // Another program takes the room as soon as it was found to be enough: the agent waits for the first
     // archive, which is a pipe.
     mounted.resize("1500m");
     let first = image.join("opt/kata-artifacts/tarballs/kata-static-kernel.tar.zst");

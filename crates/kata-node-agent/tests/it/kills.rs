@@ -37,8 +37,8 @@ fn foreign(node: &Node) -> BTreeMap<String, String> {
 fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
     let node = Node::start("2", "kills");
     fs::create_dir_all(node.root.join("opt/other")).unwrap();
-    fs::write(node.root.join("opt/other/file"), "of somebody else").unwrap();
-    fs::write(node.root.join("etc/containerd/other.toml"), "# of somebody else").unwrap();
+    fs::write(node.root.join("opt/other/file"), "of another program").unwrap();
+    fs::write(node.root.join("etc/containerd/other.toml"), "# of another program").unwrap();
     let before = node.files();
     let others = foreign(&node);
     let images = node.root.join("tmp");
@@ -48,7 +48,7 @@ fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
     let kills: u32 = std::env::var("KATA_TEST_KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let mut moments = Moments(0x9E37_79B9_7F4A_7C15);
     let (mut killed, mut round) = (0, 0);
-    let mut mended = BTreeMap::new();
+    let mut recovered = BTreeMap::new();
     while killed < kills {
         // Installs, upgrades and removals in turns; those that the process survived do not count.
         let (action, image, root) = match round % 3 {
@@ -80,7 +80,7 @@ fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
         let hit = agent.wait().unwrap().code().is_none();
         killed += u32::from(hit);
         assert_eq!(foreign(&node), others, "{round}");
-        // Now and then nobody looks before the next kill.
+        // Now and then nothing is checked before the next kill.
         if moments.next().is_multiple_of(4) {
             continue;
         }
@@ -98,11 +98,11 @@ fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
         if action == NodeAction::Remove {
             assert_eq!(node.files(), before, "{round}");
         }
-        *mended.entry((action, hit)).or_insert(0) += 1;
+        *recovered.entry((action, hit)).or_insert(0) += 1;
     }
     let counted = format!(
         "{killed} processes of the node agent were killed at work in {round} rounds; looked at by action, and \
-         whether it was hit: {mended:?}\n"
+         whether it was hit: {recovered:?}\n"
     );
     print!("{counted}");
     // `cargo test` shows no output of a test that passes.

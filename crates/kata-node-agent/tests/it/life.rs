@@ -159,7 +159,7 @@ fn life(release: &str) {
     let staged = node.stage("a", &a);
     assert!(String::from_utf8(staged.stdout).unwrap().contains("already"));
 
-    // An upgrade: no restart, and what nobody uses goes.
+    // An upgrade: no restart, and what is not used goes.
     assert!(node.stage("b", &b).status.success());
     let report = node.run(NodeAction::Install, "b", &["kata"]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");

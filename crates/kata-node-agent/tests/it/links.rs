@@ -1,4 +1,4 @@
-//! Links of the node lead where they do on the node, whatever this container has at those paths.
+//! Links of the node lead where they do on the node, also if this container has others at those paths.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
@@ -158,14 +158,14 @@ fn a_link_or_a_pipe_in_the_place_of_the_lock_is_not_used() {
     fs::create_dir_all(same.parent().unwrap()).unwrap();
     symlink(&target, &lock).unwrap();
     let said = format!(
-        "cannot lock {}: it is no regular file: somebody else has put it there; remove it",
+        "cannot lock {}: it is no regular file, so another program has put it there; remove it",
         paths::LOCK
     );
     let refusal = || Linux::new(&root).unwrap().lock(paths::LOCK).unwrap_err().to_string();
     assert_eq!(refusal(), said);
     assert!(!target.exists() && !same.exists());
     fs::remove_file(&lock).unwrap();
-    // Who opens a pipe that nobody reads waits for a reader.
+    // A program that opens a pipe waits for a reader.
     assert!(command("mkfifo").arg(&lock).status().unwrap().success());
     assert_eq!(refusal(), said);
     fs::remove_file(&lock).unwrap();
@@ -248,8 +248,8 @@ fn no_message_has_a_number_of_the_system() {
     let mut host = Linux::new(&root).unwrap();
     let missing = host.write("/etc/x", b"", 0o644).unwrap_err();
     assert_eq!(missing.to_string(), "cannot write /etc/x: No such file or directory");
-    let nobody = host.cri_version("/run/cri.sock").unwrap_err();
-    assert!(nobody.reason.ends_with("No such file or directory"), "{nobody}");
+    let error = host.cri_version("/run/cri.sock").unwrap_err();
+    assert!(error.reason.ends_with("No such file or directory"), "{error}");
     let systemd = host.unit("containerd.service").unwrap_err();
     assert!(systemd.reason.ends_with("private: No such file or directory"), "{systemd}");
     let output = command(env!("CARGO_BIN_EXE_kata-node-agent"))

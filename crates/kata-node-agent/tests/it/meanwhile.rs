@@ -63,7 +63,7 @@ fn an_agent_waits_for_another_one_and_works_when_that_is_done() {
             tries += opened(&watch);
             tries >= 4
         });
-        // It is the real process with what its container has, which docs/privileges.md tells, and no more.
+        // It is the real process with what its container has, which docs/privileges.md names, and no more.
         let status = format!("/proc/{}/status", child(agent.id()));
         let status = fs::read_to_string(status).unwrap();
         for set in ["CapPrm", "CapEff", "CapBnd"] {

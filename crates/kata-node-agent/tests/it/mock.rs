@@ -109,7 +109,7 @@ fn status_of(socket: &Path) -> Result<CriStatus, HostErrorKind> {
     Client::new().unwrap().status(socket).map_err(|fault| fault.at("/cri.sock").kind)
 }
 
-/// What CRI-O tells of a sandbox, of what is needed.
+/// What CRI-O reports of a sandbox, of what is needed.
 pub(crate) fn crio_status(handler: &str) -> Vec<u8> {
     let info = serde_json::json!({
         "image": "registry.example/pause",
@@ -175,10 +175,10 @@ fn ten_thousand_sandboxes_arrive_whole() {
     assert_eq!((sandboxes[7].namespace.as_str(), sandboxes[7].pod.as_str()), ("shop", "web"));
 }
 
-/// CRI-O's list has no handlers: whoever believed it would take Kata from under every sandbox.
+/// CRI-O's list has no handlers: an agent that relied on it would take Kata from under every sandbox.
 #[test]
 fn the_handlers_of_cri_os_sandboxes_are_asked_for() {
-    let sandboxes = |told: &'static [(&'static str, i32)], handler: &'static str| {
+    let sandboxes = |states: &'static [(&'static str, i32)], handler: &'static str| {
         let socket = serve(handler, Answer::Closes);
         std::fs::remove_file(&socket).unwrap();
         serve_at(&socket, move |method, asked| {
@@ -188,7 +188,7 @@ fn the_handlers_of_cri_os_sandboxes_are_asked_for() {
                     VersionResponse { runtime_name, ..VersionResponse::default() }.encode_to_vec()
                 }
                 Some("ListPodSandbox") => {
-                    let items = told.iter().map(|(id, state)| PodSandbox {
+                    let items = states.iter().map(|(id, state)| PodSandbox {
                         id: (*id).to_owned(),
                         state: *state,
                         ..PodSandbox::default()
@@ -215,9 +215,9 @@ fn the_handlers_of_cri_os_sandboxes_are_asked_for() {
     let wanted =
         [("vm", "kata", true), ("plain", "", true), ("gone", "", false), ("odd", "", false)];
     assert_eq!(found, wanted);
-    // One that may be ours is not taken for somebody else's.
+    // One that may be ours is not taken for another program's.
     let fault = sandboxes(&[("vm", 0), ("odd", 0)], "kata-two").unwrap_err().at("/crio.sock");
-    let text = "CRI-O does not tell the handler of sandbox odd: it has no verbose information";
+    let text = "CRI-O does not report the handler of sandbox odd: it has no verbose information";
     assert_eq!(fault.reason, text);
 }
 
@@ -246,8 +246,8 @@ fn each_way_of_not_answering_is_told_from_the_others() {
     let without_cause = start.elapsed();
     let closed = status_of(&serve("closed", Answer::Closes));
     assert_eq!(closed, Err(HostErrorKind::Unreachable));
-    let nobody = status_of(Path::new("/nonexistent/cri.sock"));
-    assert_eq!(nobody, Err(HostErrorKind::Unreachable));
+    let status = status_of(Path::new("/nonexistent/cri.sock"));
+    assert_eq!(status, Err(HostErrorKind::Unreachable));
     let nonsense = status_of(&serve("nonsense", Answer::Raw(b"\0\0\0\0\x02\xff\xff".to_vec())));
     assert_eq!(nonsense, Err(HostErrorKind::Other));
 

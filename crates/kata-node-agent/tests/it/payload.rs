@@ -58,7 +58,7 @@ impl Archive {
         self.tar.append_link(&mut header, name, target).unwrap();
     }
 
-    /// An entry whose header claims this size, and is changed before it is written, whatever content follows.
+    /// An entry whose header claims this size, and is changed before it is written; any content may follow.
     pub(crate) fn entry(
         &mut self,
         name: &str,

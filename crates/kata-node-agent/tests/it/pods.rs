@@ -101,7 +101,7 @@ impl Node {
     /// Brings the image of which sandboxes are made.
     pub(crate) fn import_pause(&self, release: &str) {
         let mut layer = tar::Builder::new(Vec::new());
-        entry(&mut layer, "pause", b"nobody runs it");
+        entry(&mut layer, "pause", b"it is never run");
         let layer = layer.into_inner().unwrap();
         let config = serde_json::json!({
             "architecture": "amd64", "os": "linux", "config": {"Cmd": ["/pause"]},

@@ -133,9 +133,9 @@ fn sandboxes(release: &str) {
     assert_eq!(fs::read_to_string(cleared).unwrap(), second.program);
     let report = done("b", &["kata", "kata-two"]);
     assert!(report.changed && !report.restarted, "{report:?}");
-    assert_eq!(versions(&node), 1, "nobody uses the old version any more");
+    assert_eq!(versions(&node), 1, "the old version is not used any more");
 
-    // Somebody deletes an old version by hand while its shim runs.
+    // An admin deletes an old version by hand while its shim runs.
     assert!(node.stage("c", &c).status.success());
     done("c", &["kata", "kata-two"]);
     let old = second.program.split('/').nth(4).unwrap();
@@ -173,7 +173,7 @@ fn sandboxes(release: &str) {
     assert_eq!(node.is_ready(&lost), Some(false));
     node.stop(&lost).unwrap();
     node.remove(&lost).unwrap();
-    // CRI says that it is gone, and both of its processes are left, whom nobody will end.
+    // CRI says that it is gone, and both of its processes are left, which no program will end.
     assert_eq!(node.is_ready(&lost), None);
     assert_eq!(
         node.processes(&lost),

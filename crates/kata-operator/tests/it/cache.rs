@@ -54,7 +54,7 @@ impl Server {
         self.0.lock().unwrap()
     }
 
-    /// Stores an object without telling any watch.
+    /// Stores an object without an event in any watch.
     fn store(&self, name: &str, version: u64, handler: &Value) -> Value {
         let object = json!({
             "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",

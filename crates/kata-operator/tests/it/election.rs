@@ -45,7 +45,7 @@ fn start_at(cluster: &Cluster, identity: &str, seed: u64, now: Timestamp) -> Ope
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async move {
-        // A dropped sender means that nobody will ever stop this operator.
+        // A dropped sender means that nothing will ever stop this operator.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }

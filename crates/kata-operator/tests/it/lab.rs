@@ -382,7 +382,7 @@ pub(crate) fn openshift(workers: u32, labelled: u32) -> Cluster {
 /// operator was measured: about 16 s a node. The API server's request counters begin at zero.
 pub(crate) fn fast(workers: u32) -> Cluster {
     let recorded = simcluster::mco::Timing::recorded();
-    // Its daemons were told when a drain was done, and did not look every ten seconds.
+    // Its daemons were notified when a drain was done, and did not look every ten seconds.
     let timing = simcluster::mco::Timing { daemon_poll: Duration::from_secs(1), ..recorded };
     let layout = Layout { workers, control_plane: 1, timing, ..Layout::default() };
     let mut simulation = topology::build(&layout, epoch()).unwrap();

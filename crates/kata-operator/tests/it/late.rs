@@ -83,7 +83,7 @@ async fn installed(late: &LateLists) -> (Cluster, Operator) {
     (cluster, operator)
 }
 
-/// Every five minutes everything is listed, whatever happens meanwhile.
+/// Every five minutes everything is listed, in any case.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_goes_while_a_list_answers_late_stays_gone() {
     let late = LateLists::default();

@@ -213,7 +213,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
         .collect()
 }
 
-/// What is told after an installation where Jobs change the nodes.
+/// What is reported after an installation where Jobs change the nodes.
 async fn by_jobs() -> BTreeMap<String, Family> {
     let cluster = lab::kubernetes();
     let home = serde_json::json!({
@@ -262,7 +262,7 @@ async fn the_metrics_are_well_formed_and_are_those_of_the_documentation() {
     lab::pass(Duration::from_mins(10)).await;
     let families = parse(&get(&address, "/metrics").await.2);
 
-    // What Jobs do on nodes is told where they do it.
+    // What Jobs do on nodes is reported where they do it.
     let by_jobs = by_jobs().await;
     let exposed: BTreeMap<String, (String, BTreeSet<String>)> = families
         .iter()
@@ -297,7 +297,7 @@ async fn the_metrics_are_well_formed_and_are_those_of_the_documentation() {
     let series: usize = families.values().map(|family| family.samples.len()).sum();
     assert!(series < 600, "{series} series");
 
-    // What is gone is not told any more.
+    // What is gone is not reported any more.
     lab::delete(&cluster, &lab::kata_configs(), "", "example");
     let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
     assert!(lab::until(LIMIT, gone).await);

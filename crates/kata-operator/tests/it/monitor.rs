@@ -123,7 +123,7 @@ async fn the_manifests_grant_what_it_takes_and_no_more() {
     assert!(operator.runs());
 }
 
-/// What an earlier operator left goes, although this one was never told to run it.
+/// What an earlier operator left goes, although this one never had its image.
 #[tokio::test(start_paused = true)]
 async fn an_operator_without_an_image_removes_what_an_earlier_one_left() {
     let cluster = left_behind().await;
@@ -222,7 +222,7 @@ async fn a_refused_watch_is_tried_once_a_minute() {
     assert!(config["status"].to_string().contains("KATA1016"), "{config:#}");
 }
 
-/// A cluster that has no SecurityContextConstraints is told of, and monitored all the same.
+/// A cluster that has no SecurityContextConstraints is reported, and monitored all the same.
 #[tokio::test(start_paused = true)]
 async fn where_constraints_are_not_served_it_runs_without() {
     let cluster = cluster();
@@ -260,14 +260,14 @@ async fn without_permission_to_read_it_the_rest_goes_on() {
     let operator = Operator::with(&cluster, settings(Some("example.org/monitor")));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     let config = || lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
-    let told = || {
+    let reported = || {
         let conditions = config()["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|condition| {
             condition["type"] == json!("Ready")
                 && condition["message"].as_str().is_some_and(|text| text.contains("KATA1016"))
         })
     };
-    assert!(lab::until(Duration::from_mins(1), told).await, "{}", config());
+    assert!(lab::until(Duration::from_mins(1), reported).await, "{}", config());
     // When it can be read, it runs within the longest wait.
     cluster.with(|sim, _| sim.frontend.faults.clear());
     assert!(lab::until(Duration::from_mins(2), || daemon_set(&cluster).is_some()).await);

@@ -34,7 +34,7 @@ async fn tolerations_that_somebody_adds_to_our_class_are_taken_away_once() {
     assert_eq!(operator.writes() - writes, 1);
 }
 
-/// Somebody takes the label of a verified node off whenever it is there, at once or after a while.
+/// Another client removes the label of a verified node each time, at once or after a while.
 #[tokio::test(start_paused = true)]
 async fn a_rival_is_answered_ever_more_slowly() {
     for delay in [Duration::ZERO, Duration::from_secs(8)] {
@@ -44,7 +44,7 @@ async fn a_rival_is_answered_ever_more_slowly() {
         assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
         lab::pass(SETTLE).await;
         let writes = operator.writes();
-        let told = || {
+        let reported = || {
             let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
             config["status"].to_string().contains("KATA1022")
         };
@@ -63,19 +63,23 @@ async fn a_rival_is_answered_ever_more_slowly() {
                 undone = Instant::now();
             }
             lab::pass(Duration::from_millis(100)).await;
-            first = first.or_else(|| told().then(|| begun.elapsed()));
-            assert!(first.is_none() || told(), "after {:?} it is told no more", begun.elapsed());
+            first = first.or_else(|| reported().then(|| begun.elapsed()));
+            assert!(
+                first.is_none() || reported(),
+                "after {:?} it is no longer reported",
+                begun.elapsed()
+            );
         }
-        let first = first.expect("who waits is told for what");
+        let first = first.expect("a wait has a reason");
         assert!(first < Duration::from_mins(2), "{first:?}");
         let more = operator.writes() - writes;
-        println!("{delay:?}: {more} writes in 10 minutes, told after {first:?}");
+        println!("{delay:?}: {more} writes in 10 minutes, reported after {first:?}");
         assert!((10..90).contains(&more), "{more} writes in 10 minutes");
 
         // And it is over as soon as the rival is.
         assert!(lab::until(SETTLE, || lab::is_ready(&cluster, "example")).await);
         lab::pass(SETTLE).await;
-        assert!(!told());
+        assert!(!reported());
     }
 }
 
@@ -148,10 +152,10 @@ async fn a_label_that_goes_on_and_off_by_hand_is_followed_at_once() {
     }
 }
 
-/// Somebody deletes the RuntimeClass three times within a minute.
+/// Another client deletes the RuntimeClass three times within a minute.
 #[tokio::test(start_paused = true)]
 async fn what_goes_to_and_fro_is_told_once_a_minute_and_how_it_ended_is_too() {
-    const TOLD: [&str; 2] = ["RuntimeClassRemoved", "RuntimeClassCreated"];
+    const REPORTED: [&str; 2] = ["RuntimeClassRemoved", "RuntimeClassCreated"];
     let cluster = lab::openshift(3, 1);
     let _operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
@@ -171,14 +175,14 @@ async fn what_goes_to_and_fro_is_told_once_a_minute_and_how_it_ended_is_too() {
     let time = |event: &serde_json::Value, path: &str| -> jiff::Timestamp {
         event.pointer(path).and_then(serde_json::Value::as_str).unwrap().parse().unwrap()
     };
-    for reason in TOLD {
+    for reason in REPORTED {
         let of_it = || events.iter().filter(|event| event["reason"] == reason);
-        let mut told: Vec<_> =
+        let mut reported: Vec<_> =
             of_it().map(|event| time(event, "/metadata/creationTimestamp")).collect();
-        told.sort();
-        assert!(told.len() >= 2, "{reason}: {told:?}");
-        let gaps = told.windows(2).map(|two| two[1].duration_since(two[0]).as_secs());
-        assert!(gaps.into_iter().all(|gap| gap >= 59), "{reason}: {told:?}");
+        reported.sort();
+        assert!(reported.len() >= 2, "{reason}: {reported:?}");
+        let gaps = reported.windows(2).map(|two| two[1].duration_since(two[0]).as_secs());
+        assert!(gaps.into_iter().all(|gap| gap >= 59), "{reason}: {reported:?}");
         let seen = of_it().map(|event| time(event, "/eventTime")).max().unwrap();
         assert!(seen >= last, "{reason}: {seen}, and happened after {last}");
     }
@@ -226,7 +230,7 @@ async fn a_cluster_whose_machine_config_operator_comes_later_is_noticed() {
     let matches = Match { verb: "list".to_owned(), ..Match::default() };
     cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, slow).times(0)));
     lab::pass(Duration::from_mins(11)).await;
-    let told = lab::condition(&cluster, "example", "Ready").1;
-    assert_eq!(told, "MachineConfigOperatorNotReady");
+    let reported = lab::condition(&cluster, "example", "Ready").1;
+    assert_eq!(reported, "MachineConfigOperatorNotReady");
     assert!(operator.runs());
 }

@@ -125,7 +125,7 @@ impl Story<'_> {
     }
 
     /// The operators are started when the KataConfig is there.
-    async fn tell(&self, start: impl FnOnce() -> [Operator; 2]) -> [Operator; 2] {
+    async fn run(&self, start: impl FnOnce() -> [Operator; 2]) -> [Operator; 2] {
         let cluster = self.cluster;
         let ready = |cluster: &Cluster| lab::is_ready(cluster, "example");
         // A pod that cannot be evicted holds up the first drain.
@@ -249,7 +249,7 @@ async fn what_is_granted_is_what_is_used() {
     let token = lab::guard(&cluster, &arguments);
     let before = lab::end_state(&cluster);
     let start = || operators(&cluster, Some(MONITOR_IMAGE), &token);
-    let operators = Story { cluster: &cluster }.tell(start).await;
+    let operators = Story { cluster: &cluster }.run(start).await;
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
 
@@ -266,7 +266,7 @@ async fn what_is_granted_without_kata_monitor_is_what_is_used() {
         story.leave_monitor();
         operators(&cluster, None, &token)
     };
-    let operators = story.tell(start).await;
+    let operators = story.run(start).await;
     assert_eq!(lab::denied(&cluster), [""; 0]);
     lab::assert_same(&lab::end_state(&cluster), &before, "");
     assert_used(&manifests::granted(Platform::Openshift, false), &operators);

@@ -189,7 +189,7 @@ async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed()
 }
 
 /// With the token of the service account that the manifests bring, on an API server that enforces RBAC and
-/// lets nobody in who shows none.
+/// refuses clients that present none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_its_service_account_it_does_everything_and_nothing_is_denied() {
     let lab = Lab::start("account").await;
@@ -307,7 +307,7 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
             "command": "sh", "args": ["-c", "echo s3cret; echo s3cret >&2; exit 7"]}}}]}"#;
     const BROKEN: &str = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    \
                           token: s3cret\n    exec: [oops\nclusters: []\n";
-    for (name, text, told) in [
+    for (name, text, reported) in [
         (
             "plugin",
             PLUGIN,
@@ -326,7 +326,7 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
         let output = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
         assert_eq!(output.status.code(), Some(3), "{name}");
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reported), "{error}");
         assert!(!error.contains("s3cret") && !error.contains("115, 51, 99"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
@@ -389,7 +389,7 @@ async fn the_program_has_the_commands_of_node_jobs_and_probes() {
     }
 }
 
-/// The status code and body of a GET; `None` if nobody listens.
+/// The status code and body of a GET; `None` if nothing listens.
 async fn http_get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");

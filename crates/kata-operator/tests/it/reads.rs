@@ -59,7 +59,7 @@ fn run_a_pod(cluster: &Cluster) {
     );
 }
 
-/// The cache still says that the node is selected; nobody told it otherwise.
+/// The cache still says that the node is selected; no event said otherwise.
 #[tokio::test(start_paused = true)]
 async fn a_node_does_not_join_on_what_only_the_cache_says() {
     let cluster = lab::openshift(3, 1);
@@ -146,7 +146,7 @@ async fn a_config_map_whose_change_the_watch_missed_is_read_again() {
     assert!(lab::until(Duration::from_mins(6), || degraded().1 == "ImageModeIncomplete").await);
 }
 
-/// A pass that waits for pods lists them, so that lists tell how many passes there are.
+/// A pass that waits for pods lists them, so that lists show how many passes there are.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_changes_in_what_does_not_matter_wakes_nobody() {
     let (cluster, operator) = installed(3, 1).await;

@@ -170,7 +170,7 @@ async fn a_refused_write_slows_down_nothing_else() {
     assert!(node["metadata"]["labels"].get("node-role.kubernetes.io/kata-oc").is_some());
 }
 
-/// On OpenShift without the Machine Config Operator it says that nobody may change the nodes, once, and does
+/// On OpenShift without the Machine Config Operator it says that nothing may change the nodes, once, and does
 /// nothing.
 #[tokio::test(start_paused = true)]
 async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
@@ -183,8 +183,8 @@ async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
     let operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     lab::pass(Duration::from_mins(20)).await;
-    let told = ("False".to_owned(), "PlatformUnsupported".to_owned());
-    assert_eq!(lab::condition(&cluster, "example", "Ready"), told);
+    let reported = ("False".to_owned(), "PlatformUnsupported".to_owned());
+    assert_eq!(lab::condition(&cluster, "example", "Ready"), reported);
     assert_eq!(nodes(&cluster), before);
     assert_eq!(operator.writes(), 2, "{:#?}", operator.requests());
     lab::delete(&cluster, &lab::kata_configs(), "", "example");

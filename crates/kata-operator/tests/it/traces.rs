@@ -19,8 +19,8 @@ mod collected;
 
 /// Far above what anything here takes.
 const LIMIT: Duration = Duration::from_secs(90);
-/// What the operator shows to the API server, and must show to nobody else.
-const TOKEN: &str = "a-token-that-nobody-else-may-see";
+/// What the operator presents to the API server, and must show to no one else.
+const TOKEN: &str = "a-token-that-stays-secret";
 
 /// Runs the operator until a node is ready, and then stops it; returns its log, line by line.
 async fn install(name: &str, environment: &[(&str, &str)]) -> Vec<Value> {

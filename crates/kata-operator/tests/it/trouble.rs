@@ -32,7 +32,7 @@ fn begin(cluster: &Cluster, verb: &str, fault: Fault) {
     cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
 }
 
-/// Nobody is connected any more, and nobody can connect.
+/// No client is connected any more, and none can connect.
 fn cut(cluster: &Cluster) {
     begin(cluster, "watch", Fault::CloseWatch);
     begin(cluster, "", Fault::Reset { when: When::Before });
@@ -52,7 +52,7 @@ async fn installed() -> (Cluster, Operator) {
     (cluster, operator)
 }
 
-/// Something to be done that only the API server can tell of.
+/// Something to be done that only the API server knows.
 fn select_another(cluster: &Cluster) {
     let label = json!({"metadata": {"labels": {"kata": "true"}}});
     lab::merge(cluster, &NODES, &lab::worker(1), &label);
@@ -74,7 +74,7 @@ fn lists(requests: &[String]) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Busy for a minute: writes are tried again by the loop, ever more slowly, and by nobody else.
+/// Busy for a minute: writes are tried again by the loop, ever more slowly, and nowhere else.
 #[tokio::test(start_paused = true)]
 async fn while_the_api_server_is_busy_writes_are_rare_and_then_done() {
     let (cluster, operator) = installed().await;
@@ -107,7 +107,7 @@ async fn the_wait_that_the_api_server_asks_for_is_kept() {
     assert!(lab::until(MINUTE, || has_joined(&cluster)).await);
 }
 
-/// A watch whose connection died without a word: the next one tells, within 65 s and without a list.
+/// A watch whose connection died without a word: the next one shows it, within 65 s and without a list.
 #[tokio::test(start_paused = true)]
 async fn a_half_open_watch_is_noticed_within_sixty_five_seconds() {
     let (cluster, operator) = installed().await;
@@ -128,7 +128,7 @@ async fn a_half_open_watch_is_noticed_within_sixty_five_seconds() {
     assert!(!listed.keys().any(|path| path.ends_with("runtimeclasses")), "{listed:#?}");
 }
 
-/// `/readyz` tells within ten seconds that a cache is out of contact, and is content as soon as it is
+/// `/readyz` shows within ten seconds that a cache is out of contact, and is content as soon as it is
 /// not.
 #[tokio::test(start_paused = true)]
 async fn a_cache_out_of_contact_is_not_ready_after_ten_seconds() {

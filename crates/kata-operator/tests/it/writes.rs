@@ -1,4 +1,4 @@
-//! What the operator writes and logs: nothing on top of a write that failed, and nobody's data in the log.
+//! What the operator writes and logs: nothing on top of a write that failed, and no user's data in the log.
 
 use std::cell::RefCell;
 use std::io;
@@ -143,8 +143,8 @@ async fn what_is_in_an_object_is_not_in_the_log() {
     let text = String::from_utf8(LOG.take().unwrap_or_default()).unwrap();
     let ours: Vec<&str> = text.lines().filter(|line| line.contains(" kata_")).collect();
     assert!(ours.len() > 10, "{} lines: {text}", ours.len());
-    let told: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
-    assert!(told.is_empty(), "{told:#?}");
+    let reported: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
+    assert!(reported.is_empty(), "{reported:#?}");
 }
 
 /// The operator was updated, and its CustomResourceDefinitions were not.

@@ -149,7 +149,7 @@ async fn a_collector_gets_each_pass_with_its_steps_and_calls_and_no_secret() {
         "{about:#?}"
     );
     assert!(about.iter().all(|pass| pass.contains_key("kata.codes")), "{about:#?}");
-    // Whatever is done is done in a pass: each span but a pass has a parent, in the same trace.
+    // All that is done is done in a pass: each span but a pass has a parent, in the same trace.
     let by_id: BTreeMap<_, _> = spans.iter().map(|span| (&span.span_id, span)).collect();
     for span in spans.iter().filter(|span| span.name != "reconcile") {
         let parent = by_id[&span.parent_span_id];
@@ -190,8 +190,8 @@ async fn a_collector_that_is_not_there_holds_up_nothing_but_the_end() {
     let address = format!("http://{}", listener.local_addr().unwrap());
     // It takes the connection and never answers.
     let log = install("untraced", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &address)]).await;
-    let told = |line: &&Value| {
+    let reported = |line: &&Value| {
         line["message"].as_str().is_some_and(|text| text.contains("traces could not be sent"))
     };
-    assert_eq!(log.iter().filter(told).count(), 1, "{log:#?}");
+    assert_eq!(log.iter().filter(reported).count(), 1, "{log:#?}");
 }
