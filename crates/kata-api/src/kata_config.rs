@@ -169,6 +169,11 @@ pub struct OverheadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::quantity")]
     pub memory: Option<Quantity>,
+    /// Resources of device plugins per pod, such as tdx.intel.com/keys: 1. Only nodes that offer them run pods of the
+    /// class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::extended_resources")]
+    pub resources: BTreeMap<String, Quantity>,
 }
 
 /// How nodes are changed.
@@ -347,5 +352,10 @@ impl RuntimeSpec {
             overhead.cpu.unwrap_or_else(|| Quantity(cpu.to_owned())),
             overhead.memory.unwrap_or_else(|| Quantity(memory.to_owned())),
         )
+    }
+
+    /// The resources of device plugins that a sandbox needs.
+    pub fn overhead_resources(&self) -> BTreeMap<String, Quantity> {
+        self.overhead.as_ref().map(|overhead| overhead.resources.clone()).unwrap_or_default()
     }
 }

@@ -94,6 +94,9 @@ pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";
 /// Annotation of a RuntimeClass that was adopted with another overhead than the default: `CPU/MEMORY`. The
 /// overhead stays until spec.runtimes sets one.
 pub const OVERHEAD_ANNOTATION: &str = "kata-operator.dev/adopted-overhead";
+/// Annotation of a RuntimeClass: the names of spec.runtimes[].overhead.resources that its overhead contains,
+/// separated by spaces. It shows that a resource has to be removed from the class after the spec dropped it.
+pub const OVERHEAD_RESOURCES_ANNOTATION: &str = "kata-operator.dev/overhead-resources";
 /// Annotation of a RuntimeClass: the shim that serves its handler, if it is not the default shim of the handler.
 /// It counts as long as the class exists, even if spec.runtimes no longer names the class.
 pub const SHIM_ANNOTATION: &str = "kata-operator.dev/shim";

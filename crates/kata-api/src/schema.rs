@@ -146,6 +146,29 @@ pub(crate) fn tolerations(_generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Extended resources with whole numbers. The API server would refuse other names and amounts in a RuntimeClass.
+pub(crate) fn extended_resources(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 8,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "pattern": "^[0-9]{1,15}$",
+            "minimum": 0,
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(name, name.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
+                "message": "resources must have names with a domain, such as tdx.intel.com/keys; cpu and memory have fields of their own",
+            },
+            {
+                "rule": "self.all(name, !name.startsWith('kubernetes.io/') && !name.contains('.kubernetes.io/'))",
+                "message": "resources must not be of the domain kubernetes.io, which has no extended resources",
+            },
+        ],
+    })
+}
+
 /// A quantity such as `250m` or `350Mi`.
 pub(crate) fn quantity(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -35,8 +35,12 @@ pub(crate) fn closed_class(config: &KataConfig, existing: &RuntimeClass) -> Valu
     let name = existing.metadata.name.as_deref().unwrap_or_default();
     let mut body = body(Kind::RuntimeClass, name, &own_labels(config));
     let is_set = |key: &&str| annotation(&existing.metadata, key).is_some();
-    for key in [names::OVERHEAD_ANNOTATION, names::SHIM_ANNOTATION].iter().filter(|key| is_set(key))
-    {
+    let recorded = [
+        names::OVERHEAD_ANNOTATION,
+        names::OVERHEAD_RESOURCES_ANNOTATION,
+        names::SHIM_ANNOTATION,
+    ];
+    for key in recorded.iter().filter(|key| is_set(key)) {
         body["metadata"]["annotations"][*key] = json!(annotation(&existing.metadata, key));
     }
     body["metadata"]["ownerReferences"] = owner_references(config);
@@ -74,6 +78,11 @@ pub(crate) fn runtime_class(
     let labels = own_labels(config);
     let adopted = existing.and_then(|existing| adopted_overhead(existing, runtime));
     let (cpu, memory) = adopted.clone().unwrap_or_else(|| runtime.effective_overhead());
+    let resources = runtime.overhead_resources();
+    let listed: Vec<&str> = resources.keys().map(String::as_str).collect();
+    let recorded_resources = (!listed.is_empty()).then(|| listed.join(" "));
+    let mut overhead = resources;
+    overhead.extend([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
     let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
     let shim = unusual_shim(runtime);
     let mut node_selector = runtime.node_selector.clone();
@@ -93,6 +102,8 @@ pub(crate) fn runtime_class(
     let same = existing.is_some_and(|existing| {
         has_labels(&existing.metadata, &labels)
             && annotation(&existing.metadata, names::OVERHEAD_ANNOTATION) == recorded.as_ref()
+            && annotation(&existing.metadata, names::OVERHEAD_RESOURCES_ANNOTATION)
+                == recorded_resources.as_ref()
             && recorded_shim(existing).map(String::as_str) == shim
             && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
             && existing.scheduling.as_ref().is_some_and(|existing| {
@@ -100,7 +111,7 @@ pub(crate) fn runtime_class(
                     && existing.tolerations.clone().unwrap_or_default()
                         == scheduling.tolerations.clone().unwrap_or_default()
             })
-            && same_overhead(existing.overhead.as_ref(), &cpu, &memory)
+            && has_overhead(existing.overhead.as_ref(), &overhead)
     });
     if same {
         return None;
@@ -110,11 +121,14 @@ pub(crate) fn runtime_class(
     if let Some(recorded) = recorded {
         body["metadata"]["annotations"][names::OVERHEAD_ANNOTATION] = json!(recorded);
     }
+    if let Some(resources) = recorded_resources {
+        body["metadata"]["annotations"][names::OVERHEAD_RESOURCES_ANNOTATION] = json!(resources);
+    }
     if let Some(shim) = shim {
         body["metadata"]["annotations"][names::SHIM_ANNOTATION] = json!(shim);
     }
     body["handler"] = json!(runtime.effective_handler());
-    body["overhead"] = json!({"podFixed": {"cpu": cpu, "memory": memory}});
+    body["overhead"] = json!({"podFixed": overhead});
     body["scheduling"] = json!(scheduling);
     Some(body)
 }
@@ -147,7 +161,9 @@ pub(crate) fn adopted_overhead(
             .then(|| (Quantity(cpu.to_owned()), Quantity(memory.to_owned())));
     }
     let (cpu, memory) = runtime.effective_overhead();
-    if same_overhead(existing.overhead.as_ref(), &cpu, &memory) {
+    let wanted =
+        BTreeMap::from([("cpu".to_owned(), cpu.clone()), ("memory".to_owned(), memory.clone())]);
+    if has_overhead(existing.overhead.as_ref(), &wanted) {
         return None;
     }
     let fixed = existing.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.as_ref())?;
@@ -157,15 +173,15 @@ pub(crate) fn adopted_overhead(
     Some((get("cpu", cpu), get("memory", memory)))
 }
 
-fn same_overhead(existing: Option<&Overhead>, cpu: &Quantity, memory: &Quantity) -> bool {
+/// Whether an existing overhead contains these amounts. Other clients may have added more.
+fn has_overhead(existing: Option<&Overhead>, wanted: &BTreeMap<String, Quantity>) -> bool {
     let Some(fixed) = existing.and_then(|existing| existing.pod_fixed.as_ref()) else {
         return false;
     };
-    let same = |key: &str, wanted: &Quantity| {
-        fixed.get(key).is_some_and(|existing| {
+    wanted.iter().all(|(name, wanted)| {
+        fixed.get(name).is_some_and(|existing| {
             existing == wanted
                 || nano(&existing.0).is_some_and(|value| Some(value) == nano(&wanted.0))
         })
-    };
-    same("cpu", cpu) && same("memory", memory)
+    })
 }

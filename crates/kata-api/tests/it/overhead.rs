@@ -50,7 +50,7 @@ fn what_the_spec_says_is_taken() {
     let memory = Quantity("1Gi".to_owned());
     let runtime = RuntimeSpec {
         name: "kata-qemu-snp".to_owned(),
-        overhead: Some(OverheadSpec { cpu: None, memory: Some(memory.clone()) }),
+        overhead: Some(OverheadSpec { memory: Some(memory.clone()), ..OverheadSpec::default() }),
         ..RuntimeSpec::default()
     };
     assert_eq!(runtime.effective_overhead(), (Quantity("1".to_owned()), memory));
