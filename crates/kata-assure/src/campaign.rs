@@ -14,7 +14,7 @@ use crate::shape::Topology;
 use crate::workload::Workload;
 
 /// How long an episode may take; one of fifty nodes takes some seconds. In one that takes longer no virtual
-/// time passes any more, because somebody goes round in circles.
+/// time passes any more, because a task runs without end.
 const STUCK: Duration = Duration::from_mins(5);
 /// How often to look for such episodes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -95,8 +95,8 @@ pub struct Summary {
     pub workloads: Vec<Cell>,
 }
 
-/// Runs everything that is ordered. `tell` gets a line now and then.
-pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
+/// Runs everything that is ordered. `progress` gets a line now and then.
+pub fn run(order: &Order, progress: &(dyn Fn(&str) + Sync)) -> Summary {
     let begun = Instant::now();
     let references = References::default();
     let pairs: Vec<(Workload, Topology)> = order
@@ -137,7 +137,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
                 cell.failures.push(Failure { plan: calm.line(), broken });
             }
         }
-        tell(&format!(
+        progress(&format!(
             "{workload} on {topology}: {calls} calls, {events} events, {took} virtual s, {plans} plans{bad}",
             workload = cell.workload,
             topology = cell.topology,
@@ -173,11 +173,11 @@ pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
         let failure = (!broken.is_empty()).then(|| Failure { plan: plan.line(), broken });
         if let Some(Failure { plan, broken }) = &failure {
             let first = broken.first().map(String::as_str).unwrap_or_default();
-            tell(&format!("BROKEN {first}\n  {plan}"));
+            progress(&format!("BROKEN {first}\n  {plan}"));
         }
         if count.is_multiple_of(100) {
             let speed = count as f64 / begun.elapsed().as_secs_f64();
-            tell(&format!("{count} of {} episodes, {speed:.1} per second", jobs.len()));
+            progress(&format!("{count} of {} episodes, {speed:.1} per second", jobs.len()));
         }
         let mut cells = lock();
         let cell = cells.entry((plan.topology, plan.workload)).or_default();
@@ -191,7 +191,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(&str) + Sync)) -> Summary {
                 std::thread::sleep(LOOK);
                 let stuck = |(_, since): &(&String, &Instant)| since.elapsed() > STUCK;
                 if let Some((plan, _)) = under_way().iter().find(stuck) {
-                    tell(&format!("BROKEN L1: it never ends\n  {plan}"));
+                    progress(&format!("BROKEN L1: it never ends\n  {plan}"));
                     #[expect(
                         clippy::exit,
                         reason = "its thread cannot be stopped, nor waited for"

@@ -20,7 +20,7 @@ use crate::{plain, shape};
 pub const OS_IMAGE: &str = "registry.example.com/release/os@sha256:\
                             1111111111111111111111111111111111111111111111111111111111111111";
 
-/// Does a deed. One that the API server refuses, such as a change of an object that is gone, is told in
+/// Does a deed. One that the API server refuses, such as a change of an object that is gone, is noted in
 /// the trace and otherwise nothing.
 pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     // What is due now happens before, and in the cluster's own name.
@@ -31,9 +31,9 @@ pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     {
         ledger.open().edited.insert(object.name.clone(), Instant::now());
     }
-    let told = result.map_or_else(|error| format!(": {}", error.message), |()| String::new());
+    let refusal = result.map_or_else(|error| format!(": {}", error.message), |()| String::new());
     let what = serde_json::to_string(deed).unwrap_or_default();
-    ledger.open().tell(&format!("deed {what}{told}"));
+    ledger.open().note(&format!("deed {what}{refusal}"));
 }
 
 /// Changes the cluster.

@@ -324,8 +324,8 @@ fn untold(workload: Workload, calm: &Outcome) -> Option<std::ops::RangeInclusive
         Workload::Recreate => writes().find(|call| !call.path.contains("/status"))?.number,
         _ => return None,
     };
-    let told = writes().find(|call| call.number > from && call.path.contains("/status"))?;
-    Some(from..=told.number)
+    let status = writes().find(|call| call.number > from && call.path.contains("/status"))?;
+    Some(from..=status.number)
 }
 
 /// A rival that changes what is ours, while the workload lasts.
@@ -434,7 +434,7 @@ fn plain_rival_deeds(workload: Workload) -> Vec<Deed> {
         name: name.to_owned(),
     };
     let class = || target("node.k8s.io", "runtimeclasses", "kata");
-    let told = || target("kata-operator.dev", "katanodes", &node);
+    let kata_node = || target("kata-operator.dev", "katanodes", &node);
     let edit = |object, patch| Deed::Edit { object, patch };
     let label = |key: &str, value: serde_json::Value| {
         edit(target("", "nodes", &node), json!({"metadata": {"labels": {key: value}}}))
@@ -450,8 +450,8 @@ fn plain_rival_deeds(workload: Workload) -> Vec<Deed> {
         Deed::Remove { object: class() },
         label(kata_api::names::RUNTIME_LABEL, json!(null)),
         label(kata_api::names::CLAIM_LABEL, json!(null)),
-        Deed::Remove { object: told() },
-        edit(told(), json!({"status": {"phase": "Failed", "ready": "False"}})),
+        Deed::Remove { object: kata_node() },
+        edit(kata_node(), json!({"status": {"phase": "Failed", "ready": "False"}})),
         edit(
             target("kataconfiguration.openshift.io", "kataconfigs", crate::world::CONFIG),
             json!({"status": {"conditions": [], "observedGeneration": 0, "runtimeClasses": []}}),

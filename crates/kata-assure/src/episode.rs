@@ -244,7 +244,7 @@ impl<'a> Stage<'a> {
         let calls = self.ledger.open().calls.clone();
         let rests = !self.plan.topology.asks_again();
         if self.watch.idle && rests && self.ledger.open().broken.is_empty() {
-            // Who was told that something is gone finds at the next look that it is not.
+            // A client that received 404 may find the object again on its next read.
             if self.plan.strikes.iter().any(Strike::denies) {
                 self.pass(RESYNC + HOLD).await;
             }
@@ -303,14 +303,14 @@ impl<'a> Stage<'a> {
     }
 
     fn begin(&self, index: usize, phase: &Phase) {
-        self.ledger.open().tell(&format!("phase {index}: {phase:?}"));
+        self.ledger.open().note(&format!("phase {index}: {phase:?}"));
         self.cluster.with(|_, _| ());
         let ledger = &self.ledger;
         let done =
             ledger.acting(Actor::Episode, || self.cluster.with(|sim, _| phase.act.perform(sim)));
         // A deed may have taken away what the phase begins with.
         if let Err(error) = done {
-            ledger.open().tell(&format!("refused: {}", error.message));
+            ledger.open().note(&format!("refused: {}", error.message));
         }
     }
 
@@ -401,11 +401,11 @@ impl<'a> Stage<'a> {
     /// Ten minutes in which nothing is written.
     async fn stay_idle(&self) {
         let (mut before, mut begun) = (0, Duration::ZERO);
-        // A fault that strikes meanwhile may be told, so the minutes begin anew; there are few faults.
+        // A fault that strikes meanwhile may be reported, so the minutes begin anew; there are few faults.
         for _ in 0..MORE_IDLE {
             let idle_since = {
                 let mut page = self.ledger.open();
-                page.tell("ten idle minutes");
+                page.note("ten idle minutes");
                 (before, begun) = (page.calls.len(), page.start.elapsed());
                 Instant::now()
             };

@@ -66,14 +66,14 @@ pub struct Page {
     pub calls: Vec<Call>,
     /// Promises that were broken, each once.
     pub broken: Vec<String>,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// Writes of operators that were accepted, by object.
     pub writes: BTreeMap<String, u64>,
-    /// What happened, if somebody wants to read it.
+    /// What happened, for a reader of the episode.
     pub trace: Option<Vec<String>>,
     /// When the last fault struck or deed was done.
     pub disturbed: Option<Instant>,
-    /// The nodes that somebody else edited, and when last.
+    /// The nodes that another client edited, and when last.
     pub edited: BTreeMap<String, Instant>,
 }
 
@@ -81,14 +81,14 @@ impl Page {
     /// Notes a broken promise.
     pub fn broke(&mut self, promise: &str, how: impl std::fmt::Display) {
         let text = format!("{promise}: {how}");
-        if self.told.insert(text.clone()) {
-            self.tell(&format!("BROKEN {text}"));
+        if self.reported.insert(text.clone()) {
+            self.note(&format!("BROKEN {text}"));
             self.broken.push(text);
         }
     }
 
     /// Adds a line to the trace.
-    pub fn tell(&mut self, text: &str) {
+    pub fn note(&mut self, text: &str) {
         let at = self.start.elapsed();
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>10.3}  {text}", at.as_secs_f64()));
@@ -108,7 +108,7 @@ impl Ledger {
             actor: Actor::Cluster,
             calls: Vec::new(),
             broken: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             writes: BTreeMap::new(),
             trace: traced.then(Vec::new),
             disturbed: None,
@@ -121,7 +121,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something in the name of somebody.
+    /// Does something as an actor.
     pub fn acting<T>(&self, actor: Actor, work: impl FnOnce() -> T) -> T {
         let before = std::mem::replace(&mut self.open().actor, actor);
         let result = work();

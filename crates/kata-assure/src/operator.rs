@@ -33,7 +33,7 @@ pub struct Gate {
     requests: Mutex<Requests>,
     deeds: Mutex<Vec<DeedAt>>,
     crashes: Mutex<watch::Receiver<u64>>,
-    /// Told that a second operator shall start.
+    /// Notified when a second operator has to start.
     pub second: Notify,
 }
 
@@ -115,7 +115,7 @@ impl Gate {
 struct Door {
     gate: Arc<Gate>,
     operator: usize,
-    /// Told when the operator has to die, with the seconds until its next start.
+    /// Notified when the operator has to die, with the seconds until its next start.
     killed: watch::Sender<Option<Option<u64>>>,
 }
 
@@ -152,7 +152,7 @@ impl Door {
             let mut page = gate.ledger.open();
             let at = page.start.elapsed();
             let method = parts.method.clone();
-            page.tell(&format!("#{number} [{operator}] {method} {path}"));
+            page.note(&format!("#{number} [{operator}] {method} {path}"));
             page.calls.push(Call { number, operator, at, method, path, code: None });
             page.calls.len() - 1
         };
@@ -173,7 +173,7 @@ impl Door {
             let polled = gate.ledger.acting(Actor::Operator, || inner.as_mut().poll(cx));
             after.get_or_insert_with(|| gate.struck());
             if gate.crashed() {
-                gate.ledger.open().tell("the operator crashes");
+                gate.ledger.open().note("the operator crashes");
                 killed.send_replace(Some(None));
             }
             polled
@@ -191,7 +191,7 @@ impl Door {
             let wait = answer.as_ref().ok().and_then(retry_after).unwrap_or_default();
             page.disturbed = page.disturbed.max(Some(Instant::now() + wait * 2));
         }
-        page.tell(&format!("#{number} [{operator}] -> {code}"));
+        page.note(&format!("#{number} [{operator}] -> {code}"));
         requests.answered(&page, index, sound);
         drop(page);
         answer
@@ -208,7 +208,7 @@ fn retry_after<B>(response: &http::Response<B>) -> Option<Duration> {
 pub struct Operator(AbortHandle);
 
 impl Operator {
-    /// Starts an operator; the number tells several apart.
+    /// Starts an operator; the number distinguishes several.
     pub fn start(gate: &Arc<Gate>, number: usize, down: Duration, election: bool) -> Self {
         let task = tokio::spawn(supervise(Arc::clone(gate), number, down, election));
         Self(task.abort_handle())
@@ -250,10 +250,10 @@ async fn supervise(gate: Arc<Gate>, number: usize, down: Duration, election: boo
         // Dropped at an await, without a word to anybody.
         drop(running);
         let back = Instant::now() + wait;
-        // Until then nobody can say anything that is new.
+        // Until then no client can say anything that is new.
         gate.ledger.open().disturbed = Some(back);
         tokio::time::sleep_until(back).await;
-        gate.ledger.open().tell(&format!("[{number}] the operator starts again"));
+        gate.ledger.open().note(&format!("[{number}] the operator starts again"));
     }
 }
 

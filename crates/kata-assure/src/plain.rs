@@ -1,5 +1,5 @@
 //! What is true of a cluster without the Machine Config Operator, where Jobs change the nodes: which nodes
-//! shall have the runtime, whether they have it, and what of hosts and objects can be compared.
+//! should have the runtime, whether they have it, and what of hosts and objects can be compared.
 //!
 //! Like [`crate::world`] it looks at the store and at the hosts, and shares no judgement with the operator.
 
@@ -20,7 +20,7 @@ pub const OTHER_PAYLOAD: &str = "registry.example/kata-payload:4.2.0";
 /// Most bytes of a file that are compared, and shown, as they are.
 const SHORT: usize = 100;
 
-/// Whether nobody but Jobs changes the nodes of a cluster.
+/// Whether Jobs change the nodes of a cluster.
 pub fn is_plain(sim: &Simulation) -> bool {
     sim.world.platform == Platform::Kubernetes
 }
@@ -160,11 +160,11 @@ fn wrong_payload(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) ->
 /// What the KataConfig does not say yet.
 fn unsaid(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option<String> {
     let refusing: Vec<&String> = wanted.iter().filter(|name| refuses(sim, name)).collect();
-    let told = || condition(config, "Ready").cloned().unwrap_or_default();
+    let ready = || condition(config, "Ready").cloned().unwrap_or_default();
     if is_true(config, "Ready") != refusing.is_empty()
         || config["status"]["observedGeneration"] != config["metadata"]["generation"]
     {
-        return Some(format!("the KataConfig says of itself: {}", told()));
+        return Some(format!("the KataConfig says of itself: {}", ready()));
     }
     let said = config["status"].to_string();
     if let Some(name) = refusing.iter().find(|name| !said.contains(name.as_str())) {
@@ -183,22 +183,22 @@ fn unsaid(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option
 
 /// What the KataNodes do not say yet.
 fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
-    let told = sim.api.list(&KATANODES);
-    let names: BTreeSet<&str> = told.iter().map(|told| word(told, "/metadata/name")).collect();
+    let kata_nodes = sim.api.list(&KATANODES);
+    let names: BTreeSet<&str> = kata_nodes.iter().map(|it| word(it, "/metadata/name")).collect();
     if names.len() != wanted.len() || !wanted.iter().all(|name| names.contains(name.as_str())) {
         return Some(format!("there are KataNodes {names:?}, and should be {wanted:?}"));
     }
-    told.iter().find_map(|told| {
-        let name = word(told, "/metadata/name");
+    kata_nodes.iter().find_map(|it| {
+        let name = word(it, "/metadata/name");
         // What another state could not be brought to says nothing about this one.
-        let installed = word(told, "/status/host/installed");
-        let done = word(told, "/status/host/job/outcome") == "Done"
-            || word(told, "/status/host/job/desiredStateDigest") != installed;
-        let ready = word(told, "/status/phase") == "Ready" && !installed.is_empty() && done;
+        let installed = word(it, "/status/host/installed");
+        let done = word(it, "/status/host/job/outcome") == "Done"
+            || word(it, "/status/host/job/desiredStateDigest") != installed;
+        let ready = word(it, "/status/phase") == "Ready" && !installed.is_empty() && done;
         let refused =
-            word(told, "/status/phase") != "Ready" && !word(told, "/status/message").is_empty();
+            word(it, "/status/phase") != "Ready" && !word(it, "/status/message").is_empty();
         let said = if refuses(sim, name) { refused } else { ready };
-        (!said).then(|| format!("the KataNode {name} is not up to date: {}", told["status"]))
+        (!said).then(|| format!("the KataNode {name} is not up to date: {}", it["status"]))
     })
 }
 
@@ -281,7 +281,7 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
     }
 }
 
-/// What tells a text from others; a long one would fill the report of a failure.
+/// What distinguishes a text from others; a long one would fill the report of a failure.
 fn in_short(text: &str) -> String {
     if text.len() <= SHORT {
         return text.to_owned();

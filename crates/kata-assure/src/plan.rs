@@ -1,4 +1,4 @@
-//! A plan: everything that tells one episode from another, as data. One line of JSON is one episode.
+//! A plan: everything that distinguishes one episode from another, as data. One line of JSON is one episode.
 //!
 //! Calls are numbered from 1 over all requests of the operators, watch events likewise; both are the
 //! same in every run of the same plan.
@@ -23,7 +23,7 @@ pub struct Plan {
     /// What the API server does wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strikes: Vec<Strike>,
-    /// What somebody does in between.
+    /// What users and other clients do in between.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deeds: Vec<DeedAt>,
     /// Seconds between a crash of the operator and its next start.
@@ -113,7 +113,7 @@ impl Strike {
     }
 }
 
-/// What somebody does, and when.
+/// What a user or another client does, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeedAt {
@@ -172,7 +172,7 @@ pub enum Deed {
         /// Seconds until it is started again.
         down: u64,
     },
-    /// Somebody takes the lease.
+    /// Another process takes the lease.
     StealLease,
     /// A second operator starts, without leader election.
     Second,

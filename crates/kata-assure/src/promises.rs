@@ -93,7 +93,7 @@ impl Controller for Promises {
 }
 
 /// Whether an event is of a kind that operators write. Controllers whose work is due at the same moment
-/// write in between; they own other kinds, or are told apart by what they write.
+/// write in between; they own other kinds, or are distinguished by what they write.
 fn is_written_by_operators(event: &Event) -> bool {
     let resource = &event.resource;
     let named = [&KATACONFIGS, &RUNTIMECLASSES, &KATANODES];

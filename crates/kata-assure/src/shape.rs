@@ -164,7 +164,7 @@ impl Topology {
         }
         if self == Self::PlainMixed {
             topology::set_fault(&mut sim, &worker(2), NodeFault::NoKvm)?;
-            // Made by somebody who wants nothing there before Kata, and who has a taint for other things too.
+            // Made by an admin who wants no pod there before Kata, and who has a taint for other things too.
             let writer = Writer { manager: "installer", now: sim.now() };
             let taints = json!({"spec": {"taints": [
                 {"key": "example.com/batch", "effect": "PreferNoSchedule"},

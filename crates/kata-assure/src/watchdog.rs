@@ -66,7 +66,7 @@ impl Write for Lines {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim();
         let mut page = self.0.open();
-        page.tell(&format!("log {text}"));
+        page.note(&format!("log {text}"));
         if text.starts_with("ERROR") {
             page.broke("O-log", text);
         }

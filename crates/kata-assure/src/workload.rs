@@ -51,7 +51,7 @@ pub enum Workload {
     PayloadUpgrade,
     /// The same while a sandboxed pod runs.
     PayloadUpgradeWithPod,
-    /// A runtime gets a shim that the payload does not have, and gets its own back when that is told.
+    /// A runtime gets a shim that the payload does not have, and gets its own back when that is reported.
     ShimMistake,
 }
 
@@ -75,7 +75,7 @@ pub enum Base {
 pub enum Act {
     /// The user creates the KataConfig.
     Create(Value),
-    /// Somebody does something.
+    /// A user or another client does something.
     Deed(Deed),
     /// The KataConfig is there already when the operator comes.
     Nothing,
@@ -357,8 +357,8 @@ impl Goal {
                 .api
                 .get(&KATACONFIGS, "", world::CONFIG)
                 .map(|config| {
-                    let told = world::condition(&config, "Ready").cloned().unwrap_or_default();
-                    format!("the KataConfig is still there: {told}")
+                    let ready = world::condition(&config, "Ready").cloned().unwrap_or_default();
+                    format!("the KataConfig is still there: {ready}")
                 })
                 .or_else(|| world::missing(sim, converged)),
             Self::Blocked(pod) => {
@@ -376,7 +376,7 @@ impl Goal {
                 let named = stalled.is_some_and(|condition| {
                     condition["status"] == "True" && world::word(condition, "/reason") == reason
                 });
-                (!named).then(|| format!("{reason} is not told: {stalled:?}"))
+                (!named).then(|| format!("{reason} is not reported: {stalled:?}"))
             }
             Self::Begun if plain::is_plain(sim) => {
                 let jobs = sim.api.list(&JOBS);

@@ -81,7 +81,7 @@ pub fn is_marked(node: &Value) -> bool {
         && !plain::is_others(node)
 }
 
-/// Whether a configuration that the node runs or shall run is one of our pool's.
+/// Whether a configuration that the node runs or is to run is one of our pool's.
 pub fn is_on_pool(node: &Value) -> bool {
     let prefix = format!("{}{}-", names::mco::RENDERED_PREFIX, names::POOL);
     [names::mco::CURRENT_CONFIG, names::mco::DESIRED_CONFIG]
@@ -210,8 +210,8 @@ pub fn missing(sim: &Simulation, converged: bool) -> Option<String> {
     let config = config?;
     let ready = is_true(&config, "Ready");
     if !ready || config["status"]["observedGeneration"] != config["metadata"]["generation"] {
-        let told = condition(&config, "Ready").cloned().unwrap_or_default();
-        return Some(format!("the KataConfig is not Ready: {told}"));
+        let ready = condition(&config, "Ready").cloned().unwrap_or_default();
+        return Some(format!("the KataConfig is not Ready: {ready}"));
     }
     let counts = &config["status"]["kataNodes"];
     let expected = json!(wanted.len());
@@ -226,20 +226,20 @@ pub fn missing(sim: &Simulation, converged: bool) -> Option<String> {
 
 /// What the KataNodes do not say yet.
 fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
-    let told = sim.api.list(&KATANODES);
-    let names: BTreeSet<&str> = told.iter().map(|told| word(told, "/metadata/name")).collect();
+    let kata_nodes = sim.api.list(&KATANODES);
+    let names: BTreeSet<&str> = kata_nodes.iter().map(|it| word(it, "/metadata/name")).collect();
     if names.len() != wanted.len() || !wanted.iter().all(|name| names.contains(name.as_str())) {
         return Some(format!("there are KataNodes {names:?}, and should be {wanted:?}"));
     }
-    told.iter().find_map(|told| {
-        let name = word(told, "/metadata/name");
+    kata_nodes.iter().find_map(|it| {
+        let name = word(it, "/metadata/name");
         let node = sim.api.get(&NODES, "", name)?;
         let current = annotation(&node, names::mco::CURRENT_CONFIG);
         let desired = annotation(&node, names::mco::DESIRED_CONFIG);
-        let said = word(told, "/status/phase") == "Ready"
-            && word(told, "/status/currentConfig") == current
-            && word(told, "/status/desiredConfig") == desired;
-        (!said).then(|| format!("the KataNode {name} is not up to date: {}", told["status"]))
+        let said = word(it, "/status/phase") == "Ready"
+            && word(it, "/status/currentConfig") == current
+            && word(it, "/status/desiredConfig") == desired;
+        (!said).then(|| format!("the KataNode {name} is not up to date: {}", it["status"]))
     })
 }
 
@@ -304,7 +304,7 @@ fn without_uids(fields: &Value) -> Value {
         Some(map) => Value::Object(
             map.iter()
                 // Whether the parent counts too depends on who made it; the list of taints is owned whole by
-                // whoever took one away last.
+                // the one that took one away last.
                 .filter(|(key, _)| !matches!(key.as_str(), "." | "f:taints"))
                 .map(|(key, value)| {
                     let key = if key.starts_with("k:{\"uid\"") { "k:{uid}" } else { key.as_str() };

@@ -126,7 +126,7 @@ Faults (simulated):
 With --platform kubernetes:
   runtime-fails           the container runtime does not come up with Kata, once it is restarted;
                           `none` starts it
-  disk-full               nothing can be written any more, whatever is deleted
+  disk-full               nothing can be written any more, also after files are deleted
   pull-fails              the payload's image cannot be pulled
   agent-killed            the next node agent is killed in the middle of its work
   payload-damaged         a file of the payload has other bytes
@@ -222,8 +222,8 @@ mod tests {
 
         for name in FAULT_NAMES.split(", ") {
             let name = name.split('=').next().unwrap();
-            let told = |line: &str| line.trim_start().split([' ', '[']).next() == Some(name);
-            assert!(FAULTS.lines().any(told), "{name}");
+            let is_line_of = |line: &str| line.trim_start().split([' ', '[']).next() == Some(name);
+            assert!(FAULTS.lines().any(is_line_of), "{name}");
         }
     }
 

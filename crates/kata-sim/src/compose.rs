@@ -75,7 +75,7 @@ fn empty(shape: &Shape, clock: &Clock) -> Result<Simulation, Failure> {
     Ok(simulation)
 }
 
-/// Allows whoever shows a token only what RBAC grants; with a key of before, the tokens of before are
+/// Enforces RBAC for every client that presents a token; with a key of before, the tokens of before are
 /// valid. Over plain HTTP kubectl shows no token, and is the administrator.
 pub(crate) fn guard(cluster: &Cluster, known: Option<Signer>) -> Result<(), Failure> {
     // Each of the standard library's hashers has a random key of its own.
@@ -156,9 +156,9 @@ pub(crate) fn install(
 /// How long the token of an operator in this process is valid: longer than the process lives.
 const TOKEN_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
-/// What the operator in this process is told besides.
+/// Options of the operator in this process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct OperatorOptions {
     /// The image of kata-monitor; none runs without.
     pub(crate) monitor_image: Option<String>,
     /// How often nodes are inspected; as the operator does by itself without.
@@ -171,18 +171,18 @@ pub(crate) struct Told {
 
 /// Starts the operator beside the cluster; aborting the task is a crash of the operator.
 pub(crate) fn operator(cluster: &Cluster) -> JoinHandle<()> {
-    operator_with(cluster, Told::default())
+    operator_with(cluster, OperatorOptions::default())
 }
 
-/// Starts an operator that is told this.
-pub(crate) fn operator_with(cluster: &Cluster, told: Told) -> JoinHandle<()> {
-    spawn(client(cluster), cluster.now(), told)
+/// Starts an operator with these options.
+pub(crate) fn operator_with(cluster: &Cluster, options: OperatorOptions) -> JoinHandle<()> {
+    spawn(client(cluster), cluster.now(), options)
 }
 
 /// The same beside a cluster that wants tokens.
 pub(crate) fn operator_with_token(
     cluster: &Cluster,
-    told: Told,
+    options: OperatorOptions,
     token: &str,
 ) -> Result<JoinHandle<()>, Failure> {
     let bearer = HeaderValue::try_from(format!("Bearer {token}"))?;
@@ -190,16 +190,16 @@ pub(crate) fn operator_with_token(
         request.headers_mut().insert(AUTHORIZATION, bearer.clone());
         request
     });
-    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), told))
+    Ok(spawn(kube::Client::new(service, "default"), cluster.now(), options))
 }
 
 /// A busy machine would exceed a shorter limit.
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
 
-fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
+fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> JoinHandle<()> {
     let mut settings = kata_operator::Settings::simulated(now);
-    settings.options.monitor_image = told.monitor_image;
-    if let Some(speed) = told.speed.filter(|speed| *speed > 1.0) {
+    settings.options.monitor_image = options.monitor_image;
+    if let Some(speed) = options.speed.filter(|speed| *speed > 1.0) {
         // Changes of nodes take less real time, so their limits are shorter.
         let options = &mut settings.options;
         for limit in [&mut options.drain_blocked_after, &mut options.step_slow_after] {
@@ -208,8 +208,8 @@ fn spawn(client: kube::Client, now: Timestamp, told: Told) -> JoinHandle<()> {
         options.steps_published_after = options.steps_published_after.div_f64(speed);
     }
     settings.election =
-        told.leads.then(|| Election { identity: "kata-sim".to_owned(), timing: Timing::default() });
-    if let Some(every) = told.inspect_every {
+        options.leads.then(|| Election { identity: "kata-sim".to_owned(), timing: Timing::default() });
+    if let Some(every) = options.inspect_every {
         settings.options.inspect_every = every;
     }
     settings.options.agent_image = Some(kata_manifests::manifests::IMAGE.to_owned());

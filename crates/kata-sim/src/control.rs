@@ -1,6 +1,6 @@
 //! Changes of a running simulated cluster, through its own control endpoint.
 //!
-//! It speaks to whatever serves at the kubeconfig's address, and says so clearly if that is no simulator.
+//! It speaks to the server at the kubeconfig's address, and says so clearly if that is no simulator.
 
 use std::path::Path;
 use std::time::Duration;

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        // Whoever reads only the beginning, as `head` does, has seen what they wanted.
+        // A reader of only the beginning, such as `head`, has seen enough.
         Err(error) if is_broken_pipe(&*error) => Outcome::Fine.into(),
         Err(error) => {
             complain(&*error);

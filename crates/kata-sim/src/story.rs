@@ -1,4 +1,4 @@
-//! How a story is told: headings, facts that hold or do not, and plain lines.
+//! How a story is printed: headings, facts that hold or do not, and plain lines.
 //!
 //! It only prints and counts; what is a fact, the walkthrough says.
 
@@ -15,7 +15,7 @@ pub(crate) struct Story<W> {
 }
 
 impl<W: Write> Story<W> {
-    /// A story that is told to `out`.
+    /// A story that is printed to `out`.
     pub(crate) fn new(out: W) -> Self {
         Self { out, chapter: 0, facts: 0, failed: Vec::new() }
     }

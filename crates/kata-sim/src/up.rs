@@ -1,7 +1,7 @@
 //! `kata-sim up`: the simulated cluster over HTTP, for stock kubectl and for operators in other processes.
 //!
-//! It listens on 127.0.0.1 only and writes nothing but the kubeconfig that it was told to write, and
-//! the state, if it was told to keep it.
+//! It listens on 127.0.0.1 only and writes nothing but the kubeconfig and, with `--data-dir`, the
+//! state.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use simcluster::world::Platform;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::UpArguments;
-use crate::compose::{self, Shape, Told};
+use crate::compose::{self, Shape, OperatorOptions};
 use crate::data_directory::DataDirectory;
 use crate::{Failure, Outcome};
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
             arguments.port
         )
     })?;
-    let told = Told {
+    let options = OperatorOptions {
         monitor_image: arguments.monitor_image.clone(),
         inspect_every: arguments.inspect_every,
         speed: Some(arguments.speed),
@@ -48,11 +48,11 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
     let operator = if arguments.no_operator {
         None
     } else {
-        let token = compose::install(&cluster, &layout, told.monitor_image.clone())?;
+        let token = compose::install(&cluster, &layout, options.monitor_image.clone())?;
         Some(if arguments.rbac {
-            compose::operator_with_token(&cluster, told, &token)?
+            compose::operator_with_token(&cluster, options, &token)?
         } else {
-            compose::operator_with(&cluster, told)
+            compose::operator_with(&cluster, options)
         })
     };
     write_kubeconfig(&arguments.kubeconfig, address)

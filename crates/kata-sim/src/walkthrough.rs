@@ -6,6 +6,7 @@
 
 mod admin;
 mod before;
+mod error;
 mod guest;
 pub(crate) mod plain;
 
@@ -20,7 +21,9 @@ use serde::de::DeserializeOwned;
 use simcluster::cluster::Cluster;
 
 use crate::story::{Story, span};
-use admin::{Admin, Detail, condition, counts, is_ready};
+pub(crate) use error::WalkthroughError;
+use error::refused;
+use admin::{LIMIT, LOOK, SELECTED, Admin, Detail, condition, counts, is_ready};
 use before::Inventory;
 
 const KATA_CONFIG: &str = include_str!("../../../examples/kataconfig.yaml");
@@ -28,55 +31,14 @@ const NAMESPACE: &str = include_str!("../../../examples/namespace.yaml");
 const POD_REGULAR: &str = include_str!("../../../examples/pod-regular.yaml");
 const POD_KATA: &str = include_str!("../../../examples/pod-kata.yaml");
 
-/// The label that the example's KataConfig selects.
-const SELECTED: &str = "kata";
-/// How long a chapter may take, in cluster time; far above what it takes.
-const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long the garbage collector takes at most, in cluster time.
 const GARBAGE: Duration = Duration::from_secs(30);
-/// How often the walkthrough looks again at what it does not watch, in cluster time.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// What stops a walkthrough, as opposed to a fact that does not hold.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WalkthroughError {
-    /// The story could not be printed.
-    #[error("cannot print")]
-    Print(#[from] std::io::Error),
-    /// A request failed that must not.
-    #[error("the simulated API server refused {action}")]
-    Request {
-        /// What was asked.
-        action: String,
-        /// Why it failed.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// An example is not what it should be.
-    #[error("cannot read the example {name}")]
-    Example {
-        /// Which.
-        name: &'static str,
-        /// Why.
-        #[source]
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A watch failed.
-    #[error("the watch of the KataConfig ended")]
-    Watch,
-}
-
-fn refused(action: impl Into<String>) -> impl FnOnce(kube::Error) -> WalkthroughError {
-    let action = action.into();
-    move |source| WalkthroughError::Request { action, source: Box::new(source) }
-}
-
 fn example<T: DeserializeOwned>(name: &'static str, text: &str) -> Result<T, WalkthroughError> {
     serde_saphyr::from_str(text)
         .map_err(|source| WalkthroughError::Example { name, source: Box::new(source) })
 }
 
-/// Tells the story; whether every fact held.
+/// Runs the story; whether every fact held.
 ///
 /// # Errors
 /// If the story cannot go on.
@@ -238,7 +200,7 @@ impl<W: Write> Admin<'_, W> {
             overhead.contains_key("memory"),
             "admission gave the sandboxed pod the class's overhead",
         )?;
-        // A virtual machine's uptime is only telling if time passes.
+        // A virtual machine's uptime proves nothing unless time passes.
         tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_secs(60)).await;
         let comparison = self.cluster.with(|sim, _now| guest::compare(sim));
         for line in comparison.table() {

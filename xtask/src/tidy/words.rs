@@ -24,17 +24,19 @@ const WORDS: [(&str, &str); 12] = [
     ("mended", "fixed"),
 ];
 /// Where the words are not allowed, as git names files. A crate is added once it has none left.
-const PLACES: [&str; 10] = [
+const PLACES: [&str; 12] = [
     "*.md",
     "crates/fakeshim/*.rs",
     "crates/hostlab/*.rs",
     "crates/kata-api/*.rs",
+    "crates/kata-assure/*.rs",
     "crates/kata-connect/*.rs",
     "crates/kata-host/*.rs",
     "crates/kata-manifests/*.rs",
     "crates/kata-node-agent/*.rs",
     "crates/kata-operator/*.rs",
     "crates/kata-plan/*.rs",
+    "crates/kata-sim/*.rs",
 ];
 
 /// Sentences with the file, the line, the word, and its replacement.

@@ -109,7 +109,7 @@ fn heal(world: &mut World) {
     }
 }
 
-/// Everybody but the operator moves until nobody does.
+/// All but the operator move until none of them can.
 fn settle(world: &mut World) -> bool {
     for _ in 0..MOVES {
         let mut moved = write::finish_deletions(world) | world.collect();

@@ -26,7 +26,7 @@ pub enum Event {
     ScaledIn,
     /// The finalizer went.
     Removed,
-    /// Somebody removed something of ours by hand.
+    /// An admin removed an object of ours by hand.
     Damaged,
     /// The pool was put back.
     PoolPutBack,

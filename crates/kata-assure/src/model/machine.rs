@@ -105,9 +105,9 @@ pub enum Action {
     Recover(u8),
     /// The garbage collector.
     Collect,
-    /// Somebody's finalizers go.
+    /// Finalizers of other clients go.
     Finish,
-    /// The scheduler binds a pod, or somebody does past the scheduler.
+    /// The scheduler binds a pod, or another client does, past the scheduler.
     Pod(u8),
     /// A pod ends.
     PodEnds(u8),

@@ -21,7 +21,7 @@ pub enum Config {
 /// How far the machine-config daemon of a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// At rest, or told of a new configuration and not begun.
+    /// At rest, or with a new desired configuration and not begun.
     #[default]
     Done,
     /// Cordoned, and its pods are being evicted.
@@ -57,7 +57,7 @@ pub struct Node {
     pub away: bool,
     /// The configuration that it runs.
     pub current: Config,
-    /// The configuration that it shall run.
+    /// The configuration that it is to run.
     pub desired: Config,
     /// How far its daemon is.
     pub phase: Phase,
@@ -95,7 +95,7 @@ pub enum Life {
     Absent,
     /// There is one.
     Live,
-    /// There is one that is being deleted, and that somebody else's finalizer still holds.
+    /// There is one that is being deleted, and that another client's finalizer still holds.
     Deleting,
 }
 
@@ -104,7 +104,7 @@ pub enum Life {
 pub struct Owned {
     /// Its life.
     pub life: Life,
-    /// Tells one object from the next of its name.
+    /// Distinguishes one object from the next of its name.
     pub uid: u8,
 }
 
@@ -123,7 +123,7 @@ impl Owned {
         true
     }
 
-    /// Deletes it; at once, or as soon as somebody's finalizer is gone.
+    /// Deletes it; at once, or as soon as another client's finalizer is gone.
     pub fn delete(&mut self, lingers: bool) {
         self.life = match (self.life, lingers) {
             (Life::Live, true) | (Life::Deleting, _) => Life::Deleting,
@@ -145,7 +145,7 @@ pub struct KataConfig {
     pub offered: bool,
     /// Whether its log level is not the default one.
     pub debug: bool,
-    /// Tells one KataConfig from the next.
+    /// Distinguishes one KataConfig from the next.
     pub uid: u8,
 }
 
@@ -196,7 +196,7 @@ pub struct World {
     pub class_owner: u8,
     /// Whether the RuntimeClass selects a label that no node has.
     pub class_closed: bool,
-    /// Whether somebody removed the pool or its MachineConfig by hand, and the pool has not been
+    /// Whether an admin removed the pool or its MachineConfig by hand, and the pool has not been
     /// rendered with the extension since.
     pub by_hand: bool,
 }

@@ -151,7 +151,7 @@ pub struct Planned {
     pub stop: bool,
 }
 
-/// The write that a step is; `None` for what only tells (a KataNode's status).
+/// The write that a step is; `None` for one that only reports (a KataNode's status).
 pub fn planned(step: &Step) -> Option<Planned> {
     let stop = step.on_failure == OnFailure::Stop;
     let write = match step.action.request() {
@@ -250,7 +250,7 @@ pub struct Effect {
 /// How the API server behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// What is deleted stays until somebody's finalizer is gone.
+    /// What is deleted stays until another client's finalizer is gone.
     pub lingers: bool,
     /// It does not heed preconditions; only tests of the model want that.
     pub lawless: bool,

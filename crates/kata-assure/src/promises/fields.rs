@@ -1,4 +1,4 @@
-//! S9: which fields of which objects are ours to write. Everything else is somebody else's.
+//! S9: which fields of which objects are ours to write. Everything else belongs to others.
 
 use kata_api::names;
 use serde_json::Value;
@@ -100,7 +100,7 @@ pub(super) fn last_writer_is_ours(event: &Event) -> bool {
         };
         entries.filter(|entry| entry["manager"] != names::FIELD_MANAGER).map(without_time).collect()
     };
-    // A merge that takes away what it owns leaves no entry; then nobody else's grew.
+    // A merge that takes away what it owns leaves no entry; then no other's grew.
     ours(entries) != ours(before) || others(entries).len() <= others(before).len()
 }
 
@@ -112,7 +112,7 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
     let resource = &event.resource;
     let name = event.name.as_str();
     Some(match resource {
-        // Which taint, is told by the promise about it.
+        // Which taint, is the matter of the promise about it.
         resource if *resource == NODES => &["/spec/taints", CLASS_LABELS],
         // Made once, and never changed.
         resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],

@@ -87,7 +87,7 @@ fn class(event: &Event, cx: &Context<'_>, page: &mut Page) {
     }
 }
 
-/// Whether somebody edits the node at this very moment, between what the operator has read and what it writes.
+/// Whether another client edits the node at this very moment, between what the operator has read and what it writes.
 fn is_edited_now(node: &str, page: &Page) -> bool {
     page.edited.get(node) == Some(&Instant::now())
 }

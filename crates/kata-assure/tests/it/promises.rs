@@ -37,7 +37,7 @@ impl Lab {
         self.sim.advance(Duration::from_secs(60));
     }
 
-    /// Does something as somebody, and lets the cluster see it.
+    /// Does something as an actor, and lets the cluster see it.
     fn act<T>(&mut self, actor: Actor, work: impl FnOnce(&mut Simulation) -> T) -> T {
         let Self { sim, ledger } = self;
         ledger.acting(actor, || {

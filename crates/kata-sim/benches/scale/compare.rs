@@ -91,7 +91,7 @@ pub(crate) struct Behaviour {
     pub(crate) rivals: Vec<Rival>,
 }
 
-/// An install and an uninstall during which somebody else writes to the KataConfig.
+/// An install and an uninstall during which another client writes to the KataConfig.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Rival {
     pub(crate) rate: u32,

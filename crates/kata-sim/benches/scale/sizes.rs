@@ -62,7 +62,7 @@ pub(crate) struct Figures {
     pub(crate) heartbeat_writes: u64,
     /// The peak while nodes are listed anew.
     pub(crate) relist_peak: f64,
-    /// How long the operator took to end when told to.
+    /// How long the operator took to end after SIGTERM.
     pub(crate) stop: f64,
     /// The memory of this process, that is of the simulator.
     pub(crate) simulator_peak: f64,
@@ -251,7 +251,7 @@ pub(crate) fn writes(requests: &Requests) -> u64 {
 }
 
 /// Says how far a long measurement is.
-#[expect(clippy::print_stderr, reason = "whoever waits wants to know for what")]
+#[expect(clippy::print_stderr, reason = "it shows progress")]
 fn say(workers: u32, what: &str) {
     eprintln!("{workers} workers: {what}");
 }

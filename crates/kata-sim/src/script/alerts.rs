@@ -9,7 +9,7 @@ use std::time::Duration;
 use kata_api::conditions::{ALERTS, Alert};
 use tokio::time::Instant;
 
-use super::parse;
+use super::words;
 
 /// A condition that is True, and since when.
 #[derive(Debug)]
@@ -59,5 +59,5 @@ fn alert(condition: &str) -> &'static str {
 }
 
 fn duration(alert: &Alert) -> Duration {
-    parse::span(alert.lasts).unwrap_or(Duration::MAX)
+    words::span(alert.lasts).unwrap_or(Duration::MAX)
 }

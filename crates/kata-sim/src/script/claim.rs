@@ -9,8 +9,8 @@ use serde_json::Value;
 use simcluster::Simulation;
 use simcluster::resource::EVENTS_V1;
 
-use super::parse::{self, Target};
-use super::stage::resource;
+use super::resource::resource;
+use super::words::{self, Target};
 use crate::story::span;
 
 /// Something that holds or does not.
@@ -119,11 +119,11 @@ pub(crate) fn parse(words: &[&str]) -> Result<Claim, String> {
         ["no", "event", rest @ ..] => event(false, rest),
         ["event", rest @ ..] => event(true, rest),
         words => {
-            let (target, tests) = parse::target(words)?;
+            let (target, tests) = words::target(words)?;
             let tests = tests_of(tests)?;
             if tests.is_empty() {
                 return Err(
-                    "what shall hold? write absent, present, Ready=True, Ready~TEXT, .path=VALUE, \
+                    "no test is given: write absent, present, Ready=True, Ready~TEXT, .path=VALUE, \
                      .path~TEXT or .path absent"
                         .to_owned(),
                 );
@@ -176,7 +176,7 @@ fn tests_of(words: &[&str]) -> Result<Vec<Test>, String> {
                     match field_test(right) {
                         Some(FieldTest::Equals { equal: true, value }) => {
                             let (value, since) = match value.split_once('>') {
-                                Some((value, text)) => (value.to_owned(), Some(parse::span(text)?)),
+                                Some((value, text)) => (value.to_owned(), Some(words::span(text)?)),
                                 None => (value, None),
                             };
                             let (status, reason) = match value.split_once('/') {

@@ -1,4 +1,4 @@
-//! What must hold of a cluster at every moment, whatever happens to it: the operator's promises, seen
+//! What must hold of a cluster at every moment and after every event: the operator's promises, seen
 //! from the store and the hosts.
 //!
 //! It knows nothing of the operator's plans or judgement.
@@ -28,8 +28,8 @@ pub(crate) struct Invariants {
     wrongly_marked: BTreeMap<String, Timestamp>,
     /// Nodes that were marked since they got the runtime.
     verified: BTreeSet<String>,
-    /// What was told already.
-    told: BTreeSet<String>,
+    /// What was reported already.
+    reported: BTreeSet<String>,
 }
 
 impl Invariants {
@@ -38,7 +38,7 @@ impl Invariants {
         self.seen = Some(revision);
     }
 
-    /// What is broken and was not told before.
+    /// What is broken and was not reported before.
     pub(crate) fn check(&mut self, sim: &Simulation, now: Timestamp, up: bool) -> Vec<String> {
         let revision = sim.api.store.revision();
         let seen = self.seen.replace(revision).unwrap_or(revision);
@@ -50,7 +50,7 @@ impl Invariants {
         broken.extend(crowded_nodes(sim));
         let disturbed = !up || sim.frontend.faults.rules().next().is_some();
         broken.extend(self.marks(sim, now, disturbed));
-        broken.retain(|text| self.told.insert(text.clone()));
+        broken.retain(|text| self.reported.insert(text.clone()));
         self.verified.retain(|node| has_runtime(sim, node));
         broken
     }

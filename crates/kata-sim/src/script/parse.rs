@@ -17,7 +17,9 @@ use simcluster::topology::Layout;
 use simcluster::world::NodeFault;
 
 pub(crate) use self::cluster::layout;
-use super::claim::{self, Claim};
+use super::claim;
+use super::command::{Command, Mistake, Verb};
+use super::words::{Target, number, span, target, words};
 
 /// How long `wait` waits if nothing is said.
 const PATIENCE: Duration = Duration::from_mins(60);
@@ -25,82 +27,6 @@ const PATIENCE: Duration = Duration::from_mins(60);
 const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, cordon, \
                      uncordon, os-image, api-fault, etcd, crash operator, restart operator, foreign-write, \
                      refused, invariants";
-
-/// A line's number, from 1, and what is wrong with it.
-pub(crate) type Mistake = (usize, String);
-
-/// A line of the script.
-#[derive(Debug)]
-pub(crate) struct Command {
-    /// Its number, from 1.
-    pub(crate) line: usize,
-    /// As it was written.
-    pub(crate) text: String,
-    /// Whether the API server has to refuse it.
-    pub(crate) refused: bool,
-    pub(crate) verb: Verb,
-}
-
-/// An object, by kind and name.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    /// Singular, plural, short name or kind, as kubectl takes it.
-    pub(crate) kind: String,
-    pub(crate) name: String,
-    /// `None` means default, if the kind is namespaced.
-    pub(crate) namespace: Option<String>,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub(crate) enum Verb {
-    /// A remark, which is shown.
-    Comment,
-    Cluster(Box<Layout>),
-    ApplyFile(String),
-    Apply(Vec<Value>),
-    Delete(Target),
-    Label {
-        target: Target,
-        set: BTreeMap<String, Option<String>>,
-    },
-    Merge {
-        target: Target,
-        /// Whether the status is changed and nothing else, through its subresource.
-        status: bool,
-        patch: Value,
-        manager: &'static str,
-    },
-    Show {
-        kind: String,
-        name: Option<String>,
-        namespace: Option<String>,
-    },
-    Wait {
-        claim: Claim,
-        within: Duration,
-    },
-    Expect(Claim),
-    Advance(Duration),
-    Fault {
-        node: String,
-        fault: Option<NodeFault>,
-        /// After which time it is over; without one it lasts.
-        lasts: Option<Duration>,
-    },
-    NodeAdd(String),
-    NodeRemove(String),
-    OsImage(String),
-    ApiFault(Option<Rule>),
-    EtcdBackup,
-    EtcdRestore,
-    Crash(Option<(u64, When)>),
-    /// The operator is started again, with this image of kata-monitor.
-    Restart {
-        monitor_image: Option<String>,
-    },
-    Invariants(bool),
-}
 
 impl Command {
     /// Reads the files that the command names; `here` is the directory of the script.
@@ -247,58 +173,6 @@ fn usage(verb: &str) -> &'static str {
         "apply" => "write: apply FILE, or apply <<EOF",
         _ => "see docs/developers/scenarios.md",
     }
-}
-
-/// Splits a line at spaces, but not inside of quotes.
-pub(crate) fn words(text: &str) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    let mut current: Option<String> = None;
-    let mut quote = None;
-    for c in text.chars() {
-        match (quote, c) {
-            (Some(end), c) if c == end => quote = None,
-            (None, '"' | '\'') => {
-                quote = Some(c);
-                current.get_or_insert_default();
-            }
-            (None, c) if c.is_whitespace() => words.extend(current.take()),
-            (_, c) => current.get_or_insert_default().push(c),
-        }
-    }
-    if let Some(quote) = quote {
-        return Err(format!("a {quote} is not closed"));
-    }
-    words.extend(current);
-    Ok(words)
-}
-
-/// An object and the words after it.
-pub(crate) fn target<'a, 'b>(words: &'a [&'b str]) -> Result<(Target, &'a [&'b str]), String> {
-    let (kind, name, rest) = match words {
-        [both, rest @ ..] if both.contains('/') => {
-            let (kind, name) = both.split_once('/').unwrap_or_default();
-            (kind, name, rest)
-        }
-        [kind, name, rest @ ..] => (*kind, *name, rest),
-        _ => return Err("an object is missing: write KIND NAME [-n NAMESPACE]".to_owned()),
-    };
-    let (namespace, rest) = match rest {
-        ["-n", namespace, rest @ ..] => (Some((*namespace).to_owned()), rest),
-        rest => (None, rest),
-    };
-    Ok((Target { kind: kind.to_owned(), name: name.to_owned(), namespace }, rest))
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_not_a_number| format!("{text:?} is not a number in range"))
-}
-
-/// A span such as `90s`, `5m` or `1h30m`.
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    text.parse::<SignedDuration>()
-        .ok()
-        .and_then(|span| Duration::try_from(span).ok())
-        .ok_or_else(|| format!("{text:?} is not a span of time: write 90s, 5m or 1h30m"))
 }
 
 fn fault(node: &str, name: Option<&str>, lasts: Option<&str>) -> Result<Verb, String> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use simcluster::resource::{EVENTS_V1, KATACONFIGS, NODES};
 use simcluster::{Resource, Simulation};
 
-use super::stage::resource;
+use super::resource::resource;
 
 /// How much of a configuration's hash is shown.
 const HASH: usize = 6;

@@ -1,7 +1,7 @@
 //! Where a script is performed: the cluster, the operator beside it, and the transcript.
 //!
-//! Times in the transcript are those of the cluster since its start. What the KataConfigs say is told
-//! whenever it changes, from the store's log, so that nothing that was said for a moment is missed, and which alerts
+//! Times in the transcript are those of the cluster since its start. What the KataConfigs say is shown
+//! each time it changes, from the store's log, so that nothing that was said for a moment is missed, and which alerts
 //! follow from that.
 
 mod change;
@@ -23,42 +23,19 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::change::{Failed, change};
-use super::RunError;
 use super::alerts::Alerts;
+use super::command::{Command, Verb};
+use super::error::RunError;
 use super::invariants::Invariants;
-use super::parse::{Command, Target, Verb};
 use super::show;
 use super::timeline::Timeline;
-use crate::compose::{self, Told};
+use crate::compose::{self, OperatorOptions};
 use crate::story::span;
 
 /// How often the stage looks while time passes, in cluster time.
 const LOOK: Duration = Duration::from_secs(1);
-/// Conditions that are told while they are `True`; Ready is told always. What is left out repeats it.
-const TOLD: [&str; 3] = ["Stalled", "Degraded", "DeletionBlocked"];
-
-/// The definition of a kind that a script names as kubectl would.
-pub(crate) fn resource<'a>(sim: &'a Simulation, kind: &str) -> Result<&'a ResourceDef, String> {
-    let kind = kind.to_ascii_lowercase();
-    sim.api
-        .registry
-        .iter()
-        .find(|def| {
-            def.resource.plural == *kind
-                || def.singular == *kind
-                || def.kind.eq_ignore_ascii_case(&kind)
-                || def.short_names.iter().any(|short| *short == *kind)
-        })
-        .map(AsRef::as_ref)
-        .ok_or_else(|| format!("the cluster serves no kind {kind:?}"))
-}
-
-impl Target {
-    /// The namespace to ask in.
-    pub(crate) fn namespace(&self, namespaced: bool) -> &str {
-        if namespaced { self.namespace.as_deref().unwrap_or("default") } else { "" }
-    }
-}
+/// Conditions that are shown while they are `True`; Ready is shown always. What is left out repeats it.
+const SHOWN_WHILE_TRUE: [&str; 3] = ["Stalled", "Degraded", "DeletionBlocked"];
 
 /// Everything that a script works on.
 pub(crate) struct Stage<W> {
@@ -66,8 +43,8 @@ pub(crate) struct Stage<W> {
     cluster: Cluster,
     operator: JoinHandle<()>,
     start: Instant,
-    /// The revision up to which the log was told.
-    told: u64,
+    /// The revision up to which the log was shown.
+    reported: u64,
     /// What each KataConfig said last, by name and condition.
     said: BTreeMap<(String, String), String>,
     alerts: Alerts,
@@ -93,13 +70,13 @@ impl<W: Write> Stage<W> {
             "A SIMULATED cluster on virtual time: no virtual machine runs, nothing is measured."
         )?;
         let operator = compose::operator(&cluster);
-        let told = cluster.with(|sim, _| sim.api.store.revision());
+        let reported = cluster.with(|sim, _| sim.api.store.revision());
         Ok(Self {
             out,
             cluster,
             operator,
             start: Instant::now(),
-            told,
+            reported,
             said: BTreeMap::new(),
             alerts: Alerts::default(),
             timeline: Timeline::default(),
@@ -168,7 +145,7 @@ impl<W: Write> Stage<W> {
                 self.expected += 1;
                 let begin = Instant::now();
                 loop {
-                    self.tell()?;
+                    self.report()?;
                     let down = self.operator.is_finished();
                     match self.cluster.with(|sim, _| claim.holds(sim, down)) {
                         Err(mistake) => break Err(mistake),
@@ -185,7 +162,7 @@ impl<W: Write> Stage<W> {
                 }
             }
             Verb::Expect(claim) => {
-                self.tell()?;
+                self.report()?;
                 self.expected += 1;
                 let down = self.operator.is_finished();
                 match self.cluster.with(|sim, _| claim.holds(sim, down)) {
@@ -195,7 +172,7 @@ impl<W: Write> Stage<W> {
                 }
             }
             Verb::Show { kind, name, namespace } => {
-                self.tell()?;
+                self.report()?;
                 let shown = self
                     .cluster
                     .with(|sim, _| show::show(sim, &kind, name.as_deref(), namespace.as_deref()));
@@ -220,7 +197,7 @@ impl<W: Write> Stage<W> {
                 self.operator.abort();
                 self.operator = compose::operator_with(
                     &self.cluster,
-                    Told { monitor_image, ..Told::default() },
+                    OperatorOptions { monitor_image, ..OperatorOptions::default() },
                 );
                 Ok(())
             }
@@ -229,15 +206,15 @@ impl<W: Write> Stage<W> {
                 Ok(())
             }
             Verb::EtcdRestore => {
-                self.tell()?;
+                self.report()?;
                 match &self.backup {
                     Some(backup) => {
-                        self.told = self.cluster.with(|sim, _| {
+                        self.reported = self.cluster.with(|sim, _| {
                             sim.restore_etcd(backup);
                             sim.api.store.revision()
                         });
                         if let Some(invariants) = &mut self.invariants {
-                            invariants.skip(self.told);
+                            invariants.skip(self.reported);
                         }
                         Ok(())
                     }
@@ -245,7 +222,7 @@ impl<W: Write> Stage<W> {
                 }
             }
             verb => {
-                self.tell()?;
+                self.report()?;
                 if let Verb::Fault { node, fault: Some(fault), lasts: Some(lasts) } = &verb {
                     self.end_fault(node.clone(), fault.clone(), *lasts);
                 }
@@ -272,9 +249,9 @@ impl<W: Write> Stage<W> {
                 }
             }
         };
-        // Whoever is woken by the command runs before the next one.
+        // The tasks that the command wakes run before the next command.
         tokio::task::yield_now().await;
-        self.tell()?;
+        self.report()?;
         Ok(performed)
     }
 
@@ -305,19 +282,19 @@ impl<W: Write> Stage<W> {
         });
     }
 
-    /// Lets a little time pass, but not beyond `end`, and tells what happened.
+    /// Lets a little time pass, but not beyond `end`, and shows what happened.
     async fn look(&mut self, end: Instant) -> io::Result<()> {
         tokio::time::sleep_until(end.min(Instant::now() + LOOK)).await;
-        self.tell()
+        self.report()
     }
 
-    /// Tells what KataConfigs say now, and which invariants are broken.
-    fn tell(&mut self) -> io::Result<()> {
-        let from = self.told;
+    /// Shows what KataConfigs say now, and which invariants are broken.
+    fn report(&mut self) -> io::Result<()> {
+        let from = self.reported;
         let up = !self.operator.is_finished();
         let invariants = &mut self.invariants;
         let (timeline, elapsed) = (&mut self.timeline, self.start.elapsed());
-        let (told, statuses, broken) = self.cluster.with(|sim, now| {
+        let (reported, statuses, broken) = self.cluster.with(|sim, now| {
             let statuses: Vec<(String, Option<Value>)> = sim
                 .api
                 .store
@@ -341,7 +318,7 @@ impl<W: Write> Stage<W> {
             let broken = invariants.as_mut().map(|check| check.check(sim, now, up));
             (sim.api.store.revision(), statuses, broken.unwrap_or_default())
         });
-        self.told = told;
+        self.reported = reported;
         for (name, conditions) in statuses {
             let Some(conditions) = conditions else {
                 self.said.retain(|(of, _), _| *of != name);
@@ -352,7 +329,7 @@ impl<W: Write> Stage<W> {
             for condition in conditions {
                 self.tell_condition(&name, condition)?;
             }
-            for type_ in TOLD {
+            for type_ in SHOWN_WHILE_TRUE {
                 if !conditions.iter().any(|condition| condition["type"] == type_) {
                     self.tell_condition(&name, &json!({"type": type_}))?;
                 }
@@ -383,7 +360,7 @@ impl<W: Write> Stage<W> {
         let word = |key: &str| condition[key].as_str().unwrap_or_default();
         let type_ = word("type");
         let true_ = word("status") == "True";
-        if type_ != "Ready" && !TOLD.contains(&type_) {
+        if type_ != "Ready" && !SHOWN_WHILE_TRUE.contains(&type_) {
             return Ok(());
         }
         let key = (name.to_owned(), type_.to_owned());

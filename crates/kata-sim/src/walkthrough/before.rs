@@ -14,8 +14,7 @@ const OWN_LIFE: [&str; 4] = ["events", "leases", "pods", "namespaces"];
 const ADMINS_NAMESPACE: &str = "test-kata";
 /// The label that the admin set.
 const ADMINS_LABEL: &str = "kata";
-/// Annotations of the Machine Config Operator that every update of a node leaves behind, whatever the
-/// update was for.
+/// Annotations of the Machine Config Operator that every update of a node leaves behind.
 const TRACES_OF_UPDATES: [&str; 3] =
     [names::mco::DESIRED_DRAIN, names::mco::LAST_APPLIED_DRAIN, names::mco::POST_CONFIG_ACTION];
 

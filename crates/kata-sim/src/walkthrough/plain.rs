@@ -13,9 +13,10 @@ use simcluster::resource;
 use simcluster::topology;
 use simcluster::world::NodeFault;
 
-use super::admin::{Admin, Detail, condition, counts, is_ready};
+use super::admin::{SELECTED, Admin, Detail, condition, counts, is_ready};
 use super::before::Inventory;
-use super::{SELECTED, WalkthroughError, guest, refused};
+use super::error::{WalkthroughError, refused};
+use super::guest;
 use crate::story::{Story, span};
 
 /// The drop-in of the container runtime.
@@ -23,7 +24,7 @@ const DROP_IN: &str = "/etc/containerd/conf.d/60-kata-operator.toml";
 /// Another payload.
 const PAYLOAD: &str = "registry.example/kata-payload:4.2.0";
 
-/// Tells the story; whether every fact held.
+/// Runs the story; whether every fact held.
 ///
 /// # Errors
 /// If the story cannot go on.

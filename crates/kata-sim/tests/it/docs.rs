@@ -169,9 +169,9 @@ fn every_console_block_does_what_it_says() {
         }
     });
     let failed = failed.into_inner().unwrap();
-    let told: Vec<String> =
+    let messages: Vec<String> =
         failed.iter().map(|(page, error)| format!("{}: {error}", page.display())).collect();
-    assert!(told.is_empty(), "{}", told.join("\n\n"));
+    assert!(messages.is_empty(), "{}", messages.join("\n\n"));
 }
 
 /// A program that only reads its command line: with `--help` at the end, options that it does not know are
@@ -208,7 +208,7 @@ fn every_block_for_real_clusters_is_one_that_a_shell_and_the_programs_understand
     for name in FOREIGN {
         shim(name, "#!/bin/bash\n");
     }
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     let mut count = 0;
     for page in pages().into_iter().chain(["README.md".into()]) {
         for block in blocks(&page).iter().filter(|block| block.kind == "sh") {
@@ -225,12 +225,12 @@ fn every_block_for_real_clusters_is_one_that_a_shell_and_the_programs_understand
             count += 1;
             if ended.code != Some(0) {
                 let (block, said) = (block.lines.join("\n"), ended.stderr);
-                told.push(format!("{}:\n{block}\n{said}", page.display()));
+                messages.push(format!("{}:\n{block}\n{said}", page.display()));
             }
         }
     }
     assert!(count >= 5, "{count} blocks");
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(messages.is_empty(), "{}", messages.join("\n"));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn every_object_in_the_documentation_is_one_that_the_api_server_takes() {
     site.good("kubectl create namespace openshift-sandboxed-containers-operator");
     let class = r#"{"apiVersion":"node.k8s.io/v1","kind":"RuntimeClass","metadata":{"name":"kata"},"handler":"kata"}"#;
     site.good(&format!("kubectl apply -f - <<< '{class}'"));
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     let mut count = 0;
     for page in pages() {
         for block in blocks(&page).iter().filter(|block| block.kind == "yaml") {
@@ -254,10 +254,10 @@ fn every_object_in_the_documentation_is_one_that_the_api_server_takes() {
             let ended = site.line(&format!("{apply} {}", file.display()));
             count += 1;
             if ended.code != Some(0) {
-                told.push(format!("{}: {}", page.display(), ended.stderr));
+                messages.push(format!("{}: {}", page.display(), ended.stderr));
             }
         }
     }
     assert!(count > 0, "no object in the documentation");
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(messages.is_empty(), "{}", messages.join("\n"));
 }

@@ -241,9 +241,9 @@ fn bad_input_is_refused_or_told_and_changes_no_node() {
     apply("matches-nothing").good();
     assert_eq!(condition("matches-nothing"), "NoNodesSelected");
     let described = hand.kubectl("describe kataconfig matches-nothing").good();
-    let told = "KATA1003: no node has the label node-role.kubernetes.io/worker and matches \
+    let messages = "KATA1003: no node has the label node-role.kubernetes.io/worker and matches \
                 spec.kataConfigPoolSelector";
-    assert!(described.contains(told), "{described}");
+    assert!(described.contains(messages), "{described}");
     apply("second").good();
     assert_eq!(condition("second"), "NotActive");
     in_order(
@@ -370,7 +370,7 @@ fn generated_manifests_can_be_applied_as_the_readme_says() {
     hand.kubectl("apply --server-side --force-conflicts -f deploy/crds.yaml").good();
     let applied = hand.kubectl("apply --server-side -f deploy/openshift/operator.yaml").good();
     assert!(applied.contains("serverside-applied"), "{applied}");
-    // Nobody works on it: the config waits.
+    // No operator works on it: the config waits.
     hand.kubectl("apply -f examples/kataconfig.yaml").good();
     let status = hand.kubectl("get kataconfig cluster-kataconfig -o jsonpath={.status}").good();
     assert_eq!(status, "");

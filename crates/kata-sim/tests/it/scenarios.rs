@@ -123,7 +123,7 @@ fn what_does_not_hold_is_told_and_gives_exit_code_1() {
          expect node worker-0 Ready=True>1m\n\
          expect node worker-0 Ready=True>1h\n\
          refused label node worker-0 a=b\n\
-         delete pod nobody\n",
+         delete pod absent\n",
     );
     assert_eq!(code, Some(1), "{said}");
     for line in [
@@ -133,7 +133,7 @@ fn what_does_not_hold_is_told_and_gives_exit_code_1() {
         "× there is no such Event",
         "× Ready=True/KubeletReady for 10m40s",
         "× the API server does not refuse it",
-        "× the API server refuses: pods \"nobody\" not found",
+        "× the API server refuses: pods \"absent\" not found",
         "fails.txt: 7 failures: not everything holds that should (simulated)",
     ] {
         assert!(said.contains(line), "{line:?} is not in\n{said}");
@@ -218,7 +218,7 @@ fn mistakes_name_file_line_and_remedy_before_anything_runs() {
         ("fault worker-0 fire\n", "wrong.txt:1: unknown fault \"fire\": give one of no-kvm, "),
         ("apply nothing.yaml\n", "wrong.txt:1: cannot read "),
         ("apply <<EOF\na: b\n", "wrong.txt:1: no line says EOF, which ends the YAML"),
-        ("expect node worker-0\n", "wrong.txt:1: what shall hold? write absent, present, "),
+        ("expect node worker-0\n", "wrong.txt:1: no test is given: write absent, present, "),
         ("expect node a .b[c\n", "wrong.txt:1: .b[c: write "),
         ("advance 1s\ncluster compact\n", "wrong.txt:2: there is a cluster already: "),
         ("cluster workers=-1\n", "wrong.txt:1: \"-1\" is not a number in range"),

@@ -1,5 +1,5 @@
 //! A cluster that a stranger works on: `kata-sim up --no-operator --rbac`, a shell with the stock programs
-//! and ours on its PATH, and the operator as a process of its own as soon as somebody installs it.
+//! and ours on its PATH, and the operator as a process of its own as soon as a test installs it.
 //!
 //! The simulated cluster runs no container. What a kubelet would do with the operator's pods is done here:
 //! the arguments and variables are those of the Deployment, and the token is that of its ServiceAccount.

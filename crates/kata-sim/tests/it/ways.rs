@@ -72,8 +72,8 @@ fn live_through(
         "kubectl wait --for=condition=Available deployment/kata-operator -n {namespace} --timeout=60s"
     );
     site.good(&wait);
-    let told = site.good(&image);
-    assert!(told.contains(EARLIER) && !told.contains(VERSION), "{told}");
+    let messages = site.good(&image);
+    assert!(messages.contains(EARLIER) && !messages.contains(VERSION), "{messages}");
     site.good("kubectl label node worker-0 kata=true");
     site.good("kubectl apply -f examples/kataconfig.yaml");
     let ready = "kubectl wait --for=condition=Ready kataconfig --all --timeout=120s";
@@ -89,8 +89,8 @@ fn live_through(
     site.good(&format!(
         "kubectl rollout status deployment/kata-operator -n {namespace} --timeout=60s"
     ));
-    let told = site.good(&image);
-    assert!(told.contains(VERSION) && !told.contains(EARLIER), "{told}");
+    let messages = site.good(&image);
+    assert!(messages.contains(VERSION) && !messages.contains(EARLIER), "{messages}");
     // The new one is at work: it sees a change and acts on it.
     site.good("kubectl label node worker-1 kata=true");
     site.good(
@@ -377,7 +377,7 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     site.good("kata-operator crd | kubectl apply --server-side -f -");
     let apply = "kubectl apply --server-side --dry-run=server --validate=strict --force-conflicts";
     let mut kinds = BTreeSet::new();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     let folders = ["deploy/olm/manifests", "deploy/olm/samples", "examples"];
     let single =
         ["deploy/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
@@ -395,7 +395,7 @@ fn every_manifest_is_one_that_the_api_server_takes() {
             format!("sed 's/namespace: placeholder/namespace: {NAMESPACE}/' {}", path.display());
         let ended = site.line(&format!("{text} | {apply} {namespace} -f -"));
         if ended.code != Some(0) {
-            told.push(format!("{}: {}", path.display(), ended.stderr));
+            messages.push(format!("{}: {}", path.display(), ended.stderr));
         }
     }
     for (platform, monitor) in
@@ -406,7 +406,7 @@ fn every_manifest_is_one_that_the_api_server_takes() {
         let manifests = format!("kata-operator manifests --platform {platform} {monitor}");
         let ended = site.line(&format!("{manifests} | {apply} -f -"));
         if ended.code != Some(0) {
-            told.push(format!("{manifests}: {}", ended.stderr));
+            messages.push(format!("{manifests}: {}", ended.stderr));
         }
         let set = format!(
             "--set platform={platform},monitoring.enabled=true,\
@@ -415,10 +415,10 @@ fn every_manifest_is_one_that_the_api_server_takes() {
         let template = format!("helm template kata deploy/helm/kata-operator -n {NAMESPACE} {set}");
         let ended = site.line(&format!("{template} | {apply} -f -"));
         if ended.code != Some(0) {
-            told.push(format!("{template}: {}", ended.stderr));
+            messages.push(format!("{template}: {}", ended.stderr));
         }
     }
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(messages.is_empty(), "{}", messages.join("\n"));
     for kind in ["ClusterServiceVersion", "ConsoleQuickStart", "ConsoleYAMLSample", "Subscription"]
     {
         assert!(kinds.contains(kind), "no {kind} in {kinds:?}");

@@ -52,7 +52,7 @@ pub(super) fn remove(world: &mut World, damage: Damage, lingers: bool) -> Option
         }
         Damage::Role(index) => {
             let node = node(world, index)?;
-            // Whoever takes the label from under a pod by hand kills the pod; that is not ours.
+            // An admin who takes the label from under a pod by hand kills the pod; the operator does not.
             did(!node.pod && std::mem::take(&mut node.role))?;
         }
         Damage::Record(index) => {

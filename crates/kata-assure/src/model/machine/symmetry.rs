@@ -1,10 +1,10 @@
-//! Which states are one: nodes are interchangeable, and uids that nobody compares any more do not matter.
+//! Which states are one: nodes are interchangeable, and uids that are not compared any more do not matter.
 
 use super::State;
 use crate::model::world::{MAX_NODES, Node};
 use crate::model::write::{Planned, Write};
 
-/// The same state with its nodes in order, and with uids that matter to nobody left out.
+/// The same state with its nodes in order, and without uids that do not matter.
 pub fn canonical(mut state: State) -> State {
     let size = usize::from(state.world.size);
     let mut order: [usize; MAX_NODES] = [0, 1, 2, 3];

@@ -2,7 +2,7 @@
 
 use simcluster::api::fault::{Fault, Match, Rule, When};
 
-use super::{number, span};
+use crate::script::words::{number, span};
 
 /// The rule of the command `api-fault FAULT OPTION...`.
 pub(super) fn rule(fault: &str, options: &[&str]) -> Result<Rule, String> {

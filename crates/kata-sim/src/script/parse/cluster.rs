@@ -3,7 +3,8 @@
 use simcluster::topology::Layout;
 use simcluster::world::Platform;
 
-use super::{Command, Mistake, Verb, number};
+use crate::script::command::{Command, Mistake, Verb};
+use crate::script::words::number;
 
 /// Takes the cluster's layout out of the commands; it is built before anything else happens.
 pub(crate) fn layout(mut commands: Vec<Command>) -> Result<(Layout, Vec<Command>), Mistake> {

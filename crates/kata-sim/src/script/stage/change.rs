@@ -6,8 +6,9 @@ use simcluster::api::ApiError;
 use simcluster::api::server::{PatchType, WriteOptions, WriteRequest, WriteVerb, Writer};
 use simcluster::topology;
 
-use super::resource;
-use crate::script::parse::{Target, Verb};
+use crate::script::command::Verb;
+use crate::script::resource::resource;
+use crate::script::words::Target;
 
 /// Why a command did nothing.
 pub(super) enum Failed {

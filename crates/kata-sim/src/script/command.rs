@@ -1,0 +1,78 @@
+//! The commands of a script, as data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use simcluster::api::fault::{Rule, When};
+use simcluster::topology::Layout;
+use simcluster::world::NodeFault;
+
+use super::claim::Claim;
+use super::words::Target;
+
+/// A line's number, from 1, and what is wrong with it.
+pub(crate) type Mistake = (usize, String);
+
+/// A line of the script.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// Its number, from 1.
+    pub(crate) line: usize,
+    /// As it was written.
+    pub(crate) text: String,
+    /// Whether the API server has to refuse it.
+    pub(crate) refused: bool,
+    pub(crate) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Verb {
+    /// A remark, which is shown.
+    Comment,
+    Cluster(Box<Layout>),
+    ApplyFile(String),
+    Apply(Vec<Value>),
+    Delete(Target),
+    Label {
+        target: Target,
+        set: BTreeMap<String, Option<String>>,
+    },
+    Merge {
+        target: Target,
+        /// Whether the status is changed and nothing else, through its subresource.
+        status: bool,
+        patch: Value,
+        manager: &'static str,
+    },
+    Show {
+        kind: String,
+        name: Option<String>,
+        namespace: Option<String>,
+    },
+    Wait {
+        claim: Claim,
+        within: Duration,
+    },
+    Expect(Claim),
+    Advance(Duration),
+    Fault {
+        node: String,
+        fault: Option<NodeFault>,
+        /// After which time it is over; without one it lasts.
+        lasts: Option<Duration>,
+    },
+    NodeAdd(String),
+    NodeRemove(String),
+    OsImage(String),
+    ApiFault(Option<Rule>),
+    EtcdBackup,
+    EtcdRestore,
+    Crash(Option<(u64, When)>),
+    /// The operator is started again, with this image of kata-monitor.
+    Restart {
+        monitor_image: Option<String>,
+    },
+    Invariants(bool),
+}
