@@ -35,11 +35,8 @@ pub(crate) fn closed_class(config: &KataConfig, existing: &RuntimeClass) -> Valu
     let name = existing.metadata.name.as_deref().unwrap_or_default();
     let mut body = body(Kind::RuntimeClass, name, &own_labels(config));
     let is_set = |key: &&str| annotation(&existing.metadata, key).is_some();
-    let recorded = [
-        names::OVERHEAD_ANNOTATION,
-        names::OVERHEAD_RESOURCES_ANNOTATION,
-        names::SHIM_ANNOTATION,
-    ];
+    let recorded =
+        [names::OVERHEAD_ANNOTATION, names::OVERHEAD_RESOURCES_ANNOTATION, names::SHIM_ANNOTATION];
     for key in recorded.iter().filter(|key| is_set(key)) {
         body["metadata"]["annotations"][*key] = json!(annotation(&existing.metadata, key));
     }

@@ -207,8 +207,9 @@ fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> Join
         }
         options.steps_published_after = options.steps_published_after.div_f64(speed);
     }
-    settings.election =
-        options.leads.then(|| Election { identity: "kata-sim".to_owned(), timing: Timing::default() });
+    settings.election = options
+        .leads
+        .then(|| Election { identity: "kata-sim".to_owned(), timing: Timing::default() });
     if let Some(every) = options.inspect_every {
         settings.options.inspect_every = every;
     }

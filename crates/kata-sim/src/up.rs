@@ -14,7 +14,7 @@ use simcluster::world::Platform;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::UpArguments;
-use crate::compose::{self, Shape, OperatorOptions};
+use crate::compose::{self, OperatorOptions, Shape};
 use crate::data_directory::DataDirectory;
 use crate::{Failure, Outcome};
 

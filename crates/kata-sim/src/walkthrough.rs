@@ -21,10 +21,10 @@ use serde::de::DeserializeOwned;
 use simcluster::cluster::Cluster;
 
 use crate::story::{Story, span};
+use admin::{Admin, Detail, SELECTED, condition, counts, is_ready};
+use before::Inventory;
 pub(crate) use error::WalkthroughError;
 use error::refused;
-use admin::{LIMIT, LOOK, SELECTED, Admin, Detail, condition, counts, is_ready};
-use before::Inventory;
 
 const KATA_CONFIG: &str = include_str!("../../../examples/kataconfig.yaml");
 const NAMESPACE: &str = include_str!("../../../examples/namespace.yaml");

@@ -11,8 +11,15 @@ use std::path::Path;
 use crate::assure::catalogue::files;
 
 /// The crates that are checked.
-const CRATES: [&str; 7] =
-    ["kata-api", "kata-host", "kata-manifests", "kata-node-agent", "kata-operator", "kata-plan", "kata-sim"];
+const CRATES: [&str; 7] = [
+    "kata-api",
+    "kata-host",
+    "kata-manifests",
+    "kata-node-agent",
+    "kata-operator",
+    "kata-plan",
+    "kata-sim",
+];
 
 /// What each module imports. A module is named by its path below the crate, the root by nothing.
 type Imports = BTreeMap<String, BTreeSet<String>>;

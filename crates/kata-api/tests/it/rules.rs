@@ -54,19 +54,29 @@ fn max_unavailable_is_a_number_from_1_or_a_percentage_from_1_to_100() {
 
 #[test]
 fn resources_of_an_overhead_have_names_with_a_domain() {
-    let spec = |name: &str| json!({"runtimes": [{"name": "a", "overhead": {"resources": {name: 1}}}]});
+    let spec =
+        |name: &str| json!({"runtimes": [{"name": "a", "overhead": {"resources": {name: 1}}}]});
     let long = "n".repeat(63);
     for name in ["tdx.intel.com/keys", "nvidia.com/pgpu", "a/B_c.d", &format!("sev/{long}")] {
         assert_eq!(refusals(&spec(name)), [""; 0], "{name}");
     }
     let message = "resources must have names with a domain, such as tdx.intel.com/keys; cpu and memory have fields of \
                    their own";
-    for name in
-        ["cpu", "memory", "hugepages-2Mi", "A.com/x", "a/", "/x", "a/b/c", "-a/x", &format!("a/{long}n")]
-    {
+    for name in [
+        "cpu",
+        "memory",
+        "hugepages-2Mi",
+        "A.com/x",
+        "a/",
+        "/x",
+        "a/b/c",
+        "-a/x",
+        &format!("a/{long}n"),
+    ] {
         assert_eq!(refusals(&spec(name)), [message], "{name}");
     }
-    let message = "resources must not be of the domain kubernetes.io, which has no extended resources";
+    let message =
+        "resources must not be of the domain kubernetes.io, which has no extended resources";
     for name in ["kubernetes.io/x", "node.kubernetes.io/x"] {
         assert_eq!(refusals(&spec(name)), [message], "{name}");
     }

@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use serde_json::Value;
-use simcluster::api::fault::{Rule, When};
-use simcluster::topology::Layout;
+use simcluster::api::fault::When;
 use simcluster::world::NodeFault;
 
 pub(crate) use self::cluster::layout;

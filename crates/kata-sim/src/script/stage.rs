@@ -11,9 +11,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simcluster::Simulation;
 use simcluster::api::fault::{Fault, Match, Rule};
-use simcluster::api::registry::ResourceDef;
 use simcluster::api::store::Backup;
 use simcluster::cluster::Cluster;
 use simcluster::resource::KATACONFIGS;

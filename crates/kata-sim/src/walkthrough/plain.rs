@@ -13,7 +13,7 @@ use simcluster::resource;
 use simcluster::topology;
 use simcluster::world::NodeFault;
 
-use super::admin::{SELECTED, Admin, Detail, condition, counts, is_ready};
+use super::admin::{Admin, Detail, SELECTED, condition, counts, is_ready};
 use super::before::Inventory;
 use super::error::{WalkthroughError, refused};
 use super::guest;
