@@ -384,7 +384,7 @@ pub fn task(action: NodeAction, image: &str) -> NodeTask {
         node: "worker-0".to_owned(),
         action,
         handlers: if installs {
-            vec![TaskHandler { name: "kata".to_owned(), shim: "qemu".to_owned() }]
+            vec![TaskHandler { name: "kata".to_owned(), shim: "qemu".to_owned(), config: None }]
         } else {
             Vec::new()
         },

@@ -139,6 +139,14 @@ catalogue! {
         cause: "The RuntimeClass already had another overhead when the operator adopted it, and keeps that overhead.",
         fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
+    KATA1034 SettingNotHonoured Warning {
+        cause: "spec.runtimes[].config does not apply on OpenShift, where the Machine Config Operator installs Kata.",
+        fix: "Remove config from the runtime."
+    }
+    KATA1035 RuntimeConfigInvalid Error {
+        cause: "spec.runtimes[].config is no valid TOML, or sets a key outside of a table.",
+        fix: "Correct the line that the message names."
+    }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
         fix: "If an admission policy refuses the pods of kata-monitor, allow them there."
@@ -366,6 +374,14 @@ catalogue! {
     KATA3042 HandlersDrifted Warning {
         cause: "The container runtime does not report the handlers of its configuration.",
         fix: "No action required; the next Job that may change the node restarts the container runtime."
+    }
+    KATA3043 SettingUnknown Warning {
+        cause: "spec.runtimes[].config sets a key that the payload's configuration of the shim neither sets nor shows in a comment.",
+        fix: "Correct the key, or ignore the warning if the shim knows the key: a key that it does not know has no effect."
+    }
+    KATA3044 SettingInvalid Error {
+        cause: "spec.runtimes[].config does not fit the payload's configuration of the shim.",
+        fix: "Correct spec.runtimes[].config as the message says."
     }
     KATA3101 NodeUnfit Warning {
         cause: "A check found that Kata cannot run on the node, so nothing is installed there.",

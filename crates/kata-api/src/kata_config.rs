@@ -125,7 +125,31 @@ fn runtimes(generator: &mut SchemaGenerator) -> Schema {
         "items": item,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["name"],
+        "x-kubernetes-validations": [{
+            "rule": one_configuration_per_handler(),
+            "message": "runtimes with the same handler must have the same shim and the same config",
+        }],
     })
+}
+
+/// The rule that runtimes with one handler agree on its shim and its settings, with what is absent as
+/// [`RuntimeSpec::effective_handler`] and [`RuntimeSpec::effective_shim`] complete it.
+fn one_configuration_per_handler() -> String {
+    let handler = |it: &str| format!("(has({it}.handler) ? {it}.handler : {it}.name)");
+    let shim = |it: &str| {
+        let handler = handler(it);
+        format!(
+            "(has({it}.shim) ? 'kata-' + {it}.shim : ({handler}.startsWith('kata-') ? {handler} : 'kata-qemu'))"
+        )
+    };
+    let config = |it: &str| format!("(has({it}.config) ? {it}.config : '')");
+    let same = |what: &dyn Fn(&str) -> String| format!("{} == {}", what("a"), what("b"));
+    format!(
+        "self.all(a, self.all(b, !({}) || ({} && {})))",
+        same(&handler),
+        same(&shim),
+        same(&config)
+    )
 }
 
 /// One RuntimeClass.
@@ -144,6 +168,12 @@ pub struct RuntimeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub shim: Option<String>,
+    /// TOML that is merged into the shim's configuration of the payload, such as "[hypervisor.qemu]" with
+    /// "default_memory = 4096". Lists are replaced. It overrides logLevel. Pods that start later use it; nothing is
+    /// restarted. Not used on OpenShift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub config: Option<String>,
     /// The resources that a sandbox needs in addition to its containers. Absent means the upstream default of the shim:
     /// 250m CPU and 350Mi memory for qemu and for unknown shims.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -89,6 +89,9 @@ pub struct TaskHandler {
     pub name: String,
     /// The shim of the payload that serves it, for example `qemu` or `clh`.
     pub shim: String,
+    /// Settings, as TOML: they are merged into the payload's configuration of the shim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
 }
 
 /// How a task ended.

@@ -236,6 +236,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::RolloutNotHonoured
         | Code::ForeignRuntimeLabel
         | Code::AdoptedOverhead
+        | Code::SettingNotHonoured
         | Code::OtherInstaller
         | Code::OtherRollout
         | Code::ConstraintsNotServed => Effect::Nothing,

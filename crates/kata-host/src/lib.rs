@@ -32,6 +32,7 @@ mod recover;
 mod release;
 mod run;
 mod sandbox;
+mod settings;
 pub mod site;
 mod trace;
 mod verify;

@@ -504,7 +504,17 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             checks.push(Check::new(Code::ShimMissing, no_shim(task, found, shim)));
         }
         Some(Ok(release)) => {
-            for TaskHandler { name, shim } in &release.left_out {
+            for (handler, key, similar) in &release.unknown_settings {
+                let meant = similar
+                    .as_ref()
+                    .map(|key| format!("; did you mean {key}?"))
+                    .unwrap_or_default();
+                let message = format!(
+                    "config of {handler} sets {key}, which the payload does not have{meant}"
+                );
+                checks.push(Check::new(Code::SettingUnknown, message));
+            }
+            for TaskHandler { name, shim, .. } in &release.left_out {
                 let message =
                     format!("{}; the handler {name} is left out", no_shim(task, found, shim));
                 checks.push(Check::new(Code::ShimLeftOut, message));
@@ -514,6 +524,9 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             Code::ShimConfigurationInvalid,
             format!("configuration-{shim}.toml: {reason}"),
         )),
+        Some(Err(ReleaseError::Settings(handler, reason))) => {
+            checks.push(Check::new(Code::SettingInvalid, format!("config of {handler} {reason}")));
+        }
         None => {}
     }
 }

@@ -13,6 +13,7 @@ use crate::digest::hex;
 use crate::paths;
 use crate::payload::{Payload, TREE};
 use crate::plan::{Content, Handler};
+use crate::settings::{Merged, Settings};
 use crate::site::Distribution;
 
 /// Where upstream's files are, as its configurations say.
@@ -34,6 +35,8 @@ pub(crate) struct Release {
     pub(crate) handlers: BTreeMap<String, Handler>,
     /// The handlers of the task that it leaves out: the payload's image does not have their shims.
     pub(crate) left_out: Vec<TaskHandler>,
+    /// Settings that the payload's configurations do not have: the handler, the key, and the key that may be meant.
+    pub(crate) unknown_settings: Vec<(String, String, Option<String>)>,
 }
 
 impl Release {
@@ -50,6 +53,8 @@ pub(crate) enum ReleaseError {
     Shim(String),
     /// The configuration of this shim cannot be understood, and why.
     Configuration(String, String),
+    /// The settings of this handler do not fit the configuration of its shim, and why.
+    Settings(String, String),
 }
 
 /// The release that a task asks for. `configurations` has upstream's text by shim, `installed` the handlers that
@@ -82,10 +87,10 @@ pub(crate) fn release(
     let version = format!("{}/{}/{TREE}/", paths::VERSIONS, payload.id());
     let level = task.log_level.as_deref().unwrap_or_default();
     let identity = format!(
-        "{RENDERING} {} {level} {} {:?}",
+        "{RENDERING} {} {level} {} {}",
         payload.stage.digest,
         kubelet.unwrap_or_default(),
-        present
+        identity_of(&present)
     );
     let name: String = hex(identity.as_bytes()).chars().take(12).collect();
     let folder = format!("{}/{name}", paths::RELEASES);
@@ -94,7 +99,8 @@ pub(crate) fn release(
         Content::Link { target: format!("../../versions/{}/{TREE}", payload.id()) },
     )]);
     let mut handlers = BTreeMap::new();
-    for TaskHandler { name, shim } in &present {
+    let mut unknown_settings = Vec::new();
+    for TaskHandler { name, shim, config } in &present {
         let (Some(found), Some(text)) = (payload.manifest.shim(shim), configurations.get(shim))
         else {
             return Err(ReleaseError::Shim(shim.clone()));
@@ -109,7 +115,21 @@ pub(crate) fn release(
             wrapper: &wrapper,
             firmware: &firmware,
         };
-        let rendered = configuration(text, &wanted)
+        let misfit = |reason| ReleaseError::Settings(name.clone(), reason);
+        let settings = config.as_deref().map(Settings::parse).transpose().map_err(misfit)?;
+        let merged = match &settings {
+            Some(settings) => {
+                // A payload whose own file is broken is not the settings' fault.
+                let file = format!("configuration-{shim}.toml");
+                parse(text).map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
+                Some(settings.merge(text, &file).map_err(misfit)?)
+            }
+            None => None,
+        };
+        let text = merged.as_ref().map_or(text, |Merged { text, .. }| text);
+        let unknown = merged.iter().flat_map(|merged| merged.unknown.clone());
+        unknown_settings.extend(unknown.map(|(key, similar)| (name.clone(), key, similar)));
+        let rendered = configuration(text, settings.as_ref(), &wanted)
             .map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
         if let Some((original, firmware)) = rendered.wrapped {
             let text = format!("#!/bin/sh\nexec {original} -L {version}{firmware} \"$@\"\n");
@@ -128,7 +148,21 @@ pub(crate) fn release(
             },
         );
     }
-    Ok(Release { name, content, handlers, left_out: absent })
+    Ok(Release { name, content, handlers, left_out: absent, unknown_settings })
+}
+
+/// The handlers as they are part of a release's name. Handlers without settings have the text of versions before there
+/// were any, since another name would be another release on every node.
+fn identity_of(handlers: &[TaskHandler]) -> String {
+    let each: Vec<String> = handlers
+        .iter()
+        .map(|TaskHandler { name, shim, config }| {
+            let config =
+                config.as_ref().map(|config| format!(", config: {config:?}")).unwrap_or_default();
+            format!("TaskHandler {{ name: {name:?}, shim: {shim:?}{config} }}")
+        })
+        .collect();
+    format!("[{}]", each.join(", "))
 }
 
 /// Where the firmware of a QEMU is in the payload; outside `/opt/kata` the configuration has to name it. Each of upstream's
@@ -161,11 +195,18 @@ struct Rendered {
     wrapped: Option<(String, String)>,
 }
 
-fn configuration(text: &str, wanted: &Wanted<'_>) -> Result<Rendered, String> {
-    let mut document: DocumentMut = text
-        .replace(UPSTREAM, wanted.version)
-        .parse()
-        .map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
+fn parse(text: &str) -> Result<DocumentMut, String> {
+    text.parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())
+}
+
+/// Renders a configuration into which the settings have been merged; what they set is not replaced by the log level.
+fn configuration(
+    text: &str,
+    settings: Option<&Settings>,
+    wanted: &Wanted<'_>,
+) -> Result<Rendered, String> {
+    let mut document = parse(&text.replace(UPSTREAM, wanted.version))?;
+    let is_set = |path: &[&str]| settings.is_some_and(|settings| settings.has(path));
     let debug = wanted.log_level.map(|level| matches!(level, "debug" | "trace"));
     let mut wrapped = None;
     if let Some(hypervisors) =
@@ -173,7 +214,9 @@ fn configuration(text: &str, wanted: &Wanted<'_>) -> Result<Rendered, String> {
     {
         for (name, section) in hypervisors.iter_mut() {
             let Some(section) = section.as_table_like_mut() else { continue };
-            if let Some(debug) = debug {
+            if let Some(debug) = debug
+                && !is_set(&["hypervisor", name.get(), "enable_debug"])
+            {
                 section.insert("enable_debug", value(debug));
             }
             let path = section.get("path").and_then(|item| item.as_str()).map(str::to_owned);
@@ -204,10 +247,33 @@ fn configuration(text: &str, wanted: &Wanted<'_>) -> Result<Rendered, String> {
             let section = path.iter().try_fold(document.as_item_mut(), |item, name| {
                 item.as_table_like_mut().and_then(|table| table.get_mut(name))
             });
-            if let Some(section) = section.and_then(|item| item.as_table_like_mut()) {
+            if let Some(section) = section.and_then(|item| item.as_table_like_mut())
+                && !is_set(&[path, &["enable_debug"]].concat())
+            {
                 section.insert("enable_debug", value(debug));
             }
         }
     }
     Ok(Rendered { text: document.to_string(), wrapped })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TaskHandler, identity_of};
+
+    /// A release has this text in its name: another one would rename the releases of all nodes.
+    #[test]
+    fn handlers_without_settings_have_the_identity_that_they_always_had() {
+        let mut handlers: Vec<TaskHandler> = [("kata", "qemu"), ("kata-clh", "clh")]
+            .map(|(name, shim)| TaskHandler {
+                name: name.to_owned(),
+                shim: shim.to_owned(),
+                config: None,
+            })
+            .into();
+        let before = "[TaskHandler { name: \"kata\", shim: \"qemu\" }, TaskHandler { name: \"kata-clh\", shim: \"clh\" }]";
+        assert_eq!(identity_of(&handlers), before);
+        handlers[1].config = Some("[runtime]".to_owned());
+        assert_ne!(identity_of(&handlers), before);
+    }
 }

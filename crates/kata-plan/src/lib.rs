@@ -29,6 +29,7 @@ mod reading;
 pub mod report;
 mod selection;
 pub mod selector;
+mod settings;
 pub mod snapshot;
 mod status;
 mod steps;

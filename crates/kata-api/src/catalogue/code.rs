@@ -33,6 +33,8 @@ impl Code {
             Self::NotActive
             | Self::InvalidSelector
             | Self::PeerPodsUnsupported
+            | Self::SettingNotHonoured
+            | Self::RuntimeConfigInvalid
             | Self::InvalidLogLevel => &["kubectl describe kataconfigs"],
             Self::PoolPaused
             | Self::RenderDegraded
@@ -127,6 +129,8 @@ impl Code {
             | Self::ShimMissing
             | Self::SnapshotterMissing
             | Self::ShimConfigurationInvalid
+            | Self::SettingUnknown
+            | Self::SettingInvalid
             | Self::PayloadUnusable
             | Self::GuestPullMissing
             | Self::RuntimeNotConfirmed

@@ -83,6 +83,42 @@ fn resources_of_an_overhead_have_names_with_a_domain() {
 }
 
 #[test]
+fn runtimes_with_one_handler_have_one_shim_and_one_config() {
+    let spec = |a: Value, b: Value| json!({"runtimes": [a, b]});
+    let named = |name: &str, more: Value| {
+        let mut runtime = json!({"name": name});
+        runtime.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        runtime
+    };
+    for (a, b) in [
+        (json!({}), json!({})),
+        (json!({"handler": "kata"}), json!({"handler": "kata", "shim": "qemu"})),
+        (json!({"handler": "kata-clh"}), json!({"handler": "kata-clh", "shim": "clh"})),
+        (json!({"handler": "x", "config": "a"}), json!({"handler": "x", "config": "a"})),
+        (json!({"handler": "x", "config": "a"}), json!({"handler": "y", "config": "b"})),
+    ] {
+        assert_eq!(
+            refusals(&spec(named("a", a.clone()), named("b", b.clone()))),
+            [""; 0],
+            "{a} {b}"
+        );
+    }
+    let message = "runtimes with the same handler must have the same shim and the same config";
+    for (a, b) in [
+        (json!({"handler": "kata"}), json!({"handler": "kata", "shim": "clh"})),
+        (json!({"handler": "kata-clh"}), json!({"handler": "kata-clh", "shim": "qemu"})),
+        (json!({"handler": "x", "config": "a"}), json!({"handler": "x", "config": "b"})),
+        (json!({"handler": "b", "config": "a"}), json!({})),
+    ] {
+        assert_eq!(
+            refusals(&spec(named("a", a.clone()), named("b", b.clone()))),
+            [message],
+            "{a} {b}"
+        );
+    }
+}
+
+#[test]
 fn a_requirement_has_values_exactly_if_its_operator_takes_some() {
     let selector =
         |requirement: Value| json!({"kataConfigPoolSelector": {"matchExpressions": [requirement]}});

@@ -16,7 +16,8 @@ const MAIN: &str = "/etc/containerd/config.toml";
 /// The same payload with a handler of another name.
 fn another_handler() -> NodeTask {
     let mut task = install();
-    task.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+    task.handlers =
+        vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned(), config: None }];
     task
 }
 

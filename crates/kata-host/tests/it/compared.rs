@@ -81,7 +81,8 @@ fn a_handler_that_would_not_go_is_left_and_nothing_restarted() {
         done(&mut node, &install());
         let says = "the handler kata is still configured by another file";
         let mut other = install();
-        other.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+        other.handlers =
+            vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned(), config: None }];
         undone(name, &mut node.clone(), &other, Twist::KeepsOurs, says);
         undone(name, &mut node, &remove(), Twist::KeepsOurs, says);
         assert!(!node.offers("kata"), "{name}");

@@ -135,7 +135,11 @@ fn a_payload_that_was_staged_outlives_a_loss_of_power() {
 #[test]
 fn a_shim_is_taken_from_the_payload_that_was_staged_for_it() {
     let mut wanted = install();
-    wanted.handlers.push(TaskHandler { name: "fast".to_owned(), shim: "clh".to_owned() });
+    wanted.handlers.push(TaskHandler {
+        name: "fast".to_owned(),
+        shim: "clh".to_owned(),
+        config: None,
+    });
     for (name, node) in nodes() {
         let begin = || {
             let mut node = node.clone();

@@ -45,10 +45,12 @@ fn a_handler_with_sandboxes_is_neither_dropped_nor_given_another_shim() {
     let mut node = installed(Kind::Containerd(2, 1), V2_MAIN);
     node.sandbox("1", "kata");
     let mut other = task(NodeAction::Install, "a");
-    other.handlers = vec![TaskHandler { name: "kata".to_owned(), shim: "clh".to_owned() }];
+    other.handlers =
+        vec![TaskHandler { name: "kata".to_owned(), shim: "clh".to_owned(), config: None }];
     let report = kata_host::run(&mut node, &other);
     assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
-    other.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+    other.handlers =
+        vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned(), config: None }];
     let report = kata_host::run(&mut node, &other);
     assert_eq!(report.outcome, Outcome::Blocked, "{report:?}");
     assert_eq!(node.writes, 0);

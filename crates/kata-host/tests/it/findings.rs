@@ -64,7 +64,8 @@ fn a_shim_that_needs_block_devices_is_refused_without_them() {
     let mut node = node();
     node.runtime.snapshotter = Some("overlayfs".to_owned());
     let mut task = install();
-    task.handlers = vec![TaskHandler { name: "kata-fc".to_owned(), shim: "fc".to_owned() }];
+    task.handlers =
+        vec![TaskHandler { name: "kata-fc".to_owned(), shim: "fc".to_owned(), config: None }];
     has(&kata_host::run(&mut node, &task), Outcome::Refused, "KATA3024");
 }
 

@@ -15,6 +15,7 @@ mod layouts;
 mod refusals;
 mod room;
 mod runs;
+mod settings;
 mod shipped;
 mod sites;
 mod upstream;

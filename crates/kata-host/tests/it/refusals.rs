@@ -353,7 +353,8 @@ fn a_handler_that_the_container_runtime_has_by_itself_is_not_taken() {
         for mut node in [node(), old_node()] {
             let before = node.disk.all();
             let mut wanted = task(NodeAction::Install, "a");
-            wanted.handlers = vec![TaskHandler { name: name.to_owned(), shim: "qemu".to_owned() }];
+            wanted.handlers =
+                vec![TaskHandler { name: name.to_owned(), shim: "qemu".to_owned(), config: None }];
             let report = kata_host::run(&mut node, &wanted);
             assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
             let check = &report.checks[0];
@@ -367,8 +368,11 @@ fn a_handler_that_the_container_runtime_has_by_itself_is_not_taken() {
 /// A shim that an image lacks takes no other handler with it, unless the node has the handler already.
 #[test]
 fn a_handler_without_a_shim_is_left_out_and_never_taken_away() {
-    let handler =
-        |name: &str, shim: &str| TaskHandler { name: name.to_owned(), shim: shim.to_owned() };
+    let handler = |name: &str, shim: &str| TaskHandler {
+        name: name.to_owned(),
+        shim: shim.to_owned(),
+        config: None,
+    };
     let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
     node.stage_for("a", &["qemu", "dragonball"]);
     let mut wanted = task(NodeAction::Install, "a");
@@ -403,7 +407,8 @@ fn a_handler_without_a_shim_is_left_out_and_never_taken_away() {
 fn a_payload_without_the_shim_or_the_payload_itself_is_named() {
     let mut node = node();
     let mut wanted = task(NodeAction::Install, "a");
-    wanted.handlers = vec![TaskHandler { name: "kata".to_owned(), shim: "dragonball".to_owned() }];
+    wanted.handlers =
+        vec![TaskHandler { name: "kata".to_owned(), shim: "dragonball".to_owned(), config: None }];
     let report = kata_host::run(&mut node, &wanted);
     assert_eq!(report.checks[0].code, "KATA3023", "{report:?}");
     assert!(report.checks[0].message.contains("clh, qemu"), "{report:?}");

@@ -33,7 +33,11 @@ fn nodes() -> Vec<(String, Node)> {
 #[test]
 fn a_change_leaves_every_other_key_of_a_shipped_main_file_as_it_is() {
     let mut two = install();
-    two.handlers.push(TaskHandler { name: "kata-two".to_owned(), shim: "clh".to_owned() });
+    two.handlers.push(TaskHandler {
+        name: "kata-two".to_owned(),
+        shim: "clh".to_owned(),
+        config: None,
+    });
     for (place, mut node) in nodes() {
         let (disk, before) = (node.disk.all(), merged(&node));
         node.stage("a");

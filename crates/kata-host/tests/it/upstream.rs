@@ -11,7 +11,8 @@ use crate::runtime::Kind;
 
 fn preflight(node: &mut Node, shim: &str) -> NodeReport {
     let mut task = task(NodeAction::Preflight, "a");
-    task.handlers = vec![TaskHandler { name: "kata".to_owned(), shim: shim.to_owned() }];
+    task.handlers =
+        vec![TaskHandler { name: "kata".to_owned(), shim: shim.to_owned(), config: None }];
     kata_host::run(node, &task)
 }
 
@@ -143,7 +144,8 @@ fn the_handler_that_microk8s_has_by_itself_is_told_from_another_installation() {
     let message = &report.checks[0].message;
     assert!(message.contains("as MicroK8s does by itself: set spec.runtimes to"), "{message}");
     let mut renamed = install();
-    renamed.handlers = vec![TaskHandler { name: "kata-qemu".to_owned(), shim: "qemu".to_owned() }];
+    renamed.handlers =
+        vec![TaskHandler { name: "kata-qemu".to_owned(), shim: "qemu".to_owned(), config: None }];
     done(&mut node, &renamed);
     assert!(node.offers("kata-qemu"));
 }

@@ -88,7 +88,8 @@ fn a_handler_that_stays_after_its_removal_is_rolled_back() {
         done(&mut node, &install());
         let says = "it still offers the handler kata";
         let mut other = install();
-        other.handlers = vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned() }];
+        other.handlers =
+            vec![TaskHandler { name: "kata-clh".to_owned(), shim: "clh".to_owned(), config: None }];
         rolled_back(name, &mut node.clone(), &other, Twist::KeepsOurs, says);
         rolled_back(name, &mut node, &remove(), Twist::KeepsOurs, says);
         assert!(!node.offers("kata"), "{name}");

@@ -401,7 +401,11 @@ pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String
         node: "node".to_owned(),
         action,
         handlers: handlers
-            .map(|name| TaskHandler { name: (*name).to_owned(), shim: "qemu".to_owned() })
+            .map(|name| TaskHandler {
+                name: (*name).to_owned(),
+                shim: "qemu".to_owned(),
+                config: None,
+            })
             .collect(),
         payload_image: (!removes).then(|| image.to_owned()),
         container_runtime: None,

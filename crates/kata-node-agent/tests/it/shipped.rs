@@ -113,7 +113,11 @@ fn change_and_compare(containerd: &Containerd, place: &str, mut node: Node, acti
     node.stage("a");
     let one = task(NodeAction::Install, "a");
     let mut two = one.clone();
-    two.handlers.push(TaskHandler { name: OURS[1].to_owned(), shim: "clh".to_owned() });
+    two.handlers.push(TaskHandler {
+        name: OURS[1].to_owned(),
+        shim: "clh".to_owned(),
+        config: None,
+    });
     let none = task(NodeAction::Remove, "");
     for &handlers in actions {
         let report = kata_host::run(&mut node, [&none, &one, &two][handlers]);

@@ -39,6 +39,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         rollout: Rollout::default(),
         orphaned_jobs: Vec::new(),
     };
+    cluster.base.findings.extend(cluster.desired.invalid_settings.iter().cloned());
     report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
     pass_over_nodes_that_cannot_start(&mut cluster);

@@ -326,7 +326,8 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         out.findings.extend(Digests::of(cluster).moved(cluster));
         report_stopped_rollout(cluster, out);
     }
-    if rollout.paused && !cluster.nodes.is_empty() {
+    let is_invalid = !cluster.desired.invalid_settings.is_empty();
+    if rollout.paused && !is_invalid && !cluster.nodes.is_empty() {
         let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
         out.add_finding(Code::RolloutPaused, config.clone(), message);
     }

@@ -143,7 +143,7 @@ pub(super) struct Rollout {
     pub(super) unusable_payload: BTreeMap<String, String>,
     /// The nodes that are skipped for that reason, with the node that found it.
     pub(super) skipped: BTreeMap<String, String>,
-    /// `spec.rollout.paused`.
+    /// `spec.rollout.paused`, or the settings of a runtime are invalid.
     pub(super) paused: bool,
     /// The nodes that may get their next Job now.
     pub(super) permitted: BTreeSet<String>,

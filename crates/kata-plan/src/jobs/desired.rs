@@ -8,6 +8,8 @@ use serde_json::json;
 
 use crate::assessment::Assessment;
 use crate::classes;
+use crate::report::Finding;
+use crate::settings;
 use crate::snapshot::NodeFacts;
 use crate::text::digest;
 
@@ -17,8 +19,10 @@ pub(crate) struct Desired {
     handlers: Vec<TaskHandler>,
     payload_image: String,
     log_level: Option<String>,
-    /// The digest of all other fields.
+    /// The digest of all fields before it.
     pub(crate) state: String,
+    /// What is wrong with the settings of runtimes. If it is not empty, no node is changed.
+    pub(crate) invalid_settings: Vec<Finding>,
 }
 
 impl Desired {
@@ -26,7 +30,7 @@ impl Desired {
     /// stays until the class is deleted, which happens once no pod uses it.
     pub(super) fn of(base: &Assessment) -> Self {
         let (config, runtimes) = (&base.config, &base.runtimes);
-        let mut shims: BTreeMap<String, String> = base
+        let mut shims: BTreeMap<String, (String, Option<String>)> = base
             .our_classes()
             .map(|class| {
                 let left = RuntimeSpec {
@@ -34,14 +38,17 @@ impl Desired {
                     shim: classes::recorded_shim(class).cloned(),
                     ..RuntimeSpec::default()
                 };
-                (class.handler.clone(), left.effective_shim().to_owned())
+                (class.handler.clone(), (left.effective_shim().to_owned(), None))
             })
             .collect();
         shims.extend(runtimes.iter().map(|runtime| {
-            (runtime.effective_handler().to_owned(), runtime.effective_shim().to_owned())
+            let shim = runtime.effective_shim().to_owned();
+            (runtime.effective_handler().to_owned(), (shim, runtime.config.clone()))
         }));
-        let handlers: Vec<TaskHandler> =
-            shims.into_iter().map(|(name, shim)| TaskHandler { name, shim }).collect();
+        let handlers: Vec<TaskHandler> = shims
+            .into_iter()
+            .map(|(name, (shim, config))| TaskHandler { name, shim, config })
+            .collect();
         let payload_image = config
             .spec
             .payload
@@ -56,7 +63,9 @@ impl Desired {
         }
         .map(str::to_owned);
         let state = digest(&json!([handlers, payload_image, log_level]).to_string());
-        Self { handlers, payload_image, log_level, state }
+        let invalid_settings =
+            if base.deleting { Vec::new() } else { settings::problems(config, runtimes) };
+        Self { handlers, payload_image, log_level, state, invalid_settings }
     }
 
     /// The names of the handlers, sorted.

@@ -209,7 +209,8 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         let again = next_try(&cluster.rollout, host);
         let message = format!("node {name}: {message}{again}");
         let mut finding = Finding::new(code, node.object(), message);
-        if host.record.status.job.as_ref().is_some_and(record::is_of_payload) {
+        let is_of_image = code != Code::SettingInvalid;
+        if is_of_image && host.record.status.job.as_ref().is_some_and(record::is_of_payload) {
             finding.fix.push_str(
                 " If you replaced the image, use another tag or its digest: nodes keep the image that they \
                  pulled.",

@@ -511,7 +511,12 @@ pub(super) fn is_lost(job: &HostJob) -> bool {
 
 /// Whether a Job was refused because of the payload or of the desired state, and not because of the node.
 pub(super) fn is_of_payload(job: &HostJob) -> bool {
-    let codes = [Code::ShimMissing, Code::ShimConfigurationInvalid, Code::PayloadUnusable];
+    let codes = [
+        Code::ShimMissing,
+        Code::ShimConfigurationInvalid,
+        Code::SettingInvalid,
+        Code::PayloadUnusable,
+    ];
     let code = job.code.as_deref().and_then(Code::parse);
     job.outcome == Some(JobOutcome::Refused) && code.is_some_and(|code| codes.contains(&code))
 }

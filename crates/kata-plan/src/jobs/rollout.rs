@@ -68,7 +68,8 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         stopped_by: if failed.len() >= failures_to_stop { failed } else { Vec::new() },
         held_by: if holds { unstarted } else { Vec::new() },
         unusable_payload,
-        paused: spec.is_some_and(|spec| spec.paused),
+        paused: spec.is_some_and(|spec| spec.paused)
+            || !cluster.desired.invalid_settings.is_empty(),
         ..Rollout::default()
     };
     permit_changes(cluster, !succeeded, &mut rollout);
@@ -282,6 +283,10 @@ pub(super) fn check_waits_from(host: &Host<'_>) -> Option<Timestamp> {
 }
 
 fn permit_checks(cluster: &Cluster<'_>, rollout: &mut Rollout) {
+    // A check would find only what is known.
+    if !cluster.desired.invalid_settings.is_empty() {
+        return;
+    }
     let hosts = || cluster.nodes.iter();
     let running = hosts()
         .filter(|host| host.runs(NodeAction::Preflight) || host.runs(NodeAction::Inspect))

@@ -172,6 +172,15 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
                 .to_owned(),
         ));
     }
+    let with_settings = spec.runtimes.iter().filter(|runtime| runtime.config.is_some());
+    findings.extend(with_settings.map(|runtime| {
+        let message = format!(
+            "spec.runtimes[{}].config is not applied: the Machine Config Operator installs Kata with the \
+             configuration of its extension",
+            runtime.name
+        );
+        Finding::new(Code::SettingNotHonoured, subject.clone(), message)
+    }));
     if mode == Mode::Compact && selective {
         findings.push(Finding::new(
             Code::SelectorIgnored,

@@ -31,6 +31,17 @@ fn fields_of_the_spec_that_are_ignored_are_named() {
 }
 
 #[test]
+fn settings_are_not_applied_on_openshift() {
+    let mut world = World::new(1, 1);
+    world.config(&json!({"runtimes": [{"name": "kata", "config": "[runtime]\n"}]}));
+    let (object, message) = finding(&world, Code::SettingNotHonoured);
+    assert_eq!(object, "cluster-kataconfig");
+    assert!(message.starts_with("spec.runtimes[kata].config is not applied"), "{message}");
+    world.settle();
+    assert_eq!(crate::journeys::condition(&world, "Ready").0, "True");
+}
+
+#[test]
 fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
     let mut world = World::new(1, 1);
     world.config(&json!({"runtimes": [{"name": "kata"}, {"name": "kata-old", "handler": "kata"}]}));

@@ -281,6 +281,18 @@ mod tests {
                 "9:15: spec.runtimes[0].overhead.memory is \"350M i\"",
             ),
             (
+                "  runtimes:\n  - name: kata\n    overhead:\n      resources: {cpu: 1}\n",
+                "9:18: resources must have names with a domain",
+            ),
+            (
+                "  runtimes:\n  - name: kata\n    overhead:\n      resources:\n        a.b/c: 1.5\n",
+                "10:16: spec.runtimes[0].overhead.resources.a.b/c must be",
+            ),
+            (
+                "  runtimes:\n  - {name: a, handler: x}\n  - {name: b, handler: x, shim: clh}\n",
+                "6:3: runtimes with the same handler must have the same shim",
+            ),
+            (
                 "  kataConfigPoolSelector:\n    matchExpressions:\n      - {key: kata, operator: Foo, values: ['true']}\n",
                 "8:31: spec.kataConfigPoolSelector.matchExpressions[0].operator must be one of In, NotIn",
             ),

@@ -241,6 +241,11 @@ fn of_fields(
 ) {
     let known = schema["properties"].as_object();
     let others = &schema["additionalProperties"];
+    let count = u64::try_from(fields.len()).unwrap_or(u64::MAX);
+    if schema["maxProperties"].as_u64().is_some_and(|most| count > most) {
+        let text = format!("must have at most {} entries", schema["maxProperties"]);
+        wrong.push((path.clone(), text));
+    }
     for (key, field) in fields {
         path.push(key.clone());
         match known.and_then(|known| known.get(key)) {
@@ -291,7 +296,7 @@ mod tests {
     use super::*;
 
     /// What is evaluated above, and what says nothing about values.
-    const KNOWN: [&str; 22] = [
+    const KNOWN: [&str; 23] = [
         "additionalProperties",
         "default",
         "description",
@@ -299,6 +304,7 @@ mod tests {
         "items",
         "maxItems",
         "maxLength",
+        "maxProperties",
         "maximum",
         "minItems",
         "minLength",
