@@ -79,7 +79,7 @@ impl Merging<'_> {
 
     fn item(&mut self, into: &mut dyn TableLike, key: &str, item: &Item) -> Result<(), String> {
         let (name, file) = (self.path.join("."), self.file);
-        let Some(from) = item.as_table().map(|table| table as &dyn TableLike) else {
+        let Some(from) = item.as_table_like() else {
             let Some(value) = item.as_value() else {
                 return Err(format!("sets {name} to a list of tables, which {file} has not"));
             };
@@ -259,6 +259,19 @@ mod tests {
             ),
         ] {
             assert_eq!(merge(text, settings), Err(expected.to_owned()), "{settings}");
+        }
+        // Tables may be written in other ways.
+        for settings in [
+            "hypervisor.qemu.memory_slots = 4",
+            "[hypervisor]\nqemu = {memory_slots = 4}",
+            "[hypervisor]\nqemu.memory_slots = 4",
+            "[\"hypervisor\".'qemu']\n\"memory_slots\" = 4",
+        ] {
+            let merged = merge(QEMU, settings).unwrap();
+            assert_eq!(merged.unknown, [], "{settings}");
+            assert!(merged.text.contains("default_memory = 2048"), "{settings}\n{}", merged.text);
+            assert!(merged.text.contains("memory_slots = 4"), "{settings}\n{}", merged.text);
+            merged.text.parse::<toml_edit::DocumentMut>().unwrap();
         }
         // runtime-rs takes fractions of CPUs, and a whole number is one as well.
         assert!(merge(QEMU_RS, "[hypervisor.qemu]\ndefault_vcpus = 2").is_ok());

@@ -27,7 +27,7 @@ fn problem(text: &str) -> Option<String> {
         Ok(document) => document,
         Err(error) => return Some(at(text, &error)),
     };
-    let outside = document.iter().find(|(_, item)| !item.is_table());
+    let outside = document.iter().find(|(_, item)| !item.is_table_like());
     outside.map(|(key, _)| {
         format!(": {key} is in no table; put it below one, such as [hypervisor.qemu]")
     })
