@@ -158,12 +158,12 @@ pub(crate) fn extended_resources(_generator: &mut SchemaGenerator) -> Schema {
         },
         "x-kubernetes-validations": [
             {
-                "rule": "self.all(name, name.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
+                "rule": "self.all(name, name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
                 "message": "resources must have names with a domain, such as tdx.intel.com/keys; cpu and memory have fields of their own",
             },
             {
-                "rule": "self.all(name, !name.startsWith('kubernetes.io/') && !name.contains('.kubernetes.io/'))",
-                "message": "resources must not be of the domain kubernetes.io, which has no extended resources",
+                "rule": "self.all(name, !name.contains('kubernetes.io/') && !name.startsWith('requests.') && !name.matches('^[^/]{245}'))",
+                "message": "resources must not be of the domain kubernetes.io, begin with requests., or have a domain of more than 244 characters",
             },
         ],
     })

@@ -220,7 +220,8 @@ fn configuration(
                 section.insert("enable_debug", value(debug));
             }
             let path = section.get("path").and_then(|item| item.as_str()).map(str::to_owned);
-            let path = path.filter(|_| name.get() == "qemu");
+            // Another QEMU than the payload's has firmware of its own.
+            let path = path.filter(|path| name.get() == "qemu" && path.starts_with(wanted.version));
             if let Some(path) = path
                 && let Some(firmware) = (wanted.firmware)(&path)
             {
@@ -239,6 +240,7 @@ fn configuration(
     let runtime = document.get_mut("runtime").and_then(|item| item.as_table_like_mut());
     if let (Some(kubelet), Some(runtime)) = (wanted.kubelet, runtime)
         && runtime.contains_key("kubelet_root_dir")
+        && !is_set(&["runtime", "kubelet_root_dir"])
     {
         runtime.insert("kubelet_root_dir", value(kubelet));
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use toml_edit::{DocumentMut, Item, TableLike, Value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, TableLike, Value};
 
 /// How similar two keys are, from 0 to 1, if one may be a misspelling of the other.
 const SIMILAR: f64 = 0.85;
@@ -78,12 +78,22 @@ impl Merging<'_> {
     }
 
     fn item(&mut self, into: &mut dyn TableLike, key: &str, item: &Item) -> Result<(), String> {
-        let (name, file) = (self.path.join("."), self.file);
+        let (name, file) = (dotted(&self.path), self.file);
+        let is_choice =
+            matches!(self.path.as_slice(), [table, _] if CHOICES.contains(&table.as_str()));
+        if is_choice && !into.get(key).is_some_and(Item::is_table_like) {
+            let table = &self.path[0];
+            let there: Vec<String> = into.iter().map(|(key, _)| format!("{table}.{key}")).collect();
+            return Err(format!("sets {name}, and {file} has {}", there.join(", ")));
+        }
         let Some(from) = item.as_table_like() else {
             let Some(value) = item.as_value() else {
                 return Err(format!("sets {name} to a list of tables, which {file} has not"));
             };
             let (is, known) = (kind(value), self.known.get(&name));
+            if into.get(key).is_some_and(Item::is_table_like) {
+                return Err(format!("sets {name} to {is}, and {file} has a table there"));
+            }
             // A float may be written as an integer.
             if let Some(known) = known
                 && *known != is
@@ -94,16 +104,9 @@ impl Merging<'_> {
             if known.is_none() {
                 self.unknown.push((name, self.similar()));
             }
-            into.insert(key, item.clone());
+            into.insert(key, Item::Value(canonical(value)));
             return Ok(());
         };
-        let is_choice =
-            matches!(self.path.as_slice(), [table, _] if CHOICES.contains(&table.as_str()));
-        if is_choice && !into.contains_key(key) {
-            let table = &self.path[0];
-            let there: Vec<String> = into.iter().map(|(key, _)| format!("{table}.{key}")).collect();
-            return Err(format!("sets {name}, and {file} has {}", there.join(", ")));
-        }
         if !into.contains_key(key) {
             into.insert(key, Item::Table(toml_edit::Table::new()));
         }
@@ -116,7 +119,7 @@ impl Merging<'_> {
     /// The known key of the same table that is most similar to the current one.
     fn similar(&self) -> Option<String> {
         let (key, table) = self.path.split_last()?;
-        let prefix = table.iter().map(|part| format!("{part}.")).collect::<String>();
+        let prefix = format!("{}.", dotted(table));
         let candidates = self.known.keys().filter_map(|name| {
             let known = name.strip_prefix(&prefix).filter(|known| !known.contains('.'))?;
             Some((strsim::jaro_winkler(known, key), name))
@@ -124,6 +127,34 @@ impl Merging<'_> {
         let best = candidates.max_by(|(a, _), (b, _)| a.total_cmp(b));
         best.filter(|(similarity, _)| *similarity >= SIMILAR).map(|(_, name)| name.clone())
     }
+}
+
+/// The value without its notation: the shims read TOML 1.0, and some notations are newer.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::from(text.value().as_str()),
+        Value::Integer(number) => Value::from(*number.value()),
+        Value::Float(number) => Value::from(*number.value()),
+        Value::Boolean(truth) => Value::from(*truth.value()),
+        Value::Datetime(time) => Value::from(*time.value()),
+        Value::Array(list) => Value::Array(list.iter().map(canonical).collect::<Array>()),
+        Value::InlineTable(table) => Value::InlineTable(
+            table
+                .iter()
+                .map(|(key, value)| (key.to_owned(), canonical(value)))
+                .collect::<InlineTable>(),
+        ),
+    }
+}
+
+/// A path as one writes it, so that no key passes for a path.
+fn dotted(path: &[String]) -> String {
+    let is_bare = |part: &str| {
+        !part.is_empty() && part.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it))
+    };
+    let quoted =
+        path.iter().map(|part| if is_bare(part) { part.clone() } else { format!("{part:?}") });
+    quoted.collect::<Vec<_>>().join(".")
 }
 
 /// The kinds of the values of a configuration, by dotted key: of those that it sets, and of those that it shows in
@@ -254,12 +285,30 @@ mod tests {
             ),
             (
                 QEMU,
+                "[hypervisor]\ndefault_memory = 4096",
+                "sets hypervisor.default_memory, and configuration-x.toml has hypervisor.qemu",
+            ),
+            (
+                QEMU,
+                "[hypervisor]\n\"qemu.default_memory\" = 4096",
+                "sets hypervisor.\"qemu.default_memory\", and configuration-x.toml has hypervisor.qemu",
+            ),
+            (
+                QEMU,
+                "[agent]\nkata = 1",
+                "sets agent.kata to an integer, and configuration-x.toml has a table there",
+            ),
+            (
+                QEMU,
                 "[[factory.x]]\ny = 1",
                 "sets factory.x to a list of tables, which configuration-x.toml has not",
             ),
         ] {
             assert_eq!(merge(text, settings), Err(expected.to_owned()), "{settings}");
         }
+        // Notations of TOML 1.1 are not what the shims read.
+        let merged = merge(QEMU, "[hypervisor.qemu]\nkernel_params = \"a\\x20b\"\n").unwrap();
+        assert!(merged.text.contains("kernel_params = \"a b\""), "{}", merged.text);
         // Tables may be written in other ways.
         for settings in [
             "hypervisor.qemu.memory_slots = 4",

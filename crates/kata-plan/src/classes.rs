@@ -148,7 +148,8 @@ pub(crate) fn adopted_overhead(
     existing: &RuntimeClass,
     runtime: &RuntimeSpec,
 ) -> Option<(Quantity, Quantity)> {
-    if runtime.overhead.is_some() {
+    let overhead = runtime.overhead.as_ref();
+    if overhead.is_some_and(|overhead| overhead.cpu.is_some() || overhead.memory.is_some()) {
         return None;
     }
     if is_managed(&existing.metadata) {

@@ -15,8 +15,9 @@ pub(crate) fn problems(config: &KataConfig, runtimes: &[RuntimeSpec]) -> Vec<Fin
     with_settings
         .filter_map(|(name, text)| {
             let problem = problem(text)?;
-            let message =
-                format!("spec.runtimes[{name}].config{problem}; no node is changed meanwhile");
+            let message = format!(
+                "spec.runtimes[{name}].config{problem}; no node gets or updates Kata meanwhile"
+            );
             Some(Finding::new(Code::RuntimeConfigInvalid, config_ref(config), message))
         })
         .collect()

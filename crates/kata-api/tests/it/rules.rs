@@ -71,13 +71,22 @@ fn resources_of_an_overhead_have_names_with_a_domain() {
         "/x",
         "a/b/c",
         "-a/x",
+        "a..b/x",
+        "a.-b/x",
         &format!("a/{long}n"),
     ] {
         assert_eq!(refusals(&spec(name)), [message], "{name}");
     }
-    let message =
-        "resources must not be of the domain kubernetes.io, which has no extended resources";
-    for name in ["kubernetes.io/x", "node.kubernetes.io/x"] {
+    let message = "resources must not be of the domain kubernetes.io, begin with requests., or have a domain of more \
+                   than 244 characters";
+    let domain = "a".repeat(245);
+    for name in [
+        "kubernetes.io/x",
+        "node.kubernetes.io/x",
+        "mykubernetes.io/x",
+        "requests.a.b/x",
+        &format!("{domain}/x"),
+    ] {
         assert_eq!(refusals(&spec(name)), [message], "{name}");
     }
 }

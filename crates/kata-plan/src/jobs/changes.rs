@@ -209,7 +209,8 @@ fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
 fn earlier_job(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(ObjectRef, String)> {
     let (rollout, name) = (&cluster.rollout, &host.node.facts.name);
     let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(name);
-    let is_stopped = rollout.paused || !rollout.stopped_by.is_empty() || is_held;
+    let is_stopped =
+        rollout.paused || rollout.removes_only || !rollout.stopped_by.is_empty() || is_held;
     if is_stopped || rollout.skipped.contains_key(name) || host.node.finding.is_some() {
         return None;
     }
@@ -326,8 +327,7 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         out.findings.extend(Digests::of(cluster).moved(cluster));
         report_stopped_rollout(cluster, out);
     }
-    let is_invalid = !cluster.desired.invalid_settings.is_empty();
-    if rollout.paused && !is_invalid && !cluster.nodes.is_empty() {
+    if rollout.paused && !cluster.nodes.is_empty() {
         let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
         out.add_finding(Code::RolloutPaused, config.clone(), message);
     }

@@ -143,8 +143,10 @@ pub(super) struct Rollout {
     pub(super) unusable_payload: BTreeMap<String, String>,
     /// The nodes that are skipped for that reason, with the node that found it.
     pub(super) skipped: BTreeMap<String, String>,
-    /// `spec.rollout.paused`, or the settings of a runtime are invalid.
+    /// `spec.rollout.paused`.
     pub(super) paused: bool,
+    /// Whether the settings of a runtime are invalid, so that Kata is only removed.
+    pub(super) removes_only: bool,
     /// The nodes that may get their next Job now.
     pub(super) permitted: BTreeSet<String>,
     /// The permitted nodes that are available now and are about to become unavailable.

@@ -339,7 +339,9 @@ fn next_try(rollout: &Rollout, host: &Host<'_>) -> String {
     match host.due {
         _ if host.record.running.is_some() => "; a retry is running".to_owned(),
         // A paused or stopped rollout delays the retry.
-        Due::RetryAt(until) if !rollout.paused && rollout.stopped_by.is_empty() => {
+        Due::RetryAt(until)
+            if !rollout.paused && !rollout.removes_only && rollout.stopped_by.is_empty() =>
+        {
             format!("; the next retry is at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"))
         }
         _ => String::new(),

@@ -68,8 +68,8 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         stopped_by: if failed.len() >= failures_to_stop { failed } else { Vec::new() },
         held_by: if holds { unstarted } else { Vec::new() },
         unusable_payload,
-        paused: spec.is_some_and(|spec| spec.paused)
-            || !cluster.desired.invalid_settings.is_empty(),
+        paused: spec.is_some_and(|spec| spec.paused),
+        removes_only: !cluster.desired.invalid_settings.is_empty(),
         ..Rollout::default()
     };
     permit_changes(cluster, !succeeded, &mut rollout);
@@ -159,6 +159,7 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
             let may_change = match action {
                 // Kata may be removed from a node that is unavailable.
                 NodeAction::Remove => cluster.is_clear(host),
+                _ if rollout.removes_only => false,
                 _ => !cannot_be_changed(host),
             };
             (host.record.has_no_job() && may_change).then_some((host, action))
@@ -227,7 +228,9 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
 /// Permits the preflights that also stage the payload, on nodes that have another payload: no more than may
 /// be changed at once, and only if the rollout does not stop the change that follows.
 fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
-    if rollout.paused || !rollout.stopped_by.is_empty() || !rollout.held_by.is_empty() {
+    let is_stopped =
+        rollout.removes_only || !rollout.stopped_by.is_empty() || !rollout.held_by.is_empty();
+    if rollout.paused || is_stopped {
         return;
     }
     let hosts = || cluster.nodes.iter();
@@ -284,7 +287,7 @@ pub(super) fn check_waits_from(host: &Host<'_>) -> Option<Timestamp> {
 
 fn permit_checks(cluster: &Cluster<'_>, rollout: &mut Rollout) {
     // A check would find only what is known.
-    if !cluster.desired.invalid_settings.is_empty() {
+    if rollout.removes_only {
         return;
     }
     let hosts = || cluster.nodes.iter();

@@ -79,6 +79,16 @@ fn an_overhead_that_was_there_before_is_kept_and_told() {
     let (object, message) = finding(&world, Code::AdoptedOverhead);
     assert_eq!(object, "kata");
     assert!(message.contains("cpu 300m, memory 400Mi"), "{message}");
+
+    // Resources beside them change neither.
+    let runtimes =
+        json!([{"name": "kata", "overhead": {"resources": {"tdx.intel.com/keys": "1"}}}]);
+    let spec = json!({"metadata": {"generation": 2}, "spec": {"runtimes": runtimes}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+    world.settle();
+    let class = world.get(Kind::RuntimeClass, "kata").unwrap();
+    let fixed = json!({"cpu": "300m", "memory": "400Mi", "tdx.intel.com/keys": "1"});
+    assert_eq!(class["overhead"]["podFixed"], fixed);
 }
 
 #[test]
