@@ -37,7 +37,7 @@ pub enum Twist {
     LosesDefault,
     /// As soon as our handler is there, the default one has another shim.
     ChangesDefault,
-    /// The handler is there, also if no file names it.
+    /// Our handler is there, also if no file names it.
     KeepsOurs,
 }
 

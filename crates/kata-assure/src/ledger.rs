@@ -69,7 +69,7 @@ pub struct Page {
     reported: BTreeSet<String>,
     /// Writes of operators that were accepted, by object.
     pub writes: BTreeMap<String, u64>,
-    /// What happened, for a reader of the episode.
+    /// What happened; `None` if the episode is not traced.
     pub trace: Option<Vec<String>>,
     /// When the last fault struck or deed was done.
     pub disturbed: Option<Instant>,

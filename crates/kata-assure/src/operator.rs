@@ -250,7 +250,7 @@ async fn supervise(gate: Arc<Gate>, number: usize, down: Duration, election: boo
         // Dropped at an await, without a word to anybody.
         drop(running);
         let back = Instant::now() + wait;
-        // Until then no client can say anything that is new.
+        // Until then this operator cannot report anything new.
         gate.ledger.open().disturbed = Some(back);
         tokio::time::sleep_until(back).await;
         gate.ledger.open().note(&format!("[{number}] the operator starts again"));

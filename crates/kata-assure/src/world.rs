@@ -210,8 +210,8 @@ pub fn missing(sim: &Simulation, converged: bool) -> Option<String> {
     let config = config?;
     let ready = is_true(&config, "Ready");
     if !ready || config["status"]["observedGeneration"] != config["metadata"]["generation"] {
-        let ready = condition(&config, "Ready").cloned().unwrap_or_default();
-        return Some(format!("the KataConfig is not Ready: {ready}"));
+        let condition = condition(&config, "Ready").cloned().unwrap_or_default();
+        return Some(format!("the KataConfig is not Ready: {condition}"));
     }
     let counts = &config["status"]["kataNodes"];
     let expected = json!(wanted.len());

@@ -37,7 +37,7 @@ pub(super) fn below(root: &Path, path: &Path) -> io::Result<PathBuf> {
         };
         place.push(part);
         depth += 1;
-        // If it is no link, or missing, the caller reports it.
+        // What is no link, or is missing, stays in the path: the caller finds out which.
         let Ok(target) = fs::read_link(&place) else { continue };
         links += 1;
         if links > LINKS {

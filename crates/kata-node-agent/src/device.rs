@@ -134,8 +134,8 @@ fn not_tried(device: Device, folder: &str, reason: String) -> HostError {
     HostError { action, reason, kind: HostErrorKind::Failed }
 }
 
-/// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be removed does
-/// no harm.
+/// Removes what probes left below a folder that were killed, if it is as old as that. A folder that cannot be
+/// removed does no harm.
 pub(super) fn clear(parent: &Path, age: Duration) {
     let abandoned = |entry: &fs::DirEntry| {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PROBE));

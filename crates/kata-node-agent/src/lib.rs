@@ -115,7 +115,7 @@ fn is_name(name: &str) -> bool {
 /// Takes the payload out of the image at `image_root` and stages it on the node. Says what it did.
 ///
 /// # Errors
-/// If the image has no payload with the shims that the task names, which the termination message reports as a
+/// If the image has no payload with the shims that the task names, which the termination message has as a
 /// report, or the node fails.
 pub fn stage(task: &NodeTask, host_root: &Path, image_root: &Path) -> Result<String, AgentError> {
     let mut host = Linux::new(host_root).map_err(|source| AgentError::Start { source })?;

@@ -314,8 +314,8 @@ impl Host for Linux {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder).map_err(|source| fail(&source))?;
         }
-        // Every user may create entries in its folder: a link to what this program is to make, or a pipe that no program
-        // reads, whose opening would not come back.
+        // Every user may create entries in its folder: a link to what this program is to make, or a pipe that no
+        // program reads, whose opening would not come back.
         let opened = OpenOptions::new()
             .write(true)
             .create(true)

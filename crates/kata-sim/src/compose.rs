@@ -201,11 +201,11 @@ fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> Join
     settings.options.monitor_image = options.monitor_image;
     if let Some(speed) = options.speed.filter(|speed| *speed > 1.0) {
         // Changes of nodes take less real time, so their limits are shorter.
-        let options = &mut settings.options;
-        for limit in [&mut options.drain_blocked_after, &mut options.step_slow_after] {
+        let limits = &mut settings.options;
+        for limit in [&mut limits.drain_blocked_after, &mut limits.step_slow_after] {
             *limit = limit.div_f64(speed).max(LEAST_LIMIT);
         }
-        options.steps_published_after = options.steps_published_after.div_f64(speed);
+        limits.steps_published_after = limits.steps_published_after.div_f64(speed);
     }
     settings.election = options
         .leads

@@ -33,6 +33,7 @@ const POD_KATA: &str = include_str!("../../../examples/pod-kata.yaml");
 
 /// How long the garbage collector takes at most, in cluster time.
 const GARBAGE: Duration = Duration::from_secs(30);
+
 fn example<T: DeserializeOwned>(name: &'static str, text: &str) -> Result<T, WalkthroughError> {
     serde_saphyr::from_str(text)
         .map_err(|source| WalkthroughError::Example { name, source: Box::new(source) })

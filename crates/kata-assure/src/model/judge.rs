@@ -246,8 +246,8 @@ fn disturbs(view: &World, write: Write, unread: Unread) -> bool {
         }
         (Unread::Rendered, Write::Label { node, verified: Some(false), .. }) => {
             view.nodes().get(usize::from(node)).is_some_and(|node| {
-                let is_in_pool = node.current == Config::Worker;
-                node.wanted && node.is_open() && !is_in_pool && !view.config.deleting
+                let is_back = node.current == Config::Worker;
+                node.wanted && node.is_open() && !is_back && !view.config.deleting
             })
         }
         (Unread::Pods | Unread::Rendered, _) => false,

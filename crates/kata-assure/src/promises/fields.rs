@@ -112,7 +112,7 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
     let resource = &event.resource;
     let name = event.name.as_str();
     Some(match resource {
-        // Which taint, is the matter of the promise about it.
+        // The promise about taints checks which taint it is.
         resource if *resource == NODES => &["/spec/taints", CLASS_LABELS],
         // Made once, and never changed.
         resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],

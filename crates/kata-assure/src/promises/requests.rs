@@ -67,7 +67,7 @@ fn parts(path: &str) -> (String, String, String) {
 /// What a write relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reliance {
-    /// Nothing that could be old: it disturbs no pod, or is refused if what it relies on has changed.
+    /// Nothing that could be old: it disturbs no node, or is refused if what it relies on has changed.
     Nothing,
     /// The small kinds; the node that it writes is written as it was seen or not at all.
     Objects,

@@ -1,4 +1,4 @@
-//! Why containerd serves no CRI: it reports of each of its plugins whether it was loaded and what went wrong, at
+//! Why containerd serves no CRI: it reports for each of its plugins whether it was loaded and what went wrong, at
 //! the socket of CRI.
 //!
 //! Numbers are those of containerd's `api/services/introspection/v1/introspection.proto`; unknown fields are

@@ -307,7 +307,7 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
             "command": "sh", "args": ["-c", "echo s3cret; echo s3cret >&2; exit 7"]}}}]}"#;
     const BROKEN: &str = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    \
                           token: s3cret\n    exec: [oops\nclusters: []\n";
-    for (name, text, reported) in [
+    for (name, text, expected) in [
         (
             "plugin",
             PLUGIN,
@@ -326,7 +326,7 @@ async fn what_a_credential_plugin_or_a_kubeconfig_has_of_secrets_is_in_no_error(
         let output = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
         assert_eq!(output.status.code(), Some(3), "{name}");
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains(reported), "{error}");
+        assert!(error.contains(expected), "{error}");
         assert!(!error.contains("s3cret") && !error.contains("115, 51, 99"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }

@@ -183,8 +183,8 @@ async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
     let operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     lab::pass(Duration::from_mins(20)).await;
-    let reported = ("False".to_owned(), "PlatformUnsupported".to_owned());
-    assert_eq!(lab::condition(&cluster, "example", "Ready"), reported);
+    let expected = ("False".to_owned(), "PlatformUnsupported".to_owned());
+    assert_eq!(lab::condition(&cluster, "example", "Ready"), expected);
     assert_eq!(nodes(&cluster), before);
     assert_eq!(operator.writes(), 2, "{:#?}", operator.requests());
     lab::delete(&cluster, &lab::kata_configs(), "", "example");

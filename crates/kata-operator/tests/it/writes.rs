@@ -143,8 +143,8 @@ async fn what_is_in_an_object_is_not_in_the_log() {
     let text = String::from_utf8(LOG.take().unwrap_or_default()).unwrap();
     let ours: Vec<&str> = text.lines().filter(|line| line.contains(" kata_")).collect();
     assert!(ours.len() > 10, "{} lines: {text}", ours.len());
-    let reported: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
-    assert!(reported.is_empty(), "{reported:#?}");
+    let leaking: Vec<&&str> = ours.iter().filter(|line| line.contains(canary)).collect();
+    assert!(leaking.is_empty(), "{leaking:#?}");
 }
 
 /// The operator was updated, and its CustomResourceDefinitions were not.

@@ -144,7 +144,7 @@ fn heal(world: &mut World) {
         world.set_ready(&node, true);
         world.cordon(&node, false);
         if let Some(kata_node) = world.get(Kind::KataNode, &node) {
-            // The kubelet reports at last what the container runtime offers; the handlers may have no watch event.
+            // The kubelet reports at last what the container runtime offers, which it may not have done before.
             let reported = kata_node["status"]["host"]["handlers"].as_array().cloned();
             let reported = reported.into_iter().flatten().map(|name| json!({"name": name}));
             let status = &world.get(Kind::Node, &node).unwrap()["status"];

@@ -1,4 +1,4 @@
-//! The commands of a script, as data.
+//! The commands of a script, as data, and mistakes in them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -42,7 +42,7 @@ pub(crate) struct Stage<W> {
     operator: JoinHandle<()>,
     start: Instant,
     /// The revision up to which the log was shown.
-    reported: u64,
+    shown_to: u64,
     /// What each KataConfig said last, by name and condition.
     said: BTreeMap<(String, String), String>,
     alerts: Alerts,
@@ -68,13 +68,13 @@ impl<W: Write> Stage<W> {
             "A SIMULATED cluster on virtual time: no virtual machine runs, nothing is measured."
         )?;
         let operator = compose::operator(&cluster);
-        let reported = cluster.with(|sim, _| sim.api.store.revision());
+        let shown_to = cluster.with(|sim, _| sim.api.store.revision());
         Ok(Self {
             out,
             cluster,
             operator,
             start: Instant::now(),
-            reported,
+            shown_to,
             said: BTreeMap::new(),
             alerts: Alerts::default(),
             timeline: Timeline::default(),
@@ -207,12 +207,12 @@ impl<W: Write> Stage<W> {
                 self.report()?;
                 match &self.backup {
                     Some(backup) => {
-                        self.reported = self.cluster.with(|sim, _| {
+                        self.shown_to = self.cluster.with(|sim, _| {
                             sim.restore_etcd(backup);
                             sim.api.store.revision()
                         });
                         if let Some(invariants) = &mut self.invariants {
-                            invariants.skip(self.reported);
+                            invariants.skip(self.shown_to);
                         }
                         Ok(())
                     }
@@ -288,11 +288,11 @@ impl<W: Write> Stage<W> {
 
     /// Shows what KataConfigs say now, and which invariants are broken.
     fn report(&mut self) -> io::Result<()> {
-        let from = self.reported;
+        let from = self.shown_to;
         let up = !self.operator.is_finished();
         let invariants = &mut self.invariants;
         let (timeline, elapsed) = (&mut self.timeline, self.start.elapsed());
-        let (reported, statuses, broken) = self.cluster.with(|sim, now| {
+        let (shown_to, statuses, broken) = self.cluster.with(|sim, now| {
             let statuses: Vec<(String, Option<Value>)> = sim
                 .api
                 .store
@@ -316,7 +316,7 @@ impl<W: Write> Stage<W> {
             let broken = invariants.as_mut().map(|check| check.check(sim, now, up));
             (sim.api.store.revision(), statuses, broken.unwrap_or_default())
         });
-        self.reported = reported;
+        self.shown_to = shown_to;
         for (name, conditions) in statuses {
             let Some(conditions) = conditions else {
                 self.said.retain(|(of, _), _| *of != name);
@@ -325,11 +325,11 @@ impl<W: Write> Stage<W> {
             };
             let conditions = conditions.as_array().map_or(&[][..], Vec::as_slice);
             for condition in conditions {
-                self.tell_condition(&name, condition)?;
+                self.report_condition(&name, condition)?;
             }
             for type_ in SHOWN_WHILE_TRUE {
                 if !conditions.iter().any(|condition| condition["type"] == type_) {
-                    self.tell_condition(&name, &json!({"type": type_}))?;
+                    self.report_condition(&name, &json!({"type": type_}))?;
                 }
             }
         }
@@ -354,7 +354,7 @@ impl<W: Write> Stage<W> {
         Ok(())
     }
 
-    fn tell_condition(&mut self, name: &str, condition: &Value) -> io::Result<()> {
+    fn report_condition(&mut self, name: &str, condition: &Value) -> io::Result<()> {
         let word = |key: &str| condition[key].as_str().unwrap_or_default();
         let type_ = word("type");
         let true_ = word("status") == "True";

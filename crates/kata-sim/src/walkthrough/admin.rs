@@ -21,9 +21,9 @@ use crate::story::{Story, span};
 /// The label that the example's KataConfig selects.
 pub(super) const SELECTED: &str = "kata";
 /// How long a chapter may take, in cluster time; far above what it takes.
-pub(super) const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 /// How often the walkthrough looks again at what it does not watch, in cluster time.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How much of what the KataConfig says is printed.
 #[derive(Clone, Copy, Debug)]

@@ -241,9 +241,9 @@ fn bad_input_is_refused_or_told_and_changes_no_node() {
     apply("matches-nothing").good();
     assert_eq!(condition("matches-nothing"), "NoNodesSelected");
     let described = hand.kubectl("describe kataconfig matches-nothing").good();
-    let messages = "KATA1003: no node has the label node-role.kubernetes.io/worker and matches \
-                spec.kataConfigPoolSelector";
-    assert!(described.contains(messages), "{described}");
+    let message = "KATA1003: no node has the label node-role.kubernetes.io/worker and matches \
+                   spec.kataConfigPoolSelector";
+    assert!(described.contains(message), "{described}");
     apply("second").good();
     assert_eq!(condition("second"), "NotActive");
     in_order(

@@ -72,8 +72,8 @@ fn live_through(
         "kubectl wait --for=condition=Available deployment/kata-operator -n {namespace} --timeout=60s"
     );
     site.good(&wait);
-    let messages = site.good(&image);
-    assert!(messages.contains(EARLIER) && !messages.contains(VERSION), "{messages}");
+    let deployed = site.good(&image);
+    assert!(deployed.contains(EARLIER) && !deployed.contains(VERSION), "{deployed}");
     site.good("kubectl label node worker-0 kata=true");
     site.good("kubectl apply -f examples/kataconfig.yaml");
     let ready = "kubectl wait --for=condition=Ready kataconfig --all --timeout=120s";
@@ -89,8 +89,8 @@ fn live_through(
     site.good(&format!(
         "kubectl rollout status deployment/kata-operator -n {namespace} --timeout=60s"
     ));
-    let messages = site.good(&image);
-    assert!(messages.contains(VERSION) && !messages.contains(EARLIER), "{messages}");
+    let deployed = site.good(&image);
+    assert!(deployed.contains(VERSION) && !deployed.contains(EARLIER), "{deployed}");
     // The new one is at work: it sees a change and acts on it.
     site.good("kubectl label node worker-1 kata=true");
     site.good(

@@ -87,7 +87,7 @@ fn a_job_that_somebody_deletes_is_made_again_and_never_beside_its_pod() {
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
 
-/// It is unknown what a deleted Job has done, so its node does not serve.
+/// It is unknown what a deleted Job has done, so its node is not counted as one that serves.
 #[test]
 fn no_other_node_leaves_service_while_a_job_that_is_gone_is_made_again() {
     for fate in [None, Some(Fate::Silent), Some(Fate::Garbage)] {

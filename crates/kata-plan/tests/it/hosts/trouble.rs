@@ -225,7 +225,7 @@ fn a_kubelet_that_reports_late_ends_an_installation_and_not_an_outage() {
     assert_eq!(of_nodes, ["KataInstalling", "KataRuntimeInstalled"], "{reported:?}");
 }
 
-/// The last message that was seen is the reason, also after the kubelet has gone on.
+/// The reason stays what was seen last, also when the kubelet stops after it.
 #[test]
 fn a_node_that_a_change_left_broken_stays_so_when_its_kubelet_stops() {
     let mut world = World::plain(1, 2);
