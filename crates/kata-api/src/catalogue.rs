@@ -6,41 +6,10 @@
 
 mod code;
 mod entry;
+mod table;
 
 pub use entry::{Entry, Severity, Who};
-
-macro_rules! catalogue {
-    ($($code:ident $reason:ident $severity:ident { cause: $cause:literal, fix: $fix:literal })*) => {
-        /// A finding's code.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
-            $(#[doc = $cause] $reason,)*
-        }
-
-        impl Code {
-            /// Every code, in order.
-            pub const ALL: &[Self] = &[$(Self::$reason,)*];
-
-            /// The finding with this code, such as `KATA2104`.
-            pub fn parse(code: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|found| found.entry().code == code)
-            }
-
-            /// The entry of the catalogue.
-            pub fn entry(self) -> &'static Entry {
-                match self {
-                    $(Self::$reason => &Entry {
-                        code: stringify!($code),
-                        reason: stringify!($reason),
-                        severity: Severity::$severity,
-                        cause: $cause,
-                        fix: $fix,
-                    },)*
-                }
-            }
-        }
-    };
-}
+use table::catalogue;
 
 catalogue! {
     KATA1003 NoNodesSelected Warning {
@@ -139,13 +108,13 @@ catalogue! {
         cause: "The RuntimeClass already had another overhead when the operator adopted it, and keeps that overhead.",
         fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
-    KATA1034 SettingNotHonoured Warning {
+    KATA1034 SettingsNotHonoured Warning {
         cause: "spec.runtimes[].config does not apply on OpenShift, where the Machine Config Operator installs Kata.",
         fix: "Remove config from the runtime."
     }
-    KATA1035 RuntimeConfigInvalid Error {
+    KATA1035 SettingsInvalid Error {
         cause: "spec.runtimes[].config is no valid TOML, or sets a key outside of a table.",
-        fix: "Correct the line that the message names."
+        fix: "Correct spec.runtimes[].config as the message says."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
@@ -379,7 +348,7 @@ catalogue! {
         cause: "spec.runtimes[].config sets a key that the payload's configuration of the shim neither sets nor shows in a comment.",
         fix: "Correct the key, or ignore the warning if the shim knows the key: a key that it does not know has no effect."
     }
-    KATA3044 SettingInvalid Error {
+    KATA3044 SettingsMisfit Error {
         cause: "spec.runtimes[].config does not fit the payload's configuration of the shim.",
         fix: "Correct spec.runtimes[].config as the message says."
     }

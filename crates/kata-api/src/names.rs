@@ -100,6 +100,9 @@ pub const OVERHEAD_RESOURCES_ANNOTATION: &str = "kata-operator.dev/overhead-reso
 /// Annotation of a RuntimeClass: the shim that serves its handler, if it is not the default shim of the handler.
 /// It counts as long as the class exists, even if spec.runtimes no longer names the class.
 pub const SHIM_ANNOTATION: &str = "kata-operator.dev/shim";
+/// Annotation of a RuntimeClass: the settings of its handler, spec.runtimes[].config. They count as long as the class
+/// exists, even if spec.runtimes no longer names the class.
+pub const SETTINGS_ANNOTATION: &str = "kata-operator.dev/settings";
 /// The ConfigMap with feature gates, in the operator's namespace (compatible).
 pub const FEATURE_GATES: &str = "osc-feature-gates";
 /// The feature gate of image mode (compatible).

@@ -236,7 +236,9 @@ pub fn effect(code: Code) -> Effect {
         | Code::RolloutNotHonoured
         | Code::ForeignRuntimeLabel
         | Code::AdoptedOverhead
-        | Code::SettingNotHonoured
+        | Code::SettingsNotHonoured
+        | Code::SettingUnknown
+        | Code::GuestPullMissing
         | Code::OtherInstaller
         | Code::OtherRollout
         | Code::ConstraintsNotServed => Effect::Nothing,

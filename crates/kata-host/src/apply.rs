@@ -78,7 +78,7 @@ fn earlier(plan: &HostPlan, change: &Change, now: &Content) -> Option<Content> {
         }
         _ => {
             let main = plan.next.as_ref()?.main.as_ref().filter(|main| main.path == *path)?;
-            // If the file is no TOML, the one who changed it broke it, and has to fix it.
+            // If the file is no TOML, the program that broke it has to fix it.
             containerd::remove_import(text, &main.import).ok()?
         }
     };

@@ -14,7 +14,7 @@ pub(crate) struct Cri {
 }
 
 impl Cri {
-    /// It was not asked.
+    /// The value before CRI is asked.
     pub(crate) fn none() -> Self {
         Self {
             version: CriVersion { name: String::new(), version: String::new() },

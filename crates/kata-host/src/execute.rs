@@ -70,8 +70,7 @@ fn and(check: &Check, more: &str) -> Check {
 
 /// Which files another program has changed meanwhile.
 fn others(kept: &[String]) -> String {
-    let were = if kept.len() == 1 { "was" } else { "were" };
-    format!("{} {were} edited by others and kept", kept.join(", "))
+    format!("another program changed {}, which is left so", kept.join(", "))
 }
 
 /// What is not as it was, a part of a sentence each.
@@ -241,7 +240,7 @@ fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
     if now != *before {
         return Err(Check::new(
             Code::HostCallFailed,
-            format!("{path} was edited by others at the same moment"),
+            format!("another program changed {path} at the same moment"),
         ));
     }
     durable::put(host, path, after).map_err(|error| failed(&error))

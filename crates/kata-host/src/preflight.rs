@@ -17,6 +17,7 @@ use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
 use crate::release::ReleaseError;
+use crate::settings::UnknownSetting;
 use crate::site::{self, Distribution, Site, SiteError};
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
@@ -504,13 +505,13 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             checks.push(Check::new(Code::ShimMissing, no_shim(task, found, shim)));
         }
         Some(Ok(release)) => {
-            for (handler, key, similar) in &release.unknown_settings {
+            for (handler, UnknownSetting { key, similar }) in &release.unknown_settings {
                 let meant = similar
                     .as_ref()
                     .map(|key| format!("; did you mean {key}?"))
                     .unwrap_or_default();
                 let message = format!(
-                    "config of {handler} sets {key}, which the payload does not have{meant}"
+                    "spec.runtimes[].config of the handler {handler} sets {key}, which the payload does not have{meant}"
                 );
                 checks.push(Check::new(Code::SettingUnknown, message));
             }
@@ -525,7 +526,10 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
             format!("configuration-{shim}.toml: {reason}"),
         )),
         Some(Err(ReleaseError::Settings(handler, reason))) => {
-            checks.push(Check::new(Code::SettingInvalid, format!("config of {handler} {reason}")));
+            checks.push(Check::new(
+                Code::SettingsMisfit,
+                format!("spec.runtimes[].config of the handler {handler} {reason}"),
+            ));
         }
         None => {}
     }

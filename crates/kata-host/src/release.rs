@@ -13,7 +13,7 @@ use crate::digest::hex;
 use crate::paths;
 use crate::payload::{Payload, TREE};
 use crate::plan::{Content, Handler};
-use crate::settings::{Merged, Settings};
+use crate::settings::{Settings, UnknownSetting};
 use crate::site::Distribution;
 
 /// Where upstream's files are, as its configurations say.
@@ -35,8 +35,8 @@ pub(crate) struct Release {
     pub(crate) handlers: BTreeMap<String, Handler>,
     /// The handlers of the task that it leaves out: the payload's image does not have their shims.
     pub(crate) left_out: Vec<TaskHandler>,
-    /// Settings that the payload's configurations do not have: the handler, the key, and the key that may be meant.
-    pub(crate) unknown_settings: Vec<(String, String, Option<String>)>,
+    /// The settings that the payload's configurations do not have, with their handlers.
+    pub(crate) unknown_settings: Vec<(String, UnknownSetting)>,
 }
 
 impl Release {
@@ -117,20 +117,19 @@ pub(crate) fn release(
         };
         let misfit = |reason| ReleaseError::Settings(name.clone(), reason);
         let settings = config.as_deref().map(Settings::parse).transpose().map_err(misfit)?;
-        let merged = match &settings {
+        let broken = |reason| ReleaseError::Configuration(shim.clone(), reason);
+        let text = match &settings {
+            None => text.clone(),
             Some(settings) => {
-                // A payload whose own file is broken is not the settings' fault.
+                let mut document = parse(text).map_err(broken)?;
                 let file = format!("configuration-{shim}.toml");
-                parse(text).map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
-                Some(settings.merge(text, &file).map_err(misfit)?)
+                let unknown = settings.merge(&mut document, &file).map_err(misfit)?;
+                unknown_settings.extend(unknown.into_iter().map(|key| (name.clone(), key)));
+                check_files(settings, payload).map_err(misfit)?;
+                document.to_string()
             }
-            None => None,
         };
-        let text = merged.as_ref().map_or(text, |Merged { text, .. }| text);
-        let unknown = merged.iter().flat_map(|merged| merged.unknown.clone());
-        unknown_settings.extend(unknown.map(|(key, similar)| (name.clone(), key, similar)));
-        let rendered = configuration(text, settings.as_ref(), &wanted)
-            .map_err(|reason| ReleaseError::Configuration(shim.clone(), reason))?;
+        let rendered = configuration(&text, settings.as_ref(), &wanted).map_err(broken)?;
         if let Some((original, firmware)) = rendered.wrapped {
             let text = format!("#!/bin/sh\nexec {original} -L {version}{firmware} \"$@\"\n");
             content.insert(format!("etc/{name}/qemu"), Content::File { text, mode: 0o755 });
@@ -149,6 +148,17 @@ pub(crate) fn release(
         );
     }
     Ok(Release { name, content, handlers, left_out: absent, unknown_settings })
+}
+
+/// Checks that the payload has the files below `/opt/kata/` that settings name.
+fn check_files(settings: &Settings, payload: &Payload) -> Result<(), String> {
+    for (key, text) in settings.texts() {
+        let Some(file) = text.strip_prefix(UPSTREAM) else { continue };
+        if !payload.manifest.entries.contains_key(file.trim_end_matches('/')) {
+            return Err(format!("sets {key} to {text}, which the payload does not have"));
+        }
+    }
+    Ok(())
 }
 
 /// The handlers as they are part of a release's name. Handlers without settings have the text of versions before there

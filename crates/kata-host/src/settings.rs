@@ -12,13 +12,13 @@ const SIMILAR: f64 = 0.85;
 /// Tables of which a configuration has exactly those that its shim reads.
 const CHOICES: [&str; 2] = ["hypervisor", "agent"];
 
-/// A configuration with the settings.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Merged {
-    /// The text.
-    pub(crate) text: String,
-    /// The settings that the payload's file does not have, each with the key that may be meant.
-    pub(crate) unknown: Vec<(String, Option<String>)>,
+/// A setting that the payload's file does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownSetting {
+    /// Its key.
+    pub(crate) key: String,
+    /// The key that may be meant.
+    pub(crate) similar: Option<String>,
 }
 
 /// The settings of a runtime.
@@ -43,19 +43,40 @@ impl Settings {
         found.is_some()
     }
 
-    /// Merges the settings into a configuration; `file` is its name in messages.
+    /// The texts of the settings, also those in lists, each with its key.
+    pub(crate) fn texts(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        texts(self.0.as_table(), &mut Vec::new(), &mut found);
+        found
+    }
+
+    /// Merges the settings into a configuration, and returns those that it does not know. `file` is its name in
+    /// messages.
     ///
     /// # Errors
-    /// If the configuration is no TOML, or if the settings do not fit it: a table of another hypervisor, or a value of
-    /// another type.
-    pub(crate) fn merge(&self, text: &str, file: &str) -> Result<Merged, String> {
-        let mut document: DocumentMut = text
-            .parse()
-            .map_err(|error: toml_edit::TomlError| format!("{file}: {}", error.message()))?;
-        let mut merging =
-            Merging { file, known: known(&document, text), unknown: Vec::new(), path: Vec::new() };
-        merging.table(document.as_table_mut(), self.0.as_table())?;
-        Ok(Merged { unknown: merging.unknown, text: document.to_string() })
+    /// If the settings do not fit: a table of another hypervisor, or a value of another type.
+    pub(crate) fn merge(
+        &self,
+        configuration: &mut DocumentMut,
+        file: &str,
+    ) -> Result<Vec<UnknownSetting>, String> {
+        let known = known(configuration);
+        let mut merging = Merging { file, known, unknown: Vec::new(), path: Vec::new() };
+        merging.table(configuration.as_table_mut(), self.0.as_table())?;
+        Ok(merging.unknown)
+    }
+}
+
+fn texts(table: &dyn TableLike, path: &mut Vec<String>, found: &mut Vec<(String, String)>) {
+    for (key, item) in table.iter() {
+        path.push(key.to_owned());
+        if let Some(table) = item.as_table_like() {
+            texts(table, path, found);
+        }
+        let in_list = item.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let all = item.as_str().into_iter().chain(in_list);
+        found.extend(all.map(|text| (dotted(path), text.to_owned())));
+        path.pop();
     }
 }
 
@@ -63,7 +84,7 @@ struct Merging<'a> {
     file: &'a str,
     /// The kinds of the values that the configuration has or shows in comments, by dotted key.
     known: BTreeMap<String, &'static str>,
-    unknown: Vec<(String, Option<String>)>,
+    unknown: Vec<UnknownSetting>,
     path: Vec<String>,
 }
 
@@ -83,8 +104,15 @@ impl Merging<'_> {
             matches!(self.path.as_slice(), [table, _] if CHOICES.contains(&table.as_str()));
         if is_choice && !into.get(key).is_some_and(Item::is_table_like) {
             let table = &self.path[0];
-            let there: Vec<String> = into.iter().map(|(key, _)| format!("{table}.{key}")).collect();
-            return Err(format!("sets {name}, and {file} has {}", there.join(", ")));
+            let there: Vec<String> = into
+                .iter()
+                .filter(|(_, item)| item.is_table_like())
+                .map(|(key, _)| format!("[{table}.{key}]"))
+                .collect();
+            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+            return Err(format!(
+                "sets {name}, and of the tables [{table}.NAME] {file} has: {there}"
+            ));
         }
         let Some(from) = item.as_table_like() else {
             let Some(value) = item.as_value() else {
@@ -102,7 +130,7 @@ impl Merging<'_> {
                 return Err(format!("sets {name} to {is}, and {file} has {known} there"));
             }
             if known.is_none() {
-                self.unknown.push((name, self.similar()));
+                self.unknown.push(UnknownSetting { key: name, similar: self.similar() });
             }
             into.insert(key, Item::Value(canonical(value)));
             return Ok(());
@@ -147,21 +175,24 @@ fn canonical(value: &Value) -> Value {
     }
 }
 
-/// A path as one writes it, so that no key passes for a path.
+/// A path as it is written in TOML.
 fn dotted(path: &[String]) -> String {
-    let is_bare = |part: &str| {
-        !part.is_empty() && part.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it))
-    };
-    let quoted =
-        path.iter().map(|part| if is_bare(part) { part.clone() } else { format!("{part:?}") });
-    quoted.collect::<Vec<_>>().join(".")
+    path.iter().map(|key| quoted(key)).collect::<Vec<_>>().join(".")
+}
+
+/// A key as it is written in TOML, so that one with a dot does not pass for a path.
+fn quoted(key: &str) -> String {
+    let is_bare =
+        !key.is_empty() && key.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it));
+    if is_bare { key.to_owned() } else { format!("{key:?}") }
 }
 
 /// The kinds of the values of a configuration, by dotted key: of those that it sets, and of those that it shows in
 /// comments, such as `#enable_debug = true`.
-fn known(document: &DocumentMut, text: &str) -> BTreeMap<String, &'static str> {
+fn known(configuration: &DocumentMut) -> BTreeMap<String, &'static str> {
     let mut found = BTreeMap::new();
-    values(document.as_table(), "", &mut found);
+    values(configuration.as_table(), "", &mut found);
+    let text = configuration.to_string();
     let mut table = String::new();
     for line in text.lines().map(str::trim) {
         if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
@@ -171,7 +202,7 @@ fn known(document: &DocumentMut, text: &str) -> BTreeMap<String, &'static str> {
         let Some(comment) = line.strip_prefix('#') else { continue };
         let Ok(shown) = comment.trim_matches('#').trim().parse::<DocumentMut>() else { continue };
         for (key, value) in shown.iter().filter_map(|(key, item)| Some((key, item.as_value()?))) {
-            found.entry(format!("{table}{key}")).or_insert_with(|| kind(value));
+            found.entry(format!("{table}{}", quoted(key))).or_insert_with(|| kind(value));
         }
     }
     found
@@ -179,7 +210,7 @@ fn known(document: &DocumentMut, text: &str) -> BTreeMap<String, &'static str> {
 
 fn values(table: &dyn TableLike, prefix: &str, found: &mut BTreeMap<String, &'static str>) {
     for (key, item) in table.iter() {
-        let name = format!("{prefix}{key}");
+        let name = format!("{prefix}{}", quoted(key));
         match (item.as_value(), item.as_table_like()) {
             (Some(value), _) => drop(found.insert(name, kind(value))),
             (None, Some(table)) => values(table, &format!("{name}."), found),
@@ -202,7 +233,9 @@ fn kind(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Merged, Settings};
+    use toml_edit::DocumentMut;
+
+    use super::{Settings, UnknownSetting};
 
     /// Keys as the configurations of Kata's shims have them: set, or commented out with their defaults.
     const QEMU: &str = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\ndefault_vcpus = 1\n\
@@ -216,8 +249,12 @@ mod tests {
     const DRAGONBALL: &str = "[hypervisor.dragonball]\ndefault_vcpus = 1\ndefault_memory = 256\n[agent.kata]\n[runtime]\n";
     const FC: &str = "[hypervisor.firecracker]\ndefault_vcpus = 1\ndefault_memory = 2048\n[agent.kata]\n[runtime]\n";
 
-    fn merge(text: &str, settings: &str) -> Result<Merged, String> {
-        Settings::parse(settings)?.merge(text, "configuration-x.toml")
+    /// The merged text, and the settings that are not known.
+    fn merge(text: &str, settings: &str) -> Result<(String, Vec<UnknownSetting>), String> {
+        let mut configuration: DocumentMut = text.parse().unwrap();
+        let unknown =
+            Settings::parse(settings)?.merge(&mut configuration, "configuration-x.toml")?;
+        Ok((configuration.to_string(), unknown))
     }
 
     #[test]
@@ -229,12 +266,12 @@ mod tests {
             (DRAGONBALL, "dragonball"),
             (FC, "firecracker"),
         ] {
-            let merged = merge(text, &format!("[hypervisor.{table}]\ndefault_memory = 4096\n"));
-            let merged = merged.unwrap();
-            assert_eq!(merged.unknown, [], "{table}");
+            let settings = format!("[hypervisor.{table}]\ndefault_memory = 4096\n");
+            let (merged, unknown) = merge(text, &settings).unwrap();
+            assert_eq!(unknown, [], "{table}");
             let before = if text == DRAGONBALL { "256" } else { "2048" };
             assert_eq!(
-                merged.text,
+                merged,
                 text.replace(&format!("memory = {before}"), "memory = 4096"),
                 "{table}"
             );
@@ -246,8 +283,8 @@ mod tests {
         let settings = "[hypervisor.qemu]\nkernel_params = \"quiet\"\nenable_annotations = [\"default_memory\"]\n\
                         memory_slots = 4\n[agent.kata]\ndebug_console_enabled = true\n[factory]\n\
                         enable_template = false\n";
-        let merged = merge(QEMU, settings).unwrap();
-        assert_eq!(merged.unknown, []);
+        let (merged, unknown) = merge(QEMU, settings).unwrap();
+        assert_eq!(unknown, []);
         for line in [
             "kernel_params = \"quiet\"",
             "enable_annotations = [\"default_memory\"]",
@@ -256,7 +293,7 @@ mod tests {
             "enable_template = false",
             "default_memory = 2048",
         ] {
-            assert!(merged.text.lines().any(|it| it == line), "{line}\n{}", merged.text);
+            assert!(merged.lines().any(|it| it == line), "{line}\n{merged}");
         }
     }
 
@@ -266,7 +303,7 @@ mod tests {
             (
                 QEMU,
                 "[hypervisor.clh]\ndefault_memory = 1",
-                "sets hypervisor.clh, and configuration-x.toml has hypervisor.qemu",
+                "sets hypervisor.clh, and of the tables [hypervisor.NAME] configuration-x.toml has: [hypervisor.qemu]",
             ),
             (
                 QEMU,
@@ -286,12 +323,13 @@ mod tests {
             (
                 QEMU,
                 "[hypervisor]\ndefault_memory = 4096",
-                "sets hypervisor.default_memory, and configuration-x.toml has hypervisor.qemu",
+                "sets hypervisor.default_memory, and of the tables [hypervisor.NAME] configuration-x.toml has: [hypervisor.qemu]",
             ),
             (
                 QEMU,
                 "[hypervisor]\n\"qemu.default_memory\" = 4096",
-                "sets hypervisor.\"qemu.default_memory\", and configuration-x.toml has hypervisor.qemu",
+                "sets hypervisor.\"qemu.default_memory\", and of the tables [hypervisor.NAME] configuration-x.toml has: \
+                 [hypervisor.qemu]",
             ),
             (
                 QEMU,
@@ -307,8 +345,8 @@ mod tests {
             assert_eq!(merge(text, settings), Err(expected.to_owned()), "{settings}");
         }
         // Notations of TOML 1.1 are not what the shims read.
-        let merged = merge(QEMU, "[hypervisor.qemu]\nkernel_params = \"a\\x20b\"\n").unwrap();
-        assert!(merged.text.contains("kernel_params = \"a b\""), "{}", merged.text);
+        let (merged, _) = merge(QEMU, "[hypervisor.qemu]\nkernel_params = \"a\\x20b\"\n").unwrap();
+        assert!(merged.contains("kernel_params = \"a b\""), "{merged}");
         // Tables may be written in other ways.
         for settings in [
             "hypervisor.qemu.memory_slots = 4",
@@ -316,11 +354,11 @@ mod tests {
             "[hypervisor]\nqemu.memory_slots = 4",
             "[\"hypervisor\".'qemu']\n\"memory_slots\" = 4",
         ] {
-            let merged = merge(QEMU, settings).unwrap();
-            assert_eq!(merged.unknown, [], "{settings}");
-            assert!(merged.text.contains("default_memory = 2048"), "{settings}\n{}", merged.text);
-            assert!(merged.text.contains("memory_slots = 4"), "{settings}\n{}", merged.text);
-            merged.text.parse::<toml_edit::DocumentMut>().unwrap();
+            let (merged, unknown) = merge(QEMU, settings).unwrap();
+            assert_eq!(unknown, [], "{settings}");
+            assert!(merged.contains("default_memory = 2048"), "{settings}\n{merged}");
+            assert!(merged.contains("memory_slots = 4"), "{settings}\n{merged}");
+            merged.parse::<toml_edit::DocumentMut>().unwrap();
         }
         // runtime-rs takes fractions of CPUs, and a whole number is one as well.
         assert!(merge(QEMU_RS, "[hypervisor.qemu]\ndefault_vcpus = 2").is_ok());
@@ -328,14 +366,15 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_merged_and_named() {
-        let merged = merge(QEMU, "[hypervisor.qemu]\ndefault_memry = 4096\nnew_key = 1\n").unwrap();
-        assert!(merged.text.contains("default_memry = 4096"), "{}", merged.text);
+        let (merged, unknown) =
+            merge(QEMU, "[hypervisor.qemu]\ndefault_memry = 4096\nnew_key = 1\n").unwrap();
+        assert!(merged.contains("default_memry = 4096"), "{merged}");
         let similar = Some("hypervisor.qemu.default_memory".to_owned());
         assert_eq!(
-            merged.unknown,
+            unknown,
             [
-                ("hypervisor.qemu.default_memry".to_owned(), similar),
-                ("hypervisor.qemu.new_key".to_owned(), None)
+                UnknownSetting { key: "hypervisor.qemu.default_memry".to_owned(), similar },
+                UnknownSetting { key: "hypervisor.qemu.new_key".to_owned(), similar: None }
             ]
         );
     }

@@ -13,6 +13,15 @@ use serde_json::{Value, json};
 
 use crate::object::Kind;
 use crate::ownership::{annotation, body, has_labels, is_managed, own_labels};
+use crate::settings;
+
+/// The annotations in which a class records what its other fields do not show.
+const RECORDS: [&str; 4] = [
+    names::OVERHEAD_ANNOTATION,
+    names::OVERHEAD_RESOURCES_ANNOTATION,
+    names::SHIM_ANNOTATION,
+    names::SETTINGS_ANNOTATION,
+];
 
 /// Whether a RuntimeClass belongs to kata-operator, or to the OpenShift operator.
 pub fn is_our_class(class: &RuntimeClass) -> bool {
@@ -35,9 +44,7 @@ pub(crate) fn closed_class(config: &KataConfig, existing: &RuntimeClass) -> Valu
     let name = existing.metadata.name.as_deref().unwrap_or_default();
     let mut body = body(Kind::RuntimeClass, name, &own_labels(config));
     let is_set = |key: &&str| annotation(&existing.metadata, key).is_some();
-    let recorded =
-        [names::OVERHEAD_ANNOTATION, names::OVERHEAD_RESOURCES_ANNOTATION, names::SHIM_ANNOTATION];
-    for key in recorded.iter().filter(|key| is_set(key)) {
+    for key in RECORDS.iter().filter(|key| is_set(key)) {
         body["metadata"]["annotations"][*key] = json!(annotation(&existing.metadata, key));
     }
     body["metadata"]["ownerReferences"] = owner_references(config);
@@ -77,11 +84,14 @@ pub(crate) fn runtime_class(
     let (cpu, memory) = adopted.clone().unwrap_or_else(|| runtime.effective_overhead());
     let resources = runtime.overhead_resources();
     let listed: Vec<&str> = resources.keys().map(String::as_str).collect();
-    let recorded_resources = (!listed.is_empty()).then(|| listed.join(" "));
+    let records = [
+        adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0)),
+        (!listed.is_empty()).then(|| listed.join(" ")),
+        unusual_shim(runtime).map(str::to_owned),
+        valid_settings(runtime, existing),
+    ];
     let mut overhead = resources;
     overhead.extend([("cpu".to_owned(), cpu), ("memory".to_owned(), memory)]);
-    let recorded = adopted.as_ref().map(|(cpu, memory)| format!("{}/{}", cpu.0, memory.0));
-    let shim = unusual_shim(runtime);
     let mut node_selector = runtime.node_selector.clone();
     // The operator's labels replace those of the spec: pods that are sent to nodes without the runtime
     // never start.
@@ -98,10 +108,8 @@ pub(crate) fn runtime_class(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let same = existing.is_some_and(|existing| {
         has_labels(&existing.metadata, &labels)
-            && annotation(&existing.metadata, names::OVERHEAD_ANNOTATION) == recorded.as_ref()
-            && annotation(&existing.metadata, names::OVERHEAD_RESOURCES_ANNOTATION)
-                == recorded_resources.as_ref()
-            && recorded_shim(existing).map(String::as_str) == shim
+            && RECORDS.map(|key| annotation(&existing.metadata, key))
+                == records.each_ref().map(Option::as_ref)
             && existing.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
             && existing.scheduling.as_ref().is_some_and(|existing| {
                 existing.node_selector == scheduling.node_selector
@@ -115,14 +123,10 @@ pub(crate) fn runtime_class(
     }
     let mut body = body(Kind::RuntimeClass, &runtime.name, &labels);
     body["metadata"]["ownerReferences"] = owner_references(config);
-    if let Some(recorded) = recorded {
-        body["metadata"]["annotations"][names::OVERHEAD_ANNOTATION] = json!(recorded);
-    }
-    if let Some(resources) = recorded_resources {
-        body["metadata"]["annotations"][names::OVERHEAD_RESOURCES_ANNOTATION] = json!(resources);
-    }
-    if let Some(shim) = shim {
-        body["metadata"]["annotations"][names::SHIM_ANNOTATION] = json!(shim);
+    for (key, record) in RECORDS.into_iter().zip(records) {
+        if let Some(record) = record {
+            body["metadata"]["annotations"][key] = json!(record);
+        }
     }
     body["handler"] = json!(runtime.effective_handler());
     body["overhead"] = json!({"podFixed": overhead});
@@ -135,6 +139,20 @@ fn unusual_shim(runtime: &RuntimeSpec) -> Option<&str> {
     let usual = RuntimeSpec { shim: None, ..runtime.clone() };
     let shim = runtime.effective_shim();
     (shim != usual.effective_shim()).then_some(shim)
+}
+
+/// The settings that a class records: those of the spec. If these are invalid, the last valid ones stay.
+fn valid_settings(runtime: &RuntimeSpec, existing: Option<&RuntimeClass>) -> Option<String> {
+    let config = runtime.config.as_ref()?;
+    if settings::problem(config).is_none() {
+        return Some(config.clone());
+    }
+    existing.and_then(recorded_settings).cloned()
+}
+
+/// The settings of a class's handler, if the class records some.
+pub(crate) fn recorded_settings(class: &RuntimeClass) -> Option<&String> {
+    annotation(&class.metadata, names::SETTINGS_ANNOTATION)
 }
 
 /// The shim of a class's handler, if the class records it.

@@ -18,19 +18,23 @@ pub(crate) fn problems(config: &KataConfig, runtimes: &[RuntimeSpec]) -> Vec<Fin
             let message = format!(
                 "spec.runtimes[{name}].config{problem}; no node gets or updates Kata meanwhile"
             );
-            Some(Finding::new(Code::RuntimeConfigInvalid, config_ref(config), message))
+            Some(Finding::new(Code::SettingsInvalid, config_ref(config), message))
         })
         .collect()
 }
 
-fn problem(text: &str) -> Option<String> {
+/// What is wrong with settings, as the end of a sentence about them.
+pub(crate) fn problem(text: &str) -> Option<String> {
     let document: DocumentMut = match text.parse() {
         Ok(document) => document,
         Err(error) => return Some(at(text, &error)),
     };
-    let outside = document.iter().find(|(_, item)| !item.is_table_like());
-    outside.map(|(key, _)| {
-        format!(": {key} is in no table; put it below one, such as [hypervisor.qemu]")
+    let outside: Vec<&str> =
+        document.iter().filter(|(_, item)| !item.is_table_like()).map(|(key, _)| key).collect();
+    (!outside.is_empty()).then(|| {
+        let (is, it) = if outside.len() == 1 { ("is", "it") } else { ("are", "them") };
+        let outside = outside.join(", ");
+        format!(": {outside} {is} in no [table]; put {it} below one, such as [hypervisor.qemu]")
     })
 }
 

@@ -33,8 +33,8 @@ impl Code {
             Self::NotActive
             | Self::InvalidSelector
             | Self::PeerPodsUnsupported
-            | Self::SettingNotHonoured
-            | Self::RuntimeConfigInvalid
+            | Self::SettingsNotHonoured
+            | Self::SettingsInvalid
             | Self::InvalidLogLevel => &["kubectl describe kataconfigs"],
             Self::PoolPaused
             | Self::RenderDegraded
@@ -130,7 +130,7 @@ impl Code {
             | Self::SnapshotterMissing
             | Self::ShimConfigurationInvalid
             | Self::SettingUnknown
-            | Self::SettingInvalid
+            | Self::SettingsMisfit
             | Self::PayloadUnusable
             | Self::GuestPullMissing
             | Self::RuntimeNotConfirmed

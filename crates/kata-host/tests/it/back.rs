@@ -98,7 +98,7 @@ fn our_old_drop_in_comes_back_once_the_disk_has_room() {
             let report = kata_host::run(&mut node, &another_handler());
             let place = format!("{name}: full from call {call}: {report:?}\n{:#?}", node.log);
             assert_eq!(report.outcome, Outcome::RolledBack, "{place}");
-            assert!(!report.message.contains("by others"), "{place}");
+            assert!(!report.message.contains("another program changed"), "{place}");
             assert_eq!(node.etc(), before, "{place}");
             assert!(node.offers("kata") && !node.offers("kata-clh"), "{place}");
         }

@@ -231,7 +231,7 @@ fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
     has(&report, Outcome::Unsafe, "KATA3034");
     let message = &report.checks[0].message;
     let now = format!(
-        "{MAIN} was edited by others and kept; \
+        "another program changed {MAIN}, which is left so; \
          containerd.service is failed (exit-code, status 1): cannot ask CRI for "
     );
     assert!(message.starts_with(&now), "{message}");
@@ -269,7 +269,7 @@ fn a_way_back_that_the_disk_does_not_take_names_every_file() {
         let now = message.split("; before that: ").next().unwrap();
         if node.disk.read(MAIN).unwrap() == b"[half" {
             assert!(now.contains("config.toml"), "{message}");
-            both += usize::from(now.contains(&format!("{MAIN} was edited by others")));
+            both += usize::from(now.contains(&format!("another program changed {MAIN}")));
         }
         let serves = matches!(node.runtime.running, Some(Ok(_)));
         assert_eq!(now.ends_with("the container runtime serves as before"), serves, "{message}");

@@ -82,14 +82,20 @@ fn settings_that_do_not_fit_the_payload_change_nothing() {
     for (settings, expected) in [
         (
             "[hypervisor.clh]\ndefault_memory = 1\n",
-            "config of kata sets hypervisor.clh, and configuration-qemu.toml has hypervisor.qemu",
+            "spec.runtimes[].config of the handler kata sets hypervisor.clh, and of the tables [hypervisor.NAME] \
+             configuration-qemu.toml has: [hypervisor.qemu]",
         ),
         (
             "[hypervisor.qemu]\ndefault_memory = \"4096\"\n",
-            "config of kata sets hypervisor.qemu.default_memory to a string, and configuration-qemu.toml has an \
+            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.default_memory to a string, and configuration-qemu.toml has an \
              integer there",
         ),
-        ("[hypervisor.qemu\n", "config of kata is no TOML: "),
+        (
+            "[hypervisor.qemu]\nkernel = \"/opt/kata/custom/vmlinux\"\n",
+            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.kernel to /opt/kata/custom/vmlinux, which the \
+             payload does not have",
+        ),
+        ("[hypervisor.qemu\n", "spec.runtimes[].config of the handler kata is no TOML: "),
     ] {
         for action in [NodeAction::Preflight, NodeAction::Install] {
             let mut node = staged();
@@ -111,7 +117,7 @@ fn an_unknown_key_is_a_warning_with_the_key_that_may_be_meant() {
     assert_eq!(
         messages(&report, "KATA3043"),
         [
-            "config of kata sets hypervisor.qemu.default_memry, which the payload does not have; did you mean \
+            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.default_memry, which the payload does not have; did you mean \
           hypervisor.qemu.default_memory?"
         ]
     );

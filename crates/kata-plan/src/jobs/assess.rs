@@ -13,11 +13,13 @@ use super::due::{self, HANDLERS_GRACE};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
 use crate::assessment::{Assessment, Candidates, KataState, LabelDecision, NodeAssessment};
+use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
+use crate::text;
 
 /// Assesses a cluster for its active KataConfig.
 pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
@@ -42,6 +44,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     cluster.base.findings.extend(cluster.desired.invalid_settings.iter().cloned());
     report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
+    report_warnings_of_checks(&mut cluster);
     pass_over_nodes_that_cannot_start(&mut cluster);
     cluster.orphaned_jobs = orphaned_jobs(&cluster);
     cluster.rollout = rollout::rollout(&cluster);
@@ -74,6 +77,30 @@ fn report_unreadable_jobs(cluster: &mut Cluster<'_>) {
         );
         cluster.base.findings.push(finding);
     }
+}
+
+/// What a node's checks warn of although Kata is installed there.
+const WARNINGS: [Code; 2] = [Code::GuestPullMissing, Code::SettingUnknown];
+
+/// Reports what the last Jobs of nodes warned of, once for all nodes.
+fn report_warnings_of_checks(cluster: &mut Cluster<'_>) {
+    let mut nodes: BTreeMap<(Code, String), Vec<String>> = BTreeMap::new();
+    for host in cluster.nodes.iter().filter(|host| host.node.wanted) {
+        let Some(job) = &host.record.status.job else { continue };
+        let is_current = job.desired_state_digest == cluster.desired.state;
+        let is_done = is_current && job.outcome == Some(JobOutcome::Done);
+        let code = job.code.as_deref().and_then(Code::parse).filter(|code| WARNINGS.contains(code));
+        if let Some(code) = code.filter(|_| is_done) {
+            let message = node::strip_code_and_fix(code, &job.message);
+            nodes.entry((code, message)).or_default().push(host.node.facts.name.clone());
+        }
+    }
+    let config = config_ref(&cluster.base.config);
+    let findings = nodes.into_iter().map(|((code, message), nodes)| {
+        let message = format!("{message}; found on {}", text::list(&nodes, text::NAMES));
+        Finding::new(code, config.clone(), message)
+    });
+    cluster.base.findings.extend(findings);
 }
 
 /// Whether a Job removed Kata from a node. From a node that was never changed nothing is removed.

@@ -9,9 +9,9 @@ use kata_api::node_task::NodeAction;
 use kata_api::{Code, Natural, names};
 
 use super::cluster::{Cluster, Due, Host, Rollout, WaitReason};
-use super::job_body;
 use super::payload::Digests;
 use super::rollout::MAX_CHECKS;
+use super::{job_body, record};
 use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
@@ -209,9 +209,11 @@ fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
 fn earlier_job(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(ObjectRef, String)> {
     let (rollout, name) = (&cluster.rollout, &host.node.facts.name);
     let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(name);
-    let is_stopped =
-        rollout.paused || rollout.removes_only || !rollout.stopped_by.is_empty() || is_held;
-    if is_stopped || rollout.skipped.contains_key(name) || host.node.finding.is_some() {
+    if rollout.is_stopped()
+        || is_held
+        || rollout.skipped.contains_key(name)
+        || host.node.finding.is_some()
+    {
         return None;
     }
     if let Some((job, _)) = host.record.running {
@@ -280,8 +282,15 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
         out.findings.push(finding);
     } else if let Some(found_by) = rollout.skipped.values().next() {
         let skipped: Vec<String> = rollout.skipped.keys().cloned().collect();
+        let found = cluster.nodes.iter().find(|host| host.node.facts.name == *found_by);
+        let refused =
+            found.and_then(|host| host.record.status.job.as_ref()).and_then(record::refused_state);
+        let what = match refused {
+            Some(Code::SettingsMisfit) => "the settings of a runtime do not fit the payload",
+            _ => "the payload is unusable",
+        };
         let message = format!(
-            "the payload is unusable on node {found_by}, so it is not installed on {}",
+            "{what} on node {found_by}, so it is not installed on {}",
             text::list(&skipped, text::NAMES)
         );
         let mut finding = Finding::new(Code::RolloutStopped, config, message);

@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// The part that does not depend on the back end. It has no nodes until [`assess`] adds them.
+    /// The part that does not depend on the back end. It has no nodes until [`super::assess::assess`] adds them.
     pub(super) base: Assessment,
     pub(super) desired: Desired,
     pub(super) nodes: Vec<Host<'a>>,
@@ -50,7 +50,7 @@ impl Cluster<'_> {
 pub(super) struct Host<'a> {
     pub(super) node: NodeAssessment,
     pub(super) record: NodeRecord<'a>,
-    /// The digest of the node's facts; see [`desired::facts_digest`].
+    /// The digest of the node's facts; see [`super::desired::facts_digest`].
     pub(super) facts_digest: String,
     pub(super) due: Due,
     /// Whether the rollout permits [`Host::due`] now.
@@ -152,8 +152,15 @@ pub(super) struct Rollout {
     /// The permitted nodes that are available now and are about to become unavailable.
     pub(super) leaving_service: Vec<String>,
     /// The nodes that have to wait, and why. It does not contain a node whose reason is in a finding: the
-    /// rollout is paused or stopped, or the node itself has a finding.
+    /// rollout [is stopped](Self::is_stopped), or the node itself has a finding.
     pub(super) waiting: BTreeMap<String, WaitReason>,
+}
+
+impl Rollout {
+    /// Whether no further node gets or updates Kata, for a reason that a finding names.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.paused || self.removes_only || !self.stopped_by.is_empty()
+    }
 }
 
 /// Why a node has to wait.

@@ -21,13 +21,13 @@ pub(crate) struct Desired {
     log_level: Option<String>,
     /// The digest of all fields before it.
     pub(crate) state: String,
-    /// What is wrong with the settings of runtimes. If it is not empty, no node is changed.
+    /// What is wrong with the settings of runtimes. If it is not empty, Kata is only removed from nodes.
     pub(crate) invalid_settings: Vec<Finding>,
 }
 
 impl Desired {
     /// The state that the KataConfig asks for. The handler of a class that the KataConfig no longer names
-    /// stays until the class is deleted, which happens once no pod uses it.
+    /// stays as it is until the class is deleted, which happens once no pod uses it.
     pub(super) fn of(base: &Assessment) -> Self {
         let (config, runtimes) = (&base.config, &base.runtimes);
         let mut shims: BTreeMap<String, (String, Option<String>)> = base
@@ -38,7 +38,8 @@ impl Desired {
                     shim: classes::recorded_shim(class).cloned(),
                     ..RuntimeSpec::default()
                 };
-                (class.handler.clone(), (left.effective_shim().to_owned(), None))
+                let settings = classes::recorded_settings(class).cloned();
+                (class.handler.clone(), (left.effective_shim().to_owned(), settings))
             })
             .collect();
         shims.extend(runtimes.iter().map(|runtime| {

@@ -209,8 +209,8 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         let again = next_try(&cluster.rollout, host);
         let message = format!("node {name}: {message}{again}");
         let mut finding = Finding::new(code, node.object(), message);
-        let is_of_image = code != Code::SettingInvalid;
-        if is_of_image && host.record.status.job.as_ref().is_some_and(record::is_of_payload) {
+        let refused = host.record.status.job.as_ref().and_then(record::refused_state);
+        if refused.is_some_and(|code| record::OF_IMAGE.contains(&code)) {
             finding.fix.push_str(
                 " If you replaced the image, use another tag or its digest: nodes keep the image that they \
                  pulled.",
@@ -338,10 +338,8 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
 fn next_try(rollout: &Rollout, host: &Host<'_>) -> String {
     match host.due {
         _ if host.record.running.is_some() => "; a retry is running".to_owned(),
-        // A paused or stopped rollout delays the retry.
-        Due::RetryAt(until)
-            if !rollout.paused && !rollout.removes_only && rollout.stopped_by.is_empty() =>
-        {
+        // A rollout that is stopped delays the retry.
+        Due::RetryAt(until) if !rollout.is_stopped() => {
             format!("; the next retry is at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"))
         }
         _ => String::new(),
@@ -396,7 +394,9 @@ fn last_failure(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(Code, String)
     Some(match outcome {
         JobOutcome::Done => return None,
         JobOutcome::Refused => match last.code.as_deref().and_then(Code::parse) {
-            Some(code) if record::is_of_payload(last) => (code, strip_code_and_fix(code, message)),
+            Some(code) if record::refused_state(last).is_some() => {
+                (code, strip_code_and_fix(code, message))
+            }
             _ => (Code::NodeUnfit, format!("{message}{again}")),
         },
         JobOutcome::Blocked => (Code::SandboxesOnNode, format!("{what} is blocked: {message}")),
@@ -429,7 +429,7 @@ fn last_failure(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(Code, String)
 }
 
 /// A message without its code and its fix, which the finding of that code has, too.
-fn strip_code_and_fix(code: Code, message: &str) -> String {
+pub(super) fn strip_code_and_fix(code: Code, message: &str) -> String {
     let entry = code.entry();
     let message =
         message.strip_prefix(entry.code).unwrap_or(message).trim_start_matches([':', ' ']);

@@ -430,7 +430,9 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
             status.kata_version.clone_from(&report.kata_version);
         }
     }
-    if matches!(job.action, NodeAction::Preflight | NodeAction::Install) && is_of_payload(job) {
+    if matches!(job.action, NodeAction::Preflight | NodeAction::Install)
+        && refused_state(job).is_some()
+    {
         // A retry would be refused, too.
         status.failed_for = Some(change_key_of_job(job));
     }
@@ -509,16 +511,16 @@ pub(super) fn is_lost(job: &HostJob) -> bool {
     job.outcome.is_some_and(|outcome| unknown.contains(&outcome))
 }
 
-/// Whether a Job was refused because of the payload or of the desired state, and not because of the node.
-pub(super) fn is_of_payload(job: &HostJob) -> bool {
-    let codes = [
-        Code::ShimMissing,
-        Code::ShimConfigurationInvalid,
-        Code::SettingInvalid,
-        Code::PayloadUnusable,
-    ];
-    let code = job.code.as_deref().and_then(Code::parse);
-    job.outcome == Some(JobOutcome::Refused) && code.is_some_and(|code| codes.contains(&code))
+/// The codes of refusals whose reason is the payload's image.
+pub(super) const OF_IMAGE: [Code; 3] =
+    [Code::ShimMissing, Code::ShimConfigurationInvalid, Code::PayloadUnusable];
+
+/// The code of a Job that was refused because of the desired state, and not because of the node: of its image, or of
+/// settings that do not fit the image.
+pub(super) fn refused_state(job: &HostJob) -> Option<Code> {
+    let code = job.code.as_deref().and_then(Code::parse)?;
+    let is_of_state = OF_IMAGE.contains(&code) || code == Code::SettingsMisfit;
+    (job.outcome == Some(JobOutcome::Refused) && is_of_state).then_some(code)
 }
 
 /// Whether a node lacks what every sandbox needs. A Job that is refused for another reason does not change

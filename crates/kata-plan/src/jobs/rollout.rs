@@ -52,7 +52,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let unusable_payload = hosts()
         .filter(|host| {
             let last = host.record.status.job.as_ref();
-            host.node.wanted && host.given_up && last.is_some_and(record::is_of_payload)
+            host.node.wanted && host.given_up && last.and_then(record::refused_state).is_some()
         })
         .map(|host| (architecture(host), name(host)))
         .collect();
@@ -228,9 +228,7 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
 /// Permits the preflights that also stage the payload, on nodes that have another payload: no more than may
 /// be changed at once, and only if the rollout does not stop the change that follows.
 fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
-    let is_stopped =
-        rollout.removes_only || !rollout.stopped_by.is_empty() || !rollout.held_by.is_empty();
-    if rollout.paused || is_stopped {
+    if rollout.is_stopped() || !rollout.held_by.is_empty() {
         return;
     }
     let hosts = || cluster.nodes.iter();

@@ -179,7 +179,7 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
              configuration of its extension",
             runtime.name
         );
-        Finding::new(Code::SettingNotHonoured, subject.clone(), message)
+        Finding::new(Code::SettingsNotHonoured, subject.clone(), message)
     }));
     if mode == Mode::Compact && selective {
         findings.push(Finding::new(

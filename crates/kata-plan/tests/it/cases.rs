@@ -230,20 +230,6 @@ cases! {
         - edit: {kind: Node, name: worker-0, with: {status: {runtimeHandlers: [{name: vm}, {name: kata}]}}}
         - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {runtimes: [{name: vm, overhead: {cpu: '0.5'}, nodeSelector: {a: b}}]}}}
         "
-    runtime_overhead_with_a_resource: "
-        workers: 1
-        spec: {}
-        installed: true
-        then:
-        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {runtimes: [{name: kata, overhead: {resources: {tdx.intel.com/keys: '1'}}}]}}}
-        "
-    runtime_overhead_without_its_resource: "
-        workers: 1
-        spec: {runtimes: [{name: kata, overhead: {resources: {tdx.intel.com/keys: '1'}}}]}
-        installed: true
-        then:
-        - edit: {kind: KataConfig, name: cluster-kataconfig, with: {metadata: {generation: 2}, spec: {runtimes: [{name: kata}]}}}
-        "
     log_level_back_to_the_default: "
         workers: 1
         spec: {logLevel: debug}

@@ -34,7 +34,7 @@ fn fields_of_the_spec_that_are_ignored_are_named() {
 fn settings_are_not_applied_on_openshift() {
     let mut world = World::new(1, 1);
     world.config(&json!({"runtimes": [{"name": "kata", "config": "[runtime]\n"}]}));
-    let (object, message) = finding(&world, Code::SettingNotHonoured);
+    let (object, message) = finding(&world, Code::SettingsNotHonoured);
     assert_eq!(object, "cluster-kataconfig");
     assert!(message.starts_with("spec.runtimes[kata].config is not applied"), "{message}");
     world.settle();
@@ -59,6 +59,33 @@ fn a_class_that_is_not_named_any_more_stays_while_pods_use_it() {
     // No watch covers pods.
     let again = decide(&world.observe()).requeue_after.unwrap();
     assert!(again <= std::time::Duration::from_secs(5), "{again:?}");
+}
+
+/// A sandbox that is created again, such as after a reboot, has the settings that the pod was admitted with.
+#[test]
+fn a_class_that_is_not_named_any_more_keeps_its_settings_while_pods_use_it() {
+    let mut world = World::plain(1, 1);
+    let big = |config: &str| json!({"name": "kata-big", "shim": "qemu", "config": config});
+    let kata = json!({"name": "kata"});
+    let valid = "[hypervisor.qemu]\ndefault_memory = 8192\n";
+    world.config(&json!({"runtimes": [kata, big(valid)]}));
+    world.settle();
+    world.pod("web", "kata-big", "worker-0");
+    let installed = |world: &World| {
+        world.get(Kind::KataNode, "worker-0").unwrap()["status"]["host"]["installed"].clone()
+    };
+    let before = installed(&world);
+    assert!(before.is_string(), "{before}");
+    // Invalid settings in between are not what stays.
+    for (generation, runtimes) in
+        [(2, json!([kata, big("default_memory = 1")])), (3, json!([kata]))]
+    {
+        let spec = json!({"metadata": {"generation": generation}, "spec": {"runtimes": runtimes}});
+        world.edit(Kind::KataConfig, "cluster-kataconfig", &spec);
+        world.settle();
+        assert_eq!(installed(&world), before, "{generation}");
+    }
+    finding(&world, Code::RuntimeClassInUse);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Credentials {
                 None => {
                     let name = &provider.name;
                     let cause = format!(
-                        "auth-provider {name} is a thing of the past: use an exec credential plugin"
+                        "auth-provider {name} is not supported: use an exec credential plugin"
                     );
                     return Err(failure(user, cause));
                 }
