@@ -38,6 +38,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "install-k3s",
             "install-eks",
             "install-kubernetes",
+            "size-and-tune",
             "air-gapped",
             "support-matrix",
             "production-checklist",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kata_api::names;
 use serde::Serialize;
 use serde_json::json;
 use simcluster::api::fault::{Fault, When};
@@ -271,6 +272,11 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         key: "kata".to_owned(),
         value: value.map(str::to_owned),
     };
+    let settings = json!({
+        "name": names::RUNTIME_CLASS,
+        "config": "[hypervisor.qemu]\ndefault_memory = 4096\n",
+        "overhead": {"resources": {"example.com/keys": 1}},
+    });
     // What is done in addition must lead to the same end whenever it is done.
     let deeds = match plan.workload {
         Workload::Install => {
@@ -278,6 +284,7 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
                 Deed::DeleteConfig,
                 edit(json!({"spec": {"logLevel": "debug"}})),
                 edit(json!({"spec": {"rollout": {"maxUnavailable": 2}}})),
+                edit(json!({"spec": {"runtimes": [settings]}})),
             ];
             if !plan.topology.is_converged() {
                 deeds.push(relabel(0, None));

@@ -334,14 +334,21 @@ fn prepare(
         }
         Some(damaged) => {
             for name in damaged {
-                drift.push(Check::new(
-                    Code::PayloadDrifted,
-                    format!("{}/{name} was changed", release.folder()),
-                ));
-                steps.extend(release.content.get(name).map(|content| Step::Put {
-                    path: format!("{}/{name}", release.folder()),
-                    content: content.clone(),
-                }));
+                let path = format!("{}/{name}", release.folder());
+                let (message, step) = match release.content.get(name) {
+                    Some(content) => (
+                        format!("{path} was changed"),
+                        Step::Put { path, content: content.clone() },
+                    ),
+                    None => (
+                        format!(
+                            "{path} was added, whose settings belong into spec.runtimes[].config"
+                        ),
+                        Step::RemoveTree { path },
+                    ),
+                };
+                drift.push(Check::new(Code::PayloadDrifted, message));
+                steps.push(step);
             }
         }
     }

@@ -349,7 +349,8 @@ fn configurations(
     Ok(configurations)
 }
 
-/// The files of a release that are not as they should be; `None` if the release is not there.
+/// The files of a release that are not as they should be; `None` if the release is not there. A folder `config.d`
+/// beside a configuration is never as it should be: shims merge its files into the configuration.
 fn damaged_release(host: &mut dyn Host, release: &Release) -> HostResult<Option<Vec<String>>> {
     if host.stat(&release.folder())?.is_none() {
         return Ok(None);
@@ -358,6 +359,12 @@ fn damaged_release(host: &mut dyn Host, release: &Release) -> HostResult<Option<
     for (name, wanted) in &release.content {
         if durable::content(host, &format!("{}/{name}", release.folder()))? != *wanted {
             damaged.push(name.clone());
+        }
+    }
+    for handler in release.handlers.keys() {
+        let name = format!("etc/{handler}/config.d");
+        if host.stat(&format!("{}/{name}", release.folder()))?.is_some() {
+            damaged.push(name);
         }
     }
     Ok(Some(damaged))

@@ -7,9 +7,12 @@ use crate::node::{Node, V2_MAIN, task};
 use crate::runs::{done, install};
 use crate::runtime::Kind;
 
+/// The keys are some of those that upstream's configuration of the shim `qemu` sets or shows in comments.
 const QEMU: &str = "[hypervisor.qemu]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\n\
                     kernel = \"/opt/kata/share/kata-containers/vmlinux.container\"\ndefault_memory = 2048\n\
-                    #enable_debug = true\n\n[agent.kata]\n#enable_debug = true\n\n[runtime]\n#enable_debug = true\n";
+                    default_vcpus = 1\ndefault_maxvcpus = 0\nkernel_params = \"\"\nenable_annotations = []\n\
+                    #enable_debug = true\n\n[agent.kata]\n#enable_debug = true\n#debug_console_enabled = true\n\n\
+                    [runtime]\n#enable_debug = true\n";
 
 fn staged() -> Node {
     let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
@@ -77,6 +80,31 @@ fn an_edited_configuration_with_settings_is_drift() {
     assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
 }
 
+/// Shims merge what is in `config.d` beside their configuration.
+#[test]
+fn files_beside_the_configuration_are_drift_and_go() {
+    let mut node = staged();
+    done(&mut node, &install());
+    let folder = format!("{}/etc/kata/config.d", paths::CURRENT);
+    node.disk.make_dir(&folder, 0o755).unwrap();
+    let file = format!("{folder}/10-memory.toml");
+    node.disk.write(&file, b"[hypervisor.qemu]\ndefault_memory = 64\n", 0o644).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
+    let found = messages(&report, "KATA3041");
+    assert!(
+        found.len() == 1
+            && found[0].ends_with(
+                "/etc/kata/config.d was added, whose settings belong into spec.runtimes[].config"
+            ),
+        "{report:?}"
+    );
+    let report = done(&mut node, &install());
+    assert!(report.changed && !report.restarted, "{report:?}");
+    assert_eq!(node.disk.stat(&folder), None);
+    assert!(!done(&mut node, &install()).changed);
+}
+
 #[test]
 fn settings_that_do_not_fit_the_payload_change_nothing() {
     for (settings, expected) in [
@@ -122,4 +150,45 @@ fn an_unknown_key_is_a_warning_with_the_key_that_may_be_meant() {
         ]
     );
     assert!(configuration(&node).contains("default_memry = 4096"));
+}
+
+const PAGE: &str = include_str!("../../../../docs/size-and-tune.md");
+/// Each of `examples/settings`, and the lines that the shim reads with it.
+const EXAMPLES: [(&str, &[&str]); 5] = [
+    (include_str!("../../../../examples/settings/memory.yaml"), &["default_memory = 4096"]),
+    (
+        include_str!("../../../../examples/settings/cpus.yaml"),
+        &["default_vcpus = 4", "default_maxvcpus = 8"],
+    ),
+    (
+        include_str!("../../../../examples/settings/kernel-parameters.yaml"),
+        &["kernel_params = \"transparent_hugepage=never\""],
+    ),
+    (
+        include_str!("../../../../examples/settings/annotations.yaml"),
+        &["enable_annotations = [\"default_memory\", \"default_vcpus\"]"],
+    ),
+    (
+        include_str!("../../../../examples/settings/debug-console.yaml"),
+        &["debug_console_enabled = true"],
+    ),
+];
+
+#[test]
+fn the_examples_reach_the_file_that_the_shim_reads_and_are_what_the_page_shows() {
+    for (text, lines) in EXAMPLES {
+        let config: serde_json::Value = serde_saphyr::from_str(text).unwrap();
+        let runtimes = config["spec"]["runtimes"].as_array().unwrap().iter();
+        let settings: Vec<&str> = runtimes.filter_map(|it| it["config"].as_str()).collect();
+        let &[settings] = settings.as_slice() else { panic!("{settings:?}\n{text}") };
+        assert!(PAGE.contains(&format!("```toml\n{settings}```")), "{settings}");
+
+        let mut node = staged();
+        let report = done(&mut node, &with_settings(NodeAction::Install, settings));
+        assert_eq!(messages(&report, "KATA3043"), [""; 0]);
+        let text = configuration(&node);
+        for line in lines {
+            assert!(text.lines().any(|it| it == *line), "{line}\n{text}");
+        }
+    }
 }

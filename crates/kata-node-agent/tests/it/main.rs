@@ -28,6 +28,7 @@ mod pods;
 mod power;
 mod sandboxes;
 mod seeds;
+mod settings;
 mod shipped;
 mod staging;
 mod stock;

@@ -22,6 +22,7 @@ enum Deed {
     Pod(u8),
     NoPods,
     Payload(u8),
+    Settings(usize),
     Paused(bool),
     MaxUnavailable(u8),
     DeleteJobs,
@@ -29,6 +30,14 @@ enum Deed {
     Unreadable(u8),
     NewNode(u8),
 }
+
+/// Settings of a runtime: none, valid ones, and some that are no TOML.
+const SETTINGS: [Option<&str>; 4] = [
+    None,
+    Some("[hypervisor.qemu]\ndefault_memory = 4096\n"),
+    Some("[runtime]\nenable_debug = true\n"),
+    Some("[hypervisor.qemu"),
+];
 
 fn deed() -> impl Strategy<Value = Deed> {
     let node = 0_u8..4;
@@ -44,6 +53,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => node.clone().prop_map(Deed::Pod),
         1 => Just(Deed::NoPods),
         1 => (1_u8..4).prop_map(Deed::Payload),
+        1 => (0..SETTINGS.len()).prop_map(Deed::Settings),
         1 => any::<bool>().prop_map(Deed::Paused),
         1 => (1_u8..4).prop_map(Deed::MaxUnavailable),
         1 => Just(Deed::DeleteJobs),
@@ -113,6 +123,9 @@ fn does(world: &mut World, deed: &Deed) {
                 &json!({"payload": {"image": format!("registry.example/payload:{version}")}}),
             );
         }
+        Deed::Settings(which) => {
+            spec(world, &json!({"runtimes": [{"name": "kata", "config": SETTINGS[*which]}]}));
+        }
         Deed::Paused(paused) => spec(world, &json!({"rollout": {"paused": paused}})),
         Deed::MaxUnavailable(most) => spec(world, &json!({"rollout": {"maxUnavailable": most}})),
         Deed::DeleteJobs => {
@@ -160,6 +173,11 @@ fn heal(world: &mut World) {
         world.delete(Kind::Pod, pod);
     }
     spec(world, &json!({"rollout": {"paused": false}}));
+    let settings = world.get(Kind::KataConfig, "cluster-kataconfig");
+    let settings = settings.map(|config| config["spec"]["runtimes"][0]["config"].clone());
+    if settings == Some(json!(SETTINGS[3])) {
+        spec(world, &json!({"runtimes": null}));
+    }
 }
 
 fn passes(world: &mut World) {

@@ -100,7 +100,8 @@ fn configuration(shim: &str) -> String {
         "[hypervisor.{shim}]\npath = \"/opt/kata/bin/qemu-system-x86_64\"\n\
          kernel = \"/opt/kata/share/kata-containers/vmlinux.container\"\n\
          image = \"/opt/kata/share/kata-containers/kata-containers.img\"\n\
-         default_vcpus = 1\ndefault_memory = 2048\n\n\
-         [agent.kata]\n#enable_debug = true\n\n[runtime]\n#enable_debug = true\n"
+         default_vcpus = 1\ndefault_maxvcpus = 0\ndefault_memory = 2048\nkernel_params = \"\"\n\
+         enable_annotations = []\n\n\
+         [agent.kata]\n#enable_debug = true\n#debug_console_enabled = true\n\n[runtime]\n#enable_debug = true\n"
     )
 }
