@@ -122,7 +122,7 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
         }
         resource if *resource == RUNTIMECLASSES => &[
             "/metadata/labels/app",
-            "/metadata/annotations/kata-operator.dev/shim",
+            "/metadata/annotations/kata-operator.dev/",
             "/metadata/ownerReferences",
             "/overhead",
             "/scheduling",
