@@ -109,12 +109,16 @@ catalogue! {
         fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
     KATA1034 SettingsNotHonoured Warning {
-        cause: "spec.runtimes[].config does not apply on OpenShift, where the Machine Config Operator installs Kata.",
-        fix: "Remove config from the runtime."
+        cause: "spec.runtimes[].config and installOn do not apply on OpenShift, where the Machine Config Operator installs Kata.",
+        fix: "Remove the field from the runtime."
     }
     KATA1035 SettingsInvalid Error {
         cause: "spec.runtimes[].config is no valid TOML, or sets a key outside of a table.",
         fix: "Correct spec.runtimes[].config as the message says."
+    }
+    KATA1036 RuntimeWithoutNodes Warning {
+        cause: "spec.runtimes[].installOn selects none of the nodes that the KataConfig selects.",
+        fix: "Correct installOn, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",

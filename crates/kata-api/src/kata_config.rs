@@ -174,6 +174,12 @@ pub struct RuntimeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub config: Option<String>,
+    /// Selects the nodes that get this runtime, among those that the KataConfig selects. All requirements must match;
+    /// absent or empty selects all of them. A node that is not selected any more keeps the runtime until no pod uses
+    /// it there. Not used on OpenShift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::label_selector")]
+    pub install_on: Option<LabelSelector>,
     /// The resources that a sandbox needs in addition to its containers. Absent means the upstream default of the shim:
     /// 250m CPU and 350Mi memory for qemu and for unknown shims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -245,6 +251,9 @@ pub struct KataConfigStatus {
     /// The RuntimeClasses that exist and belong to this KataConfig.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runtime_classes: Vec<String>,
+    /// The runtimes of the spec, each with its nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runtimes: Vec<RuntimeStatus>,
     /// The nodes by state.
     #[serde(default)]
     pub kata_nodes: KataNodes,
@@ -262,6 +271,20 @@ pub struct KataConfigStatus {
     /// Always false. The OpenShift sandboxed containers operator kept internal state in this field.
     #[serde(default)]
     pub waiting_for_mco_to_start: bool,
+}
+
+/// A runtime of the spec, with its nodes.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeStatus {
+    /// The name of the RuntimeClass.
+    pub name: String,
+    /// Number of nodes that should have the runtime.
+    #[serde(default)]
+    pub node_count: i64,
+    /// Number of nodes that can run pods of the class.
+    #[serde(default)]
+    pub ready_node_count: i64,
 }
 
 /// A problem, or a fact that an admin may want to know.

@@ -22,7 +22,7 @@ use crate::pods::{NotRead, SandboxedPods};
 use crate::reading::{FIX_FIELD, to_the_second};
 use crate::report::Finding;
 use crate::selector;
-use crate::snapshot::{NodeFacts, Options, Snapshot, UnreadableObject};
+use crate::snapshot::{NodeFacts, Options, SandboxedPod, Snapshot, UnreadableObject};
 use crate::text;
 
 /// The cluster as a back end assesses it.
@@ -93,6 +93,10 @@ pub(crate) struct NodeAssessment {
     pub(crate) is_being_updated: bool,
     /// Whether the back end removes Kata from the node once no sandboxed pod is left.
     pub(crate) wants_removal: bool,
+    /// The RuntimeClasses whose pods the node should run.
+    pub(crate) classes: BTreeSet<String>,
+    /// RuntimeClasses whose pods the node should not run any more, and whose handlers it keeps until none is left.
+    pub(crate) leaving_classes: BTreeSet<String>,
     /// Whether the node has to complete another change first.
     pub(crate) has_earlier_change: bool,
     pub(crate) phase: Phase,
@@ -266,8 +270,51 @@ impl Assessment {
         self.classes.iter().filter(|class| is_our_class(class))
     }
 
+    /// The runtimes of the KataConfig, without those that no node should have although some should have Kata.
+    pub(crate) fn runtimes_with_nodes(&self) -> impl Iterator<Item = &RuntimeSpec> {
+        self.runtimes.iter().filter(|runtime| !self.is_without_nodes(runtime))
+    }
+
+    /// Whether nodes should have Kata, but none should have this runtime.
+    pub(crate) fn is_without_nodes(&self, runtime: &RuntimeSpec) -> bool {
+        let mut nodes = self.nodes.iter().filter(|node| node.wanted).peekable();
+        nodes.peek().is_some() && nodes.all(|node| !node.classes.contains(&runtime.name))
+    }
+
+    /// The names of the RuntimeClasses that kata-operator has or should have.
+    pub(crate) fn own_class_names(&self) -> BTreeSet<String> {
+        let existing = self.our_classes().filter_map(|class| class.metadata.name.clone());
+        existing.chain(self.runtimes.iter().map(|runtime| runtime.name.clone())).collect()
+    }
+
     pub(crate) fn class(&self, name: &str) -> Option<&RuntimeClass> {
         self.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))
+    }
+
+    /// The handler of a RuntimeClass, one that exists or one of the KataConfig; `None` if there is no such class.
+    pub(crate) fn handler(&self, class: &str) -> Option<&String> {
+        let existing = self.class(class).map(|class| &class.handler);
+        let named = || self.runtimes.iter().find(|runtime| runtime.name == class);
+        existing
+            .or_else(|| named().map(|runtime| runtime.handler.as_ref().unwrap_or(&runtime.name)))
+    }
+
+    /// The sandboxed pods that keep a node from losing Kata, or a handler of it.
+    pub(crate) fn pods_in_the_way(
+        &self,
+        node: &NodeAssessment,
+    ) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
+        let mut pods = self.pods.on_node(&node.facts.name)?;
+        if node.wanted {
+            let handlers: BTreeSet<Option<&String>> =
+                node.leaving_classes.iter().map(|class| self.handler(class)).collect();
+            pods.retain(|pod| {
+                node.leaving_classes.contains(&pod.runtime_class)
+                    || (!node.classes.contains(&pod.runtime_class)
+                        && handlers.contains(&self.handler(&pod.runtime_class)))
+            });
+        }
+        Ok(pods)
     }
 
     /// The handlers of the KataConfig that a node's kubelet does not report. Empty if the kubelet reports no
@@ -352,7 +399,7 @@ impl NodeAssessment {
 
     /// Whether the next step of the node depends on its sandboxed pods.
     pub(crate) fn needs_pod_list(&self) -> bool {
-        self.wants_removal
+        self.wants_removal || !self.leaving_classes.is_empty()
     }
 
     /// Whether sandboxed pods may run on the node.
@@ -440,6 +487,15 @@ fn config_findings(config: &KataConfig) -> Vec<Finding> {
             subject.clone(),
             format!("spec.kataConfigPoolSelector: {error}; no node joins or leaves meanwhile"),
         ));
+    }
+    for runtime in &spec.runtimes {
+        if let Some(Err(error)) = runtime.install_on.as_ref().map(selector::check) {
+            let message = format!(
+                "spec.runtimes[{}].installOn: {error}; no node gets or loses this runtime meanwhile",
+                runtime.name
+            );
+            findings.push(Finding::new(Code::InvalidSelector, subject.clone(), message));
+        }
     }
     if !LOG_LEVELS.contains(&spec.log_level.as_str()) {
         findings.push(Finding::new(

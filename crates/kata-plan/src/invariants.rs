@@ -287,13 +287,26 @@ impl<'a> Facts<'a> {
 
     /// The sandboxed pods on a node were read, and all of them have finished.
     fn ensure_no_pods_on_node(&self, node: &str, action: &str) -> Kept {
-        let pods = match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
+        self.ensure_no_pods(self.pods_on_node(node).as_deref(), action)
+    }
+
+    /// The sandboxed pods on a node were read, and all of this RuntimeClass have finished.
+    fn ensure_no_pods_of_class_on_node(&self, class: &str, node: &str, action: &str) -> Kept {
+        let pods = self.pods_on_node(node).map(|mut pods| {
+            pods.retain(|pod| pod.runtime_class == class);
+            pods
+        });
+        self.ensure_no_pods(pods.as_deref(), action)
+    }
+
+    /// The unfinished sandboxed pods on a node, if they were read.
+    fn pods_on_node(&self, node: &str) -> Option<Vec<&SandboxedPod>> {
+        match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
             Some(read) => read.known().map(|pods| by_node(pods).remove(node).unwrap_or_default()),
             None => {
                 self.pods_by_node.as_ref().map(|pods| pods.get(node).cloned().unwrap_or_default())
             }
-        };
-        self.ensure_no_pods(pods.as_deref(), action)
+        }
     }
 
     /// The pods that block a step were read, and there are none.

@@ -113,16 +113,23 @@ pub(crate) fn not_ready_message(facts: &NodeFacts) -> String {
     format!("node {} is not Ready: {reason}", facts.name)
 }
 
-/// The finding that sandboxed pods still run on a node that is no longer selected.
+/// The finding that sandboxed pods still run on a node that is no longer selected, or not for their classes.
 pub(crate) fn pods_on_leaving(cluster: &Assessment, node: &NodeAssessment) -> Option<Finding> {
-    let leaves = !cluster.deleting && !node.wanted && node.joined;
+    let leaves = !node.wanted || !node.leaving_classes.is_empty();
+    let leaves = leaves && !cluster.deleting && node.joined;
     let name = &node.facts.name;
-    let pods = cluster.pods.on_node(name).ok().filter(|pods| leaves && !pods.is_empty())?;
+    let pods = cluster.pods_in_the_way(node).ok().filter(|pods| leaves && !pods.is_empty())?;
+    let selected = if node.wanted {
+        let classes: Vec<&String> = node.leaving_classes.iter().collect();
+        format!("selected by installOn of {}", text::list(&classes, text::NAMES))
+    } else {
+        "selected".to_owned()
+    };
     Some(Finding::new(
         Code::PodsOnLeavingNode,
         node.object(),
         format!(
-            "node {name} is no longer selected, but {} on it: {}",
+            "node {name} is no longer {selected}, but {} on it: {}",
             text::pods_running(pods.len()),
             text::pods(&pods)
         ),

@@ -373,6 +373,11 @@ impl NodeFacts {
         self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
     }
 
+    /// Whether the node's kubelet reports a handler, or reports no handlers at all.
+    pub(crate) fn offers(&self, handler: &str) -> bool {
+        self.runtime_handlers.as_ref().is_none_or(|reported| reported.contains(handler))
+    }
+
     /// Whether the facts are equal. The versions of the two objects may differ.
     pub fn same_facts(&self, other: &Self) -> bool {
         let Self {

@@ -56,6 +56,7 @@ pub(crate) fn active(
     let status = KataConfigStatus {
         observed_generation: generation,
         runtime_classes: existing_classes(cluster),
+        runtimes: lists::runtimes(cluster),
         kata_nodes: lists::kata_nodes(cluster),
         conditions: conditions(cluster.now, previous, generation, wanted),
         ..KataConfigStatus::default()

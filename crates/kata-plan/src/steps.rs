@@ -97,14 +97,14 @@ fn remove_finalizers(config: &KataConfig, why: &str) -> Step {
     }
 }
 
-/// Requests the pods on nodes that leave, and waits for these pods to end.
+/// Requests the pods on nodes that lose Kata or a handler of it, and waits for the pods that need it to end.
 fn leaving_pods(cluster: &Assessment, out: &mut Draft) {
     let leaving: Vec<&NodeAssessment> =
-        cluster.nodes.iter().filter(|node| !node.wanted && node.needs_pod_list()).collect();
+        cluster.nodes.iter().filter(|node| node.needs_pod_list()).collect();
     let many = leaving.len() > NODES_FOR_CLUSTER_READ;
     for node in leaving {
         let name = &node.facts.name;
-        match cluster.pods.on_node(name) {
+        match cluster.pods_in_the_way(node) {
             Err(NotRead::NotAsked) => {
                 let scope = if many { PodScope::Cluster } else { PodScope::Node(name.clone()) };
                 out.needs.insert(cluster.pods.need(scope));

@@ -230,6 +230,10 @@ impl Kata {
                         .and_then(|fixed| fixed.get(key))
                         .map_or_else(|| "0".to_owned(), |found| found.0.clone()),
                 };
+                let status = self.active().and_then(|config| config.status.as_ref());
+                let counts = status.and_then(|status| {
+                    status.runtimes.iter().find(|counts| counts.name == runtime.name)
+                });
                 ClassFacts {
                     name: runtime.name.clone(),
                     exists: class.is_some() || told.contains(&&runtime.name),
@@ -240,6 +244,9 @@ impl Kata {
                     ),
                     overhead_cpu: of("cpu", cpu.0),
                     overhead_memory: of("memory", memory.0),
+                    install_on: runtime.install_on.as_ref().map(kata_plan::selector::text),
+                    node_count: counts.map(|counts| counts.node_count),
+                    ready_node_count: counts.map(|counts| counts.ready_node_count),
                 }
             })
             .collect()

@@ -138,6 +138,15 @@ pub(crate) struct ClassFacts {
     pub(crate) overhead_cpu: String,
     /// Memory that a sandbox takes on top of its containers.
     pub(crate) overhead_memory: String,
+    /// The nodes that installOn selects, as kubectl takes a selector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) install_on: Option<String>,
+    /// How many nodes should have the runtime, if the operator says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node_count: Option<i64>,
+    /// How many nodes can run pods of the class, if the operator says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ready_node_count: Option<i64>,
 }
 
 /// How many sandboxed pods there are.

@@ -35,6 +35,7 @@ impl Code {
             | Self::PeerPodsUnsupported
             | Self::SettingsNotHonoured
             | Self::SettingsInvalid
+            | Self::RuntimeWithoutNodes
             | Self::InvalidLogLevel => &["kubectl describe kataconfigs"],
             Self::PoolPaused
             | Self::RenderDegraded

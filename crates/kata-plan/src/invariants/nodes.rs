@@ -55,6 +55,17 @@ impl<'a> Facts<'a> {
         if remove.contains(names::RUNTIME_LABEL) && self.offers_kata(facts) {
             self.ensure_no_pods_on_node(&node.name, &format!("{node} loses the runtime label"))?;
         }
+        for class in self.snapshot.runtime_classes.known().into_iter().flatten() {
+            let name = class.metadata.name.as_deref().unwrap_or_default();
+            let runs_pods = facts.offers(&class.handler) && self.offers_kata(facts);
+            if runs_pods && remove.contains(&names::class_label(name)) {
+                self.ensure_no_pods_of_class_on_node(
+                    name,
+                    &node.name,
+                    &format!("{node} loses the label of RuntimeClass {name}"),
+                )?;
+            }
+        }
         if leaves_pool {
             ensure(
                 !facts.labels.contains_key(names::RUNTIME_LABEL),
@@ -74,9 +85,6 @@ impl<'a> Facts<'a> {
     /// Whether a node carries the runtime label, has Kata, and may offer one of the handlers.
     fn offers_kata(&self, facts: &NodeFacts) -> bool {
         let runtimes = self.active.map(|config| config.spec.effective_runtimes());
-        let is_offered = |handler: &str| {
-            facts.runtime_handlers.as_ref().is_none_or(|reported| reported.contains(handler))
-        };
         let mut runtimes = runtimes.iter().flatten();
         let has_kata = match self.snapshot.options.platform {
             Platform::OpenShift => self.has_kata(facts),
@@ -88,7 +96,7 @@ impl<'a> Facts<'a> {
         };
         has_runtime_label(facts)
             && has_kata
-            && runtimes.any(|runtime| is_offered(runtime.effective_handler()))
+            && runtimes.any(|runtime| facts.offers(runtime.effective_handler()))
     }
 
     fn has_kata(&self, facts: &NodeFacts) -> bool {

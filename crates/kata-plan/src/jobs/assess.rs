@@ -8,7 +8,7 @@ use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
 
 use super::cluster::{Cluster, Due, Host, Rollout};
-use super::desired::{self, Desired};
+use super::desired::{self, Desired, OfNode};
 use super::due::{self, HANDLERS_GRACE};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
@@ -87,7 +87,7 @@ fn report_warnings_of_checks(cluster: &mut Cluster<'_>) {
     let mut nodes: BTreeMap<(Code, String), Vec<String>> = BTreeMap::new();
     for host in cluster.nodes.iter().filter(|host| host.node.wanted) {
         let Some(job) = &host.record.status.job else { continue };
-        let is_current = job.desired_state_digest == cluster.desired.state;
+        let is_current = job.desired_state_digest == host.desired.state;
         let is_done = is_current && job.outcome == Some(JobOutcome::Done);
         let code = job.code.as_deref().and_then(Code::parse).filter(|code| WARNINGS.contains(code));
         if let Some(code) = code.filter(|_| is_done) {
@@ -166,8 +166,11 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
                 false
             }
         };
-        cluster.base.selected += usize::from(selected);
-        if let Some(host) = host(cluster, facts, previous, record, selected) {
+        let desired = cluster.desired.of_node(&cluster.base, facts, &record.status);
+        let desired = Some(desired).filter(|it| selected && !it.classes.is_empty());
+        cluster.base.selected += usize::from(desired.is_some());
+        let desired = desired.filter(|_| !cluster.base.deleting);
+        if let Some(host) = host(cluster, facts, previous, record, desired) {
             cluster.nodes.push(host);
         } else if has_runtime_label(facts) {
             labelled_by_others.push(facts.name.as_str());
@@ -214,7 +217,6 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         is_due && host.record.has_no_job() && first_try
     };
     let others_wait = cluster.nodes.iter().any(waits);
-    let state = (!cluster.base.deleting).then(|| cluster.desired.state.clone());
     for index in 0..cluster.nodes.len() {
         let host = &cluster.nodes[index];
         let stuck =
@@ -229,27 +231,28 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
             continue;
         }
         let mut record = host.record.clone();
-        let wanted = state.as_deref().filter(|_| host.node.wanted);
+        let wanted = host.node.wanted.then_some(host.desired.state.as_str());
         record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
         let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
-        let selected = host.node.wanted;
-        if let Some(host) = self::host(cluster, &facts, previous.as_ref(), record, selected) {
+        let desired = host.node.wanted.then(|| host.desired.clone());
+        if let Some(host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
             cluster.nodes[index] = host;
         }
     }
 }
 
-/// A node and what is due on it; `None` if the node has no Kata and gets none.
+/// A node and what is due on it; `None` if the node has no Kata and gets none. `desired` is its desired state if it
+/// should have Kata.
 fn host<'a>(
     cluster: &Cluster<'a>,
     facts: &Arc<NodeFacts>,
     previous: Option<&Arc<KataNode>>,
     mut record: NodeRecord<'a>,
-    selected: bool,
+    desired: Option<OfNode>,
 ) -> Option<Host<'a>> {
-    let (base, desired) = (&cluster.base, &cluster.desired);
-    let wanted = selected && !base.deleting;
-    let state = wanted.then_some(desired.state.as_str());
+    let base = &cluster.base;
+    let wanted = desired.is_some();
+    let state = desired.as_ref().map(|desired| desired.state.as_str());
     record.give_up_unstarted(state, false, cluster.snapshot.freshness, base.now);
     let joined = node::is_claimed(&facts.labels);
     let may_have_artifacts = record.status.may_have_artifacts
@@ -265,6 +268,7 @@ fn host<'a>(
     if !wanted && !has_traces {
         return None;
     }
+    let desired = desired.unwrap_or_else(|| cluster.desired.of_leaving().clone());
     let digest =
         desired::facts_digest(facts, record::retry_annotation(previous.map(AsRef::as_ref)));
     let action = if wanted { NodeAction::Install } else { NodeAction::Remove };
@@ -294,6 +298,8 @@ fn host<'a>(
         behind: wanted && installed.is_some() && !is_current,
         is_being_updated: false,
         wants_removal: false,
+        classes: desired.classes.clone(),
+        leaving_classes: desired.leaving.clone(),
         has_earlier_change: false,
         phase: Phase::Unknown,
         step: None,
@@ -314,8 +320,9 @@ fn host<'a>(
         is_unrecorded: wanted
             && joined
             && node.has_runtime_label
-            && lacks_record(desired, facts, &record),
+            && lacks_record(&desired, facts, &record),
         node,
+        desired,
         missing,
         facts_digest: digest,
         due: Due::Nothing,
@@ -323,7 +330,7 @@ fn host<'a>(
         overdue,
         record,
     };
-    host.node.has_failed = node::has_failed(&host, &desired.state);
+    host.node.has_failed = node::has_failed(&host);
     host.due = due::due(cluster, &host);
     host.node.due = due::next_timer(cluster, &host);
     host.node.wants_removal = !wanted && host.due == Due::Change(NodeAction::Remove);
@@ -331,7 +338,7 @@ fn host<'a>(
 }
 
 /// Whether there is no record of a change of a node, although its kubelet reports all desired handlers.
-fn lacks_record(desired: &Desired, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
+fn lacks_record(desired: &OfNode, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
     let status = &record.status;
     let all: BTreeSet<String> = desired.handlers().map(str::to_owned).collect();
     // A failed check counts only if it refused the node or found a drift.

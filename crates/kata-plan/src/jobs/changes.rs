@@ -127,18 +127,18 @@ fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
         // There may be a payload, but it may differ from what was installed.
         let status = &host.record.status;
         let verify = status.may_have_artifacts && status.installed.is_none();
-        let task = cluster.desired.task(facts, action, verify);
+        let task = cluster.desired.task(facts, &host.desired, action, verify);
         let parameters = job_body::JobParameters {
             task: &task,
             node_uid: &facts.uid,
-            state: &cluster.desired.state,
+            state: &host.desired.state,
             facts: &host.facts_digest,
             number: host.next_number(),
             stages: action == NodeAction::Install
                 || (action == NodeAction::Preflight && host.stages_ahead()),
             agent_image,
             payload_image: cluster.desired.payload_image(),
-            payload_digest: digests.for_node(host, &cluster.desired.state),
+            payload_digest: digests.for_node(host),
         };
         let name = job_body::name(&facts.name, &facts.uid, parameters.number);
         let why = match action {
@@ -208,9 +208,8 @@ fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
 /// says why the node gets none.
 fn earlier_job(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(ObjectRef, String)> {
     let (rollout, name) = (&cluster.rollout, &host.node.facts.name);
-    let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(name);
-    if rollout.is_stopped()
-        || is_held
+    if rollout.is_stopped(host)
+        || rollout.is_held(host)
         || rollout.skipped.contains_key(name)
         || host.node.finding.is_some()
     {
@@ -270,18 +269,30 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
             of_first.map(|failure| format!("; {failure}")).unwrap_or_default()
         )
     };
-    if !rollout.stopped_by.is_empty() {
-        let message = message("the change failed", "changed", &rollout.stopped_by);
-        out.add_finding(Code::RolloutStopped, config, message);
-    } else if !rollout.held_by.is_empty() {
-        let message = message("the installation could not start", "tried", &rollout.held_by);
-        let mut finding = Finding::new(Code::RolloutStopped, config, message);
+    for nodes in rollout.stopped_by.values() {
+        let message = message("the change failed", "changed", nodes);
+        out.add_finding(Code::RolloutStopped, config.clone(), message);
+    }
+    let held = rollout.held_by.iter().filter(|(it, _)| !rollout.stopped_by.contains_key(*it));
+    for (_, nodes) in held {
+        let message = message("the installation could not start", "tried", nodes);
+        let mut finding = Finding::new(Code::RolloutStopped, config.clone(), message);
         "Fix the cause that the message names. The operator tries these nodes again by itself, and goes on once \
          one of them succeeds, or, if other nodes have Kata, after three attempts on each."
             .clone_into(&mut finding.fix);
         out.findings.push(finding);
-    } else if let Some(found_by) = rollout.skipped.values().next() {
-        let skipped: Vec<String> = rollout.skipped.keys().cloned().collect();
+    }
+    let mut skipped_by: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for host in &cluster.nodes {
+        let (state, skipped) = (&host.desired.state, &host.node.facts.name);
+        let has_finding =
+            rollout.stopped_by.contains_key(state) || rollout.held_by.contains_key(state);
+        let Some(found_by) = rollout.skipped.get(skipped).filter(|_| !has_finding) else {
+            continue;
+        };
+        skipped_by.entry(found_by).or_default().push(skipped.clone());
+    }
+    for (found_by, skipped) in skipped_by {
         let found = cluster.nodes.iter().find(|host| host.node.facts.name == *found_by);
         let refused =
             found.and_then(|host| host.record.status.job.as_ref()).and_then(record::refused_state);
@@ -293,7 +304,7 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
             "{what} on node {found_by}, so it is not installed on {}",
             text::list(&skipped, text::NAMES)
         );
-        let mut finding = Finding::new(Code::RolloutStopped, config, message);
+        let mut finding = Finding::new(Code::RolloutStopped, config.clone(), message);
         "Fix spec.runtimes or spec.payload.image of the KataConfig.".clone_into(&mut finding.fix);
         out.findings.push(finding);
     }

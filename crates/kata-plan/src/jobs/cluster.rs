@@ -7,10 +7,13 @@ use jiff::Timestamp;
 use kata_api::kata_node::{JobOutcome, NodeStep};
 use kata_api::node_task::NodeAction;
 
-use super::desired::Desired;
+use super::desired::{Desired, OfNode};
 use super::record::{self, NodeRecord};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::snapshot::Snapshot;
+
+/// The kubelet's label for the architecture of a node.
+const ARCHITECTURE: &str = "kubernetes.io/arch";
 
 /// The cluster, with the state of this back end.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub(super) struct Host<'a> {
     pub(super) permitted: bool,
     /// Whether the same change was rolled back or refused before, and is not retried.
     pub(super) given_up: bool,
+    /// The desired state of the node.
+    pub(super) desired: OfNode,
     /// Installed handlers that the kubelet does not report.
     pub(super) missing: Vec<String>,
     /// Whether the kubelet should have reported them by now.
@@ -67,6 +72,11 @@ pub(super) struct Host<'a> {
 }
 
 impl Host<'_> {
+    /// Whether the last change left the node in its desired state.
+    pub(super) fn is_current(&self) -> bool {
+        self.record.status.installed.as_ref() == Some(&self.desired.state)
+    }
+
     /// Whether a Job with this action runs.
     pub(super) fn runs(&self, action: NodeAction) -> bool {
         self.record.running.is_some_and(|(job, _)| job.action == action)
@@ -127,6 +137,11 @@ pub(super) enum Due {
     AwaitKubelet,
 }
 
+/// The architecture that a node's kubelet reports.
+pub(super) fn architecture(host: &Host<'_>) -> String {
+    host.node.facts.labels.get(ARCHITECTURE).cloned().unwrap_or_default()
+}
+
 /// Which nodes may be changed now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rollout {
@@ -134,13 +149,13 @@ pub(super) struct Rollout {
     pub(super) limit: usize,
     /// The nodes that are unavailable, or are being changed, by name.
     pub(super) unavailable: Vec<String>,
-    /// The nodes on which the change failed, if there are enough to stop the rollout.
-    pub(super) stopped_by: Vec<String>,
-    /// The nodes on which the change could not even start, if there are enough to try no others: only these are
-    /// tried again.
-    pub(super) held_by: Vec<String>,
-    /// By architecture, a node that found the payload unusable: it is unusable on the others, too.
-    pub(super) unusable_payload: BTreeMap<String, String>,
+    /// By desired state, the nodes on which the change failed, if there are enough to stop the rollout of that state.
+    pub(super) stopped_by: BTreeMap<String, Vec<String>>,
+    /// By desired state, the nodes on which the change could not even start, if there are enough to try no others:
+    /// only these are tried again.
+    pub(super) held_by: BTreeMap<String, Vec<String>>,
+    /// By desired state and architecture, a node that found the payload unusable: it is unusable on the others, too.
+    pub(super) unusable_payload: BTreeMap<(String, String), String>,
     /// The nodes that are skipped for that reason, with the node that found it.
     pub(super) skipped: BTreeMap<String, String>,
     /// `spec.rollout.paused`.
@@ -157,9 +172,20 @@ pub(super) struct Rollout {
 }
 
 impl Rollout {
-    /// Whether no further node gets or updates Kata, for a reason that a finding names.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.paused || self.removes_only || !self.stopped_by.is_empty()
+    /// Whether no further node with the same desired state gets or updates Kata, for a reason that a finding names.
+    pub(super) fn is_stopped(&self, host: &Host<'_>) -> bool {
+        self.paused || self.removes_only || self.stopped_by.contains_key(&host.desired.state)
+    }
+
+    /// Whether a node is not tried, since the change could not start on others.
+    pub(super) fn is_held(&self, host: &Host<'_>) -> bool {
+        let tried = self.held_by.get(&host.desired.state);
+        tried.is_some_and(|tried| !tried.contains(&host.node.facts.name))
+    }
+
+    /// The node that found the payload unusable for a node like this one.
+    pub(super) fn found_unusable(&self, host: &Host<'_>) -> Option<&String> {
+        self.unusable_payload.get(&(host.desired.state.clone(), architecture(host)))
     }
 }
 

@@ -2,54 +2,104 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
+use kata_api::kata_node::HostStatus;
+use kata_api::names;
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
 use serde_json::json;
 
 use crate::assessment::Assessment;
 use crate::classes;
 use crate::report::Finding;
+use crate::selector;
 use crate::settings;
 use crate::snapshot::NodeFacts;
 use crate::text::digest;
 
-/// The desired state of the nodes.
+/// What the KataConfig asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {
-    handlers: Vec<TaskHandler>,
+    classes: Vec<Class>,
+    /// Every handler, by name.
+    handlers: BTreeMap<String, TaskHandler>,
     payload_image: String,
     log_level: Option<String>,
-    /// The digest of all fields before it.
-    pub(crate) state: String,
+    /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
+    of_leaving: OfNode,
     /// What is wrong with the settings of runtimes. If it is not empty, Kata is only removed from nodes.
     pub(crate) invalid_settings: Vec<Finding>,
 }
 
+/// A RuntimeClass, and the nodes that should have its handler.
+#[derive(Clone, Debug)]
+struct Class {
+    name: String,
+    handler: String,
+    nodes: Nodes,
+}
+
+#[derive(Clone, Debug)]
+enum Nodes {
+    All,
+    /// `spec.runtimes[].installOn`.
+    Selected(LabelSelector),
+    /// The KataConfig no longer names the class: the nodes that have its handler keep it until the class is deleted,
+    /// which happens once no pod uses it.
+    Remaining,
+}
+
+/// The desired state of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfNode {
+    handlers: Vec<TaskHandler>,
+    /// The digest of everything that a node with this state has.
+    pub(super) state: String,
+    /// The classes whose nodes this is one of.
+    pub(super) classes: BTreeSet<String>,
+    /// The classes whose nodes this is not one of any more, while pods may still use their handlers here. These
+    /// handlers are among the desired ones until none does.
+    pub(super) leaving: BTreeSet<String>,
+}
+
 impl Desired {
-    /// The state that the KataConfig asks for. The handler of a class that the KataConfig no longer names
-    /// stays as it is until the class is deleted, which happens once no pod uses it.
+    /// What the KataConfig asks for. The handler of a class that the KataConfig no longer names stays as it is.
     pub(super) fn of(base: &Assessment) -> Self {
         let (config, runtimes) = (&base.config, &base.runtimes);
-        let mut shims: BTreeMap<String, (String, Option<String>)> = base
-            .our_classes()
-            .map(|class| {
-                let left = RuntimeSpec {
-                    name: class.handler.clone(),
-                    shim: classes::recorded_shim(class).cloned(),
-                    ..RuntimeSpec::default()
-                };
-                let settings = classes::recorded_settings(class).cloned();
-                (class.handler.clone(), (left.effective_shim().to_owned(), settings))
-            })
-            .collect();
-        shims.extend(runtimes.iter().map(|runtime| {
-            let shim = runtime.effective_shim().to_owned();
-            (runtime.effective_handler().to_owned(), (shim, runtime.config.clone()))
-        }));
-        let handlers: Vec<TaskHandler> = shims
-            .into_iter()
-            .map(|(name, (shim, config))| TaskHandler { name, shim, config })
-            .collect();
+        let mut handlers = BTreeMap::new();
+        let mut classes = Vec::new();
+        for class in base.our_classes() {
+            let left = RuntimeSpec {
+                name: class.handler.clone(),
+                shim: classes::recorded_shim(class).cloned(),
+                ..RuntimeSpec::default()
+            };
+            let task = TaskHandler {
+                name: class.handler.clone(),
+                shim: left.effective_shim().to_owned(),
+                config: classes::recorded_settings(class).cloned(),
+            };
+            handlers.insert(class.handler.clone(), task);
+            let name = class.metadata.name.clone().unwrap_or_default();
+            if runtimes.iter().all(|runtime| runtime.name != name) {
+                classes.push(Class {
+                    name,
+                    handler: class.handler.clone(),
+                    nodes: Nodes::Remaining,
+                });
+            }
+        }
+        for runtime in runtimes {
+            let handler = runtime.effective_handler().to_owned();
+            let task = TaskHandler {
+                name: handler.clone(),
+                shim: runtime.effective_shim().to_owned(),
+                config: runtime.config.clone(),
+            };
+            handlers.insert(handler.clone(), task);
+            let nodes = runtime.install_on.clone().map_or(Nodes::All, Nodes::Selected);
+            classes.push(Class { name: runtime.name.clone(), handler, nodes });
+        }
         let payload_image = config
             .spec
             .payload
@@ -63,23 +113,76 @@ impl Desired {
             _ => None,
         }
         .map(str::to_owned);
-        let state = digest(&json!([handlers, payload_image, log_level]).to_string());
         let invalid_settings =
             if base.deleting { Vec::new() } else { settings::problems(config, runtimes) };
-        Self { handlers, payload_image, log_level, state, invalid_settings }
+        let of_leaving = OfNode::default();
+        let mut desired =
+            Self { classes, handlers, payload_image, log_level, of_leaving, invalid_settings };
+        let handlers: Vec<TaskHandler> = desired.handlers.values().cloned().collect();
+        desired.of_leaving = OfNode {
+            state: desired.digest(&handlers),
+            handlers,
+            classes: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        };
+        desired
     }
 
-    /// The names of the handlers, sorted.
-    pub(crate) fn handlers(&self) -> impl Iterator<Item = &str> {
-        self.handlers.iter().map(|handler| handler.name.as_str())
+    /// The desired state of a node that the KataConfig selects. Without classes it should not have Kata.
+    pub(super) fn of_node(
+        &self,
+        base: &Assessment,
+        node: &NodeFacts,
+        status: &HostStatus,
+    ) -> OfNode {
+        let has = |handler: &String| {
+            // An empty list means that the Job did not report the handlers.
+            let is_recorded = status.handlers.is_empty() || status.handlers.contains(handler);
+            status.installed.is_some() && is_recorded
+        };
+        let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
+        let selects = |class: &Class| match &class.nodes {
+            Nodes::All => true,
+            // If it cannot be evaluated, nodes keep what they have.
+            Nodes::Selected(selector) => selector::matches(selector, &node.labels)
+                .unwrap_or_else(|_| has(&class.handler) || has_label(class)),
+            Nodes::Remaining => has(&class.handler) || has_label(class),
+        };
+        let (on_node, elsewhere): (Vec<&Class>, Vec<&Class>) =
+            self.classes.iter().partition(|class| selects(class));
+        let mut wanted: BTreeSet<&str> = on_node.iter().map(|it| it.handler.as_str()).collect();
+        let is_needed = |class: &Class| match base.pods.on_node(&node.name) {
+            Err(_) => has(&class.handler),
+            Ok(pods) => pods.iter().any(|pod| {
+                pod.runtime_class == class.name
+                    || (!wanted.contains(class.handler.as_str())
+                        && base.handler(&pod.runtime_class) == Some(&class.handler))
+            }),
+        };
+        let leaving: Vec<&Class> =
+            elsewhere.into_iter().filter(|class| has_label(class) || is_needed(class)).collect();
+        wanted.extend(leaving.iter().map(|class| class.handler.as_str()));
+        let handlers: Vec<TaskHandler> =
+            wanted.iter().filter_map(|name| self.handlers.get(*name)).cloned().collect();
+        let has_all = handlers.len() == self.handlers.len();
+        let names = |classes: Vec<&Class>| classes.into_iter().map(|it| it.name.clone()).collect();
+        let is_named = |class: &&&Class| !matches!(class.nodes, Nodes::Remaining);
+        let is_selected = on_node.iter().any(|class| is_named(&class));
+        OfNode {
+            state: if has_all { self.of_leaving.state.clone() } else { self.digest(&handlers) },
+            handlers,
+            classes: if is_selected { names(on_node) } else { BTreeSet::new() },
+            leaving: names(leaving),
+        }
     }
 
-    /// The installed handlers that a node's kubelet does not report. Empty if the kubelet reports no
-    /// handlers at all.
-    pub(super) fn missing(&self, node: &NodeFacts, installed: &BTreeSet<String>) -> Vec<String> {
-        let Some(reported) = &node.runtime_handlers else { return Vec::new() };
-        let missing = |name: &&str| installed.contains(*name) && !reported.contains(*name);
-        self.handlers().filter(missing).map(str::to_owned).collect()
+    /// The state of a node that should not have Kata.
+    pub(super) fn of_leaving(&self) -> &OfNode {
+        &self.of_leaving
+    }
+
+    fn digest(&self, handlers: &[TaskHandler]) -> String {
+        digest(&json!([handlers, self.payload_image, self.log_level]).to_string())
     }
 
     /// The image with the payload.
@@ -88,19 +191,40 @@ impl Desired {
     }
 
     /// The task for a node. `verify` makes an installation read every file of the payload.
-    pub(crate) fn task(&self, node: &NodeFacts, action: NodeAction, verify: bool) -> NodeTask {
+    pub(super) fn task(
+        &self,
+        node: &NodeFacts,
+        of_node: &OfNode,
+        action: NodeAction,
+        verify: bool,
+    ) -> NodeTask {
         let removal = action == NodeAction::Remove;
         NodeTask {
             version: NODE_TASK_VERSION,
             node: node.name.clone(),
             action,
-            handlers: if removal { Vec::new() } else { self.handlers.clone() },
+            handlers: if removal { Vec::new() } else { of_node.handlers.clone() },
             payload_image: (!removal).then(|| self.payload_image.clone()),
             container_runtime: Some(node.container_runtime_version.clone())
                 .filter(|version| !version.is_empty()),
             log_level: self.log_level.clone().filter(|_| !removal),
             verify: verify && action == NodeAction::Install,
         }
+    }
+}
+
+impl OfNode {
+    /// The names of the handlers, sorted.
+    pub(super) fn handlers(&self) -> impl Iterator<Item = &str> {
+        self.handlers.iter().map(|handler| handler.name.as_str())
+    }
+
+    /// The installed handlers that the node's kubelet does not report. Empty if the kubelet reports no
+    /// handlers at all.
+    pub(super) fn missing(&self, node: &NodeFacts, installed: &BTreeSet<String>) -> Vec<String> {
+        let Some(reported) = &node.runtime_handlers else { return Vec::new() };
+        let missing = |name: &&str| installed.contains(*name) && !reported.contains(*name);
+        self.handlers().filter(missing).map(str::to_owned).collect()
     }
 }
 

@@ -31,12 +31,12 @@ fn is_open(facts: &NodeFacts) -> bool {
 }
 
 fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
-    let (status, facts, desired) = (&host.record.status, &host.node.facts, &cluster.desired);
+    let (status, facts, desired) = (&host.record.status, &host.node.facts, &host.desired);
     let now = cluster.now();
     if host.record.needs_fresh_read {
         return Due::Nothing;
     }
-    if status.installed.as_ref() == Some(&desired.state) {
+    if host.is_current() {
         let pause = record::back_off_until(status, &[NodeAction::Inspect], &host.facts_digest)
             .filter(|until| *until > now);
         if !is_open(facts) {
@@ -112,7 +112,6 @@ fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
 /// When something is next due on a node even if no watch event arrives.
 pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     let status = &host.record.status;
-    let is_current = status.installed.as_ref() == Some(&cluster.desired.state);
     let reported_by = status
         .job
         .as_ref()
@@ -127,7 +126,7 @@ pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Times
     let created = host.record.running.and_then(|(job, _)| job.created);
     let started_by = created.and_then(|created| created.checked_add(record::START_GRACE).ok());
     let starts = host.record.running.and_then(|(_, pod)| node::starts_by(pod?));
-    let inspection = is_current.then(|| inspection(cluster, host)).flatten();
+    let inspection = host.is_current().then(|| inspection(cluster, host)).flatten();
     let retry = match host.due {
         Due::RetryAt(until) => Some(until),
         _ => None,

@@ -64,7 +64,7 @@ fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
         let offers_kata = host.record.status.installed.is_some() && !host.is_changing();
         return node::label_of_leaving(&cluster.base, node, offers_kata);
     }
-    if is_found_gone(cluster, host) {
+    if is_found_gone(host) {
         return LabelDecision::Clear;
     }
     let is_known = host.record.status.installed.is_some()
@@ -80,7 +80,7 @@ fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
 
 /// Whether a node was found without Kata: no Job installed it, its kubelet reports none of the handlers, or
 /// the node cannot create virtual machines any more.
-fn is_found_gone(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
+fn is_found_gone(host: &Host<'_>) -> bool {
     let status = &host.record.status;
     if status.installed.is_none() && !status.may_have_artifacts {
         return !host.is_unrecorded && !host.record.needs_fresh_read;
@@ -102,7 +102,7 @@ fn is_found_gone(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
         });
     let is_ready = host.node.facts.ready.status == Some(true);
     let offers_none = match &host.node.facts.runtime_handlers {
-        Some(reported) => !cluster.desired.handlers().any(|handler| reported.contains(handler)),
+        Some(reported) => !host.desired.handlers().any(|handler| reported.contains(handler)),
         None => status.installed.is_none() && !host.is_unknown(),
     };
     let awaited = host.is_changing() || awaits_kubelet(host);
@@ -205,7 +205,7 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         "Uncordon the node.".clone_into(&mut finding.fix);
         return Some(finding);
     }
-    if let Some((code, message)) = last_failure(cluster, host) {
+    if let Some((code, message)) = last_failure(host) {
         let again = next_try(&cluster.rollout, host);
         let message = format!("node {name}: {message}{again}");
         let mut finding = Finding::new(code, node.object(), message);
@@ -339,7 +339,7 @@ fn next_try(rollout: &Rollout, host: &Host<'_>) -> String {
     match host.due {
         _ if host.record.running.is_some() => "; a retry is running".to_owned(),
         // A rollout that is stopped delays the retry.
-        Due::RetryAt(until) if !rollout.is_stopped() => {
+        Due::RetryAt(until) if !rollout.is_stopped(host) => {
             format!("; the next retry is at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"))
         }
         _ => String::new(),
@@ -348,11 +348,11 @@ fn next_try(rollout: &Rollout, host: &Host<'_>) -> String {
 
 /// The failure of the last Job that has ended. It is reported until a later Job for the same change has
 /// ended, too.
-fn last_failure(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(Code, String)> {
+fn last_failure(host: &Host<'_>) -> Option<(Code, String)> {
     let status = &host.record.status;
     let last = status.job.as_ref()?;
     let is_same_change =
-        last.action == NodeAction::Remove || last.desired_state_digest == cluster.desired.state;
+        last.action == NodeAction::Remove || last.desired_state_digest == host.desired.state;
     let runs = host.record.running.is_some();
     if runs != last.outcome.is_none() {
         return None;
@@ -440,7 +440,7 @@ pub(super) fn strip_code_and_fix(code: Code, message: &str) -> String {
 /// Whether the change of a node failed several times. A change that was refused or blocked by sandboxes
 /// does not count, because it says nothing about other nodes, and neither does a failed installation on a
 /// node that is leaving.
-pub(super) fn has_failed(host: &Host<'_>, state: &str) -> bool {
+pub(super) fn has_failed(host: &Host<'_>) -> bool {
     let wanted = host.node.wanted;
     let last = host.record.status.job.as_ref();
     host.given_up
@@ -451,7 +451,8 @@ pub(super) fn has_failed(host: &Host<'_>, state: &str) -> bool {
                 NodeAction::Preflight => wanted && host.stages_ahead(),
                 NodeAction::Inspect => false,
             };
-            let same = last.action == NodeAction::Remove || last.desired_state_digest == state;
+            let same = last.action == NodeAction::Remove
+                || last.desired_state_digest == host.desired.state;
             // A node has failed until a retry ends in another way.
             let outcome = last.outcome.or(last.previous_outcome);
             let begun = !matches!(outcome, None | Some(JobOutcome::Refused | JobOutcome::Blocked));

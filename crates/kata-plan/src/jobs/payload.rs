@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use kata_api::Code;
 
-use super::cluster::{Cluster, Host};
-use super::rollout;
+use super::cluster::{Cluster, Host, architecture};
 use crate::configs::config_ref;
 use crate::report::Finding;
 use crate::snapshot::JobPod;
@@ -43,7 +42,7 @@ impl<'a> Digests<'a> {
                 continue;
             }
             let name = host.node.facts.name.clone();
-            let digests = installed.entry(rollout::architecture(host)).or_default();
+            let digests = installed.entry(architecture(host)).or_default();
             match digests.iter_mut().find(|(digest, _)| *digest == payload.digest) {
                 Some((_, nodes)) => nodes.push(name),
                 None => digests.push((payload.digest.clone(), vec![name])),
@@ -54,13 +53,13 @@ impl<'a> Digests<'a> {
 
     /// The digest that a node gets: that of most nodes, or else of the first one. `None` if no node like it has the
     /// payload, or if the node could not pull an image: it may have it by the tag only.
-    pub(super) fn for_node(&self, host: &Host<'_>, state: &str) -> Option<&str> {
+    pub(super) fn for_node(&self, host: &Host<'_>) -> Option<&str> {
         let last = host.record.status.job.as_ref();
         let lacks = last.is_some_and(|last| {
             let code = last.code.as_deref().and_then(Code::parse);
-            code == Some(Code::NodeJobImage) && last.desired_state_digest == state
+            code == Some(Code::NodeJobImage) && last.desired_state_digest == host.desired.state
         });
-        let digests = self.installed.get(&rollout::architecture(host)).filter(|_| !lacks)?;
+        let digests = self.installed.get(&architecture(host)).filter(|_| !lacks)?;
         let most = digests.iter().rev().max_by_key(|(_, nodes)| nodes.len());
         most.map(|(digest, _)| digest.as_str())
     }

@@ -1,13 +1,15 @@
 //! How many nodes may be changed at once, and which nodes may be changed now.
 //!
-//! A node that is down for another reason counts as unavailable. The first node of a change is changed
-//! alone; a change that fails on several nodes stops.
+//! A node that is down for another reason counts as unavailable. The first of the nodes with one desired state is
+//! changed alone; a change that fails on several of them stops for that state.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
+use kata_api::kata_node::{HostJob, JobOutcome};
 use kata_api::node_task::NodeAction;
 
-use super::cluster::{Cluster, Due, Host, Rollout, WaitReason};
+use super::cluster::{Cluster, Due, Host, Rollout, WaitReason, architecture};
 use super::record;
 use crate::disruption::most_unavailable;
 
@@ -17,8 +19,6 @@ const FAILURES_TO_STOP_BEFORE_SUCCESS: usize = 2;
 const FAILURES_TO_STOP: usize = 3;
 /// A change has failed on a node after this many attempts, although it is still retried.
 pub(super) const ATTEMPTS: i64 = 3;
-/// The kubelet's label for the architecture of a node.
-const ARCHITECTURE: &str = "kubernetes.io/arch";
 /// How many Jobs that change nothing may run at once.
 pub(super) const MAX_CHECKS: usize = 20;
 /// How long a check that has not started counts among those.
@@ -32,32 +32,47 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let names = |keep: &dyn Fn(&Host<'_>) -> bool| -> Vec<String> {
         hosts().filter(|host| keep(host)).map(name).collect()
     };
+    let by_state = |keep: &dyn Fn(&Host<'_>) -> bool| {
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for host in hosts().filter(|host| host.node.wanted && keep(host)) {
+            found.entry(host.desired.state.clone()).or_default().push(name(host));
+        }
+        found
+    };
     // An installation has not succeeded before the kubelet reports the handlers.
-    let succeeded = hosts().any(|host| {
-        let installed = host.record.status.installed.as_ref() == Some(&cluster.desired.state);
-        host.node.wanted && installed && host.missing.is_empty()
-    });
+    let proven: BTreeSet<&str> = hosts()
+        .filter(|host| host.node.wanted && host.is_current() && host.missing.is_empty())
+        .map(|host| host.desired.state.as_str())
+        .collect();
+    let is_proven = |state: &str| proven.contains(state);
     // A Job that never started says nothing about other nodes, unless it is like that on all so far.
-    let failed = names(&|host| host.node.wanted && host.node.has_failed && !never_began(host));
-    let unstarted =
-        names(&|host| is_unstarted(host) && (!succeeded || counts_after_success(cluster, host)));
-    let others_wait = hosts().any(|host| {
+    let mut stopped_by = by_state(&|host| host.node.has_failed && !never_began(host));
+    stopped_by.retain(|state, nodes| {
+        let most =
+            if is_proven(state) { FAILURES_TO_STOP } else { FAILURES_TO_STOP_BEFORE_SUCCESS };
+        nodes.len() >= most
+    });
+    let mut held_by = by_state(&|host| {
+        is_unstarted(host)
+            && (!is_proven(&host.desired.state) || counts_after_success(cluster, host))
+    });
+    let awaited = by_state(&|host| {
         let is_due = matches!(
             host.due,
             Due::Change(NodeAction::Install) | Due::Check(NodeAction::Preflight)
         );
         is_due && !is_unstarted(host)
     });
-    let holds = others_wait && unstarted.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS;
+    held_by.retain(|state, nodes| {
+        awaited.contains_key(state) && nodes.len() >= FAILURES_TO_STOP_BEFORE_SUCCESS
+    });
     let unusable_payload = hosts()
         .filter(|host| {
             let last = host.record.status.job.as_ref();
             host.node.wanted && host.given_up && last.and_then(record::refused_state).is_some()
         })
-        .map(|host| (architecture(host), name(host)))
+        .map(|host| ((host.desired.state.clone(), architecture(host)), name(host)))
         .collect();
-    let failures_to_stop =
-        if succeeded { FAILURES_TO_STOP } else { FAILURES_TO_STOP_BEFORE_SUCCESS };
     let mut rollout = Rollout {
         limit: most_unavailable(max_unavailable, cluster.nodes.len()),
         unavailable: names(&|host| {
@@ -65,26 +80,21 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
                 || has_unknown_result(host)
                 || (!host.record.is_understood && !host.node.has_runtime_label)
         }),
-        stopped_by: if failed.len() >= failures_to_stop { failed } else { Vec::new() },
-        held_by: if holds { unstarted } else { Vec::new() },
+        stopped_by,
+        held_by,
         unusable_payload,
         paused: spec.is_some_and(|spec| spec.paused),
         removes_only: !cluster.desired.invalid_settings.is_empty(),
         ..Rollout::default()
     };
-    permit_changes(cluster, !succeeded, &mut rollout);
-    permit_staging(cluster, !succeeded, &mut rollout);
+    permit_changes(cluster, &proven, &mut rollout);
+    permit_staging(cluster, &proven, &mut rollout);
     permit_checks(cluster, &mut rollout);
     rollout
 }
 
 fn name(host: &Host<'_>) -> String {
     host.node.facts.name.clone()
-}
-
-/// The architecture that a node's kubelet reports.
-pub(super) fn architecture(host: &Host<'_>) -> String {
-    host.node.facts.labels.get(ARCHITECTURE).cloned().unwrap_or_default()
 }
 
 /// Whether the result of a change is unknown. Such a change resumes before another node is taken out of
@@ -132,11 +142,12 @@ fn is_unstarted(host: &Host<'_>) -> bool {
 /// Whether a failed start counts for other nodes although one has succeeded: it is later than the last
 /// success, and the node has failed fewer than [`ATTEMPTS`] times. After more, the cause is probably the node.
 fn counts_after_success(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
-    let statuses = cluster.nodes.iter().map(|host| &host.record.status);
-    let is_current =
-        |status: &&HostStatus| status.installed.as_ref() == Some(&cluster.desired.state);
+    let alike = cluster
+        .nodes
+        .iter()
+        .filter(|other| other.record.status.installed.as_ref() == Some(&host.desired.state));
     // Set by the installation, and by each inspection that finds it as it should be.
-    let succeeded_at = statuses.filter(is_current).filter_map(|status| status.inspected).max();
+    let succeeded_at = alike.filter_map(|other| other.record.status.inspected).max();
     let last = host.record.status.job.as_ref();
     last.is_some_and(|last| last.failures < ATTEMPTS && Some(last.time) > succeeded_at)
 }
@@ -145,9 +156,9 @@ fn has_failed_before(host: &Host<'_>) -> bool {
     host.record.status.job.as_ref().is_some_and(|job| job.failures > 0)
 }
 
-/// Permits changes. With `canary` only one node is changed, because the change has not succeeded on any
-/// node yet.
-fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
+/// Permits changes. Of a desired state that is not `proven`, since the change has not succeeded on any node yet, only
+/// one node is changed.
+fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut Rollout) {
     if rollout.paused {
         return;
     }
@@ -172,15 +183,11 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
         (!has_begun(host) || never_began, has_failed_before(host) || never_began)
     });
     let hosts = || cluster.nodes.iter();
-    let is_installing =
-        |host: &&Host<'_>| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet;
-    let mut installs = if !rollout.stopped_by.is_empty() {
-        0
-    } else if canary {
-        1_usize.saturating_sub(hosts().filter(is_installing).count())
-    } else {
-        usize::MAX
-    };
+    // The states of which a first node is being changed.
+    let mut tried: BTreeSet<&str> = hosts()
+        .filter(|host| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet)
+        .map(|host| host.desired.state.as_str())
+        .collect();
     let mut room = rollout.limit.saturating_sub(rollout.unavailable.len());
     // A node with an unknown result already counts as unavailable.
     let out = hosts().filter(|host| cannot_be_changed(host)).count();
@@ -190,20 +197,19 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
         let is_install = action == NodeAction::Install;
         // The node may be in service, and is not while it is changed.
         let resumes = has_unknown_result(host) && !cannot_be_changed(host);
-        if is_install && let Some(found_by) = rollout.unusable_payload.get(&architecture(host)) {
-            rollout.skipped.insert(name, found_by.clone());
+        if is_install && let Some(found_by) = rollout.found_unusable(host).cloned() {
+            rollout.skipped.insert(name, found_by);
             continue;
         }
-        let is_held = !rollout.held_by.is_empty() && !rollout.held_by.contains(&name);
-        if is_install && is_held && !resumes {
+        let is_stopped = rollout.stopped_by.contains_key(&host.desired.state);
+        if is_install && (is_stopped || (rollout.is_held(host) && !resumes)) {
             continue;
         }
+        let state = host.desired.state.as_str();
         // A node that waits for the canary has that reason even if the limit on unavailable nodes is
         // reached, too.
-        if is_install && installs == 0 {
-            if rollout.stopped_by.is_empty() {
-                rollout.waiting.insert(name, WaitReason::Canary);
-            }
+        if is_install && !proven.contains(state) && tried.contains(state) {
+            rollout.waiting.insert(name, WaitReason::Canary);
             continue;
         }
         if resumes {
@@ -220,17 +226,16 @@ fn permit_changes(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
             room -= 1;
             rollout.leaving_service.push(name.clone());
         }
-        installs -= usize::from(is_install);
+        if is_install {
+            tried.insert(state);
+        }
         rollout.permitted.insert(name);
     }
 }
 
 /// Permits the preflights that also stage the payload, on nodes that have another payload: no more than may
 /// be changed at once, and only if the rollout does not stop the change that follows.
-fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
-    if rollout.is_stopped() || !rollout.held_by.is_empty() {
-        return;
-    }
+fn permit_staging(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut Rollout) {
     let hosts = || cluster.nodes.iter();
     let is_staged = |host: &Host<'_>| {
         host.stages_ahead()
@@ -238,28 +243,32 @@ fn permit_staging(cluster: &Cluster<'_>, canary: bool, rollout: &mut Rollout) {
                 || (host.due == Due::Change(NodeAction::Install) && host.record.has_no_job()))
     };
     // Skipped, unavailable and leaving nodes do not count.
-    let staged = hosts()
+    let staged: Vec<&Host<'_>> = hosts()
         .filter(|host| {
             let counts = host.node.wanted && !cannot_be_changed(host);
             counts && is_staged(host) && !rollout.skipped.contains_key(&host.node.facts.name)
         })
-        .count();
+        .collect();
     let is_changing =
-        hosts().any(|host| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet);
-    let mut room = match (canary, is_changing || staged > 0) {
-        (true, true) => 0,
-        (true, false) => 1,
-        (false, _) => rollout.limit.saturating_sub(staged),
-    };
+        |host: &&Host<'_>| host.runs(NodeAction::Install) || host.due == Due::AwaitKubelet;
+    let changing = hosts().filter(is_changing).chain(staged.iter().copied());
+    // The states of which a first node is being changed.
+    let mut tried: BTreeSet<&str> = changing.map(|host| host.desired.state.as_str()).collect();
+    let mut room = rollout.limit.saturating_sub(staged.len());
     for host in hosts().filter(|host| waits_to_stage(host)) {
-        let name = name(host);
-        if let Some(found_by) = rollout.unusable_payload.get(&architecture(host)) {
-            rollout.skipped.insert(name, found_by.clone());
+        let (name, state) = (name(host), host.desired.state.as_str());
+        if rollout.is_stopped(host) || rollout.held_by.contains_key(state) {
+            continue;
+        }
+        if let Some(found_by) = rollout.found_unusable(host).cloned() {
+            rollout.skipped.insert(name, found_by);
+        } else if !proven.contains(state) && tried.contains(state) {
+            rollout.waiting.insert(name, WaitReason::Canary);
         } else if room == 0 {
-            let reason = if canary { WaitReason::Canary } else { WaitReason::StagingLimit };
-            rollout.waiting.insert(name, reason);
+            rollout.waiting.insert(name, WaitReason::StagingLimit);
         } else {
             room -= 1;
+            tried.insert(state);
             rollout.permitted.insert(name);
         }
     }

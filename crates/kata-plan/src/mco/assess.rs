@@ -172,15 +172,19 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
                 .to_owned(),
         ));
     }
-    let with_settings = spec.runtimes.iter().filter(|runtime| runtime.config.is_some());
-    findings.extend(with_settings.map(|runtime| {
-        let message = format!(
-            "spec.runtimes[{}].config is not applied: the Machine Config Operator installs Kata with the \
-             configuration of its extension",
-            runtime.name
-        );
-        Finding::new(Code::SettingsNotHonoured, subject.clone(), message)
-    }));
+    for runtime in &spec.runtimes {
+        let name = &runtime.name;
+        let fields = [
+            (runtime.config.is_some(), "config", "with the configuration of its extension"),
+            (runtime.install_on.is_some(), "installOn", "with all its runtimes on each node"),
+        ];
+        findings.extend(fields.iter().filter(|(is_set, ..)| *is_set).map(|(_, field, how)| {
+            let message = format!(
+                "spec.runtimes[{name}].{field} is not applied: the Machine Config Operator installs Kata {how}"
+            );
+            Finding::new(Code::SettingsNotHonoured, subject.clone(), message)
+        }));
+    }
     if mode == Mode::Compact && selective {
         findings.push(Finding::new(
             Code::SelectorIgnored,

@@ -1,5 +1,6 @@
 //! The Kata state, phase, step, label decision and finding of one node. Plans no steps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(super) fn assess(
         behind,
         is_being_updated: false,
         wants_removal: !wanted && (joined || has_runtime_label),
+        classes: if wanted { cluster.own_class_names() } else { BTreeSet::new() },
+        leaving_classes: BTreeSet::new(),
         has_earlier_change: facts.step().is_some(),
         phase: Phase::Unknown,
         step: None,

@@ -238,8 +238,7 @@ fn deletion_blocked(report: &Report, state: &ConfigState<'_>, is_blocked: bool) 
 fn missing_classes(cluster: &Assessment) -> String {
     let existing = existing_classes(cluster);
     let missing: Vec<String> = cluster
-        .runtimes
-        .iter()
+        .runtimes_with_nodes()
         .filter(|runtime| !existing.contains(&runtime.name))
         .map(|runtime| runtime.name.clone())
         .collect();

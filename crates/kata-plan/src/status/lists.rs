@@ -1,8 +1,8 @@
 //! The lists and counts of nodes in the status of a KataConfig. Every node is in exactly one list.
 
-use kata_api::Code;
-use kata_api::kata_config::{KataNodes, LIST_CAP};
+use kata_api::kata_config::{KataNodes, LIST_CAP, RuntimeStatus};
 use kata_api::kata_node::{NodeStep, Phase};
+use kata_api::{Code, names};
 
 use crate::assessment::{Assessment, KataState, NodeAssessment};
 
@@ -55,6 +55,29 @@ pub(super) fn kata_nodes(cluster: &Assessment) -> KataNodes {
     }
     lists.node_count = i64::try_from(cluster.selected).unwrap_or(i64::MAX);
     lists
+}
+
+/// The runtimes of the KataConfig, with their nodes.
+pub(super) fn runtimes(cluster: &Assessment) -> Vec<RuntimeStatus> {
+    let count = |keep: &dyn Fn(&NodeAssessment) -> bool| {
+        let count = cluster.nodes.iter().filter(|node| keep(node)).count();
+        i64::try_from(count).unwrap_or(i64::MAX)
+    };
+    let runtimes = cluster.runtimes.iter().map(|runtime| {
+        let name = &runtime.name;
+        let label = names::class_label(name);
+        RuntimeStatus {
+            name: name.clone(),
+            node_count: count(&|node| node.classes.contains(name)),
+            ready_node_count: count(&|node| {
+                node.classes.contains(name)
+                    && node.phase == Phase::Ready
+                    && node.has_runtime_label
+                    && node.facts.labels.contains_key(&label)
+            }),
+        }
+    });
+    runtimes.collect()
 }
 
 /// The operator's RuntimeClasses that exist and are not being deleted.

@@ -180,13 +180,13 @@ fn has_work(cluster: &Assessment, report: &Report, all_have_kata: bool) -> bool 
     };
     cluster.deleting
         || cluster.nodes.iter().any(is_left)
-        || (all_have_kata && cluster.runtimes.iter().any(|runtime| is_missing(&runtime.name)))
+        || (all_have_kata && cluster.runtimes_with_nodes().any(|runtime| is_missing(&runtime.name)))
 }
 
-/// Whether every RuntimeClass exists with the handler of the spec.
+/// Whether every RuntimeClass with nodes exists with the handler of the spec.
 fn classes_exist(cluster: &Assessment, report: &Report) -> bool {
     let existing = existing_classes(cluster);
-    cluster.runtimes.iter().all(|runtime| {
+    cluster.runtimes_with_nodes().all(|runtime| {
         existing.contains(&runtime.name) && !is_found(report, Code::HandlerImmutable, &runtime.name)
     })
 }

@@ -51,7 +51,11 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
                 node: node.object(),
                 seen: node.version(),
                 set,
-                needs_fresh_classes: !node.wanted && remove.contains(names::RUNTIME_LABEL),
+                needs_fresh_classes: (!node.wanted && remove.contains(names::RUNTIME_LABEL))
+                    || node
+                        .leaving_classes
+                        .iter()
+                        .any(|class| remove.contains(&names::class_label(class))),
                 remove,
             },
             // The next steps of this node are planned once the labels have been observed.
@@ -62,7 +66,8 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
 }
 
 /// The labels of a node that has Kata. A class that the KataConfig no longer names keeps its key until the
-/// class is deleted.
+/// class is deleted, and one that leaves the node until none of its pods is left there: a kubelet that restarts fails
+/// running pods whose node selector no longer matches.
 fn labels_of_served(cluster: &Assessment, node: &NodeAssessment) -> BTreeMap<String, String> {
     let named =
         cluster.runtimes.iter().map(|runtime| (runtime.name.as_str(), runtime.effective_handler()));
@@ -77,8 +82,19 @@ fn labels_of_served(cluster: &Assessment, node: &NodeAssessment) -> BTreeMap<Str
     labels.extend(
         named
             .chain(existing)
-            .filter(|(_, handler)| node.offers(handler))
+            .filter(|(class, handler)| node.offers(handler) && serves(cluster, node, class))
             .map(|(class, _)| (names::class_label(class), names::CLASS_LABEL_SERVED.to_owned())),
     );
     labels
+}
+
+/// Whether the pods of a class may run on a wanted node, or do.
+fn serves(cluster: &Assessment, node: &NodeAssessment, class: &str) -> bool {
+    if !node.wanted || node.classes.contains(class) {
+        return true;
+    }
+    match cluster.pods.on_node(&node.facts.name) {
+        Ok(pods) => pods.iter().any(|pod| pod.runtime_class == class),
+        Err(_) => node.facts.labels.contains_key(&names::class_label(class)),
+    }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use kata_api::Code;
+use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::Phase;
 
 use crate::assessment::{Assessment, LabelDecision, NodeAssessment};
@@ -34,10 +35,20 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
             &runtime.name,
             existing.and_then(|class| class.metadata.uid.as_deref()),
         );
+        if cluster.is_without_nodes(runtime) {
+            let so = match existing {
+                Some(_) => "no node runs pods of the class",
+                None => "there is no such RuntimeClass",
+            };
+            let message = format!(
+                "spec.runtimes[{}].installOn selects none of the nodes that the KataConfig selects, so {so}",
+                runtime.name
+            );
+            out.add_finding(Code::RuntimeWithoutNodes, object.clone(), message);
+        }
         let Some(existing) = existing else {
             // A class that existed before is created again even if none of its nodes is available now.
-            if (is_served(cluster, runtime.effective_handler())
-                || offered.contains(runtime.name.as_str()))
+            if (is_served(cluster, runtime) || offered.contains(runtime.name.as_str()))
                 && let Some(body) =
                     classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, None)
             {
@@ -46,7 +57,7 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
                     OnFailure::Continue,
                     "nodes can run sandboxed pods",
                 );
-            } else if is_left_out(cluster, runtime.effective_handler()) {
+            } else if is_left_out(cluster, runtime) {
                 let message = format!(
                     "RuntimeClass {} is not created: the nodes with Kata got no handler {}, since the payload has no \
                      shim {}",
@@ -101,13 +112,19 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
     }
 }
 
-/// Whether a node has Kata and offers a handler.
-fn is_served(cluster: &Assessment, handler: &str) -> bool {
-    cluster.nodes.iter().any(|node| node.label == LabelDecision::Set && node.offers(handler))
+/// Whether a node has Kata and offers the handler of a runtime that it should have.
+fn is_served(cluster: &Assessment, runtime: &RuntimeSpec) -> bool {
+    cluster.nodes.iter().any(|node| {
+        node.label == LabelDecision::Set
+            && node.offers(runtime.effective_handler())
+            && node.classes.contains(&runtime.name)
+    })
 }
 
-/// Whether the nodes that were changed as the KataConfig says have no such handler, and no others will be.
-fn is_left_out(cluster: &Assessment, handler: &str) -> bool {
+/// Whether the nodes of a runtime that were changed as the KataConfig says have no such handler, and no others will
+/// be.
+fn is_left_out(cluster: &Assessment, runtime: &RuntimeSpec) -> bool {
+    let handler = runtime.effective_handler();
     let is_without = |node: &NodeAssessment| {
         !node.behind
             && node.phase == Phase::Ready
@@ -117,7 +134,7 @@ fn is_left_out(cluster: &Assessment, handler: &str) -> bool {
                     && !record.handlers.iter().any(|name| name == handler)
             })
     };
-    let wanted = || cluster.nodes.iter().filter(|node| node.wanted);
+    let wanted = || cluster.nodes.iter().filter(|node| node.classes.contains(&runtime.name));
     wanted().any(is_without) && wanted().all(|node| node.has_failed || is_without(node))
 }
 

@@ -37,7 +37,19 @@ fn settings_are_not_applied_on_openshift() {
     let (object, message) = finding(&world, Code::SettingsNotHonoured);
     assert_eq!(object, "cluster-kataconfig");
     assert!(message.starts_with("spec.runtimes[kata].config is not applied"), "{message}");
+    let elsewhere = json!({"matchLabels": {"gpu": "yes"}});
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"metadata": {"generation": 2}, "spec": {"runtimes": [
+            {"name": "kata", "installOn": elsewhere}]}}),
+    );
+    let (_, message) = finding(&world, Code::SettingsNotHonoured);
+    assert!(message.starts_with("spec.runtimes[kata].installOn is not applied"), "{message}");
     world.settle();
+    let status = &world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["status"];
+    let counts = json!([{"name": "kata", "nodeCount": 1, "readyNodeCount": 1}]);
+    assert_eq!(status["runtimes"], counts);
     assert_eq!(crate::journeys::condition(&world, "Ready").0, "True");
 }
 

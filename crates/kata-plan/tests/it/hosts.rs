@@ -10,6 +10,7 @@ use crate::world::{KATA_CLASS, VERIFIED, World};
 
 mod ahead;
 mod eligibility;
+mod install_on;
 mod jobs;
 mod old_names;
 mod payload;

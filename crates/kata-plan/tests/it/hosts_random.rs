@@ -23,6 +23,7 @@ enum Deed {
     NoPods,
     Payload(u8),
     Settings(usize),
+    Fast(u8, bool),
     Paused(bool),
     MaxUnavailable(u8),
     DeleteJobs,
@@ -31,6 +32,8 @@ enum Deed {
     NewNode(u8),
 }
 
+/// The label of the nodes of the class `fast`.
+const FAST: &str = "kata.node-restriction.kubernetes.io/fast";
 /// Settings of a runtime: none, valid ones, and some that are no TOML.
 const SETTINGS: [Option<&str>; 4] = [
     None,
@@ -54,6 +57,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::NoPods),
         1 => (1_u8..4).prop_map(Deed::Payload),
         1 => (0..SETTINGS.len()).prop_map(Deed::Settings),
+        2 => (node.clone(), any::<bool>()).prop_map(|(node, fast)| Deed::Fast(node, fast)),
         1 => any::<bool>().prop_map(Deed::Paused),
         1 => (1_u8..4).prop_map(Deed::MaxUnavailable),
         1 => Just(Deed::DeleteJobs),
@@ -99,6 +103,9 @@ fn does(world: &mut World, deed: &Deed) {
             world.label(&name(*node), "kata", Some(if *selected { "yes" } else { "no" }));
         }
         Deed::Pod(node) => {
+            if there(world, *node) && world.node(&name(*node)).labels.contains_key(FAST) {
+                world.pod(&format!("fast-{node}"), "fast", &name(*node));
+            }
             // The scheduler puts no pod on a node that the RuntimeClass does not select.
             let open = there(world, *node)
                 && world
@@ -124,7 +131,12 @@ fn does(world: &mut World, deed: &Deed) {
             );
         }
         Deed::Settings(which) => {
-            spec(world, &json!({"runtimes": [{"name": "kata", "config": SETTINGS[*which]}]}));
+            let kata = json!({"name": "kata", "config": SETTINGS[*which]});
+            let fast = json!({"name": "fast", "shim": "clh", "installOn": {"matchLabels": {"fast": "yes"}}});
+            spec(world, &json!({"runtimes": [kata, fast]}));
+        }
+        Deed::Fast(node, fast) if there(world, *node) => {
+            world.label(&name(*node), "fast", Some(if *fast { "yes" } else { "no" }));
         }
         Deed::Paused(paused) => spec(world, &json!({"rollout": {"paused": paused}})),
         Deed::MaxUnavailable(most) => spec(world, &json!({"rollout": {"maxUnavailable": most}})),
@@ -144,7 +156,7 @@ fn does(world: &mut World, deed: &Deed) {
             world.delete(Kind::Node, &name(*node));
             world.add_plain_node(&name(*node));
         }
-        Deed::Ready(..) | Deed::Cordon(..) | Deed::Select(..) => {}
+        Deed::Ready(..) | Deed::Cordon(..) | Deed::Select(..) | Deed::Fast(..) => {}
     }
 }
 
@@ -227,6 +239,14 @@ proptest! {
             }
         } else {
             prop_assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+            let runtimes = &world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["spec"]["runtimes"];
+            let has_fast = runtimes.as_array().is_some_and(|list| list.len() > 1);
+            for name in world.names(Kind::Node).iter().filter(|name| name.starts_with("worker")) {
+                let labels = world.node(name).labels;
+                let should = has_fast && labels.get("fast").is_some_and(|value| value == "yes");
+                prop_assert_eq!(labels.contains_key(FAST), should, "{}: {:?}", name, labels);
+                prop_assert_eq!(world.node(name).runtime_handlers.unwrap().contains("fast"), should);
+            }
         }
     }
 }

@@ -364,13 +364,19 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         None => entry("Ready", "Unknown: the operator has not said anything yet".to_owned()),
     }
     entry("Nodes", progress::line(report, style));
+    let differ = report.runtime_classes.iter().any(|class| class.install_on.is_some());
     for class in &report.runtime_classes {
-        let selector = match report.node_selector.as_str() {
+        let install_on = class.install_on.as_deref().unwrap_or_default();
+        let labels = [report.node_selector.as_str(), install_on];
+        let labels: Vec<&str> = labels.into_iter().filter(|labels| !labels.is_empty()).collect();
+        let selector = match labels.join(",").as_str() {
             // Who made a foreign class knows which nodes it selects.
             _ if class.foreign => String::new(),
             "" => "   every worker".to_owned(),
             labels => format!("   nodes {labels}"),
         };
+        let counts = class.ready_node_count.zip(class.node_count).filter(|_| differ);
+        let counts = counts.map(|(ready, all)| format!("   on {ready}/{all}")).unwrap_or_default();
         let exists = match (class.exists, config.deleting) {
             (true, _) if class.foreign => " (not ours, left as it is)",
             (true, _) => "",
@@ -380,7 +386,7 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         entry(
             "Runtime",
             format!(
-                "RuntimeClass {}{exists}   handler {}   overhead {} CPU, {}{selector}",
+                "RuntimeClass {}{exists}{counts}   handler {}   overhead {} CPU, {}{selector}",
                 class.name, class.handler, class.overhead_cpu, class.overhead_memory
             ),
         );

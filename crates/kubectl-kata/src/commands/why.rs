@@ -233,7 +233,13 @@ async fn schedule(
     }
     let said = nodes::scheduler_message(pod);
     if let Read::Known(nodes) = &nodes {
-        report.nodes = nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items());
+        let runtimes = kata.runtimes();
+        let runtime = runtimes.iter().find(|it| Some(it.name.as_str()) == slim.class());
+        // It does not apply where the Machine Config Operator installs Kata.
+        let is_applied = kata.payloads().is_some();
+        let install_on = runtime.and_then(|it| it.install_on.as_ref()).filter(|_| is_applied);
+        report.nodes =
+            nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items(), install_on);
     }
     let progress = super::status::progress::nodes(kata.active(), kata.nodes.items(), now);
     let stalls = kata.active().map(|active| problem::stalls(active, kata.nodes.items()));

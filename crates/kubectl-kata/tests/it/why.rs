@@ -230,3 +230,36 @@ async fn a_pod_of_a_closed_class_is_told_to_be_created_again() {
         "delete the pod and what creates it, since the deletion waits for it",
     ]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_runtime_does_not_select_says_so() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0", "worker-1"]);
+    let on = json!({"matchLabels": {"kubernetes.io/hostname": "worker-1"}});
+    lab.merge(
+        &crate::lab::kata_configs(),
+        "",
+        "cluster-kataconfig",
+        &json!({"spec": {"runtimes": [{"name": "kata"}, {"name": "kata-clh", "installOn": on}]}}),
+    );
+    lab.ready().await;
+    lab.namespace("test-kata");
+    lab.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "test-kata"},
+        "spec": {
+            "runtimeClassName": "kata-clh",
+            "nodeSelector": {"kubernetes.io/hostname": "worker-0"},
+            "containers": [{"name": "a", "image": "i"}],
+        },
+    }));
+    lab.pass(10).await;
+    let done = lab.kata_command("why pod/web -n test-kata").await.expect(1);
+    done.says(&["worker-0", "not selected by installOn of RuntimeClass kata-clh"]);
+    let done = lab.kata_command("status").await.expect(0);
+    done.says(&[
+        "RuntimeClass kata   on 2/2   handler kata",
+        "RuntimeClass kata-clh   on 1/1   handler kata-clh",
+        "nodes kata=true,kubernetes.io/hostname=worker-1",
+    ]);
+}

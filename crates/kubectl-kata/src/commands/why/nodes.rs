@@ -16,6 +16,9 @@ use crate::pod::Pod;
 /// The verdict of every node if the pod was admitted while its RuntimeClass was closed.
 const CLASS_CLOSED: &str = "the RuntimeClass takes no new pods";
 
+/// The begin of the verdict of a node that should not have the pod's runtime.
+const NOT_SELECTED: &str = "not selected by installOn of";
+
 /// Texts of the scheduler about requirements that are not checked here, and who can change them.
 const UNCHECKED: [(&str, Who); 10] = [
     ("non-existent persistentvolume", Who::ClusterAdministrator),
@@ -54,13 +57,14 @@ pub(super) fn is_gated(pod: &Value) -> bool {
     conditions.any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated")
 }
 
-/// What each node says to the pod.
+/// What each node says to the pod. `install_on` selects the nodes that should have its runtime.
 pub(super) fn verdicts(
     pod: &Value,
     slim: &Pod,
     nodes: &[Value],
     pods: &[Pod],
     kata: &[KataNode],
+    install_on: Option<&LabelSelector>,
 ) -> Vec<NodeVerdict> {
     let mut used: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
     for other in pods.iter().filter(|other| !other.is_finished()) {
@@ -75,8 +79,8 @@ pub(super) fn verdicts(
         .map(|node| {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let kata = kata.iter().find(|kata| kata.spec.node_name == name);
-            let (verdict, rollout) =
-                verdict(pod, slim, node, used.get(name).copied().unwrap_or_default(), kata);
+            let used = used.get(name).copied().unwrap_or_default();
+            let (verdict, rollout) = verdict(pod, slim, node, used, kata, install_on);
             NodeVerdict { name: name.to_owned(), verdict, rollout }
         })
         .collect()
@@ -88,6 +92,7 @@ fn verdict(
     node: &Value,
     used: (i128, i128),
     kata: Option<&KataNode>,
+    install_on: Option<&LabelSelector>,
 ) -> (String, bool) {
     let spec = &pod["spec"];
     let labels: BTreeMap<String, String> =
@@ -108,6 +113,11 @@ fn verdict(
     if let Some((key, value)) = lacking.iter().find(|(key, _)| !is_ours(key)) {
         let value = value.as_str().unwrap_or_default();
         return (format!("the node lacks the label {key}={value}"), false);
+    }
+    let is_outside = |selector| kata_plan::selector::matches(selector, &labels) == Ok(false);
+    if !lacking.is_empty() && install_on.is_some_and(is_outside) {
+        let class = slim.class().unwrap_or_default();
+        return (format!("{NOT_SELECTED} RuntimeClass {class}"), false);
     }
     if !lacking.is_empty() {
         let has_kata = labels.get(names::RUNTIME_LABEL).map(String::as_str)
@@ -374,11 +384,17 @@ pub(super) fn conclusion(
     }
     let short: Vec<&NodeVerdict> =
         report.nodes.iter().filter(|node| node.verdict.contains("short by")).collect();
+    let is_outside = |node: &NodeVerdict| node.verdict.starts_with(NOT_SELECTED);
     let fix = match short.first() {
         Some(node) => format!(
             "free what {} lacks ({}), ask for less, or give more nodes Kata",
             node.name, node.verdict
         ),
+        None if report.nodes.iter().any(is_outside) => {
+            "label a node so that spec.runtimes[].installOn of the KataConfig selects it, or use another \
+             RuntimeClass"
+                .to_owned()
+        }
         None => "give a node Kata that the pod tolerates and selects: see `kubectl kata nodes`"
             .to_owned(),
     };
