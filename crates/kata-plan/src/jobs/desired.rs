@@ -47,6 +47,9 @@ enum Nodes {
     /// The KataConfig no longer names the class: the nodes that have its handler keep it until the class is deleted,
     /// which happens once no pod uses it.
     Remaining,
+    /// The KataConfig names the class with another handler. As long as the class is there, its nodes keep this one;
+    /// the class's label says nothing about it.
+    Replaced,
 }
 
 /// The desired state of a node.
@@ -81,13 +84,13 @@ impl Desired {
             };
             handlers.insert(class.handler.clone(), task);
             let name = class.metadata.name.clone().unwrap_or_default();
-            if runtimes.iter().all(|runtime| runtime.name != name) {
-                classes.push(Class {
-                    name,
-                    handler: class.handler.clone(),
-                    nodes: Nodes::Remaining,
-                });
-            }
+            let named = runtimes.iter().find(|runtime| runtime.name == name);
+            let nodes = match named {
+                None => Nodes::Remaining,
+                Some(named) if named.effective_handler() != class.handler => Nodes::Replaced,
+                Some(_) => continue,
+            };
+            classes.push(Class { name, handler: class.handler.clone(), nodes });
         }
         for runtime in runtimes {
             let handler = runtime.effective_handler().to_owned();
@@ -137,8 +140,8 @@ impl Desired {
     ) -> OfNode {
         let has = |handler: &String| {
             // An empty list means that the Job did not report the handlers.
-            let is_recorded = status.handlers.is_empty() || status.handlers.contains(handler);
-            status.installed.is_some() && is_recorded
+            (status.handlers.is_empty() && status.installed.is_some())
+                || (status.may_have_artifacts && status.handlers.contains(handler))
         };
         let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
         let selects = |class: &Class| match &class.nodes {
@@ -147,26 +150,30 @@ impl Desired {
             Nodes::Selected(selector) => selector::matches(selector, &node.labels)
                 .unwrap_or_else(|_| has(&class.handler) || has_label(class)),
             Nodes::Remaining => has(&class.handler) || has_label(class),
+            Nodes::Replaced => has(&class.handler),
         };
         let (on_node, elsewhere): (Vec<&Class>, Vec<&Class>) =
             self.classes.iter().partition(|class| selects(class));
         let mut wanted: BTreeSet<&str> = on_node.iter().map(|it| it.handler.as_str()).collect();
         let is_needed = |class: &Class| match base.pods.on_node(&node.name) {
-            Err(_) => has(&class.handler),
+            Err(_) => has(&class.handler) && !wanted.contains(class.handler.as_str()),
             Ok(pods) => pods.iter().any(|pod| {
                 pod.runtime_class == class.name
                     || (!wanted.contains(class.handler.as_str())
                         && base.handler(&pod.runtime_class) == Some(&class.handler))
             }),
         };
-        let leaving: Vec<&Class> =
-            elsewhere.into_iter().filter(|class| has_label(class) || is_needed(class)).collect();
+        let is_replaced = |class: &Class| matches!(class.nodes, Nodes::Replaced);
+        let leaving: Vec<&Class> = elsewhere
+            .into_iter()
+            .filter(|class| !is_replaced(class) && (has_label(class) || is_needed(class)))
+            .collect();
         wanted.extend(leaving.iter().map(|class| class.handler.as_str()));
         let handlers: Vec<TaskHandler> =
             wanted.iter().filter_map(|name| self.handlers.get(*name)).cloned().collect();
         let has_all = handlers.len() == self.handlers.len();
         let names = |classes: Vec<&Class>| classes.into_iter().map(|it| it.name.clone()).collect();
-        let is_named = |class: &&&Class| !matches!(class.nodes, Nodes::Remaining);
+        let is_named = |class: &&&Class| !matches!(class.nodes, Nodes::Remaining | Nodes::Replaced);
         let is_selected = on_node.iter().any(|class| is_named(&class));
         OfNode {
             state: if has_all { self.of_leaving.state.clone() } else { self.digest(&handlers) },
@@ -183,6 +190,11 @@ impl Desired {
 
     fn digest(&self, handlers: &[TaskHandler]) -> String {
         digest(&json!([handlers, self.payload_image, self.log_level]).to_string())
+    }
+
+    /// Whether a name is that of a handler that any node should have.
+    pub(super) fn is_handler(&self, name: &str) -> bool {
+        self.handlers.contains_key(name)
     }
 
     /// The image with the payload.

@@ -64,7 +64,7 @@ fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
         let offers_kata = host.record.status.installed.is_some() && !host.is_changing();
         return node::label_of_leaving(&cluster.base, node, offers_kata);
     }
-    if is_found_gone(host) {
+    if is_found_gone(cluster, host) {
         return LabelDecision::Clear;
     }
     let is_known = host.record.status.installed.is_some()
@@ -80,7 +80,7 @@ fn label_decision(cluster: &Cluster<'_>, host: &Host<'_>) -> LabelDecision {
 
 /// Whether a node was found without Kata: no Job installed it, its kubelet reports none of the handlers, or
 /// the node cannot create virtual machines any more.
-fn is_found_gone(host: &Host<'_>) -> bool {
+fn is_found_gone(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     let status = &host.record.status;
     if status.installed.is_none() && !status.may_have_artifacts {
         return !host.is_unrecorded && !host.record.needs_fresh_read;
@@ -102,7 +102,7 @@ fn is_found_gone(host: &Host<'_>) -> bool {
         });
     let is_ready = host.node.facts.ready.status == Some(true);
     let offers_none = match &host.node.facts.runtime_handlers {
-        Some(reported) => !host.desired.handlers().any(|handler| reported.contains(handler)),
+        Some(reported) => !reported.iter().any(|handler| cluster.desired.is_handler(handler)),
         None => status.installed.is_none() && !host.is_unknown(),
     };
     let awaited = host.is_changing() || awaits_kubelet(host);

@@ -223,3 +223,42 @@ fn a_selector_that_no_node_or_no_program_can_match_is_reported_and_takes_nothing
         assert!(task.handlers.iter().all(|handler| handler.name == "kata"), "{task:?}");
     }
 }
+
+/// The class cannot be changed, so it stays until no pod uses it, and its pods need the handler that it has.
+#[test]
+fn a_class_that_should_have_another_handler_keeps_its_own_on_the_nodes() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({"runtimes": [{"name": "kata", "handler": "kata"}]}));
+    world.settle();
+    world.pod("guest", "kata", "worker-0");
+    let other =
+        json!({"spec": {"runtimes": [{"name": "kata", "handler": "kata-next", "shim": "qemu"}]}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &other);
+    for _ in 0..200 {
+        world.pass();
+        world.tick();
+        for node in ["worker-0", "worker-1"] {
+            assert_eq!(label(&world, node).as_deref(), Some("true"), "{node}");
+            assert!(handlers(&world, node).contains("kata"), "{node}");
+        }
+    }
+    assert!(finding(&world, "KATA1013").contains("kata-next"));
+    world.delete(Kind::Pod, "default/guest");
+    world.settle();
+    assert_eq!(handlers(&world, "worker-0"), set(&["kata-next"]));
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// A node whose only runtime changes is healthy all the time.
+#[test]
+fn a_node_that_gets_another_runtime_keeps_its_label() {
+    let mut world = four_kinds();
+    world.settle();
+    world.label("worker-2", "vm", Some("qemu"));
+    for _ in 0..200 {
+        world.pass();
+        world.tick();
+        assert_eq!(label(&world, "worker-2").as_deref(), Some("true"));
+    }
+    assert_eq!(handlers(&world, "worker-2"), set(&["kata"]));
+}
