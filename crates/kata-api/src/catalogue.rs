@@ -21,7 +21,7 @@ catalogue! {
         fix: "Delete this KataConfig, or the older one."
     }
     KATA1005 InvalidSelector Error {
-        cause: "spec.kataConfigPoolSelector cannot be evaluated.",
+        cause: "spec.kataConfigPoolSelector or spec.runtimes[].installOn cannot be evaluated.",
         fix: "Use operators In, NotIn, Exists or DoesNotExist, with values for the first two only, and keys and values that labels can have."
     }
     KATA1006 PoolPaused Warning {
@@ -169,8 +169,8 @@ catalogue! {
         fix: "No action required; the change ends by itself."
     }
     KATA2112 PodsOnLeavingNode Warning {
-        cause: "Sandboxed pods still run on a node from which Kata will be removed.",
-        fix: "Delete or move these pods. If new ones keep coming, cordon the node."
+        cause: "Sandboxed pods still run on a node from which Kata, or their runtime, will be removed.",
+        fix: "Delete or move these pods. If new ones keep coming, cordon the node until these pods have ended."
     }
     KATA2113 ForeignRuntimeLabel Info {
         cause: "Nodes on which kata-operator did not install Kata have the label katacontainers.io/kata-runtime=true.",
@@ -342,7 +342,7 @@ catalogue! {
     }
     KATA3041 PayloadDrifted Warning {
         cause: "The payload in use has changed since installation, or is not the desired one.",
-        fix: "No action required; the next Job that may change the node restores it."
+        fix: "No action required; the next Job that may change the node restores it. It deletes a config.d that the message names: move its settings to spec.runtimes[].config."
     }
     KATA3042 HandlersDrifted Warning {
         cause: "The container runtime does not report the handlers of its configuration.",
@@ -354,7 +354,7 @@ catalogue! {
     }
     KATA3044 SettingsMisfit Error {
         cause: "spec.runtimes[].config does not fit the payload's configuration of the shim.",
-        fix: "Correct spec.runtimes[].config as the message says."
+        fix: "Correct spec.runtimes[].config as the message says, or use a payload that it fits."
     }
     KATA3101 NodeUnfit Warning {
         cause: "A check found that Kata cannot run on the node, so nothing is installed there.",
@@ -397,7 +397,7 @@ catalogue! {
         fix: "Delete or move the pods that the message names."
     }
     KATA3111 RolloutStopped Error {
-        cause: "The same change failed on several nodes, so the operator changes no further node.",
+        cause: "The same change failed on several nodes, or its payload or settings cannot be used, so it is not tried on further nodes.",
         fix: "Fix the cause on the nodes that the message names, then run `kubectl kata retry --all`, or change the KataConfig."
     }
     KATA3112 RolloutPaused Warning {

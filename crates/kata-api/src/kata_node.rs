@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 mod host;
 mod old_names;
 
-pub use host::{HostJob, HostStatus, JobOutcome, PayloadImage, UnknownValue};
+pub use host::{CheckWarning, HostJob, HostStatus, JobOutcome, PayloadImage, UnknownValue};
 
 /// The node that the object describes.
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]

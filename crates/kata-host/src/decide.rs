@@ -342,7 +342,7 @@ fn prepare(
                     ),
                     None => (
                         format!(
-                            "{path} was added, whose settings belong into spec.runtimes[].config"
+                            "{path} was added, and the next change of the node deletes it: move its settings to spec.runtimes[].config"
                         ),
                         Step::RemoveTree { path },
                     ),

@@ -70,7 +70,7 @@ fn and(check: &Check, more: &str) -> Check {
 
 /// Which files another program has changed meanwhile.
 fn others(kept: &[String]) -> String {
-    format!("another program changed {}, which is left so", kept.join(", "))
+    format!("another program changed {} (left unchanged)", kept.join(", "))
 }
 
 /// What is not as it was, a part of a sentence each.

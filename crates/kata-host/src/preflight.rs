@@ -226,8 +226,9 @@ fn runtime(task: &NodeTask, observed: &Observed, site: &Site, cri: &Cri, checks:
     for handler in &task.handlers {
         if is_confidential(&handler.shim) {
             let message = format!(
-                "{} takes its images in the guest, which this operator does not set up",
-                handler.shim
+                "the handler {} has the shim {}, which takes its images in the guest; this operator does not set that \
+                 up",
+                handler.name, handler.shim
             );
             checks.push(Check::new(Code::GuestPullMissing, message));
         }
@@ -511,7 +512,7 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
                     .map(|key| format!("; did you mean {key}?"))
                     .unwrap_or_default();
                 let message = format!(
-                    "spec.runtimes[].config of the handler {handler} sets {key}, which the payload does not have{meant}"
+                    "spec.runtimes[].config of the handler {handler} sets {key}, which the payload's configuration neither sets nor shows{meant}"
                 );
                 checks.push(Check::new(Code::SettingUnknown, message));
             }
@@ -528,7 +529,7 @@ fn payload(task: &NodeTask, observed: &Observed, checks: &mut Vec<Check>) {
         Some(Err(ReleaseError::Settings(handler, reason))) => {
             checks.push(Check::new(
                 Code::SettingsMisfit,
-                format!("spec.runtimes[].config of the handler {handler} {reason}"),
+                format!("for the handler {handler} it {reason}"),
             ));
         }
         None => {}

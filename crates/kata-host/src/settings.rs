@@ -109,10 +109,11 @@ impl Merging<'_> {
                 .filter(|(_, item)| item.is_table_like())
                 .map(|(key, _)| format!("[{table}.{key}]"))
                 .collect();
-            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            return Err(format!(
-                "sets {name}, and of the tables [{table}.NAME] {file} has: {there}"
-            ));
+            return Err(if there.is_empty() {
+                format!("sets {name}, but {file} has no table [{table}.NAME]")
+            } else {
+                format!("sets {name}, but {file} has only {}", there.join(", "))
+            });
         }
         let Some(from) = item.as_table_like() else {
             let Some(value) = item.as_value() else {
@@ -303,7 +304,7 @@ mod tests {
             (
                 QEMU,
                 "[hypervisor.clh]\ndefault_memory = 1",
-                "sets hypervisor.clh, and of the tables [hypervisor.NAME] configuration-x.toml has: [hypervisor.qemu]",
+                "sets hypervisor.clh, but configuration-x.toml has only [hypervisor.qemu]",
             ),
             (
                 QEMU,
@@ -323,13 +324,12 @@ mod tests {
             (
                 QEMU,
                 "[hypervisor]\ndefault_memory = 4096",
-                "sets hypervisor.default_memory, and of the tables [hypervisor.NAME] configuration-x.toml has: [hypervisor.qemu]",
+                "sets hypervisor.default_memory, but configuration-x.toml has only [hypervisor.qemu]",
             ),
             (
                 QEMU,
                 "[hypervisor]\n\"qemu.default_memory\" = 4096",
-                "sets hypervisor.\"qemu.default_memory\", and of the tables [hypervisor.NAME] configuration-x.toml has: \
-                 [hypervisor.qemu]",
+                "sets hypervisor.\"qemu.default_memory\", but configuration-x.toml has only [hypervisor.qemu]",
             ),
             (
                 QEMU,

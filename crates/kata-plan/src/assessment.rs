@@ -69,6 +69,8 @@ pub(crate) struct Candidates {
     pub(crate) exception: &'static str,
     /// Whether the KataConfig has a selector that excludes nodes.
     pub(crate) has_selector: bool,
+    /// Whether every runtime has a selector of its own.
+    pub(crate) by_runtime: bool,
     /// The fix if it has no selector.
     pub(crate) fix: &'static str,
 }
@@ -270,15 +272,15 @@ impl Assessment {
         self.classes.iter().filter(|class| is_our_class(class))
     }
 
-    /// The runtimes of the KataConfig, without those that no node should have although some should have Kata.
+    /// The runtimes that at least one node should have; all of them if no node should have Kata.
     pub(crate) fn runtimes_with_nodes(&self) -> impl Iterator<Item = &RuntimeSpec> {
         self.runtimes.iter().filter(|runtime| !self.is_without_nodes(runtime))
     }
 
     /// Whether nodes should have Kata, but none should have this runtime.
     pub(crate) fn is_without_nodes(&self, runtime: &RuntimeSpec) -> bool {
-        let mut nodes = self.nodes.iter().filter(|node| node.wanted).peekable();
-        nodes.peek().is_some() && nodes.all(|node| !node.classes.contains(&runtime.name))
+        let wanted = || self.nodes.iter().filter(|node| node.wanted);
+        wanted().next().is_some() && !wanted().any(|node| node.classes.contains(&runtime.name))
     }
 
     /// The names of the RuntimeClasses that kata-operator has or should have.
@@ -292,11 +294,10 @@ impl Assessment {
     }
 
     /// The handler of a RuntimeClass, one that exists or one of the KataConfig; `None` if there is no such class.
-    pub(crate) fn handler(&self, class: &str) -> Option<&String> {
-        let existing = self.class(class).map(|class| &class.handler);
+    pub(crate) fn handler(&self, class: &str) -> Option<&str> {
+        let existing = self.class(class).map(|class| class.handler.as_str());
         let named = || self.runtimes.iter().find(|runtime| runtime.name == class);
-        existing
-            .or_else(|| named().map(|runtime| runtime.handler.as_ref().unwrap_or(&runtime.name)))
+        existing.or_else(|| named().map(RuntimeSpec::effective_handler))
     }
 
     /// The sandboxed pods that keep a node from losing Kata, or a handler of it.
@@ -306,7 +307,7 @@ impl Assessment {
     ) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
         let mut pods = self.pods.on_node(&node.facts.name)?;
         if node.wanted {
-            let handlers: BTreeSet<Option<&String>> =
+            let handlers: BTreeSet<Option<&str>> =
                 node.leaving_classes.iter().map(|class| self.handler(class)).collect();
             pods.retain(|pod| {
                 node.leaving_classes.contains(&pod.runtime_class)
@@ -487,15 +488,6 @@ fn config_findings(config: &KataConfig) -> Vec<Finding> {
             subject.clone(),
             format!("spec.kataConfigPoolSelector: {error}; no node joins or leaves meanwhile"),
         ));
-    }
-    for runtime in &spec.runtimes {
-        if let Some(Err(error)) = runtime.install_on.as_ref().map(selector::check) {
-            let message = format!(
-                "spec.runtimes[{}].installOn: {error}; no node gets or loses this runtime meanwhile",
-                runtime.name
-            );
-            findings.push(Finding::new(Code::InvalidSelector, subject.clone(), message));
-        }
     }
     if !LOG_LEVELS.contains(&spec.log_level.as_str()) {
         findings.push(Finding::new(

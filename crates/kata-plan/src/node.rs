@@ -121,7 +121,7 @@ pub(crate) fn pods_on_leaving(cluster: &Assessment, node: &NodeAssessment) -> Op
     let pods = cluster.pods_in_the_way(node).ok().filter(|pods| leaves && !pods.is_empty())?;
     let selected = if node.wanted {
         let classes: Vec<&String> = node.leaving_classes.iter().collect();
-        format!("selected by installOn of {}", text::list(&classes, text::NAMES))
+        format!("selected for the runtime of {}", text::list(&classes, text::NAMES))
     } else {
         "selected".to_owned()
     };

@@ -193,6 +193,9 @@ fn no_nodes(cluster: &Assessment) -> Finding {
         "Install Node Feature Discovery, which adds that label to nodes that can run Kata, or set \
          spec.checkNodeEligibility to false; if nodes have the label, make one of them meet the other conditions."
             .clone_into(&mut finding.fix);
+    } else if candidates.by_runtime {
+        "Label nodes so that spec.runtimes[].installOn selects them, or correct installOn."
+            .clone_into(&mut finding.fix);
     } else if !candidates.has_selector {
         candidates.fix.clone_into(&mut finding.fix);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::PayloadImage;
 use kata_api::{Code, KataConfig, KataNode, names};
@@ -204,6 +205,15 @@ impl Kata {
         self.active().map(|config| config.spec.effective_runtimes()).unwrap_or_default()
     }
 
+    /// The nodes that should have a runtime, where the operator does not say that this is not applied.
+    pub(crate) fn install_on<'a>(&self, runtime: &'a RuntimeSpec) -> Option<&'a LabelSelector> {
+        let status = self.active().and_then(|config| config.status.as_ref());
+        let code = Code::SettingsNotHonoured.entry().code;
+        let mut findings = status.into_iter().flat_map(|status| &status.findings);
+        let is_applied = findings.all(|finding| finding.code != code);
+        runtime.install_on.as_ref().filter(|_| is_applied)
+    }
+
     /// The RuntimeClasses of the KataConfig.
     pub(crate) fn class_facts(&self) -> Vec<ClassFacts> {
         let told: Vec<&String> = self
@@ -244,7 +254,7 @@ impl Kata {
                     ),
                     overhead_cpu: of("cpu", cpu.0),
                     overhead_memory: of("memory", memory.0),
-                    install_on: runtime.install_on.as_ref().map(kata_plan::selector::text),
+                    install_on: self.install_on(runtime).map(kata_plan::selector::text),
                     node_count: counts.map(|counts| counts.node_count),
                     ready_node_count: counts.map(|counts| counts.ready_node_count),
                 }

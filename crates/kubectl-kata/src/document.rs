@@ -138,7 +138,7 @@ pub(crate) struct ClassFacts {
     pub(crate) overhead_cpu: String,
     /// Memory that a sandbox takes on top of its containers.
     pub(crate) overhead_memory: String,
-    /// The nodes that installOn selects, as kubectl takes a selector.
+    /// The selector installOn, in the syntax of `kubectl get -l`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) install_on: Option<String>,
     /// How many nodes should have the runtime, if the operator says so.

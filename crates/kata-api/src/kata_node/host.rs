@@ -62,6 +62,9 @@ pub struct HostStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub drifts: i64,
+    /// What the last Job that succeeded warned of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<CheckWarning>,
     /// The last Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<HostJob>,
@@ -69,6 +72,20 @@ pub struct HostStatus {
     /// them, [`HostStatus::job`] is `None`. Not serialized: writing the record again discards them.
     #[serde(skip)]
     pub unknown_values: Vec<UnknownValue>,
+}
+
+/// What a check of a node warned of.
+#[derive(
+    Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckWarning {
+    /// The code, such as KATA3043.
+    #[serde(default)]
+    pub code: String,
+    /// What was found.
+    #[serde(default)]
+    pub message: String,
 }
 
 /// An image with a payload, as it was asked for, and as a kubelet resolved it.

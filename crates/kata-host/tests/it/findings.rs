@@ -231,7 +231,7 @@ fn a_way_back_names_the_file_that_it_left_and_how_the_runtime_is_now() {
     has(&report, Outcome::Unsafe, "KATA3034");
     let message = &report.checks[0].message;
     let now = format!(
-        "another program changed {MAIN}, which is left so; \
+        "another program changed {MAIN} (left unchanged); \
          containerd.service is failed (exit-code, status 1): cannot ask CRI for "
     );
     assert!(message.starts_with(&now), "{message}");

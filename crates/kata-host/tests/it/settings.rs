@@ -95,7 +95,8 @@ fn files_beside_the_configuration_are_drift_and_go() {
     assert!(
         found.len() == 1
             && found[0].ends_with(
-                "/etc/kata/config.d was added, whose settings belong into spec.runtimes[].config"
+                "/etc/kata/config.d was added, and the next change of the node deletes it: move its settings to \
+                 spec.runtimes[].config"
             ),
         "{report:?}"
     );
@@ -110,20 +111,19 @@ fn settings_that_do_not_fit_the_payload_change_nothing() {
     for (settings, expected) in [
         (
             "[hypervisor.clh]\ndefault_memory = 1\n",
-            "spec.runtimes[].config of the handler kata sets hypervisor.clh, and of the tables [hypervisor.NAME] \
-             configuration-qemu.toml has: [hypervisor.qemu]",
+            "for the handler kata it sets hypervisor.clh, but configuration-qemu.toml has only [hypervisor.qemu]",
         ),
         (
             "[hypervisor.qemu]\ndefault_memory = \"4096\"\n",
-            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.default_memory to a string, and configuration-qemu.toml has an \
+            "for the handler kata it sets hypervisor.qemu.default_memory to a string, and configuration-qemu.toml has an \
              integer there",
         ),
         (
             "[hypervisor.qemu]\nkernel = \"/opt/kata/custom/vmlinux\"\n",
-            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.kernel to /opt/kata/custom/vmlinux, which the \
+            "for the handler kata it sets hypervisor.qemu.kernel to /opt/kata/custom/vmlinux, which the \
              payload does not have",
         ),
-        ("[hypervisor.qemu\n", "spec.runtimes[].config of the handler kata is no TOML: "),
+        ("[hypervisor.qemu\n", "for the handler kata it is no TOML: "),
     ] {
         for action in [NodeAction::Preflight, NodeAction::Install] {
             let mut node = staged();
@@ -145,7 +145,7 @@ fn an_unknown_key_is_a_warning_with_the_key_that_may_be_meant() {
     assert_eq!(
         messages(&report, "KATA3043"),
         [
-            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.default_memry, which the payload does not have; did you mean \
+            "spec.runtimes[].config of the handler kata sets hypervisor.qemu.default_memry, which the payload's configuration neither sets nor shows; did you mean \
           hypervisor.qemu.default_memory?"
         ]
     );

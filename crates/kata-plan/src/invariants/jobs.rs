@@ -6,8 +6,9 @@ use kata_api::names::{self};
 use kata_api::node_task::{NodeAction, Outcome};
 use serde_json::Value;
 
-use super::task::{changes, task_of};
+use super::task::{changes, handlers_of, task_of};
 use super::{Facts, Kept, Property, Rollout, Violation, ensure};
+use crate::classes::is_our_class;
 use crate::disruption::most_unavailable;
 use crate::jobs::{START_GRACE, is_claimed};
 use crate::object::{Kind, ObjectRef};
@@ -80,8 +81,37 @@ impl<'a> Facts<'a> {
                 node,
                 &format!("{object} removes the runtime of node {node}"),
             )?;
+        } else {
+            self.ensure_handlers_stay_under_pods(object, node, body)?;
         }
         self.ensure_rollout_allows(object, facts)
+    }
+
+    /// An installation leaves a node every recorded handler of a RuntimeClass whose pods are on the node, or may be.
+    fn ensure_handlers_stay_under_pods(
+        &self,
+        object: &ObjectRef,
+        node: &str,
+        body: &Value,
+    ) -> Kept {
+        let host = self.kata_nodes.get(node).and_then(|it| it.status.as_ref()?.host.as_ref());
+        let Some(host) = host.filter(|host| host.may_have_artifacts) else { return Ok(()) };
+        let Some(kept) = handlers_of(body) else {
+            let note = format!("{object} has no task that can be read");
+            return Err(Violation { property: Property::KnownState, note });
+        };
+        for class in self.snapshot.runtime_classes.known().into_iter().flatten() {
+            let (name, handler) =
+                (class.metadata.name.as_deref().unwrap_or_default(), &class.handler);
+            if is_our_class(class) && host.handlers.contains(handler) && !kept.contains(handler) {
+                self.ensure_no_pods_of_class_on_node(
+                    name,
+                    node,
+                    &format!("{object} removes the handler {handler} of RuntimeClass {name} from node {node}"),
+                )?;
+            }
+        }
+        Ok(())
     }
 
     /// The rollout is not paused, and one more node may become unavailable or this one already is.

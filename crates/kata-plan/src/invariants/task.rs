@@ -1,7 +1,9 @@
 //! What a step that creates a Job would do: to which node, and whether it changes it.
 
+use std::collections::BTreeSet;
+
 use kata_api::names::node_job;
-use kata_api::node_task::NodeAction;
+use kata_api::node_task::{NodeAction, NodeTask};
 use serde_json::Value;
 
 use crate::object::{Kind, ObjectRef};
@@ -15,6 +17,14 @@ pub(super) fn changes(action: NodeAction) -> bool {
 pub(super) fn task_of(body: &Value) -> Option<(&str, NodeAction)> {
     let annotation = |key: &str| body["metadata"]["annotations"][key].as_str();
     Some((annotation(node_job::NODE)?, annotation(node_job::ACTION).and_then(NodeAction::parse)?))
+}
+
+/// The handlers that a Job's node has after the Job.
+pub(super) fn handlers_of(body: &Value) -> Option<BTreeSet<String>> {
+    let command = body["spec"]["template"]["spec"]["containers"][0]["command"].as_array()?;
+    let at = command.iter().position(|word| word == "--task")?;
+    let task: NodeTask = serde_json::from_str(command.get(at + 1)?.as_str()?).ok()?;
+    Some(task.handlers.into_iter().map(|handler| handler.name).collect())
 }
 
 /// If an applied object is a Job: its node, and whether it changes the node.

@@ -8,7 +8,7 @@ use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
 
 use super::cluster::{Cluster, Due, Host, Rollout};
-use super::desired::{self, Desired, OfNode};
+use super::desired::{self, Desired, NodeState};
 use super::due::{self, HANDLERS_GRACE};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
@@ -18,6 +18,7 @@ use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
+use crate::selector;
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
 use crate::text;
 
@@ -42,6 +43,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         orphaned_jobs: Vec::new(),
     };
     cluster.base.findings.extend(cluster.desired.invalid_settings.iter().cloned());
+    report_invalid_selectors(&mut cluster.base);
     report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
     report_warnings_of_checks(&mut cluster);
@@ -58,6 +60,20 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     base.changes = changes;
     base.is_clean = is_clean;
     Ok(base)
+}
+
+fn report_invalid_selectors(base: &mut Assessment) {
+    for runtime in &base.config.spec.runtimes {
+        if let Some(Err(error)) = runtime.install_on.as_ref().map(selector::check) {
+            let message = format!(
+                "spec.runtimes[{}].installOn: {error}; nodes of the KataConfig neither get nor lose this runtime \
+                 meanwhile",
+                runtime.name
+            );
+            let config = config_ref(&base.config);
+            base.findings.push(Finding::new(Code::InvalidSelector, config, message));
+        }
+    }
 }
 
 /// Reports the Jobs that cannot be parsed. Their nodes are left unchanged, and no deletion completes.
@@ -79,27 +95,25 @@ fn report_unreadable_jobs(cluster: &mut Cluster<'_>) {
     }
 }
 
-/// What a node's checks warn of although Kata is installed there.
-const WARNINGS: [Code; 2] = [Code::GuestPullMissing, Code::SettingUnknown];
-
-/// Reports what the last Jobs of nodes warned of, once for all nodes.
+/// Reports what checks of nodes warned of, once for all nodes.
 fn report_warnings_of_checks(cluster: &mut Cluster<'_>) {
-    let mut nodes: BTreeMap<(Code, String), Vec<String>> = BTreeMap::new();
+    let mut nodes: BTreeMap<(Code, &str), Vec<&str>> = BTreeMap::new();
     for host in cluster.nodes.iter().filter(|host| host.node.wanted) {
-        let Some(job) = &host.record.status.job else { continue };
-        let is_current = job.desired_state_digest == host.desired.state;
-        let is_done = is_current && job.outcome == Some(JobOutcome::Done);
-        let code = job.code.as_deref().and_then(Code::parse).filter(|code| WARNINGS.contains(code));
-        if let Some(code) = code.filter(|_| is_done) {
-            let message = node::strip_code_and_fix(code, &job.message);
-            nodes.entry((code, message)).or_default().push(host.node.facts.name.clone());
+        for warning in &host.record.status.warnings {
+            if let Some(code) = Code::parse(&warning.code) {
+                nodes.entry((code, &warning.message)).or_default().push(&host.node.facts.name);
+            }
         }
     }
     let config = config_ref(&cluster.base.config);
-    let findings = nodes.into_iter().map(|((code, message), nodes)| {
-        let message = format!("{message}; found on {}", text::list(&nodes, text::NAMES));
-        Finding::new(code, config.clone(), message)
-    });
+    let findings: Vec<Finding> = nodes
+        .into_iter()
+        .map(|((code, message), nodes)| {
+            let message = message.trim_end_matches('.');
+            let message = format!("{message}; found on {}", text::list(&nodes, text::NAMES));
+            Finding::new(code, config.clone(), message)
+        })
+        .collect();
     cluster.base.findings.extend(findings);
 }
 
@@ -114,7 +128,11 @@ fn candidates_in_words(config: &KataConfig) -> Candidates {
     let selector = selector_text(spec);
     let has_selector = selector.is_some();
     let outside = (!has_selector).then(|| "is outside the control plane".to_owned());
-    let conditions = [selector, eligible_text(spec), Some("runs Linux".to_owned()), outside];
+    let by_runtime =
+        !spec.runtimes.is_empty() && spec.runtimes.iter().all(|it| it.install_on.is_some());
+    let of_runtime = by_runtime.then(|| "is selected by installOn of a runtime".to_owned());
+    let runs_linux = Some("runs Linux".to_owned());
+    let conditions = [selector, eligible_text(spec), runs_linux, outside, of_runtime];
     Candidates {
         conditions: conditions.into_iter().flatten().collect(),
         exception: if has_selector {
@@ -124,6 +142,7 @@ fn candidates_in_words(config: &KataConfig) -> Candidates {
             ""
         },
         has_selector,
+        by_runtime,
         fix: "Add a node that meets these conditions, or select nodes of the control plane in \
               spec.kataConfigPoolSelector by their role, host name or a label of your own.",
     }
@@ -156,18 +175,18 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
         let artifacts = record.status.may_have_artifacts;
         let is_own = artifacts || node::is_claimed(&facts.labels);
-        let selected = match candidates::select(&cluster.base.config, facts, is_own, artifacts) {
-            Selected::Yes => true,
-            Selected::No => false,
+        let desired = cluster.desired.of_node(&cluster.base, facts, &record.status);
+        let desired = Some(desired).filter(|it| !it.classes.is_empty());
+        let desired = match candidates::select(&cluster.base.config, facts, is_own, artifacts) {
+            Selected::Yes => desired,
+            Selected::No => None,
             Selected::Excluded(finding) => {
-                if !cluster.base.deleting {
+                if !cluster.base.deleting && desired.is_some() {
                     cluster.base.findings.push(finding);
                 }
-                false
+                None
             }
         };
-        let desired = cluster.desired.of_node(&cluster.base, facts, &record.status);
-        let desired = Some(desired).filter(|it| selected && !it.classes.is_empty());
         cluster.base.selected += usize::from(desired.is_some());
         let desired = desired.filter(|_| !cluster.base.deleting);
         if let Some(host) = host(cluster, facts, previous, record, desired) {
@@ -248,7 +267,7 @@ fn host<'a>(
     facts: &Arc<NodeFacts>,
     previous: Option<&Arc<KataNode>>,
     mut record: NodeRecord<'a>,
-    desired: Option<OfNode>,
+    desired: Option<NodeState>,
 ) -> Option<Host<'a>> {
     let base = &cluster.base;
     let wanted = desired.is_some();
@@ -268,7 +287,7 @@ fn host<'a>(
     if !wanted && !has_traces {
         return None;
     }
-    let desired = desired.unwrap_or_else(|| cluster.desired.of_leaving().clone());
+    let desired = desired.unwrap_or_else(|| cluster.desired.without_kata().clone());
     let digest =
         desired::facts_digest(facts, record::retry_annotation(previous.map(AsRef::as_ref)));
     let action = if wanted { NodeAction::Install } else { NodeAction::Remove };
@@ -338,7 +357,7 @@ fn host<'a>(
 }
 
 /// Whether there is no record of a change of a node, although its kubelet reports all desired handlers.
-fn lacks_record(desired: &OfNode, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
+fn lacks_record(desired: &NodeState, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
     let status = &record.status;
     let all: BTreeSet<String> = desired.handlers().map(str::to_owned).collect();
     // A failed check counts only if it refused the node or found a drift.

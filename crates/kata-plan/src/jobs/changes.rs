@@ -224,7 +224,8 @@ fn earlier_job(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<(ObjectRef, Str
     Some((object, format!("pod {} on {name} to end, whose Job is gone", pod.name)))
 }
 
-fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
+fn reason_of_wait(queued: Queued, cluster: &Cluster<'_>) -> String {
+    let rollout = &cluster.rollout;
     match queued {
         Queued::Waits(WaitReason::MaxUnavailable) => {
             let Rollout { limit, unavailable, leaving_service, .. } = rollout;
@@ -240,7 +241,9 @@ fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
             let nodes = text::list(&nodes, text::NAMES);
             format!("at most {limit} may be unavailable, and {nodes} {are}")
         }
-        Queued::Waits(WaitReason::Canary) => "the first node must succeed first".to_owned(),
+        Queued::Waits(WaitReason::Canary) => {
+            format!("the first node{} must succeed first", same_runtimes(cluster))
+        }
         Queued::Waits(WaitReason::StagingLimit) => {
             format!("at most {} stage their payload ahead of the change", rollout.limit)
         }
@@ -252,6 +255,17 @@ fn reason_of_wait(queued: Queued, rollout: &Rollout) -> String {
     }
 }
 
+/// Which nodes a change of one node says something about, if nodes should have different runtimes.
+fn same_runtimes(cluster: &Cluster<'_>) -> &'static str {
+    let wanted = || cluster.nodes.iter().filter(|host| host.node.wanted);
+    let first = wanted().next().map(|host| &host.desired.state);
+    if wanted().all(|host| Some(&host.desired.state) == first) {
+        ""
+    } else {
+        " with the same runtimes"
+    }
+}
+
 /// Reports why the rollout changes no further node, if it has stopped.
 fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
     let rollout = &cluster.rollout;
@@ -260,10 +274,12 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
         let host = cluster.nodes.iter().find(|host| host.node.facts.name == *name);
         host.and_then(|host| host.node.finding.as_ref()).map(|finding| finding.message.clone())
     };
+    let which = same_runtimes(cluster);
+    let others = if which.is_empty() { "" } else { "; nodes with other runtimes go on" };
     let message = |what: &str, done: &str, names: &[String]| {
         let of_first = names.first().and_then(failure_of);
         format!(
-            "{what} on {}, so no further node is {done}: {}{}",
+            "{what} on {}, so no further node{which} is {done}{others}: {}{}",
             text::count(names.len(), "node"),
             text::list(names, text::NAMES),
             of_first.map(|failure| format!("; {failure}")).unwrap_or_default()
@@ -295,13 +311,13 @@ fn report_stopped_rollout(cluster: &Cluster<'_>, out: &mut Draft) {
     for (found_by, skipped) in skipped_by {
         let found = cluster.nodes.iter().find(|host| host.node.facts.name == *found_by);
         let refused =
-            found.and_then(|host| host.record.status.job.as_ref()).and_then(record::refused_state);
+            found.and_then(|host| host.record.status.job.as_ref()).and_then(record::refusal_code);
         let what = match refused {
             Some(Code::SettingsMisfit) => "the settings of a runtime do not fit the payload",
             _ => "the payload is unusable",
         };
         let message = format!(
-            "{what} on node {found_by}, so it is not installed on {}",
+            "{what} on node {found_by}, so the change is not made on {}",
             text::list(&skipped, text::NAMES)
         );
         let mut finding = Finding::new(Code::RolloutStopped, config.clone(), message);
@@ -356,6 +372,6 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         &config,
         waiting
             .into_iter()
-            .map(|(queued, name)| (queued.map(|queued| reason_of_wait(queued, rollout)), name)),
+            .map(|(queued, name)| (queued.map(|queued| reason_of_wait(queued, cluster)), name)),
     );
 }

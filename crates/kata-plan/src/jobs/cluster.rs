@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kata_api::kata_node::{JobOutcome, NodeStep};
 use kata_api::node_task::NodeAction;
 
-use super::desired::{Desired, OfNode};
+use super::desired::{Desired, NodeState};
 use super::record::{self, NodeRecord};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::snapshot::Snapshot;
@@ -61,7 +61,7 @@ pub(super) struct Host<'a> {
     /// Whether the same change was rolled back or refused before, and is not retried.
     pub(super) given_up: bool,
     /// The desired state of the node.
-    pub(super) desired: OfNode,
+    pub(super) desired: NodeState,
     /// Installed handlers that the kubelet does not report.
     pub(super) missing: Vec<String>,
     /// Whether the kubelet should have reported them by now.
@@ -172,9 +172,11 @@ pub(super) struct Rollout {
 }
 
 impl Rollout {
-    /// Whether no further node with the same desired state gets or updates Kata, for a reason that a finding names.
+    /// Whether the next change of a node is stopped for a reason that a finding names. Only spec.rollout.paused stops
+    /// removals.
     pub(super) fn is_stopped(&self, host: &Host<'_>) -> bool {
-        self.paused || self.removes_only || self.stopped_by.contains_key(&host.desired.state)
+        let stops_installs = self.removes_only || self.stopped_by.contains_key(&host.desired.state);
+        self.paused || (host.node.wanted && stops_installs)
     }
 
     /// Whether a node is not tried, since the change could not start on others.

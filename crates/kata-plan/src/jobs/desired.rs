@@ -26,7 +26,7 @@ pub(crate) struct Desired {
     payload_image: String,
     log_level: Option<String>,
     /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
-    of_leaving: OfNode,
+    without_kata: NodeState,
     /// What is wrong with the settings of runtimes. If it is not empty, Kata is only removed from nodes.
     pub(crate) invalid_settings: Vec<Finding>,
 }
@@ -36,32 +36,31 @@ pub(crate) struct Desired {
 struct Class {
     name: String,
     handler: String,
-    nodes: Nodes,
+    nodes: NodeScope,
 }
 
 #[derive(Clone, Debug)]
-enum Nodes {
+enum NodeScope {
     All,
     /// `spec.runtimes[].installOn`.
     Selected(LabelSelector),
     /// The KataConfig no longer names the class: the nodes that have its handler keep it until the class is deleted,
     /// which happens once no pod uses it.
     Remaining,
-    /// The KataConfig names the class with another handler. As long as the class is there, its nodes keep this one;
-    /// the class's label says nothing about it.
+    /// The KataConfig gives the class another handler. Nodes keep the old handler until the old RuntimeClass is
+    /// deleted; the class's label does not say which of the two a node has.
     Replaced,
 }
 
 /// The desired state of a node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OfNode {
+pub(super) struct NodeState {
     handlers: Vec<TaskHandler>,
     /// The digest of everything that a node with this state has.
     pub(super) state: String,
-    /// The classes whose nodes this is one of.
+    /// The RuntimeClasses whose pods the node should run.
     pub(super) classes: BTreeSet<String>,
-    /// The classes whose nodes this is not one of any more, while pods may still use their handlers here. These
-    /// handlers are among the desired ones until none does.
+    /// The RuntimeClasses whose pods the node should not run any more. It keeps their handlers while pods may use them.
     pub(super) leaving: BTreeSet<String>,
 }
 
@@ -86,8 +85,8 @@ impl Desired {
             let name = class.metadata.name.clone().unwrap_or_default();
             let named = runtimes.iter().find(|runtime| runtime.name == name);
             let nodes = match named {
-                None => Nodes::Remaining,
-                Some(named) if named.effective_handler() != class.handler => Nodes::Replaced,
+                None => NodeScope::Remaining,
+                Some(named) if named.effective_handler() != class.handler => NodeScope::Replaced,
                 Some(_) => continue,
             };
             classes.push(Class { name, handler: class.handler.clone(), nodes });
@@ -100,7 +99,7 @@ impl Desired {
                 config: runtime.config.clone(),
             };
             handlers.insert(handler.clone(), task);
-            let nodes = runtime.install_on.clone().map_or(Nodes::All, Nodes::Selected);
+            let nodes = runtime.install_on.clone().map_or(NodeScope::All, NodeScope::Selected);
             classes.push(Class { name: runtime.name.clone(), handler, nodes });
         }
         let payload_image = config
@@ -118,16 +117,12 @@ impl Desired {
         .map(str::to_owned);
         let invalid_settings =
             if base.deleting { Vec::new() } else { settings::problems(config, runtimes) };
-        let of_leaving = OfNode::default();
+        let without_kata = NodeState::default();
         let mut desired =
-            Self { classes, handlers, payload_image, log_level, of_leaving, invalid_settings };
+            Self { classes, handlers, payload_image, log_level, without_kata, invalid_settings };
         let handlers: Vec<TaskHandler> = desired.handlers.values().cloned().collect();
-        desired.of_leaving = OfNode {
-            state: desired.digest(&handlers),
-            handlers,
-            classes: BTreeSet::new(),
-            leaving: BTreeSet::new(),
-        };
+        desired.without_kata =
+            NodeState { state: desired.digest(&handlers), handlers, ..NodeState::default() };
         desired
     }
 
@@ -137,7 +132,7 @@ impl Desired {
         base: &Assessment,
         node: &NodeFacts,
         status: &HostStatus,
-    ) -> OfNode {
+    ) -> NodeState {
         let has = |handler: &String| {
             // An empty list means that the Job did not report the handlers.
             (status.handlers.is_empty() && status.installed.is_some())
@@ -145,12 +140,12 @@ impl Desired {
         };
         let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
         let selects = |class: &Class| match &class.nodes {
-            Nodes::All => true,
+            NodeScope::All => true,
             // If it cannot be evaluated, nodes keep what they have.
-            Nodes::Selected(selector) => selector::matches(selector, &node.labels)
+            NodeScope::Selected(selector) => selector::matches(selector, &node.labels)
                 .unwrap_or_else(|_| has(&class.handler) || has_label(class)),
-            Nodes::Remaining => has(&class.handler) || has_label(class),
-            Nodes::Replaced => has(&class.handler),
+            NodeScope::Remaining => has(&class.handler) || has_label(class),
+            NodeScope::Replaced => has(&class.handler),
         };
         let (on_node, elsewhere): (Vec<&Class>, Vec<&Class>) =
             self.classes.iter().partition(|class| selects(class));
@@ -160,10 +155,10 @@ impl Desired {
             Ok(pods) => pods.iter().any(|pod| {
                 pod.runtime_class == class.name
                     || (!wanted.contains(class.handler.as_str())
-                        && base.handler(&pod.runtime_class) == Some(&class.handler))
+                        && base.handler(&pod.runtime_class) == Some(class.handler.as_str()))
             }),
         };
-        let is_replaced = |class: &Class| matches!(class.nodes, Nodes::Replaced);
+        let is_replaced = |class: &Class| matches!(class.nodes, NodeScope::Replaced);
         let leaving: Vec<&Class> = elsewhere
             .into_iter()
             .filter(|class| !is_replaced(class) && (has_label(class) || is_needed(class)))
@@ -171,12 +166,14 @@ impl Desired {
         wanted.extend(leaving.iter().map(|class| class.handler.as_str()));
         let handlers: Vec<TaskHandler> =
             wanted.iter().filter_map(|name| self.handlers.get(*name)).cloned().collect();
+        // Most nodes have every handler, and the digest of that is known.
         let has_all = handlers.len() == self.handlers.len();
         let names = |classes: Vec<&Class>| classes.into_iter().map(|it| it.name.clone()).collect();
-        let is_named = |class: &&&Class| !matches!(class.nodes, Nodes::Remaining | Nodes::Replaced);
-        let is_selected = on_node.iter().any(|class| is_named(&class));
-        OfNode {
-            state: if has_all { self.of_leaving.state.clone() } else { self.digest(&handlers) },
+        let is_selected = on_node
+            .iter()
+            .any(|class| matches!(class.nodes, NodeScope::All | NodeScope::Selected(_)));
+        NodeState {
+            state: if has_all { self.without_kata.state.clone() } else { self.digest(&handlers) },
             handlers,
             classes: if is_selected { names(on_node) } else { BTreeSet::new() },
             leaving: names(leaving),
@@ -184,8 +181,8 @@ impl Desired {
     }
 
     /// The state of a node that should not have Kata.
-    pub(super) fn of_leaving(&self) -> &OfNode {
-        &self.of_leaving
+    pub(super) fn without_kata(&self) -> &NodeState {
+        &self.without_kata
     }
 
     fn digest(&self, handlers: &[TaskHandler]) -> String {
@@ -206,7 +203,7 @@ impl Desired {
     pub(super) fn task(
         &self,
         node: &NodeFacts,
-        of_node: &OfNode,
+        of_node: &NodeState,
         action: NodeAction,
         verify: bool,
     ) -> NodeTask {
@@ -225,7 +222,7 @@ impl Desired {
     }
 }
 
-impl OfNode {
+impl NodeState {
     /// The names of the handlers, sorted.
     pub(super) fn handlers(&self) -> impl Iterator<Item = &str> {
         self.handlers.iter().map(|handler| handler.name.as_str())

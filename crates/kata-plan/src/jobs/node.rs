@@ -209,8 +209,8 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         let again = next_try(&cluster.rollout, host);
         let message = format!("node {name}: {message}{again}");
         let mut finding = Finding::new(code, node.object(), message);
-        let refused = host.record.status.job.as_ref().and_then(record::refused_state);
-        if refused.is_some_and(|code| record::OF_IMAGE.contains(&code)) {
+        let refused = host.record.status.job.as_ref().and_then(record::refusal_code);
+        if refused.is_some_and(|code| record::IMAGE_CODES.contains(&code)) {
             finding.fix.push_str(
                 " If you replaced the image, use another tag or its digest: nodes keep the image that they \
                  pulled.",
@@ -369,7 +369,8 @@ fn last_failure(host: &Host<'_>) -> Option<(Code, String)> {
     let is_reported = runs
         || is_due_again
         || host.given_up
-        || matches!(outcome, JobOutcome::Drifted | JobOutcome::NotStarted);
+        || outcome == JobOutcome::Drifted
+        || (outcome == JobOutcome::NotStarted && is_same_change);
     if !is_reported {
         return None;
     }
@@ -394,7 +395,7 @@ fn last_failure(host: &Host<'_>) -> Option<(Code, String)> {
     Some(match outcome {
         JobOutcome::Done => return None,
         JobOutcome::Refused => match last.code.as_deref().and_then(Code::parse) {
-            Some(code) if record::refused_state(last).is_some() => {
+            Some(code) if record::refusal_code(last).is_some() => {
                 (code, strip_code_and_fix(code, message))
             }
             _ => (Code::NodeUnfit, format!("{message}{again}")),

@@ -4,7 +4,7 @@
 //! repeated after a crash, or by another replica, has the same result.
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostJob, HostStatus, JobOutcome, PayloadImage};
+use kata_api::kata_node::{CheckWarning, HostJob, HostStatus, JobOutcome, PayloadImage};
 use kata_api::node_task::{NodeAction, NodeReport};
 use kata_api::{Code, KataNode, names};
 
@@ -422,6 +422,9 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
             status.handlers.clone_from(handlers);
         }
         status.restarts += i64::from(report.restarted);
+        if outcome == JobOutcome::Done {
+            status.warnings = warnings(report);
+        }
         if job.action != NodeAction::Preflight {
             if status.payload_digest != report.payload_digest {
                 status.payload_image = None;
@@ -431,7 +434,7 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
         }
     }
     if matches!(job.action, NodeAction::Preflight | NodeAction::Install)
-        && refused_state(job).is_some()
+        && refusal_code(job).is_some()
     {
         // A retry would be refused, too.
         status.failed_for = Some(change_key_of_job(job));
@@ -505,6 +508,17 @@ fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
     status.job = Some(HostJob { failures, ..job.clone() });
 }
 
+/// What the checks of a node warn of although Kata is installed there.
+const WARNINGS: [Code; 2] = [Code::GuestPullMissing, Code::SettingUnknown];
+
+fn warnings(report: &NodeReport) -> Vec<CheckWarning> {
+    let is_warning = |code: &str| Code::parse(code).is_some_and(|code| WARNINGS.contains(&code));
+    let checks = report.checks.iter().filter(|check| is_warning(&check.code));
+    checks
+        .map(|check| CheckWarning { code: check.code.clone(), message: check.message.clone() })
+        .collect()
+}
+
 /// Whether the result of a Job is unknown.
 pub(super) fn is_lost(job: &HostJob) -> bool {
     let unknown = [JobOutcome::TimedOut, JobOutcome::NoReport, JobOutcome::Vanished];
@@ -512,14 +526,14 @@ pub(super) fn is_lost(job: &HostJob) -> bool {
 }
 
 /// The codes of refusals whose reason is the payload's image.
-pub(super) const OF_IMAGE: [Code; 3] =
+pub(super) const IMAGE_CODES: [Code; 3] =
     [Code::ShimMissing, Code::ShimConfigurationInvalid, Code::PayloadUnusable];
 
 /// The code of a Job that was refused because of the desired state, and not because of the node: of its image, or of
 /// settings that do not fit the image.
-pub(super) fn refused_state(job: &HostJob) -> Option<Code> {
+pub(super) fn refusal_code(job: &HostJob) -> Option<Code> {
     let code = job.code.as_deref().and_then(Code::parse)?;
-    let is_of_state = OF_IMAGE.contains(&code) || code == Code::SettingsMisfit;
+    let is_of_state = IMAGE_CODES.contains(&code) || code == Code::SettingsMisfit;
     (job.outcome == Some(JobOutcome::Refused) && is_of_state).then_some(code)
 }
 

@@ -69,7 +69,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let unusable_payload = hosts()
         .filter(|host| {
             let last = host.record.status.job.as_ref();
-            host.node.wanted && host.given_up && last.and_then(record::refused_state).is_some()
+            host.node.wanted && host.given_up && last.and_then(record::refusal_code).is_some()
         })
         .map(|host| ((host.desired.state.clone(), architecture(host)), name(host)))
         .collect();
@@ -134,7 +134,9 @@ fn never_began(host: &Host<'_>) -> bool {
 /// Whether the installation of a node could not start when it was last tried, and is tried again.
 fn is_unstarted(host: &Host<'_>) -> bool {
     let last = host.record.status.job.as_ref();
-    let is_install = last.is_some_and(|last| last.action == NodeAction::Install);
+    let is_install = last.is_some_and(|last| {
+        last.action == NodeAction::Install && last.desired_state_digest == host.desired.state
+    });
     let is_retried = host.is_changing() || !cannot_be_changed(host);
     host.node.wanted && is_install && never_began(host) && is_retried
 }

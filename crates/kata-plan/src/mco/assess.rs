@@ -100,6 +100,7 @@ fn candidates(config: &KataConfig) -> Candidates {
         conditions: conditions.into_iter().flatten().collect(),
         exception: "",
         has_selector: selector_text(spec).is_some(),
+        by_runtime: false,
         fix: "Add a node that meets these conditions, or add the missing labels to nodes.",
     }
 }

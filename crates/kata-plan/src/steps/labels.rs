@@ -69,8 +69,10 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
 /// class is deleted, and one that leaves the node until none of its pods is left there: a kubelet that restarts fails
 /// running pods whose node selector no longer matches.
 fn labels_of_served(cluster: &Assessment, node: &NodeAssessment) -> BTreeMap<String, String> {
-    let named =
-        cluster.runtimes.iter().map(|runtime| (runtime.name.as_str(), runtime.effective_handler()));
+    // A class that is there with another handler needs that one.
+    let is_new = |name: &str| !cluster.class(name).is_some_and(is_our_class);
+    let named = cluster.runtimes.iter().filter(|runtime| is_new(&runtime.name));
+    let named = named.map(|runtime| (runtime.name.as_str(), runtime.effective_handler()));
     let existing =
         cluster.classes.iter().filter(|class| is_our_class(class)).map(|class| {
             (class.metadata.name.as_deref().unwrap_or_default(), class.handler.as_str())

@@ -15,6 +15,7 @@ use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::pods::NotRead;
 use crate::report::Waiting;
+use crate::selector;
 use crate::snapshot::{PodScope, SandboxedPod};
 use crate::text;
 
@@ -35,14 +36,19 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
             &runtime.name,
             existing.and_then(|class| class.metadata.uid.as_deref()),
         );
-        if cluster.is_without_nodes(runtime) {
-            let so = match existing {
-                Some(_) => "no node runs pods of the class",
-                None => "there is no such RuntimeClass",
+        let selector = runtime.install_on.as_ref();
+        // Another finding reports a selector that cannot be evaluated.
+        let is_valid = selector.is_some_and(|selector| selector::check(selector).is_ok());
+        let is_foreign = existing.is_some_and(|existing| !classes::is_our_class(existing));
+        if is_valid && !is_foreign && cluster.is_without_nodes(runtime) {
+            let name = &runtime.name;
+            let so = if existing.is_some() || offered.contains(name.as_str()) {
+                "its pods start only on nodes that still have the runtime"
+            } else {
+                "the RuntimeClass is not created until a node matches"
             };
             let message = format!(
-                "spec.runtimes[{}].installOn selects none of the nodes that the KataConfig selects, so {so}",
-                runtime.name
+                "spec.runtimes[{name}].installOn selects none of the nodes that get Kata; {so}"
             );
             out.add_finding(Code::RuntimeWithoutNodes, object.clone(), message);
         }

@@ -1,6 +1,8 @@
 //! Promises: what a legal object of another client must not stop, and that a step that would break a promise
 //! stops alone.
 
+use std::sync::Arc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::{Code, names};
@@ -262,6 +264,30 @@ fn a_step_that_would_break_a_promise_of_jobs_is_vetoed() {
     let name = format!("{}/{}", running.namespace.as_ref().unwrap(), running.name);
     let kill = delete(&world, Kind::Job, &name);
     assert_eq!(broken(&snapshot(&world), kill), Some(Property::OneJobPerNode));
+    // An installation with other handlers, while a pod needs one that the node has.
+    let mut with_pod = before.clone();
+    let class = json!({"metadata": {"name": "kata", "labels": {"app.kubernetes.io/managed-by": "kata-operator"}},
+        "handler": "kata"});
+    with_pod.runtime_classes = Observed::Known(vec![serde_json::from_value(class).unwrap()]);
+    let Observed::Known(kata_nodes) = &mut with_pod.kata_nodes else { panic!() };
+    let kata_node = kata_nodes.iter_mut().find(|it| it.spec.node_name == node).unwrap();
+    let status = &mut Arc::make_mut(kata_node).status.as_mut().unwrap();
+    status.host =
+        serde_json::from_value(json!({"mayHaveArtifacts": true, "handlers": ["kata"]})).unwrap();
+    let of_pods = |class: &str| {
+        let pod = json!({"metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"containers": [], "nodeName": node, "runtimeClassName": class}});
+        vec![kata_plan::validate::sandboxed_pod(&serde_json::from_value(pod).unwrap()).unwrap()]
+    };
+    let mut with_pods = |class: &str| {
+        with_pod.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(of_pods(class)));
+        with_pod.clone()
+    };
+    let without = body.to_string().replace(r#"\"name\":\"kata\""#, r#"\"name\":\"other\""#);
+    let without = Action::Apply { object: object.clone(), body: without.parse().unwrap() };
+    assert_eq!(broken(&with_pods("kata"), job.clone()), None);
+    assert_eq!(broken(&with_pods("kata"), without.clone()), Some(Property::RunningPods));
+    assert_eq!(broken(&with_pods("unrelated"), without), None);
     let twice = Plan {
         steps: vec![step(job.clone(), OnFailure::Continue), step(job, OnFailure::Continue)],
     };

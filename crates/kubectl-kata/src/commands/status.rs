@@ -376,7 +376,8 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
             labels => format!("   nodes {labels}"),
         };
         let counts = class.ready_node_count.zip(class.node_count).filter(|_| differ);
-        let counts = counts.map(|(ready, all)| format!("   on {ready}/{all}")).unwrap_or_default();
+        let counts =
+            counts.map(|(ready, all)| format!("   ready on {ready} of {all}")).unwrap_or_default();
         let exists = match (class.exists, config.deleting) {
             (true, _) if class.foreign => " (not ours, left as it is)",
             (true, _) => "",

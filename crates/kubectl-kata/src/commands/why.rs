@@ -235,9 +235,7 @@ async fn schedule(
     if let Read::Known(nodes) = &nodes {
         let runtimes = kata.runtimes();
         let runtime = runtimes.iter().find(|it| Some(it.name.as_str()) == slim.class());
-        // It does not apply where the Machine Config Operator installs Kata.
-        let is_applied = kata.payloads().is_some();
-        let install_on = runtime.and_then(|it| it.install_on.as_ref()).filter(|_| is_applied);
+        let install_on = runtime.and_then(|runtime| kata.install_on(runtime));
         report.nodes =
             nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items(), install_on);
     }

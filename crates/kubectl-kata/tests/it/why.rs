@@ -258,8 +258,8 @@ async fn a_node_that_a_runtime_does_not_select_says_so() {
     done.says(&["worker-0", "not selected by installOn of RuntimeClass kata-clh"]);
     let done = lab.kata_command("status").await.expect(0);
     done.says(&[
-        "RuntimeClass kata   on 2/2   handler kata",
-        "RuntimeClass kata-clh   on 1/1   handler kata-clh",
+        "RuntimeClass kata   ready on 2 of 2   handler kata",
+        "RuntimeClass kata-clh   ready on 1 of 1   handler kata-clh",
         "nodes kata=true,kubernetes.io/hostname=worker-1",
     ]);
 }

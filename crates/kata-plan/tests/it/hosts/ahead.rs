@@ -162,7 +162,7 @@ fn a_node_that_is_spared_holds_up_nobody() {
         let job = host(world, "worker-2")["job"].clone();
         (job["number"].clone(), job["outcome"].clone()) == (json!(4), json!("Done"))
     });
-    assert!(finding(&world, "KATA3111").contains("so it is not installed on worker-1"));
+    assert!(finding(&world, "KATA3111").contains("so the change is not made on worker-1"));
     assert_eq!(host(&world, "worker-1")["job"]["number"], 2, "nothing was tried there");
 }
 

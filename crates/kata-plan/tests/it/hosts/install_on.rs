@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{finding, host, label, until};
 use crate::journeys::{condition, is};
-use crate::plain::{Fate, task_of};
+use crate::plain::Fate;
 use crate::world::World;
 
 /// `kata` on nodes with `vm=qemu` or `vm=both`, and `fast` on those with `vm=clh` or `vm=both`.
@@ -102,7 +102,7 @@ fn a_node_that_a_runtime_leaves_keeps_it_until_its_pods_have_ended() {
     let reported = finding(&world, "KATA2112");
     assert!(
         reported.contains(
-            "node worker-4 is no longer selected by installOn of fast, but 1 sandboxed pod still runs on it: default/guest"
+            "node worker-4 is no longer selected for the runtime of fast, but 1 sandboxed pod still runs on it: default/guest"
         ),
         "{reported}"
     );
@@ -196,7 +196,8 @@ fn a_selector_that_no_node_or_no_program_can_match_is_reported_and_takes_nothing
     let reported = finding(&world, "KATA1005");
     assert!(
         reported.contains("spec.runtimes[fast].installOn: operator \"Near\" for label vm")
-            && reported.contains("no node gets or loses this runtime meanwhile"),
+            && reported
+                .contains("nodes of the KataConfig neither get nor lose this runtime meanwhile"),
         "{reported}"
     );
     assert_eq!(classes(&world, "worker-4"), set(&["fast", "kata"]));
@@ -218,10 +219,23 @@ fn a_selector_that_no_node_or_no_program_can_match_is_reported_and_takes_nothing
         runtimes_of_status(&world)[1],
         json!({"name": "fast", "nodeCount": 0, "readyNodeCount": 0})
     );
-    for job in world.names(Kind::Job) {
-        let task = task_of(world.get(Kind::Job, &job).unwrap());
-        assert!(task.handlers.iter().all(|handler| handler.name == "kata"), "{task:?}");
+    for index in 0..8 {
+        let node = format!("worker-{index}");
+        assert_eq!(handlers(&world, &node), set(&["kata"]), "{node}");
     }
+
+    // If no runtime selects a node, it is not the KataConfig's selector that has to change.
+    let nowhere = json!({"spec": {"runtimes": [
+        {"name": "kata", "installOn": {"matchLabels": {"gpu": "yes"}}}]}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &nowhere);
+    world.settle();
+    let reported = decide(&world.observe()).report.findings;
+    let reported = reported.iter().find(|it| it.to_string().contains("KATA1003")).unwrap();
+    assert!(reported.message.contains("is selected by installOn of a runtime"), "{reported:?}");
+    assert!(
+        reported.fix.starts_with("Label nodes so that spec.runtimes[].installOn"),
+        "{reported:?}"
+    );
 }
 
 /// The class cannot be changed, so it stays until no pod uses it, and its pods need the handler that it has.
@@ -234,6 +248,7 @@ fn a_class_that_should_have_another_handler_keeps_its_own_on_the_nodes() {
     let other =
         json!({"spec": {"runtimes": [{"name": "kata", "handler": "kata-next", "shim": "qemu"}]}});
     world.edit(Kind::KataConfig, "cluster-kataconfig", &other);
+    world.add_plain_node("worker-2");
     for _ in 0..200 {
         world.pass();
         world.tick();
@@ -243,9 +258,12 @@ fn a_class_that_should_have_another_handler_keeps_its_own_on_the_nodes() {
         }
     }
     assert!(finding(&world, "KATA1013").contains("kata-next"));
+    assert_eq!(handlers(&world, "worker-2"), set(&["kata-next"]));
+    assert_eq!(classes(&world, "worker-2"), set(&[]), "the class still has the old handler");
     world.delete(Kind::Pod, "default/guest");
     world.settle();
     assert_eq!(handlers(&world, "worker-0"), set(&["kata-next"]));
+    assert_eq!(classes(&world, "worker-2"), set(&["kata"]));
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
 }
 

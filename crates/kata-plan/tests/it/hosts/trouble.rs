@@ -67,7 +67,7 @@ fn a_payload_that_is_of_no_use_on_one_node_is_not_tried_on_others_like_it() {
     let reported = finding(&world, "KATA3111");
     assert!(
         reported.contains(
-            "the payload is unusable on node worker-0, so it is not installed on worker-1"
+            "the payload is unusable on node worker-0, so the change is not made on worker-1"
         ),
         "{reported}"
     );

@@ -385,12 +385,13 @@ pub(super) fn conclusion(
     let short: Vec<&NodeVerdict> =
         report.nodes.iter().filter(|node| node.verdict.contains("short by")).collect();
     let is_outside = |node: &NodeVerdict| node.verdict.starts_with(NOT_SELECTED);
+    let is_repelled = |node: &&NodeVerdict| node.verdict.starts_with("taint ");
     let fix = match short.first() {
         Some(node) => format!(
             "free what {} lacks ({}), ask for less, or give more nodes Kata",
             node.name, node.verdict
         ),
-        None if report.nodes.iter().any(is_outside) => {
+        None if report.nodes.iter().filter(|node| !is_repelled(node)).all(is_outside) => {
             "label a node so that spec.runtimes[].installOn of the KataConfig selects it, or use another \
              RuntimeClass"
                 .to_owned()
