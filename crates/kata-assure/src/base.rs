@@ -11,7 +11,7 @@ use simcluster::state::{State, StateError};
 
 use crate::deeds;
 use crate::episode::{self, EpisodeError};
-use crate::plan::{Deed, Plan};
+use crate::plan::{self, Deed, Plan};
 use crate::shape::Topology;
 use crate::workload::{Base, Workload};
 
@@ -47,7 +47,8 @@ impl Bases {
             }
             Base::InstalledWithPod => {
                 let mut sim = restore(&*installed()?)?;
-                deeds::change(&mut sim, &Deed::Pod { name: "sandboxed".to_owned() })?;
+                let name = "sandboxed".to_owned();
+                deeds::change(&mut sim, &Deed::Pod { name, class: plan::usual_class() })?;
                 sim.advance(std::time::Duration::from_secs(60));
                 Ok(State::of(&sim, &topology.layout()))
             }

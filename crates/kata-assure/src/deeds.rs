@@ -61,7 +61,9 @@ pub fn change(sim: &mut Simulation, deed: &Deed) -> Result<(), ApiError> {
         Deed::Remove { object } => {
             sim.api.delete(rival, &resource(object), "", &object.name, &options).map(drop)
         }
-        Deed::Pod { name } => sim.api.create(admin, &PODS, "default", pod(name)).map(drop),
+        Deed::Pod { name, class } => {
+            sim.api.create(admin, &PODS, "default", pod(name, class)).map(drop)
+        }
         Deed::EndPod { name } => sim.api.delete(admin, &PODS, "default", name, &options).map(drop),
         Deed::OsImage => simcluster::mco::set_os_image(sim, OS_IMAGE),
         Deed::StealLease => {
@@ -103,11 +105,11 @@ fn resource(target: &Target) -> Resource {
     Resource::dynamic(target.group.clone(), target.plural.clone())
 }
 
-fn pod(name: &str) -> Value {
+fn pod(name: &str, class: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
-            "runtimeClassName": names::RUNTIME_CLASS,
+            "runtimeClassName": class,
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "main", "image": "registry.example/app:1"}],
         },

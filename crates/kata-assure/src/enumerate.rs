@@ -297,7 +297,11 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         Workload::LogLevel => {
             vec![edit(json!({"spec": {"logLevel": "trace"}})), Deed::DeleteConfig]
         }
-        Workload::SelectorEdit | Workload::OsUpgrade | Workload::Adoption => {
+        Workload::SelectorEdit
+        | Workload::OsUpgrade
+        | Workload::Adoption
+        | Workload::InstallOn
+        | Workload::InstallOnWithPod => {
             vec![Deed::DeleteConfig]
         }
         Workload::PayloadUpgrade | Workload::PayloadUpgradeWithPod

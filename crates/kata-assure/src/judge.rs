@@ -46,9 +46,14 @@ impl References {
     /// # Errors
     /// If its cluster cannot be made.
     pub fn detour(&self, calm: &Plan) -> Result<Vec<String>, EpisodeError> {
-        if calm.workload == Workload::PayloadUpgradeWithPod {
+        match calm.workload {
             // The runtime that the pod uses stays beside the new one, which no straight way leaves.
-            return Ok(Vec::new());
+            Workload::PayloadUpgradeWithPod
+            // Shims that a node has and needs no more stay as long as their payload does, and a class that has lost its
+            // last node stays for the pods that name it.
+            | Workload::InstallOn
+            | Workload::InstallOnWithPod => return Ok(Vec::new()),
+            _ => {}
         }
         let (end, straight) = (self.of(calm)?, episode::straight(calm, &self.bases)?);
         let differences = world::differences(&end.end, &straight.end).into_iter();

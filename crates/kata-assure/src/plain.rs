@@ -43,6 +43,21 @@ pub fn taints(node: &Value) -> impl Iterator<Item = &Value> {
     node["spec"]["taints"].as_array().into_iter().flatten()
 }
 
+/// The classes that lead to a node that is selected, with their handlers, by the rules of the documentation.
+fn classes(config: &Value, node: &Value) -> BTreeMap<String, String> {
+    let usual = json!([{"name": names::RUNTIME_CLASS}]);
+    let runtimes = config["spec"]["runtimes"].as_array().or(usual.as_array());
+    let on_node = runtimes.into_iter().flatten().filter(|runtime| {
+        let labels = runtime["installOn"]["matchLabels"].as_object();
+        labels.into_iter().flatten().all(|(key, value)| label(node, key) == value.as_str())
+    });
+    let class = |runtime: &Value| {
+        let name = word(runtime, "/name");
+        (name.to_owned(), runtime["handler"].as_str().unwrap_or(name).to_owned())
+    };
+    on_node.map(class).collect()
+}
+
 /// The nodes that a KataConfig selects, by the rules of its documentation.
 pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
     let nodes = sim.api.list(&NODES);
@@ -55,7 +70,7 @@ pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
                 .flatten()
                 .all(|(key, value)| label(node, key) == value.as_str());
             let control = label(node, names::CONTROL_PLANE_ROLE_LABEL).is_some();
-            matches && !control && !is_others(node)
+            matches && !control && !is_others(node) && !classes(config, node).is_empty()
         })
         .map(|node| word(node, "/metadata/name").to_owned())
         .collect()
@@ -66,19 +81,25 @@ pub fn refuses(sim: &Simulation, node: &str) -> bool {
     sim.world.hosts.get(node).is_some_and(|host| host.faults.contains(&NodeFault::NoKvm))
 }
 
-/// Whether a host's container runtime offers our handler.
-pub fn offers(host: &Host) -> bool {
-    host.handlers.get(names::RUNTIME_CLASS).is_some_and(|handler| handler.runtime_type == "vm")
+/// The handlers of Kata that a host's container runtime offers.
+pub fn offered(host: &Host) -> BTreeSet<&str> {
+    let vms = host.handlers.iter().filter(|(_, handler)| handler.runtime_type == "vm");
+    vms.map(|(name, _)| name.as_str()).collect()
 }
 
-/// Whether the host behind a node offers our handler.
+/// Whether a host's container runtime offers a handler of Kata.
+pub fn offers(host: &Host) -> bool {
+    !offered(host).is_empty()
+}
+
+/// Whether the host behind a node offers a handler of Kata.
 pub fn has_runtime(sim: &Simulation, node: &str) -> bool {
     sim.world.hosts.get(node).is_some_and(offers)
 }
 
 /// The image that the runtime of a host came from, as far as its handler leads to a file that says so.
 fn payload(host: &Host) -> Option<&str> {
-    let handler = host.handlers.get(names::RUNTIME_CLASS)?;
+    let handler = host.handlers.get(*offered(host).first()?)?;
     let text = host.files.get(&host.resolved(&handler.runtime_path))?;
     // The line begins with the head of a program.
     text.lines().find_map(|line| Some(line.split_once("simulated, from ")?.1))
@@ -109,6 +130,13 @@ pub fn changes(job: &Value) -> bool {
     matches!(annotation(job, node_job::ACTION), "Install" | "Remove")
 }
 
+/// The classes to which the labels of a node open it.
+pub fn class_labels(node: &Value) -> BTreeSet<&str> {
+    let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let served = labels.filter(|(_, value)| *value == names::CLASS_LABEL_SERVED);
+    served.filter_map(|(key, _)| key.strip_prefix(names::CLASS_LABEL_PREFIX)).collect()
+}
+
 /// What is missing for the cluster to be as the KataConfig wants it; `None` if nothing is.
 pub fn missing(sim: &Simulation) -> Option<String> {
     let config = config(sim);
@@ -119,8 +147,15 @@ pub fn missing(sim: &Simulation) -> Option<String> {
         if !is_usable(&node) {
             return Some(format!("the node {name} is not usable"));
         }
-        if has_runtime(sim, name) != wants {
-            return Some(format!("the node {name} has the runtime, or lacks it, and should not"));
+        let classes = config.as_ref().filter(|_| wants).map(|config| classes(config, &node));
+        let classes = classes.unwrap_or_default();
+        let found = sim.world.hosts.get(name).map(offered).unwrap_or_default();
+        if !found.iter().copied().eq(classes.values().collect::<BTreeSet<_>>()) {
+            return Some(format!("the node {name} offers {found:?}, and should {classes:?}"));
+        }
+        let labels = class_labels(&node);
+        if !labels.iter().copied().eq(classes.keys()) {
+            return Some(format!("the node {name} is open for {labels:?}, and should {classes:?}"));
         }
         if is_marked(&node) != wants {
             return Some(format!("the node {name} has the mark, or lacks it, and should not"));

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use kata_api::names;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use simcluster::api::fault::{Fault, Match, Rule};
@@ -159,6 +160,9 @@ pub enum Deed {
     Pod {
         /// Its name.
         name: String,
+        /// Its RuntimeClass.
+        #[serde(default = "usual_class", skip_serializing_if = "is_usual_class")]
+        class: String,
     },
     /// A pod of the user ends.
     EndPod {
@@ -186,6 +190,15 @@ pub enum Deed {
         /// The node.
         node: String,
     },
+}
+
+/// The class of pods that need no particular one.
+pub fn usual_class() -> String {
+    names::RUNTIME_CLASS.to_owned()
+}
+
+fn is_usual_class(class: &str) -> bool {
+    class == names::RUNTIME_CLASS
 }
 
 /// An object of cluster scope.

@@ -22,7 +22,7 @@ use simcluster::world::Platform;
 use simcluster::{Context, Controller};
 
 use crate::ledger::{Actor, Ledger, Page};
-use crate::plain::{has_startup_taint, taints};
+use crate::plain::{class_labels, has_startup_taint, is_others, offered, taints};
 use crate::world::{self, KATANODES, label, word};
 
 /// The checker.
@@ -59,6 +59,9 @@ impl Controller for Promises {
         let is_plain = cx.world.platform == Platform::Kubernetes;
         if page.actor != Actor::Episode && is_plain {
             plain::check(event, by_operator, cx, &mut page);
+        }
+        if [&NODES, &RUNTIMECLASSES, &JOBS].contains(&&event.resource) {
+            open(cx, is_plain, &mut page);
         }
         if page.actor != Actor::Episode {
             match &event.resource {
@@ -158,6 +161,28 @@ fn mark_stays(event: &Event, has_kata: bool, cx: &Context<'_>, page: &mut Page) 
     }
 }
 
+/// S3: a node is open for a class only while it offers the handler.
+fn open(cx: &Context<'_>, is_plain: bool, page: &mut Page) {
+    for node in cx.api.store.list(&NODES).filter(|node| !is_others(node)) {
+        let name = word(node, "/metadata/name");
+        let Some(host) = cx.world.hosts.get(name) else { continue };
+        for class in class_labels(node) {
+            let class = cx.api.store.get(&RUNTIMECLASSES, "", class);
+            let Some(class) = class.filter(|class| world::is_katas(class)) else { continue };
+            let handler = word(class, "/handler");
+            let offers = if is_plain {
+                offered(host).contains(handler)
+            } else {
+                host.extensions.contains(names::EXTENSION)
+            };
+            if !offers {
+                let class = word(class, "/metadata/name");
+                page.broke("S3", format!("node {name} is open for {class} without {handler}"));
+            }
+        }
+    }
+}
+
 fn node(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     let (name, node) = (event.name.as_str(), &event.current);
     let Some(before) = event.previous.as_ref() else { return };
@@ -196,7 +221,7 @@ fn running_on(cx: &Context<'_>, node: Option<&str>) -> Vec<String> {
         .api
         .store
         .list(&RUNTIMECLASSES)
-        .filter(|class| class["handler"] == names::RUNTIME_CLASS)
+        .filter(|class| world::is_katas(class))
         .map(|class| word(class, "/metadata/name").to_owned())
         .collect();
     cx.api

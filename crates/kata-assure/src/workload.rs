@@ -53,6 +53,10 @@ pub enum Workload {
     PayloadUpgradeWithPod,
     /// A runtime gets a shim that the payload does not have, and gets its own back when that is reported.
     ShimMistake,
+    /// Another runtime comes to one of the nodes, then to the other, and leaves the first.
+    InstallOn,
+    /// It leaves a node on which a pod of it runs, which ends later.
+    InstallOnWithPod,
 }
 
 /// The cluster on which a workload begins.
@@ -90,6 +94,8 @@ pub enum Goal {
     Gone,
     /// The KataConfig says that this pod blocks its deletion.
     Blocked(&'static str),
+    /// The KataConfig names this pod, which a node has to wait for.
+    Waits(&'static str),
     /// The KataConfig says that nothing goes on without help, for this reason.
     Stalled(&'static str),
     /// A node is being changed.
@@ -110,10 +116,13 @@ pub const NAMED: Duration = Duration::from_secs(60);
 
 const POD: &str = "sandboxed";
 const LATECOMER: &str = "latecomer";
+/// A class for some of the nodes, and their label.
+const OTHER_CLASS: &str = "kata-clh";
+const OTHER_LABEL: &str = "clh";
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Install,
         Self::InstallEligible,
         Self::ScaleOut,
@@ -131,6 +140,8 @@ impl Workload {
         Self::PayloadUpgrade,
         Self::PayloadUpgradeWithPod,
         Self::ShimMistake,
+        Self::InstallOn,
+        Self::InstallOnWithPod,
     ];
 
     /// The name as in plans.
@@ -153,14 +164,22 @@ impl Workload {
             Self::PayloadUpgrade => "payload-upgrade",
             Self::PayloadUpgradeWithPod => "payload-upgrade-with-pod",
             Self::ShimMistake => "shim-mistake",
+            Self::InstallOn => "install-on",
+            Self::InstallOnWithPod => "install-on-with-pod",
         }
     }
 
     /// Whether it is run on a topology: converged clusters have no selection, the largest cluster is for
     /// a few, and what Jobs do differs from what the Machine Config Operator does.
     pub fn fits(self, topology: Topology) -> bool {
-        let payload =
-            matches!(self, Self::PayloadUpgrade | Self::PayloadUpgradeWithPod | Self::ShimMistake);
+        let by_jobs = matches!(
+            self,
+            Self::PayloadUpgrade
+                | Self::PayloadUpgradeWithPod
+                | Self::ShimMistake
+                | Self::InstallOn
+                | Self::InstallOnWithPod
+        );
         if topology.is_plain() {
             let mco = matches!(self, Self::InstallEligible | Self::OsUpgrade | Self::Adoption);
             let refused = matches!(
@@ -179,7 +198,7 @@ impl Workload {
             Self::InstallEligible | Self::ScaleOut | Self::ScaleIn | Self::SelectorEdit
         );
         let brief = matches!(self, Self::Install | Self::ScaleOut | Self::Uninstall);
-        let fits = !(payload || selects && topology.is_converged());
+        let fits = !(by_jobs || selects && topology.is_converged());
         fits && (brief || topology != Topology::Fifty)
     }
 
@@ -200,7 +219,9 @@ impl Workload {
             | Self::Uninstall
             | Self::Recreate
             | Self::PayloadUpgrade
-            | Self::ShimMistake => Base::Installed,
+            | Self::ShimMistake
+            | Self::InstallOn
+            | Self::InstallOnWithPod => Base::Installed,
         }
     }
 
@@ -215,6 +236,9 @@ impl Workload {
                 label(sim, &worker(1), "sandbox", Some("yes"))?;
                 label(sim, &worker(2), "sandbox", Some("yes"))
             }
+            Self::InstallOn | Self::InstallOnWithPod => {
+                label(sim, &worker(0), OTHER_LABEL, Some("yes"))
+            }
             _ => Ok(()),
         }
     }
@@ -223,11 +247,21 @@ impl Workload {
     pub fn phases(self, topology: Topology) -> Vec<Phase> {
         let phase = |act, goal| Phase { act, goal };
         let deed = |deed, goal| Phase { act: Act::Deed(deed), goal };
-        let relabel = |node: u32, value: Option<&str>| Deed::Label {
+        let label = |key: &str, node: u32, value: Option<&str>| Deed::Label {
             node: worker(node),
-            key: "kata".to_owned(),
+            key: key.to_owned(),
             value: value.map(str::to_owned),
         };
+        let relabel = |node, value| label("kata", node, value);
+        let other = |node, value| label(OTHER_LABEL, node, value);
+        let two_classes = || {
+            let on = json!({"matchLabels": {OTHER_LABEL: "yes"}});
+            let other = json!({"name": OTHER_CLASS, "installOn": on});
+            let runtimes = json!([{"name": names::RUNTIME_CLASS}, other]);
+            Deed::EditConfig { patch: json!({"spec": {"runtimes": runtimes}}) }
+        };
+        let pod =
+            |name: &str, class: &str| Deed::Pod { name: name.to_owned(), class: class.to_owned() };
         let level = |level: &str| Deed::EditConfig { patch: json!({"spec": {"logLevel": level}}) };
         let end = |name: &str| Deed::EndPod { name: name.to_owned() };
         match self {
@@ -258,7 +292,7 @@ impl Workload {
             }
             Self::SlipIn => vec![
                 deed(Deed::DeleteConfig, Goal::Blocked(POD)),
-                deed(Deed::Pod { name: LATECOMER.to_owned() }, Goal::Blocked(LATECOMER)),
+                deed(pod(LATECOMER, names::RUNTIME_CLASS), Goal::Blocked(LATECOMER)),
                 deed(end(POD), Goal::Blocked(LATECOMER)),
                 deed(end(LATECOMER), Goal::Gone),
             ],
@@ -279,6 +313,17 @@ impl Workload {
                     deed(runtimes(Value::Null), Goal::Settled),
                 ]
             }
+            Self::InstallOn => vec![
+                deed(two_classes(), Goal::Settled),
+                deed(other(1, Some("yes")), Goal::Settled),
+                deed(other(0, None), Goal::Settled),
+            ],
+            Self::InstallOnWithPod => vec![
+                deed(two_classes(), Goal::Settled),
+                deed(pod(POD, OTHER_CLASS), Goal::Settled),
+                deed(other(0, None), Goal::Waits(POD)),
+                deed(end(POD), Goal::Settled),
+            ],
             Self::Adoption => {
                 vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
             }
@@ -369,6 +414,10 @@ impl Goal {
                         && world::word(condition, "/message").contains(pod)
                 });
                 (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
+            }
+            Self::Waits(pod) => {
+                let status = world::config(sim).unwrap_or_default()["status"].to_string();
+                (!status.contains(pod)).then(|| format!("pod {pod} is not named: {status}"))
             }
             Self::Stalled(reason) => {
                 let config = world::config(sim).unwrap_or_default();

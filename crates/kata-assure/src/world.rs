@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use simcluster::api::registry::ResourceDef;
 use simcluster::resource::{
     CONTAINERRUNTIMECONFIGS, CRDS, EVENTS, EVENTS_V1, KATACONFIGS, LEASES, MACHINECONFIGPOOLS,
-    MACHINECONFIGS, NAMESPACES, NODES, PODS, RUNTIMECLASSES,
+    MACHINECONFIGS, NAMESPACES, NODES, PODS,
 };
 use simcluster::{Resource, Simulation};
 
@@ -101,30 +101,9 @@ pub fn is_unfinished(pod: &Value) -> bool {
     !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// The RuntimeClasses that lead to the runtime.
-pub fn kata_classes(sim: &Simulation) -> BTreeSet<String> {
-    let classes = sim.api.list(&RUNTIMECLASSES);
-    classes
-        .iter()
-        .filter(|class| class["handler"] == names::RUNTIME_CLASS)
-        .map(|class| word(class, "/metadata/name").to_owned())
-        .chain([names::RUNTIME_CLASS.to_owned()])
-        .collect()
-}
-
-/// Sandboxed pods that have not ended and are bound to a node, with the node.
-pub fn sandboxed(sim: &Simulation) -> Vec<(String, String)> {
-    let classes = kata_classes(sim);
-    let pods = sim.api.list(&PODS);
-    pods.iter()
-        .filter(|pod| is_unfinished(pod))
-        .filter(|pod| classes.contains(word(pod, "/spec/runtimeClassName")))
-        .filter(|pod| !word(pod, "/spec/nodeName").is_empty())
-        .map(|pod| {
-            let name = word(pod, "/metadata/name").to_owned();
-            (name, word(pod, "/spec/nodeName").to_owned())
-        })
-        .collect()
+/// Whether a RuntimeClass leads to a runtime of Kata.
+pub fn is_katas(class: &Value) -> bool {
+    word(class, "/handler").starts_with(names::RUNTIME_CLASS)
 }
 
 /// The nodes that the KataConfig selects, by the rules of its documentation.

@@ -15,7 +15,7 @@ use crate::ledger::Page;
 use crate::plain::{
     annotation, changes, has_startup_taint, is_agents, is_others, is_unfinished, offers,
 };
-use crate::world::{is_marked, is_ready, is_usable, label, word};
+use crate::world::{is_katas, is_marked, is_ready, is_usable, label, word};
 
 /// Looks at an event.
 pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
@@ -207,7 +207,7 @@ fn sandboxed_on(cx: &Context<'_>, node: &str) -> Vec<String> {
         .api
         .store
         .list(&RUNTIMECLASSES)
-        .filter(|class| class["handler"] == names::RUNTIME_CLASS)
+        .filter(|class| is_katas(class))
         .map(|class| word(class, "/metadata/name"))
         .chain([names::RUNTIME_CLASS])
         .collect();

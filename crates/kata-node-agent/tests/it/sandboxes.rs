@@ -145,8 +145,25 @@ fn sandboxes(release: &str) {
     node.assert_untouched(&second);
     node.end(&second);
 
-    // A handler that is not configured any more: its sandboxes stay and can be stopped.
+    // One of two handlers goes, once its own sandbox has ended, while a sandbox of the other runs.
     let third = node.pod("third", "kata");
+    let other = node.pod("other", "kata-two");
+    let incarnation = node.incarnation();
+    let report = install("c", &["kata"]);
+    assert_eq!((report.outcome, report.sandbox_count), (Outcome::Blocked, 1), "{report:?}");
+    assert_eq!(report.sandboxes[0].pod, "other");
+    assert_eq!(node.incarnation(), incarnation);
+    node.end(&other);
+    let report = done("c", &["kata"]);
+    assert!(report.restarted, "{report:?}");
+    node.assert_untouched(&third);
+    let error = node.try_pod("fourth", "kata-two").unwrap_err();
+    assert!(error.contains("no runtime for \"kata-two\" is configured"), "{error}");
+    assert!(!done("c", &["kata"]).restarted);
+    assert!(done("c", &["kata", "kata-two"]).restarted);
+    node.assert_untouched(&third);
+
+    // A handler that is not configured any more: its sandboxes stay and can be stopped.
     let drop_in = node.root.join(DROP_IN);
     let kept = node.root.join("root/drop-in");
     fs::rename(&drop_in, &kept).unwrap();
