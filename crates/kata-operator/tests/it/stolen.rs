@@ -9,7 +9,7 @@ use kata_manifests::manifests::Options;
 use kata_operator::Settings;
 use serde_json::{Value, json};
 use simcluster::Cluster;
-use simcluster::resource::{JOBS, NODES, RUNTIMECLASSES};
+use simcluster::resource::{self, JOBS, NODES, RUNTIMECLASSES};
 use tower::ServiceExt as _;
 
 use crate::lab::{self, Operator};
@@ -35,6 +35,23 @@ impl Thief {
         let service = cluster.client_service().map_request(
             move |mut request: Request<kube::client::Body>| {
                 request.headers_mut().insert("authorization", bearer.clone());
+                request
+            },
+        );
+        Self { client: kube::Client::new(service, "default") }
+    }
+
+    /// A client that has the identity of a node's kubelet.
+    fn kubelet(cluster: &Cluster, node: &str) -> Self {
+        let admin = cluster.with(|sim, _| sim.frontend.signer.as_ref().unwrap().admin_token());
+        let bearer: http::HeaderValue = format!("Bearer {admin}").parse().unwrap();
+        let user: http::HeaderValue = format!("system:node:{node}").parse().unwrap();
+        let service = cluster.client_service().map_request(
+            move |mut request: Request<kube::client::Body>| {
+                let headers = request.headers_mut();
+                headers.insert("authorization", bearer.clone());
+                headers.insert("impersonate-user", user.clone());
+                headers.insert("impersonate-group", "system:nodes".parse().unwrap());
                 request
             },
         );
@@ -374,6 +391,50 @@ async fn it_cannot_change_a_node() {
     ] {
         thief.fails("PATCH", NODE, &change, "nodes", message).await;
     }
+}
+
+/// A kubelet that lies about its node gets no pod: of the labels that a class selects, one is out of its reach.
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_cannot_open_its_node() {
+    let (cluster, _operator, _thief) = installed().await;
+    const OTHER: &str = "control-plane-0";
+    let path = format!("/api/v1/nodes/{OTHER}");
+    let kubelet = Thief::kubelet(&cluster, OTHER);
+    let class = names::class_label(names::RUNTIME_CLASS);
+    let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+    let said = kubelet.ask("PATCH", &path, &labels(json!({&class: "true"}))).await;
+    let expected =
+        format!("nodes {OTHER:?} is forbidden: is not allowed to modify labels: {class}");
+    assert_eq!(said, expected);
+    let said = kubelet.ask("PATCH", NODE, &labels(json!({"mine": "x"}))).await;
+    assert!(said.contains("is not allowed to modify node \"worker-0\""), "{said}");
+    let all = json!({names::RUNTIME_LABEL: "true", names::CLAIM_LABEL: "true", "kata": "true"});
+    kubelet.succeeds("PATCH", &path, &labels(all.clone())).await;
+
+    lab::merge(&cluster, &NODES, OTHER, &labels(all));
+    let taints = json!({"spec": {"taints": null}});
+    lab::merge(&cluster, &NODES, OTHER, &taints);
+    let pod = |name: &str, on: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "runtimeClassName": names::RUNTIME_CLASS, "nodeSelector": {"kubernetes.io/hostname": on},
+            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+        }})
+    };
+    lab::create(&cluster, &resource::PODS, "default", pod("served", "worker-0"));
+    lab::create(&cluster, &resource::PODS, "default", pod("lured", OTHER));
+    let node_of = |pod: &str| {
+        cluster.with(|sim, _| {
+            sim.api.get(&resource::PODS, "default", pod).unwrap()["spec"]["nodeName"].clone()
+        })
+    };
+    assert!(lab::until(LIMIT, || node_of("served") == "worker-0").await);
+    let unschedulable = || {
+        let pod = cluster.with(|sim, _| sim.api.get(&resource::PODS, "default", "lured").unwrap());
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["reason"] == "Unschedulable")
+    };
+    assert!(lab::until(LIMIT, unschedulable).await);
+    assert_eq!(node_of("lured"), Value::Null);
 }
 
 /// The policies are about the operator: everybody else writes as before.

@@ -2,6 +2,7 @@
 //!
 //! Plugins run in the order of the real server. They may read other objects, never write them.
 
+mod node_restriction;
 mod pod;
 mod policy;
 mod pool_policy;
@@ -48,6 +49,9 @@ pub(crate) fn validate(api: &ApiServer, call: &Call<'_>, deed: Deed<'_>) -> Resu
     let written = deed.operation != "DELETE" && call.subresource.is_empty();
     if *call.resource() == MACHINECONFIGPOOLS && written {
         pool_policy::validate(deed.name, deed.object)?;
+    }
+    if *call.resource() == NODES {
+        node_restriction::validate(call, &deed)?;
     }
     policy::admit(api, call, deed)
 }

@@ -69,6 +69,12 @@ impl User {
         self.is_in(MASTERS)
     }
 
+    /// The node whose kubelet the user is.
+    pub fn node(&self) -> Option<&str> {
+        let name = self.name.strip_prefix("system:node:")?;
+        self.is_in("system:nodes").then_some(name)
+    }
+
     /// Whether the user belongs to the group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|known| known == group)
