@@ -53,8 +53,13 @@ pub(crate) async fn fault(arguments: FaultArguments) -> Result<Outcome, Failure>
 pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
     let what = match arguments.action {
         NodeAction::Add => {
-            call(&arguments.cluster, "POST", "nodes", &json!({"name": arguments.name})).await?;
+            let body = json!({"name": arguments.name, "options": arguments.options});
+            call(&arguments.cluster, "POST", "nodes", &body).await?;
             "joins"
+        }
+        NodeAction::Rm if !arguments.options.is_empty() => {
+            let text = format!("node rm {} takes no options", arguments.name);
+            return Err(ControlError::Refused(text).into());
         }
         NodeAction::Rm => {
             call(&arguments.cluster, "DELETE", &format!("nodes/{}", arguments.name), &Value::Null)

@@ -4,6 +4,7 @@
 
 mod control;
 pub mod load;
+mod options;
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ use crate::workload::disruption::Disruption;
 use crate::workload::job::Jobs;
 use crate::workload::replicaset::ReplicaSets;
 use crate::workload::scheduler::Scheduler;
-use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime};
+use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime, System};
+pub use options::NodeOptions;
 
 /// How long a cluster has run when [`build`] hands it over.
 const AGE: Duration = Duration::from_secs(600);
@@ -105,11 +107,12 @@ pub fn build(layout: &Layout, now: Timestamp) -> Result<Simulation, ApiError> {
     let role = if layout.compact { Role::Compact } else { Role::ControlPlane };
     for index in 0..layout.control_plane {
         let name = format!("control-plane-{index}");
-        insert_host(&mut simulation, layout, (&name, role), index);
+        join(&mut simulation, host_spec(layout, (&name, role), index));
     }
     for index in 0..layout.workers {
         let place = layout.control_plane.saturating_add(index);
-        insert_host(&mut simulation, layout, (&format!("worker-{index}"), Role::Worker), place);
+        let name = format!("worker-{index}");
+        join(&mut simulation, host_spec(layout, (&name, Role::Worker), place));
     }
     simulation.run_due(now);
     simulation.arrive(now);
@@ -144,13 +147,8 @@ fn next_index(simulation: &Simulation) -> u32 {
     }
 }
 
-fn insert_host(
-    simulation: &mut Simulation,
-    layout: &Layout,
-    (name, role): (&str, Role),
-    index: u32,
-) {
-    let spec = HostSpec {
+fn host_spec(layout: &Layout, (name, role): (&str, Role), index: u32) -> HostSpec {
+    HostSpec {
         name: name.to_owned(),
         platform: layout.platform,
         control_plane: role != Role::Worker,
@@ -163,17 +161,28 @@ fn insert_host(
             .ok()
             .and_then(|index| index.checked_rem(layout.runtimes.len()))
             .and_then(|turn| layout.runtimes.get(turn).copied()),
-    };
+        system: None,
+        handlers: Vec::new(),
+    }
+}
+
+fn join(simulation: &mut Simulation, spec: HostSpec) {
+    let name = spec.name.clone();
     let host = Host::new(spec, simulation.now());
-    simulation.world.hosts.insert(name.to_owned(), host);
-    simulation.world.touch(name);
+    simulation.world.hosts.insert(name.clone(), host);
+    simulation.world.touch(&name);
 }
 
 /// Adds a host; its kubelet registers it as a node.
 ///
 /// # Errors
 /// If there is a node or host of that name, or the name cannot be a node's.
-pub fn add_node(simulation: &mut Simulation, name: &str, role: Role) -> Result<(), ApiError> {
+pub fn add_node(
+    simulation: &mut Simulation,
+    name: &str,
+    role: Role,
+    options: NodeOptions,
+) -> Result<(), ApiError> {
     let valid = !name.is_empty()
         && name.len() <= 63
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b))
@@ -197,7 +206,12 @@ pub fn add_node(simulation: &mut Simulation, name: &str, role: Role) -> Result<(
     }
     let layout = Layout { platform: simulation.world.platform, ..Layout::default() };
     let index = next_index(simulation);
-    insert_host(simulation, &layout, (name, role), index);
+    let NodeOptions { runtime, system, handlers } = options;
+    let of_system =
+        || system.map_or(&[][..], System::handlers).iter().map(|name| (*name).to_owned());
+    let handlers = handlers.unwrap_or_else(|| of_system().collect());
+    let spec = host_spec(&layout, (name, role), index);
+    join(simulation, HostSpec { runtime: runtime.or(spec.runtime), system, handlers, ..spec });
     Ok(())
 }
 

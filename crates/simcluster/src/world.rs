@@ -9,6 +9,7 @@ pub mod fault;
 pub mod host;
 pub mod identity;
 pub mod sandbox;
+pub mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use serde_json::Value;
 pub use fault::{FAULT_NAMES, NodeFault};
 pub use host::{Container, Host, HostSpec, Power, Process};
 pub use sandbox::{Sandbox, VirtualMachine};
+pub use system::System;
 
 use crate::api::ApiServer;
 use crate::node::agent::Ending;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use simcluster::api::fault::{Rule, When};
-use simcluster::topology::Layout;
+use simcluster::topology::{Layout, NodeOptions};
 use simcluster::world::NodeFault;
 
 use super::claim::Claim;
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
         /// After which time it is over; without one it lasts.
         lasts: Option<Duration>,
     },
-    NodeAdd(String),
+    NodeAdd(String, NodeOptions),
     NodeRemove(String),
     OsImage(String),
     ApiFault(Option<Rule>),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use simcluster::api::fault::When;
+use simcluster::topology::NodeOptions;
 use simcluster::world::NodeFault;
 
 pub(crate) use self::cluster::layout;
@@ -118,7 +119,10 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
         ("fault", [node, "none"]) => fault(node, None, None),
         ("fault", [node, name]) => fault(node, Some(name), None),
         ("fault", [node, name, "for", lasts]) => fault(node, Some(name), Some(lasts)),
-        ("node", ["add", name]) => Ok(Verb::NodeAdd((*name).to_owned())),
+        ("node", ["add", name, options @ ..]) => {
+            let options = NodeOptions::parse(options.iter().copied())?;
+            Ok(Verb::NodeAdd((*name).to_owned(), options))
+        }
         ("node", ["rm", name]) => Ok(Verb::NodeRemove((*name).to_owned())),
         ("cordon" | "uncordon", [node]) => Ok(Verb::Merge {
             target: Target { kind: "node".to_owned(), name: (*node).to_owned(), namespace: None },
@@ -163,7 +167,9 @@ fn usage(verb: &str) -> &'static str {
         "advance" => "write: advance 5m",
         "fault" => "write: fault NODE FAULT [for SPAN], or fault NODE none",
         "etcd" => "write: etcd backup, or etcd restore",
-        "node" => "write: node add NAME, or node rm NAME",
+        "node" => {
+            "write: node add NAME [handlers=NAME,NAME] [runtime=NAME] [system=NAME], or node rm NAME"
+        }
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",
         "restart" => "write: restart operator [monitor-image=REF]",

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::recorder::{set_condition, time};
-use crate::world::{Host, HostSpec, NodeFault, Platform, Runtime};
+use crate::world::{Host, HostSpec, NodeFault, Platform, Runtime, System};
 
 /// The kubelet's version.
 pub const KUBELET_VERSION: &str = "v1.34.1";
@@ -30,6 +30,9 @@ pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
     }
     if spec.worker && openshift {
         labels["node-role.kubernetes.io/worker"] = json!("");
+    }
+    if let Some((key, value)) = spec.system.and_then(System::label) {
+        labels[key] = json!(value);
     }
     let mut node = json!({
         "apiVersion": "v1", "kind": "Node",
@@ -78,7 +81,7 @@ pub fn status(host: &Host, spec: &HostSpec, node: &Value, now: Timestamp) -> Val
     } else {
         format!("{cpu_milli}m")
     };
-    let os_image = os_image(spec.platform, node);
+    let os_image = spec.system.map_or_else(|| os_image(spec.platform, node), System::os_image);
     let (runtime, version, _) = host.runtime_facts();
     let mut status = json!({
         "capacity": resources(spec.cpus.to_string(), spec.memory_kib),

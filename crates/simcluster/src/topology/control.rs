@@ -11,7 +11,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Role, add_node, clear_fault, remove_node, set_fault};
+use super::{NodeOptions, Role, add_node, clear_fault, remove_node, set_fault};
 use crate::Simulation;
 use crate::api::ApiError;
 use crate::api::frontend::ControlRequest;
@@ -40,7 +40,9 @@ pub(super) fn nodes(
                     )));
                 }
             };
-            add_node(simulation, name, role)?;
+            let options = request.body["options"].as_array().into_iter().flatten();
+            let options = options.map(|word| word.as_str().unwrap_or_default());
+            add_node(simulation, name, role, NodeOptions::parse(options).map_err(bad)?)?;
         }
         ([name], &Method::DELETE) => remove_node(simulation, name)?,
         ([name, "faults"], &Method::POST) => {

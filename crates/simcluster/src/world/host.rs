@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::crio::{self, Handler};
 use super::fault::NodeFault;
 use super::sandbox::Sandbox;
+use super::system::{self, System};
 use super::{Platform, Runtime, agent, containerd, identity};
 
 /// Whether a host runs.
@@ -84,6 +85,12 @@ pub struct HostSpec {
     /// Its container runtime; `None` for that of its kind of cluster.
     #[serde(default)]
     pub runtime: Option<Runtime>,
+    /// Its operating system, if that brings a sandboxing runtime; `None` for that of its kind of cluster.
+    #[serde(default)]
+    pub system: Option<System>,
+    /// Handlers that its container runtime has from the beginning.
+    #[serde(default)]
+    pub handlers: Vec<String>,
 }
 
 /// A host: what a node's operating system has, in memory.
@@ -222,6 +229,10 @@ impl Host {
                 vec![(containerd::K3S_MAIN.to_owned(), text)]
             }
         });
+        let handlers = host.spec.as_ref().map(|spec| spec.handlers.clone()).unwrap_or_default();
+        let main =
+            if host.runtime() == Runtime::K3s { containerd::K3S_MAIN } else { containerd::MAIN };
+        system::provide(&mut host, main, &handlers);
         host.boot(now.checked_sub(age).unwrap_or(now));
         host
     }

@@ -300,9 +300,15 @@ fn a_host_that_hangs_stays_down_until_the_fault_is_cleared() {
 #[test]
 fn nodes_join_and_leave_at_run_time() {
     let mut sim = cluster(0, 1);
-    topology::add_node(&mut sim, "worker-9", topology::Role::Worker).unwrap();
-    assert!(topology::add_node(&mut sim, "worker-9", topology::Role::Worker).is_err());
-    assert!(topology::add_node(&mut sim, "Bad_Name", topology::Role::Worker).is_err());
+    topology::add_node(&mut sim, "worker-9", topology::Role::Worker, Default::default()).unwrap();
+    assert!(
+        topology::add_node(&mut sim, "worker-9", topology::Role::Worker, Default::default())
+            .is_err()
+    );
+    assert!(
+        topology::add_node(&mut sim, "Bad_Name", topology::Role::Worker, Default::default())
+            .is_err()
+    );
     sim.advance(Duration::from_secs(1));
     let node = get(&sim, &NODES, "", "worker-9");
     assert_eq!(condition(&node, "Ready"), "True");

@@ -183,7 +183,7 @@ fn a_daemon_set_runs_on_cordoned_and_on_new_nodes() {
         (&json!(2), &json!(2)),
         "{status}"
     );
-    topology::add_node(&mut sim, "worker-2", Role::Worker).unwrap();
+    topology::add_node(&mut sim, "worker-2", Role::Worker, Default::default()).unwrap();
     sim.advance(Duration::from_secs(20));
     assert_eq!(nodes_of(&pods(&sim)), ["worker-0", "worker-1", "worker-2"]);
     topology::remove_node(&mut sim, "worker-0").unwrap();

@@ -53,7 +53,9 @@ pub(super) fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed>
         }
         Verb::Fault { node, fault: Some(fault), .. } => topology::set_fault(sim, &node, fault)?,
         Verb::Fault { node, fault: None, .. } => topology::clear_fault(sim, &node, None)?,
-        Verb::NodeAdd(name) => topology::add_node(sim, &name, topology::Role::Worker)?,
+        Verb::NodeAdd(name, options) => {
+            topology::add_node(sim, &name, topology::Role::Worker, options)?;
+        }
         Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
         Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,
         Verb::ApiFault(Some(rule)) => sim.frontend.faults.add(rule),
