@@ -38,6 +38,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "install-k3s",
             "install-eks",
             "install-kubernetes",
+            "provided-nodes",
             "size-and-tune",
             "air-gapped",
             "support-matrix",

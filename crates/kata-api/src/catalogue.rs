@@ -109,16 +109,16 @@ catalogue! {
         fix: "To change the overhead, set spec.runtimes[].overhead of the KataConfig."
     }
     KATA1034 SettingsNotHonoured Warning {
-        cause: "spec.runtimes[].config and installOn do not apply on OpenShift, where the Machine Config Operator installs Kata.",
-        fix: "Remove the field from the runtime."
+        cause: "spec.providedNodes, and config and installOn of spec.runtimes[], do not apply on OpenShift, where the Machine Config Operator installs Kata.",
+        fix: "Remove the field that the message names."
     }
     KATA1035 SettingsInvalid Error {
         cause: "spec.runtimes[].config is no valid TOML, or sets a key outside of a table.",
         fix: "Correct spec.runtimes[].config as the message says."
     }
     KATA1036 RuntimeWithoutNodes Warning {
-        cause: "spec.runtimes[].installOn selects none of the nodes that the KataConfig selects.",
-        fix: "Correct installOn, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
+        cause: "spec.runtimes[].installOn selects none of the nodes that the KataConfig selects, or nodes of spec.providedNodes that do not offer the handler.",
+        fix: "Correct installOn or the handler, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
     }
     KATA1040 ConstraintsNotServed Info {
         cause: "The API server does not serve SecurityContextConstraints, so the operator creates none for kata-monitor.",
@@ -153,7 +153,7 @@ catalogue! {
         fix: "Fix the cause, then uncordon the node."
     }
     KATA2108 HandlerMissing Error {
-        cause: "The node runs the MachineConfig with Kata, but its container runtime does not report the handler.",
+        cause: "The node should offer a handler, but its container runtime does not report it.",
         fix: "Check CRI-O's log and /etc/crio/crio.conf.d on the node."
     }
     KATA2109 NodeStateUnknown Warning {
@@ -162,7 +162,7 @@ catalogue! {
     }
     KATA2110 UnsupportedNode Info {
         cause: "The node is selected and cannot have Kata because of its operating system, architecture, role, or allocatable resources.",
-        fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector. If it can run Kata after all, label it kata-operator.dev/eligible=true."
+        fix: "To remove this finding, exclude the node in spec.kataConfigPoolSelector. If its operating system or cloud provides Kata, select it in spec.providedNodes too. If it can run Kata after all, label it kata-operator.dev/eligible=true."
     }
     KATA2111 OtherRollout Info {
         cause: "The Machine Config Operator is changing the node for a reason other than Kata.",
@@ -179,6 +179,10 @@ catalogue! {
     KATA2114 NodeUnderPressure Warning {
         cause: "A node has a condition such as DiskPressure, which makes the Machine Config Operator count it as unavailable.",
         fix: "Free the resource that the condition names (`kubectl describe node`), or raise maxUnavailable of the pool."
+    }
+    KATA2115 HandlersNotReported Warning {
+        cause: "spec.providedNodes selects the node, and its kubelet does not report which handlers the container runtime offers.",
+        fix: "Update the node to Kubernetes 1.31 with containerd 2.0 or CRI-O 1.30, or newer. If the operator should install Kata there, exclude the node in spec.providedNodes."
     }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
@@ -226,7 +230,7 @@ catalogue! {
     }
     KATA3012 RuntimeConfigUnknown Error {
         cause: "This version does not know the form of the container runtime's main configuration file or of its unit's command.",
-        fix: "Follow the message. If it names a schema version, update the operator or convert the file to a known version."
+        fix: "Follow the message. If it names a schema version, update the operator or convert the file to a known version. If the operating system or the cloud provides Kata, select the node in spec.providedNodes."
     }
     KATA3013 ImportMissing Error {
         cause: "The distribution renders the container runtime's configuration from a template that does not import a drop-in folder.",
@@ -242,11 +246,11 @@ catalogue! {
     }
     KATA3016 ForeignHandler Error {
         cause: "Another installer has configured a handler with the same name in the container runtime.",
-        fix: "Give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there."
+        fix: "Give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
-        fix: "Install Kata as the message says, or exclude the node in spec.kataConfigPoolSelector."
+        fix: "Install Kata as the message says, and select the node in spec.providedNodes; or exclude it in spec.kataConfigPoolSelector."
     }
     KATA3018 ManagedByMachineConfig Error {
         cause: "The Machine Config Operator manages the node's files and would revert or refuse the change.",

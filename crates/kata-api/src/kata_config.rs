@@ -105,6 +105,13 @@ pub struct KataConfigSpec {
     /// How nodes are changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSpec>,
+    /// Selects nodes whose operating system or cloud provides Kata, among those that the KataConfig selects. All
+    /// requirements must match; empty selects all of them, absent none. Nothing is installed on them and no Job runs
+    /// there: a node serves the runtimes whose handlers its kubelet reports. payload, logLevel and config do not apply
+    /// to them. Not used on OpenShift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::label_selector")]
+    pub provided_nodes: Option<LabelSelector>,
     /// The source of the runtime's files. Not used on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<PayloadSpec>,

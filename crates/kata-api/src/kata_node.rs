@@ -266,6 +266,9 @@ pub struct KataNodeStatus {
     /// The boot ID of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// Whether spec.providedNodes of the KataConfig selects the node, so that nothing is installed on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provided: bool,
     /// Results of the Jobs of the node agent. Absent on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "host::read")]
     pub host: Option<HostStatus>,

@@ -83,7 +83,9 @@ pub(crate) struct NodeAssessment {
     pub(crate) previous: Option<Arc<KataNode>>,
     /// Whether the node should have Kata.
     pub(crate) wanted: bool,
-    /// Whether the node is in the operator's pool, or is claimed for Jobs.
+    /// Whether the node's system or cloud provides Kata, so that the operator only labels the node.
+    pub(crate) provided: bool,
+    /// Whether the node is in the operator's pool, or is claimed.
     pub(crate) joined: bool,
     pub(crate) has_runtime_label: bool,
     pub(crate) label: LabelDecision,
@@ -95,6 +97,8 @@ pub(crate) struct NodeAssessment {
     pub(crate) is_being_updated: bool,
     /// Whether the back end removes Kata from the node once no sandboxed pod is left.
     pub(crate) wants_removal: bool,
+    /// Why the node is no longer wanted.
+    pub(crate) leaves: Leaving,
     /// The RuntimeClasses whose pods the node should run.
     pub(crate) classes: BTreeSet<String>,
     /// RuntimeClasses whose pods the node should not run any more, and whose handlers it keeps until none is left.
@@ -126,6 +130,18 @@ pub(crate) struct NodeAssessment {
     pub(crate) record: Option<HostStatus>,
     /// When something is due on the node even if no watch event arrives.
     pub(crate) due: Option<Timestamp>,
+}
+
+/// Why a node is no longer wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The KataConfig no longer selects it.
+    #[default]
+    Deselected,
+    /// `spec.providedNodes` no longer selects it.
+    NoLongerProvided,
+    /// `spec.providedNodes` selects it now, so that what the operator installed goes.
+    NowProvided,
 }
 
 /// Whether a node has Kata.
@@ -191,7 +207,9 @@ impl Assessment {
 
     /// Adds a node. The caller adds nodes in natural order.
     pub(crate) fn push(&mut self, node: NodeAssessment) {
-        self.pods.include_node(&node.facts.name);
+        if !node.provided {
+            self.pods.include_node(&node.facts.name);
+        }
         self.nodes.push(node);
     }
 
@@ -281,6 +299,17 @@ impl Assessment {
     pub(crate) fn is_without_nodes(&self, runtime: &RuntimeSpec) -> bool {
         let wanted = || self.nodes.iter().filter(|node| node.wanted);
         wanted().next().is_some() && !wanted().any(|node| node.classes.contains(&runtime.name))
+    }
+
+    /// Whether a RuntimeClass of another owner serves a runtime: it leads to the same handler, and only to nodes whose
+    /// system or cloud provides it.
+    pub(crate) fn accepts(&self, runtime: &RuntimeSpec) -> bool {
+        let foreign = self.class(&runtime.name).filter(|class| !is_our_class(class));
+        let serves = foreign.is_some_and(|class| class.handler == runtime.effective_handler());
+        let mut with_it =
+            self.nodes.iter().filter(|node| node.wanted && node.classes.contains(&runtime.name));
+        let has_provided = self.nodes.iter().any(|node| node.wanted && node.provided);
+        serves && has_provided && with_it.all(|node| node.provided)
     }
 
     /// The names of the RuntimeClasses that kata-operator has or should have.
@@ -437,6 +466,9 @@ impl NodeAssessment {
             (Phase::Ready, _) => "being labelled",
             (Phase::NotReady, _) if code == Some(Code::HandlerMissing) => {
                 return "without handler".to_owned();
+            }
+            (Phase::NotReady, _) if code == Some(Code::HandlersNotReported) => {
+                return "without a report of its handlers".to_owned();
             }
             (_, None) if code == Some(Code::NodeCordoned) => "cordoned",
             (_, None) if code == Some(Code::NodeNotReady) => "not Ready",

@@ -252,6 +252,7 @@ fn node_report(node: &NodeAssessment) -> NodeReport {
         node: node.facts.name.clone(),
         uid: node.facts.uid.clone(),
         wanted: node.wanted,
+        provided: node.provided,
         phase: node.phase,
         step: node.step,
         since: Some(node.since),

@@ -15,6 +15,8 @@ pub(crate) const JOB_MEMORY: i64 = 64 << 20;
 struct Row {
     /// Where it matters; `None` is everywhere.
     platform: Option<Platform>,
+    /// Whether it says only that Jobs cannot change the node, whose system may provide Kata all the same.
+    is_of_jobs: bool,
     /// Whether it also counts for a node on which Kata is, or may be: Kata is removed there.
     counts_for_ours: bool,
     is: fn(&NodeFacts) -> bool,
@@ -24,6 +26,7 @@ struct Row {
 const ROWS: [Row; 9] = [
     Row {
         platform: None,
+        is_of_jobs: false,
         counts_for_ours: true,
         is: |node| is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux"),
         reason: |node| {
@@ -33,6 +36,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
+        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             let label = |key: &str, value: &str| node.labels.get(key).is_some_and(|it| it == value);
@@ -45,6 +49,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
+        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             node.labels.get("eks.amazonaws.com/compute-type").is_some_and(|it| it == "fargate")
@@ -53,12 +58,14 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
+        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| !matches!(architecture(node), "" | "amd64" | "arm64" | "ppc64le" | "s390x"),
         reason: |node| format!("Kata is not made for its architecture {}", architecture(node)),
     },
     Row {
         platform: Some(Platform::Kubernetes),
+        is_of_jobs: true,
         counts_for_ours: true,
         is: |node| node.is_managed(),
         reason: |_| {
@@ -68,6 +75,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
+        is_of_jobs: true,
         counts_for_ours: true,
         is: |node| !matches!(container_runtime(node), "" | "containerd" | "cri-o"),
         reason: |node| {
@@ -77,6 +85,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
+        is_of_jobs: true,
         counts_for_ours: false,
         is: |node| immutable_system(node).is_some(),
         reason: |node| {
@@ -86,6 +95,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
+        is_of_jobs: true,
         counts_for_ours: false,
         is: |node| lacking(node).is_some(),
         reason: |node| {
@@ -95,6 +105,7 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::OpenShift),
+        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             // Red Hat Enterprise Linux CoreOS calls itself `rhel`, too, since OpenShift 4.19.
@@ -110,12 +121,20 @@ const ROWS: [Row; 9] = [
 ];
 
 /// Why a node cannot have Kata; `None` if nothing speaks against it. `is_ours`: Kata is on it, or may be.
-pub(crate) fn obstacle(node: &NodeFacts, platform: Platform, is_ours: bool) -> Option<String> {
+/// `is_provided`: the operator installs nothing there.
+pub(crate) fn obstacle(
+    node: &NodeFacts,
+    platform: Platform,
+    is_ours: bool,
+    is_provided: bool,
+) -> Option<String> {
     if node.labels.get(names::ELIGIBLE_LABEL).is_some_and(|value| value == "true") {
         return None;
     }
     let counts = |row: &&Row| {
-        row.platform.is_none_or(|it| it == platform) && (row.counts_for_ours || !is_ours)
+        row.platform.is_none_or(|it| it == platform)
+            && (row.counts_for_ours || !is_ours)
+            && !(row.is_of_jobs && is_provided)
     };
     ROWS.iter().filter(counts).find(|row| (row.is)(node)).map(|row| (row.reason)(node))
 }

@@ -19,6 +19,7 @@ use crate::jobs::{JobsOfNode, jobs_by_node};
 use crate::object::ObjectRef;
 use crate::observed::Observed;
 use crate::plan::{Action, OnFailure, Plan, Step};
+use crate::pods::own_classes;
 use crate::report::{Report, StepFailure};
 use crate::snapshot::{NodeFacts, NodeJob, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::text;
@@ -301,12 +302,19 @@ impl<'a> Facts<'a> {
 
     /// The unfinished sandboxed pods on a node, if they were read.
     fn pods_on_node(&self, node: &str) -> Option<Vec<&SandboxedPod>> {
-        match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
+        let mut pods = match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
             Some(read) => read.known().map(|pods| by_node(pods).remove(node).unwrap_or_default()),
             None => {
                 self.pods_by_node.as_ref().map(|pods| pods.get(node).cloned().unwrap_or_default())
             }
+        }?;
+        if self.is_provided(node) {
+            // Pods of foreign classes keep their handler, which is not the operator's.
+            let existing = self.snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);
+            let own = self.active.map(|config| own_classes(config, existing));
+            pods.retain(|pod| own.as_ref().is_none_or(|own| own.contains(&pod.runtime_class)));
         }
+        Some(pods)
     }
 
     /// The pods that block a step were read, and there are none.

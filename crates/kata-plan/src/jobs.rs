@@ -12,9 +12,11 @@ mod due;
 mod job_body;
 mod node;
 mod payload;
+mod provided;
 mod record;
 mod rollout;
 
 pub(crate) use assess::{assess, jobs_by_node};
 pub(crate) use node::is_claimed;
+pub(crate) use provided::has_labels;
 pub(crate) use record::{JobsOfNode, START_GRACE};

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kata_api::Code;
 use kata_api::kata_node::NodeStep;
 
-use crate::assessment::{Assessment, LabelDecision, NodeAssessment};
+use crate::assessment::{Assessment, LabelDecision, Leaving, NodeAssessment};
 use crate::classes::is_closed;
 use crate::report::Finding;
 use crate::snapshot::NodeFacts;
@@ -121,15 +121,20 @@ pub(crate) fn pods_on_leaving(cluster: &Assessment, node: &NodeAssessment) -> Op
     let pods = cluster.pods_in_the_way(node).ok().filter(|pods| leaves && !pods.is_empty())?;
     let selected = if node.wanted {
         let classes: Vec<&String> = node.leaving_classes.iter().collect();
-        format!("selected for the runtime of {}", text::list(&classes, text::NAMES))
+        format!("is no longer selected for the runtime of {}", text::list(&classes, text::NAMES))
     } else {
-        "selected".to_owned()
+        let selected = match node.leaves {
+            Leaving::Deselected => "is no longer selected",
+            Leaving::NoLongerProvided => "is no longer selected by spec.providedNodes",
+            Leaving::NowProvided => "is now selected by spec.providedNodes",
+        };
+        selected.to_owned()
     };
     Some(Finding::new(
         Code::PodsOnLeavingNode,
         node.object(),
         format!(
-            "node {name} is no longer {selected}, but {} on it: {}",
+            "node {name} {selected}, but {} on it: {}",
             text::pods_running(pods.len()),
             text::pods(&pods)
         ),

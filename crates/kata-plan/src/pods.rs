@@ -20,7 +20,7 @@ pub(crate) struct SandboxedPods {
     classes: BTreeSet<String>,
     /// The RuntimeClasses of kata-operator. Pods of the others count only on [`SandboxedPods::nodes`].
     own_classes: BTreeSet<String>,
-    /// The nodes that have, get or lose Kata through kata-operator.
+    /// The nodes on which kata-operator installs Kata, did so, or removes it.
     nodes: BTreeSet<String>,
     read: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
 }
@@ -38,7 +38,10 @@ impl SandboxedPods {
     /// The pods of a snapshot, for its active KataConfig.
     pub(crate) fn of(snapshot: &Snapshot, config: &KataConfig) -> Self {
         let existing = snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);
-        let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten();
+        let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten().filter(|it| {
+            // Nothing of a foreign class is taken away there.
+            !it.status.as_ref().is_some_and(|status| status.provided)
+        });
         let mut classes = sandbox_classes(config, existing);
         // It may name a handler of the KataConfig.
         let unreadable = snapshot.unreadable(Kind::RuntimeClass);
@@ -117,7 +120,7 @@ pub fn sandbox_classes(config: &KataConfig, existing: &[RuntimeClass]) -> BTreeS
 
 /// The RuntimeClasses that kata-operator offers or offered. A foreign class that has one of these names is
 /// excluded.
-fn own_classes(config: &KataConfig, existing: &[RuntimeClass]) -> BTreeSet<String> {
+pub(crate) fn own_classes(config: &KataConfig, existing: &[RuntimeClass]) -> BTreeSet<String> {
     let runtimes = config.spec.effective_runtimes();
     let mut own: BTreeSet<String> = runtimes.into_iter().map(|runtime| runtime.name).collect();
     own.extend(config.status.iter().flat_map(|status| status.runtime_classes.iter().cloned()));

@@ -102,6 +102,8 @@ pub struct NodeReport {
     pub uid: String,
     /// Whether the node should have Kata.
     pub wanted: bool,
+    /// Whether the node's system or cloud provides Kata, so that the operator does not change the node.
+    pub provided: bool,
     pub phase: Phase,
     /// The step of the change in progress, if there is one.
     pub step: Option<NodeStep>,

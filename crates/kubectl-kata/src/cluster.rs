@@ -149,15 +149,15 @@ impl Kata {
         handlers
     }
 
-    /// The shims that the operator's Jobs configure, by class: where the Machine Config Operator brings Kata,
-    /// or somebody else does, it is not known which there is.
-    pub(crate) fn shims(&self) -> BTreeMap<String, String> {
-        if self.inspections().is_none() {
-            return BTreeMap::new();
-        }
-        let shim =
-            |runtime: &RuntimeSpec| (runtime.name.clone(), runtime.effective_shim().to_owned());
-        self.runtimes().iter().map(shim).collect()
+    /// The shim that the operator's Jobs configured for a class on a node, or on any for a pod without one. Where the
+    /// Machine Config Operator or the node's system brings Kata, it is not known which there is.
+    pub(crate) fn shim(&self, class: &str, node: Option<&str>) -> Option<String> {
+        let is_on = |it: &KataNode| node.is_none_or(|node| it.spec.node_name == node);
+        let has_job =
+            |it: &KataNode| it.status.as_ref().is_some_and(|status| status.host.is_some());
+        self.nodes.items().iter().find(|it| is_on(it) && has_job(it))?;
+        let runtime = self.runtimes().into_iter().find(|runtime| runtime.name == class)?;
+        Some(runtime.effective_shim().to_owned())
     }
 
     /// What the operator's Jobs last said of the nodes; `None` where no Job has run.
@@ -168,7 +168,10 @@ impl Kata {
         let times: Vec<Timestamp> = hosts().filter_map(|host| host.inspected).collect();
         Some(Inspections {
             nodes: times.len(),
-            of: nodes.len(),
+            of: nodes
+                .iter()
+                .filter(|node| !node.status.as_ref().is_some_and(|status| status.provided))
+                .count(),
             oldest: times.iter().min().copied(),
         })
     }

@@ -210,6 +210,8 @@ pub(crate) struct NodeProgress {
     pub(crate) eta_seconds: Option<i64>,
     /// Our handlers that its container runtime advertises.
     pub(crate) handlers: Vec<String>,
+    /// Whether its operating system or cloud provides Kata, so that nothing is installed there.
+    pub(crate) provided: bool,
     /// Whether the operator found that it can run sandboxed pods: `True`, `False` or `Unknown`.
     pub(crate) ready: String,
     /// The code of what holds it up, if anything does.

@@ -82,7 +82,7 @@ impl Code {
                 &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
             }
             Self::NodeCordoned => &["kubectl uncordon NODE"],
-            Self::HandlerMissing => &[
+            Self::HandlerMissing | Self::HandlersNotReported => &[
                 "kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'",
                 "kubectl kata logs node/NODE",
             ],

@@ -112,6 +112,7 @@ mod tests {
             node: "a".to_owned(),
             uid: "a".to_owned(),
             wanted: true,
+            provided: false,
             phase: Phase::Installing,
             step: None,
             since: None,

@@ -56,6 +56,7 @@ mod tests {
             node: uid.to_owned(),
             uid: uid.to_owned(),
             wanted: true,
+            provided: false,
             phase,
             step: None,
             since: None,

@@ -10,9 +10,10 @@ use super::task::{changes, handlers_of, task_of};
 use super::{Facts, Kept, Property, Rollout, Violation, ensure};
 use crate::classes::is_our_class;
 use crate::disruption::most_unavailable;
-use crate::jobs::{START_GRACE, is_claimed};
+use crate::jobs::{START_GRACE, has_labels, is_claimed};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Action;
+use crate::selector;
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 use crate::text;
 
@@ -33,6 +34,12 @@ impl<'a> Facts<'a> {
     pub(super) fn is_recorded_as_installed(&self, node: &str) -> bool {
         let host = self.kata_nodes.get(node).and_then(|it| it.status.as_ref()?.host.as_ref());
         host.is_some_and(|host| host.installed.is_some())
+    }
+
+    /// Whether the KataNode of a node says that its system or cloud provides Kata.
+    pub(super) fn is_provided(&self, node: &str) -> bool {
+        let status = self.kata_nodes.get(node).and_then(|it| it.status.as_ref());
+        status.is_some_and(|status| status.provided)
     }
 
     /// Whether a Job has installed Kata on a node, and no other Job is changing it.
@@ -63,11 +70,16 @@ impl<'a> Facts<'a> {
             let others = text::list(&unfinished, text::NAMES);
             format!("{object} is created while node {node} has another Job: {others}")
         })?;
+        let removes = action == NodeAction::Remove;
+        // What the operator installed there before is removed.
+        let is_ours = removes && self.may_have_artifacts(node);
+        ensure(is_ours || !self.is_for_provided(facts), Property::Ownership, || {
+            format!("{object} is created for node {node}, whose system or cloud provides Kata")
+        })?;
         if !changes(action) {
             return Ok(());
         }
         let label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str);
-        let removes = action == NodeAction::Remove;
         // Running pods select the label, so it stays while Kata is changed in place.
         let closed = !removes || label != Some(names::RUNTIME_LABEL_VERIFIED);
         ensure(closed, Property::ClosedToNewPods, || {
@@ -85,6 +97,19 @@ impl<'a> Facts<'a> {
             self.ensure_handlers_stay_under_pods(object, node, body)?;
         }
         self.ensure_rollout_allows(object, facts)
+    }
+
+    fn may_have_artifacts(&self, node: &str) -> bool {
+        let host = self.kata_nodes.get(node).and_then(|it| it.status.as_ref()?.host.as_ref());
+        host.is_some_and(|host| host.may_have_artifacts)
+    }
+
+    /// Whether Kata is provided on a node, or `spec.providedNodes` selects it.
+    fn is_for_provided(&self, node: &NodeFacts) -> bool {
+        let selector = self.active.and_then(|config| config.spec.provided_nodes.as_ref());
+        let selects = selector.is_some_and(|it| selector::matches(it, &node.labels) == Ok(true));
+        // Until its labels are gone, pods may come to a node that was provided.
+        selects || (self.is_provided(&node.name) && has_labels(node))
     }
 
     /// An installation leaves a node every recorded handler of a RuntimeClass whose pods are on the node, or may be.
@@ -146,6 +171,9 @@ impl<'a> Facts<'a> {
         // A node whose KataNode is deleted by this plan does not count; one whose KataNode is created counts.
         let counts = |node: &&&NodeFacts| {
             let name = node.name.as_str();
+            if self.is_for_provided(node) && !self.may_have_artifacts(name) {
+                return false;
+            }
             let known = self.kata_nodes.contains_key(name);
             written.get(name).copied().unwrap_or(known) || is_claimed(&node.labels)
         };

@@ -91,6 +91,7 @@ impl<'a> Facts<'a> {
             // A report that is not recorded yet may be out of date.
             Platform::Kubernetes => {
                 self.is_recorded_as_installed(&facts.name)
+                    || self.is_provided(&facts.name)
                     || self.snapshot.is_unreadable(Kind::KataNode, &facts.name)
             }
         };
@@ -102,6 +103,13 @@ impl<'a> Facts<'a> {
     fn has_kata(&self, facts: &NodeFacts) -> bool {
         match self.snapshot.options.platform {
             Platform::OpenShift => mco::contains_kata(self.snapshot, facts.current_config()),
+            Platform::Kubernetes if self.is_provided(&facts.name) => {
+                let runtimes = self.active.map(|config| config.spec.effective_runtimes());
+                runtimes.iter().flatten().any(|runtime| {
+                    let reported = facts.runtime_handlers.as_ref();
+                    reported.is_some_and(|it| it.contains(runtime.effective_handler()))
+                })
+            }
             Platform::Kubernetes => self.is_installed_by_job(&facts.name),
         }
     }

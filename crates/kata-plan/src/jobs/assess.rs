@@ -10,9 +10,12 @@ use kata_api::{Code, KataConfig, KataNode, Natural, names};
 use super::cluster::{Cluster, Due, Host, Rollout};
 use super::desired::{self, Desired, NodeState};
 use super::due::{self, HANDLERS_GRACE};
+use super::provided::{self, Source};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
-use crate::assessment::{Assessment, Candidates, KataState, LabelDecision, NodeAssessment};
+use crate::assessment::{
+    Assessment, Candidates, KataState, LabelDecision, Leaving, NodeAssessment,
+};
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
@@ -39,6 +42,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         desired: Desired::of(&base),
         base,
         nodes: Vec::new(),
+        provided: Vec::new(),
         rollout: Rollout::default(),
         orphaned_jobs: Vec::new(),
     };
@@ -52,9 +56,12 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     cluster.rollout = rollout::rollout(&cluster);
     finish_nodes(&mut cluster);
     let (changes, is_clean) = changes::changes(&cluster);
-    let Cluster { mut base, nodes, .. } = cluster;
-    for host in nodes {
-        base.push(host.node);
+    let Cluster { mut base, nodes, provided, .. } = cluster;
+    let mut nodes: Vec<NodeAssessment> =
+        nodes.into_iter().map(|host| host.node).chain(provided).collect();
+    nodes.sort_by(|a, b| Natural(&a.facts.name).cmp(&Natural(&b.facts.name)));
+    for node in nodes {
+        base.push(node);
     }
     base.find_departed(snapshot, was_removed);
     base.changes = changes;
@@ -73,6 +80,13 @@ fn report_invalid_selectors(base: &mut Assessment) {
             let config = config_ref(&base.config);
             base.findings.push(Finding::new(Code::InvalidSelector, config, message));
         }
+    }
+    if let Some(Err(error)) = base.config.spec.provided_nodes.as_ref().map(selector::check) {
+        let message = format!(
+            "spec.providedNodes: {error}; nodes keep what they have, and no other node gets Kata meanwhile"
+        );
+        let config = config_ref(&base.config);
+        base.findings.push(Finding::new(Code::InvalidSelector, config, message));
     }
 }
 
@@ -174,10 +188,24 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let unknown = &record.status.unknown_values;
         cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
         let artifacts = record.status.may_have_artifacts;
-        let is_own = artifacts || node::is_claimed(&facts.labels);
-        let desired = cluster.desired.of_node(&cluster.base, facts, &record.status);
+        let is_own = artifacts
+            || node::is_claimed(&facts.labels)
+            || provided::is_recorded(facts, previous.map(AsRef::as_ref));
+        let source =
+            provided::source(&cluster.base.config, facts, previous.map(AsRef::as_ref), artifacts);
+        let is_provided = source == Source::Provided;
+        let has = |handler: &str| {
+            if is_provided {
+                provided::reports(facts, handler)
+            } else {
+                desired::may_have(&record.status, handler)
+            }
+        };
+        let desired = cluster.desired.of_node(&cluster.base, facts, has);
         let desired = Some(desired).filter(|it| !it.classes.is_empty());
-        let desired = match candidates::select(&cluster.base.config, facts, is_own, artifacts) {
+        let config = &cluster.base.config;
+        let desired = match candidates::select(config, facts, is_own, artifacts, is_provided) {
+            _ if matches!(source, Source::WasProvided | Source::Unclear) => None,
             Selected::Yes => desired,
             Selected::No => None,
             Selected::Excluded(finding) => {
@@ -189,7 +217,20 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         };
         cluster.base.selected += usize::from(desired.is_some());
         let desired = desired.filter(|_| !cluster.base.deleting);
-        if let Some(host) = host(cluster, facts, previous, record, desired) {
+        let is_by_jobs = matches!(source, Source::Jobs | Source::Unclear);
+        if !is_by_jobs && !provided::has_ours(&record) {
+            match provided::node(cluster, facts, previous, desired, is_provided) {
+                Some(node) => cluster.provided.push(node),
+                None if has_runtime_label(facts) => labelled_by_others.push(facts.name.as_str()),
+                None => {}
+            }
+            continue;
+        }
+        let desired = desired.filter(|_| is_by_jobs);
+        if let Some(mut host) = host(cluster, facts, previous, record, desired) {
+            if is_provided {
+                host.node.leaves = Leaving::NowProvided;
+            }
             cluster.nodes.push(host);
         } else if has_runtime_label(facts) {
             labelled_by_others.push(facts.name.as_str());
@@ -254,7 +295,9 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
         let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
         let desired = host.node.wanted.then(|| host.desired.clone());
-        if let Some(host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
+        let leaves = host.node.leaves;
+        if let Some(mut host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
+            host.node.leaves = leaves;
             cluster.nodes[index] = host;
         }
     }
@@ -311,7 +354,9 @@ fn host<'a>(
         previous: previous.cloned(),
         wanted,
         joined,
+        provided: false,
         has_runtime_label: has_runtime_label(facts),
+        leaves: Leaving::Deselected,
         label: LabelDecision::Keep,
         kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
         behind: wanted && installed.is_some() && !is_current,

@@ -22,12 +22,13 @@ const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 /// Whether a node is selected. `is_own`: artifacts of the operator may be on it, so the node stays selected
 /// if the selector cannot be evaluated or if the node loses its eligibility. `artifacts`: the record of its
-/// Jobs says so, and not only a label, which every client can set.
+/// Jobs says so, and not only a label, which every client can set. `is_provided`: nothing is installed there.
 pub(super) fn select(
     config: &KataConfig,
     node: &NodeFacts,
     is_own: bool,
     artifacts: bool,
+    is_provided: bool,
 ) -> Selected {
     if node.deleting {
         return Selected::No;
@@ -52,7 +53,7 @@ pub(super) fn select(
         // No finding: `NoNodesSelected` reports it if there are only such nodes.
         return Selected::No;
     }
-    if let Some(why) = eligibility::obstacle(node, Platform::Kubernetes, is_own) {
+    if let Some(why) = eligibility::obstacle(node, Platform::Kubernetes, is_own, is_provided) {
         return refused(Code::UnsupportedNode, why);
     }
     if is_own {

@@ -11,7 +11,7 @@ use kata_api::{Code, Natural, names};
 use super::cluster::{Cluster, Due, Host, Rollout, WaitReason};
 use super::payload::Digests;
 use super::rollout::MAX_CHECKS;
-use super::{job_body, record};
+use super::{job_body, provided, record};
 use crate::assessment::NodeAssessment;
 use crate::configs::config_ref;
 use crate::draft::Draft;
@@ -25,6 +25,7 @@ pub(super) fn changes(cluster: &Cluster<'_>) -> (Draft, bool) {
     let mut out = Draft::default();
     let out = &mut out;
     label_claims(cluster, out);
+    provided::label_claims(cluster, out);
     delete_recorded_jobs(cluster, out);
     if !cluster.base.deleting || cluster.nodes.iter().all(|host| cluster.is_clear(host)) {
         create_jobs(cluster, out);

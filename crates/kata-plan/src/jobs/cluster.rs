@@ -23,6 +23,8 @@ pub(super) struct Cluster<'a> {
     pub(super) base: Assessment,
     pub(super) desired: Desired,
     pub(super) nodes: Vec<Host<'a>>,
+    /// The nodes whose system or cloud provides Kata; no Job runs there.
+    pub(super) provided: Vec<NodeAssessment>,
     pub(super) rollout: Rollout,
     /// Name and uid of the Jobs whose nodes are not assessed.
     pub(super) orphaned_jobs: Vec<(String, String)>,
@@ -39,7 +41,8 @@ impl Cluster<'_> {
             return false;
         }
         if self.base.deleting {
-            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label);
+            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label)
+                && !self.provided.iter().any(|node| node.has_runtime_label);
             return labels_are_gone
                 && self.base.our_classes().next().is_none()
                 && self.base.pods.in_cluster().is_ok_and(|pods| pods.is_empty());

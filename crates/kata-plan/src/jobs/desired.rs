@@ -126,18 +126,14 @@ impl Desired {
         desired
     }
 
-    /// The desired state of a node that the KataConfig selects. Without classes it should not have Kata.
+    /// The desired state of a node that the KataConfig selects, and that may have these handlers. Without classes it
+    /// should not have Kata.
     pub(super) fn of_node(
         &self,
         base: &Assessment,
         node: &NodeFacts,
-        status: &HostStatus,
+        has: impl Fn(&str) -> bool,
     ) -> NodeState {
-        let has = |handler: &String| {
-            // An empty list means that the Job did not report the handlers.
-            (status.handlers.is_empty() && status.installed.is_some())
-                || (status.may_have_artifacts && status.handlers.contains(handler))
-        };
         let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
         let selects = |class: &Class| match &class.nodes {
             NodeScope::All => true,
@@ -220,6 +216,13 @@ impl Desired {
             verify: verify && action == NodeAction::Install,
         }
     }
+}
+
+/// Whether a Job left a handler on a node, or may have.
+pub(super) fn may_have(status: &HostStatus, handler: &str) -> bool {
+    // An empty list means that the Job did not report the handlers.
+    (status.handlers.is_empty() && status.installed.is_some())
+        || (status.may_have_artifacts && status.handlers.iter().any(|it| it == handler))
 }
 
 impl NodeState {

@@ -173,6 +173,12 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
                 .to_owned(),
         ));
     }
+    if spec.provided_nodes.is_some() {
+        let message = "spec.providedNodes is not applied: the Machine Config Operator installs Kata on all nodes \
+                       that the KataConfig selects"
+            .to_owned();
+        findings.push(Finding::new(Code::SettingsNotHonoured, subject.clone(), message));
+    }
     for runtime in &spec.runtimes {
         let name = &runtime.name;
         let fields = [

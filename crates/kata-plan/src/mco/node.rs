@@ -11,7 +11,7 @@ use kata_api::{Code, KataNode, names};
 use super::mode::Mode;
 use super::pools::Pools;
 use super::{rendered, selection};
-use crate::assessment::{Assessment, KataState, LabelDecision, NodeAssessment};
+use crate::assessment::{Assessment, KataState, LabelDecision, Leaving, NodeAssessment};
 use crate::node;
 use crate::object::Kind;
 use crate::observed::Observed;
@@ -49,12 +49,14 @@ pub(super) fn assess(
         facts: Arc::clone(facts),
         previous: previous.cloned(),
         wanted,
+        provided: false,
         joined,
         has_runtime_label,
         label: LabelDecision::Keep,
         kata,
         behind,
         is_being_updated: false,
+        leaves: Leaving::Deselected,
         wants_removal: !wanted && (joined || has_runtime_label),
         classes: if wanted { cluster.own_class_names() } else { BTreeSet::new() },
         leaving_classes: BTreeSet::new(),

@@ -123,7 +123,7 @@ pub(crate) fn select(
     if !matches || !eligible {
         return Selected::No;
     }
-    if let Some(why) = eligibility::obstacle(node, Platform::OpenShift, labelled) {
+    if let Some(why) = eligibility::obstacle(node, Platform::OpenShift, labelled, false) {
         return unsupported(&why);
     }
     if is_control_plane(node) {

@@ -9,7 +9,7 @@ use kata_api::situations::Situation;
 use kata_api::{Code, KataConfigStatus, Severity};
 
 use super::findings::worst;
-use super::lists::{NAMES, existing_classes, has_kata};
+use super::lists::{NAMES, existing_classes, has_kata, runtimes_without_class};
 use super::situation::{ConfigState, TroubledNodes};
 use super::summary::summary;
 use crate::assessment::Assessment;
@@ -236,12 +236,7 @@ fn deletion_blocked(report: &Report, state: &ConfigState<'_>, is_blocked: bool) 
 
 /// `RuntimeClass kata does not exist`.
 fn missing_classes(cluster: &Assessment) -> String {
-    let existing = existing_classes(cluster);
-    let missing: Vec<String> = cluster
-        .runtimes_with_nodes()
-        .filter(|runtime| !existing.contains(&runtime.name))
-        .map(|runtime| runtime.name.clone())
-        .collect();
+    let missing = runtimes_without_class(cluster);
     let names = text::list(&missing, NAMES);
     if missing.len() == 1 {
         format!("RuntimeClass {names} does not exist")

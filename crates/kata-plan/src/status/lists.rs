@@ -42,6 +42,7 @@ pub(super) fn kata_nodes(cluster: &Assessment) -> KataNodes {
             }
             (true, Phase::Failed) => &mut lists.failed_to_install,
             (true, Phase::Waiting | Phase::Unknown) => &mut lists.waiting_to_install,
+            (true, _) if node.provided => &mut lists.waiting_to_install,
             (true, _) => &mut lists.installing,
             (false, Phase::Failed) => &mut lists.failed_to_uninstall,
             (false, Phase::Removing) => &mut lists.uninstalling,
@@ -84,4 +85,14 @@ pub(super) fn runtimes(cluster: &Assessment) -> Vec<RuntimeStatus> {
 pub(super) fn existing_classes(cluster: &Assessment) -> Vec<String> {
     let classes = cluster.our_classes().filter(|class| class.metadata.deletion_timestamp.is_none());
     classes.filter_map(|class| class.metadata.name.clone()).collect()
+}
+
+/// The runtimes with nodes whose RuntimeClass does not exist: neither one of the operator nor one that it accepts.
+pub(super) fn runtimes_without_class(cluster: &Assessment) -> Vec<String> {
+    let existing = existing_classes(cluster);
+    cluster
+        .runtimes_with_nodes()
+        .filter(|runtime| !existing.contains(&runtime.name) && !cluster.accepts(runtime))
+        .map(|runtime| runtime.name.clone())
+        .collect()
 }

@@ -7,7 +7,7 @@ use kata_api::kata_node::Phase;
 use kata_api::situations::{self, Effect, Readiness, Situation};
 use kata_api::{Code, Severity, conditions};
 
-use super::lists::{existing_classes, has_kata};
+use super::lists::{has_kata, runtimes_without_class};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Step;
@@ -173,22 +173,18 @@ fn has_work(cluster: &Assessment, report: &Report, all_have_kata: bool) -> bool 
             || matches!(node.phase, Phase::Waiting | Phase::Installing | Phase::Failed)
             || (node.phase == Phase::Ready && !node.has_runtime_label && node.was_installing())
     };
-    let existing = existing_classes(cluster);
     // A class that is blocked by a foreign one is not work in progress.
-    let is_missing = |name: &String| {
-        !existing.contains(name) && !is_found(report, Code::ForeignRuntimeClass, name)
-    };
+    let is_work = |name: &String| !is_found(report, Code::ForeignRuntimeClass, name);
     cluster.deleting
         || cluster.nodes.iter().any(is_left)
-        || (all_have_kata && cluster.runtimes_with_nodes().any(|runtime| is_missing(&runtime.name)))
+        || (all_have_kata && runtimes_without_class(cluster).iter().any(is_work))
 }
 
 /// Whether every RuntimeClass with nodes exists with the handler of the spec.
 fn classes_exist(cluster: &Assessment, report: &Report) -> bool {
-    let existing = existing_classes(cluster);
-    cluster.runtimes_with_nodes().all(|runtime| {
-        existing.contains(&runtime.name) && !is_found(report, Code::HandlerImmutable, &runtime.name)
-    })
+    let is_replaced = |name: &str| is_found(report, Code::HandlerImmutable, name);
+    runtimes_without_class(cluster).is_empty()
+        && !cluster.runtimes_with_nodes().any(|runtime| is_replaced(&runtime.name))
 }
 
 fn is_found(report: &Report, code: Code, name: &str) -> bool {

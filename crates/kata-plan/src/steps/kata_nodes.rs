@@ -110,7 +110,8 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
 /// Whether a status has to be written.
 fn needs_write(cluster: &Assessment, node: &NodeAssessment, status: &KataNodeStatus) -> bool {
     let summary = |status: &KataNodeStatus| {
-        (status.phase, status.ready.clone(), status.code.clone(), status.message.clone())
+        let problem = (status.code.clone(), status.message.clone());
+        (status.phase, status.provided, status.ready.clone(), problem)
     };
     let Some(written) = node.previous.as_ref().and_then(|previous| previous.status.as_ref()) else {
         // A KataNode without a status means that the node waits.
@@ -182,6 +183,7 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         container_runtime_version: known(&facts.container_runtime_version),
         kernel_version: known(&facts.kernel_version),
         boot_id: known(&facts.boot_id),
+        provided: node.provided,
         host: node.record.clone().filter(|record| *record != HostStatus::default()),
     }
 }

@@ -40,17 +40,16 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
         // Another finding reports a selector that cannot be evaluated.
         let is_valid = selector.is_some_and(|selector| selector::check(selector).is_ok());
         let is_foreign = existing.is_some_and(|existing| !classes::is_our_class(existing));
-        if is_valid && !is_foreign && cluster.is_without_nodes(runtime) {
+        let unserved =
+            why_without_nodes(cluster, runtime).filter(|_| is_valid || selector.is_none());
+        if let Some(why) = unserved.filter(|_| !is_foreign) {
             let name = &runtime.name;
             let so = if existing.is_some() || offered.contains(name.as_str()) {
                 "its pods start only on nodes that still have the runtime"
             } else {
                 "the RuntimeClass is not created until a node matches"
             };
-            let message = format!(
-                "spec.runtimes[{name}].installOn selects none of the nodes that get Kata; {so}"
-            );
-            out.add_finding(Code::RuntimeWithoutNodes, object.clone(), message);
+            out.add_finding(Code::RuntimeWithoutNodes, object.clone(), format!("{why}; {so}"));
         }
         let Some(existing) = existing else {
             // A class that existed before is created again even if none of its nodes is available now.
@@ -75,7 +74,9 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
             }
             continue;
         };
-        if !classes::is_our_class(existing) {
+        if cluster.accepts(runtime) {
+            // Its own selector leads to nodes that have the handler without kata-operator.
+        } else if !classes::is_our_class(existing) {
             let message = format!(
                 "RuntimeClass {} exists, does not belong to kata-operator, and is left unchanged",
                 runtime.name
@@ -116,6 +117,28 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
             delete_unused_class(cluster, out, &object, Code::RuntimeClassInUse, &message);
         }
     }
+}
+
+/// Why no node serves a runtime although nodes should have Kata; `None` if one does.
+fn why_without_nodes(cluster: &Assessment, runtime: &RuntimeSpec) -> Option<String> {
+    if !cluster.is_without_nodes(runtime) {
+        return None;
+    }
+    let name = &runtime.name;
+    let selects = |node: &NodeAssessment| {
+        let selector = runtime.install_on.as_ref();
+        selector.is_none_or(|it| selector::matches(it, &node.facts.labels).unwrap_or_default())
+    };
+    // A node without any handler has a finding of its own.
+    let mut provided = cluster.nodes.iter().filter(|node| node.wanted && node.provided);
+    if provided.any(|node| selects(node) && !node.classes.is_empty()) {
+        let handler = runtime.effective_handler();
+        return Some(format!("no node offers the handler {handler} of spec.runtimes[{name}]"));
+    }
+    runtime
+        .install_on
+        .as_ref()
+        .map(|_| format!("spec.runtimes[{name}].installOn selects none of the nodes that get Kata"))
 }
 
 /// Whether a node has Kata and offers the handler of a runtime that it should have.

@@ -15,6 +15,7 @@ mod jobs;
 mod old_names;
 mod payload;
 mod periods;
+mod provided;
 mod runtimes;
 mod startup_taint;
 mod trouble;

@@ -24,6 +24,7 @@ enum Deed {
     Payload(u8),
     Settings(usize),
     Fast(u8, bool),
+    Provided(u8, bool),
     Paused(bool),
     MaxUnavailable(u8),
     DeleteJobs,
@@ -58,6 +59,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => (1_u8..4).prop_map(Deed::Payload),
         1 => (0..SETTINGS.len()).prop_map(Deed::Settings),
         2 => (node.clone(), any::<bool>()).prop_map(|(node, fast)| Deed::Fast(node, fast)),
+        2 => (node.clone(), any::<bool>()).prop_map(|(node, provided)| Deed::Provided(node, provided)),
         1 => any::<bool>().prop_map(Deed::Paused),
         1 => (1_u8..4).prop_map(Deed::MaxUnavailable),
         1 => Just(Deed::DeleteJobs),
@@ -138,6 +140,9 @@ fn does(world: &mut World, deed: &Deed) {
         Deed::Fast(node, fast) if there(world, *node) => {
             world.label(&name(*node), "fast", Some(if *fast { "yes" } else { "no" }));
         }
+        Deed::Provided(node, provided) if there(world, *node) => {
+            world.label(&name(*node), "cloud", Some(if *provided { "yes" } else { "no" }));
+        }
         Deed::Paused(paused) => spec(world, &json!({"rollout": {"paused": paused}})),
         Deed::MaxUnavailable(most) => spec(world, &json!({"rollout": {"maxUnavailable": most}})),
         Deed::DeleteJobs => {
@@ -156,7 +161,11 @@ fn does(world: &mut World, deed: &Deed) {
             world.delete(Kind::Node, &name(*node));
             world.add_plain_node(&name(*node));
         }
-        Deed::Ready(..) | Deed::Cordon(..) | Deed::Select(..) | Deed::Fast(..) => {}
+        Deed::Ready(..)
+        | Deed::Cordon(..)
+        | Deed::Select(..)
+        | Deed::Fast(..)
+        | Deed::Provided(..) => {}
     }
 }
 
@@ -168,6 +177,7 @@ fn heal(world: &mut World) {
     for node in world.names(Kind::Node) {
         world.set_ready(&node, true);
         world.cordon(&node, false);
+        world.label(&node, "cloud", None);
         if let Some(kata_node) = world.get(Kind::KataNode, &node) {
             // The kubelet reports at last what the container runtime offers, which it may not have done before.
             let reported = kata_node["status"]["host"]["handlers"].as_array().cloned();
@@ -215,7 +225,8 @@ proptest! {
     fn whatever_happens_it_ends_well(deeds in prop::collection::vec(deed(), 1..30), deleted in any::<bool>()) {
         let mut world = World::plain(1, 3);
         world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
-            {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+            {"key": "kata", "operator": "NotIn", "values": ["no"]}]},
+            "providedNodes": {"matchLabels": {"cloud": "yes"}}}));
         for deed in &deeds {
             does(&mut world, deed);
         }

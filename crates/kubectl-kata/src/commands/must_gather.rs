@@ -254,7 +254,12 @@ fn selected_by(kata: &Kata) -> BTreeSet<String> {
         .configs
         .items()
         .iter()
-        .filter_map(|config| config.spec.kata_config_pool_selector.as_ref());
+        .flat_map(|config| {
+            let spec = &config.spec;
+            let runtimes = spec.runtimes.iter().map(|runtime| &runtime.install_on);
+            [&spec.kata_config_pool_selector, &spec.provided_nodes].into_iter().chain(runtimes)
+        })
+        .flatten();
     selectors
         .flat_map(|selector| {
             let labels = selector.match_labels.iter().flatten().map(|(key, _)| key.clone());

@@ -144,6 +144,7 @@ fn row(
         phase: status.phase.as_str().to_owned(),
         step: status.step,
         handlers: status.handlers,
+        provided: status.provided,
         kvm: kvm(&host),
         kata: host.kata_version,
         without,
@@ -232,6 +233,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             row.runtime.as_deref().unwrap_or_default().replace("://", " ").into(),
             match &row.kata {
                 Some(version) => version.clone().into(),
+                None if row.provided => "provided".into(),
                 None if row.without => "".into(),
                 None => Cell::toned("unknown", Tone::Dim),
             },

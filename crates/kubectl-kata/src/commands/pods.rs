@@ -56,7 +56,6 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     pods.listed("list pods", &format!("pods{place}"))?;
     let classes = kata.sandbox_classes();
     let handlers = kata.handlers();
-    let shims = kata.shims();
     let wanted: BTreeSet<&str> =
         arguments.names.iter().map(|name| name.strip_prefix("pod/").unwrap_or(name)).collect();
     let mut items: Vec<PodRow> = pods
@@ -78,7 +77,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
                 node: pod.node().map(str::to_owned),
                 runtime_class: class.to_owned(),
                 handler: handlers.get(class).cloned(),
-                vmm: shims.get(class).cloned(),
+                vmm: kata.shim(class, pod.node()),
                 overhead: (!overhead.is_empty())
                     .then(|| format!("{}/{}", amount("cpu"), amount("memory"))),
                 owner: pod.owner(),

@@ -403,7 +403,12 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
             entry("Image", format!("{image}{}", digest.unwrap_or_default()));
         }
     }
-    let is_ready = |node: &NodeProgress| node.phase == Phase::Ready.as_str();
+    let provided = report.nodes.iter().filter(|node| node.provided).count();
+    if provided > 0 {
+        let nodes = human::count(provided, "node");
+        entry("Kata", format!("provided by the operating system or the cloud on {nodes}"));
+    }
+    let is_ready = |node: &NodeProgress| node.phase == Phase::Ready.as_str() && !node.provided;
     if report.payloads.is_none() && report.nodes.iter().any(is_ready) {
         entry(
             "Kata",

@@ -207,7 +207,9 @@ async fn plan(
     };
     let disruption = if snapshot.nodes.known().is_some() && report.nodes_are_complete() {
         let api = &context.api;
-        Some(Disruption::of(api, &snapshot, nodes.clone(), pace, is_gone_before).await?)
+        let changed = report.nodes.iter().filter(|node| !node.provided);
+        let changed = changed.map(|node| node.node.clone()).collect();
+        Some(Disruption::of(api, &snapshot, changed, pace, is_gone_before).await?)
     } else {
         None
     };

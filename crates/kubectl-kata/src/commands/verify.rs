@@ -169,15 +169,13 @@ async fn nodes(
     let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
     let api = &context.api;
     let now = &context.settings.now;
-    let shims = kata.shims();
-    let shim = shims.get(&class);
     let probes = stream::iter(wanted.iter().map(|node| {
         let mut info = infos
             .get(node)
             .cloned()
             .unwrap_or_else(|| NodeInfo { name: node.clone(), ..NodeInfo::default() });
         let status = kata.nodes.items().iter().find(|known| known.spec.node_name == *node);
-        info.add_kata(shim, status);
+        info.add_kata(kata.shim(&class, Some(node)).as_ref(), status);
         // Another installation of Kata is not in our status.
         let ours = kata.nodes.as_known().is_some() && arguments.runtime_class.is_none();
         let unfit = ours

@@ -66,6 +66,8 @@ pub(crate) struct NodeRow {
     pub(crate) step: String,
     /// Our handlers that its container runtime advertises.
     pub(crate) handlers: Vec<String>,
+    /// Whether its operating system or cloud provides Kata, so that no node agent comes there.
+    pub(crate) provided: bool,
     /// Whether a virtual machine could be made when a node agent looked; absent if none has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kvm: Option<bool>,

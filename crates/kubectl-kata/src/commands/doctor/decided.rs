@@ -143,7 +143,9 @@ fn applies(code: Code, platform: Platform) -> bool {
         return false;
     }
     match platform {
-        Platform::OpenShift => number.starts_with(['1', '2', '4']),
+        Platform::OpenShift => {
+            code != Code::HandlersNotReported && number.starts_with(['1', '2', '4'])
+        }
         Platform::Kubernetes => {
             let pools = matches!(
                 code,

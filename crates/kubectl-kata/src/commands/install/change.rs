@@ -84,8 +84,9 @@ impl Change {
             };
             return Ok(Self::Unknown(reason));
         }
-        let changes =
-            |node: &&NodeReport| is_deleting || !node.wanted || node.phase != Phase::Ready;
+        let changes = |node: &&NodeReport| {
+            !node.provided && (is_deleting || !node.wanted || node.phase != Phase::Ready)
+        };
         let nodes: Vec<String> =
             report.nodes.iter().filter(changes).map(|node| node.node.clone()).collect();
         if nodes.is_empty() {

@@ -119,6 +119,7 @@ pub(crate) fn nodes(
                 since: status.since,
                 eta_seconds: eta.flatten(),
                 handlers: status.handlers,
+                provided: status.provided,
                 ready: status.ready,
                 code: status.code,
                 message,

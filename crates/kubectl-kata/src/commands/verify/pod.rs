@@ -82,7 +82,7 @@ async fn judge(
     let mut infos = infos(context).await?;
     if let (Some(info), Some(class)) = (infos.get_mut(&node), class) {
         let status = kata.nodes.items().iter().find(|known| known.spec.node_name == node);
-        info.add_kata(kata.shims().get(class), status);
+        info.add_kata(kata.shim(class, Some(&node)).as_ref(), status);
     }
     let info = infos.get(&node);
     let container = arguments.container.as_deref();

@@ -169,6 +169,9 @@ fn of_kata(kata: Option<&KataNode>) -> (String, bool) {
         Phase::Installing => (with_step("Kata is being installed"), true),
         Phase::Updating => (with_step("changed by a roll-out"), true),
         Phase::Ready => ("is being opened to sandboxed pods".to_owned(), true),
+        Phase::WaitingToRemove if status.provided => {
+            ("it is leaving spec.providedNodes".to_owned(), false)
+        }
         Phase::WaitingToRemove | Phase::Removing => ("Kata is being removed".to_owned(), false),
         Phase::Failed | Phase::NotReady | Phase::Unknown => {
             let code = status.code.as_ref().map_or_else(String::new, |code| format!(" ({code})"));

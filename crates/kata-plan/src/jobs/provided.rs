@@ -1,0 +1,250 @@
+//! Nodes whose operating system or cloud provides Kata: `spec.providedNodes`.
+//!
+//! They are no [`Host`](super::cluster::Host)s, so that no Job is ever due on them and no roll-out counts them. Their
+//! handlers are those that the kubelet reports. What the operator itself installed on such a node is removed first,
+//! which [`super::assess`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kata_api::kata_node::Phase;
+use kata_api::{Code, KataConfig, KataNode, names};
+
+use super::cluster::Cluster;
+use super::desired::NodeState;
+use super::node::is_claimed;
+use super::record::{self, NodeRecord};
+use crate::assessment::{KataState, LabelDecision, Leaving, NodeAssessment};
+use crate::draft::Draft;
+use crate::node::{label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable};
+use crate::plan::{Action, OnFailure};
+use crate::report::Finding;
+use crate::selector;
+use crate::snapshot::NodeFacts;
+use crate::text;
+
+/// How Kata comes to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// By Jobs of the operator.
+    Jobs,
+    /// With the operating system or the cloud.
+    Provided,
+    /// It was provided, and `spec.providedNodes` no longer selects the node, which still has labels of the operator.
+    WasProvided,
+    /// Not at all: it is not known whether `spec.providedNodes` selects the node, and Jobs must not change a node that
+    /// it may select.
+    Unclear,
+}
+
+/// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node.
+pub(super) fn source(
+    config: &KataConfig,
+    node: &NodeFacts,
+    previous: Option<&KataNode>,
+    has_artifacts: bool,
+) -> Source {
+    let selects = match &config.spec.provided_nodes {
+        None => Ok(false),
+        Some(selector) => selector::matches(selector, &node.labels),
+    };
+    let recorded = is_recorded(node, previous);
+    match selects {
+        Ok(true) => Source::Provided,
+        Ok(false) if recorded && has_labels(node) => Source::WasProvided,
+        Ok(false) => Source::Jobs,
+        // If it cannot be evaluated, nodes keep what they have.
+        Err(_) if recorded => Source::Provided,
+        Err(_) if has_artifacts || is_claimed(&node.labels) => Source::Jobs,
+        Err(_) => Source::Unclear,
+    }
+}
+
+/// Whether a node has labels that the operator sets.
+pub(crate) fn has_labels(node: &NodeFacts) -> bool {
+    is_claimed(&node.labels)
+        || node.labels.contains_key(names::RUNTIME_LABEL)
+        || node.labels.keys().any(|key| key.starts_with(names::CLASS_LABEL_PREFIX))
+}
+
+/// Whether the KataNode of a node says that Kata is provided.
+pub(super) fn is_recorded(node: &NodeFacts, previous: Option<&KataNode>) -> bool {
+    let previous = previous.filter(|it| record::owner_is(it, &node.uid));
+    previous.and_then(|it| it.status.as_ref()).is_some_and(|status| status.provided)
+}
+
+/// Whether something of the operator is on a node, or may be: a provided node loses that first.
+pub(super) fn has_ours(record: &NodeRecord<'_>) -> bool {
+    record.status.may_have_artifacts
+        || record.running.is_some()
+        || record.orphaned_pod.is_some()
+        || !record.deletable_jobs.is_empty()
+        || !record.is_understood
+}
+
+/// Whether the kubelet of a node reports a handler.
+pub(super) fn reports(node: &NodeFacts, handler: &str) -> bool {
+    node.runtime_handlers.as_ref().is_some_and(|reported| reported.contains(handler))
+}
+
+/// The assessment of a provided node; `None` if it should have no class and has no label of the operator. `desired` is
+/// its state if it should have Kata.
+pub(super) fn node(
+    cluster: &Cluster<'_>,
+    facts: &Arc<NodeFacts>,
+    previous: Option<&Arc<KataNode>>,
+    desired: Option<NodeState>,
+    is_still_provided: bool,
+) -> Option<NodeAssessment> {
+    let base = &cluster.base;
+    let joined = is_claimed(&facts.labels);
+    let recorded = is_recorded(facts, previous.map(AsRef::as_ref));
+    if desired.is_none() && !joined && !(recorded && has_labels(facts)) {
+        return None;
+    }
+    let has_runtime_label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+        == Some(names::RUNTIME_LABEL_VERIFIED);
+    let wanted = desired.is_some();
+    let NodeState { classes: wanted_classes, leaving: leaving_classes, .. } =
+        desired.unwrap_or_default();
+    let offers = |class: &String| base.handler(class).is_some_and(|it| reports(facts, it));
+    let classes: BTreeSet<String> =
+        wanted_classes.iter().filter(|it| offers(it)).cloned().collect();
+    let has_kata = !classes.is_empty() || leaving_classes.iter().any(offers);
+    let is_available = unavailable(facts).is_none();
+    let is_ready = facts.ready.status == Some(true);
+    let mut node = NodeAssessment {
+        facts: Arc::clone(facts),
+        previous: previous.cloned(),
+        wanted,
+        provided: true,
+        joined,
+        has_runtime_label,
+        label: LabelDecision::Keep,
+        kata: if has_kata { KataState::Installed } else { KataState::Absent },
+        behind: false,
+        is_being_updated: false,
+        wants_removal: !wanted,
+        leaves: if is_still_provided { Leaving::Deselected } else { Leaving::NoLongerProvided },
+        classes,
+        leaving_classes,
+        has_earlier_change: false,
+        phase: match (wanted, has_kata && is_available) {
+            (true, true) => Phase::Ready,
+            (true, false) => Phase::NotReady,
+            (false, _) => Phase::WaitingToRemove,
+        },
+        step: None,
+        since: base.now,
+        finding: None,
+        failure: String::new(),
+        has_failed: false,
+        is_overdue: false,
+        is_tried_again: false,
+        handlers: Some(facts.runtime_handlers.clone().unwrap_or_default()),
+        reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
+        is_understood: true,
+        record: None,
+        due: None,
+    };
+    node.label = if !wanted {
+        let offers = base.our_classes().any(|class| reports(facts, &class.handler));
+        label_of_leaving(base, &node, offers)
+    } else if !(joined && recorded) || facts.runtime_handlers.is_none() {
+        LabelDecision::Keep
+    } else if has_kata && is_available {
+        LabelDecision::Set
+    } else if !has_kata && is_ready {
+        LabelDecision::Clear
+    } else {
+        LabelDecision::Keep
+    };
+    node.finding = finding(cluster, &node, &wanted_classes);
+    node.since = crate::node::since(base, &node);
+    let too_long_at = crate::node::not_ready_too_long_at(base, &node);
+    node.is_overdue = too_long_at.is_some_and(|at| at <= base.now);
+    node.due = too_long_at.filter(|at| *at > base.now);
+    Some(node)
+}
+
+/// Why pods do not start on the node, or not go.
+fn finding(
+    cluster: &Cluster<'_>,
+    node: &NodeAssessment,
+    wanted_classes: &BTreeSet<String>,
+) -> Option<Finding> {
+    let (facts, name) = (&node.facts, &node.facts.name);
+    if !node.wanted {
+        return pods_on_leaving(&cluster.base, node);
+    }
+    if facts.ready.status != Some(true) {
+        return Some(not_ready(node, not_ready_message(facts), false));
+    }
+    if facts.unschedulable {
+        let message = format!("node {name} is cordoned, so no pod starts there");
+        let mut finding = Finding::new(Code::NodeCordoned, node.object(), message);
+        "Uncordon the node.".clone_into(&mut finding.fix);
+        return Some(finding);
+    }
+    let Some(reported) = &facts.runtime_handlers else {
+        let message = format!(
+            "node {name} is selected by spec.providedNodes, and its kubelet does not report the handlers of the \
+             container runtime {}",
+            facts.container_runtime_version
+        );
+        return Some(Finding::new(Code::HandlersNotReported, node.object(), message));
+    };
+    if node.kata == KataState::Absent {
+        let handlers: BTreeSet<&str> =
+            wanted_classes.iter().filter_map(|class| cluster.base.handler(class)).collect();
+        let handlers: Vec<&str> = handlers.into_iter().collect();
+        let message = format!(
+            "node {name} is selected by spec.providedNodes, and its container runtime offers none of the handlers \
+             {}; it offers {}",
+            text::list(&handlers, text::NAMES),
+            in_words(reported)
+        );
+        let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);
+        "Name a handler that the node offers in spec.runtimes[].handler, or correct spec.providedNodes."
+            .clone_into(&mut finding.fix);
+        return Some(finding);
+    }
+    pods_on_leaving(&cluster.base, node)
+}
+
+/// The handlers that a kubelet reports. The default one has no name.
+fn in_words(reported: &BTreeSet<String>) -> String {
+    let named: Vec<&String> = reported.iter().filter(|name| !name.is_empty()).collect();
+    if named.is_empty() { "no other".to_owned() } else { text::list(&named, text::NAMES) }
+}
+
+/// Claims the provided nodes, whose RuntimeClasses select the claim, and takes it from those that leave, after their
+/// other labels.
+pub(super) fn label_claims(cluster: &Cluster<'_>, out: &mut Draft) {
+    for node in &cluster.provided {
+        let claim = names::CLAIM_LABEL.to_owned();
+        let (set, remove, why) = if node.wanted {
+            // Without the record, the node would count as one that Jobs change.
+            if node.joined || !is_recorded(&node.facts, node.previous.as_deref()) {
+                continue;
+            }
+            let set = BTreeMap::from([(claim, names::CLAIMED.to_owned())]);
+            (set, BTreeSet::new(), "its system or cloud provides Kata")
+        } else {
+            let pods = &cluster.base.pods;
+            let pods = if cluster.base.deleting {
+                pods.in_cluster()
+            } else {
+                pods.on_node(&node.facts.name)
+            };
+            let is_free = pods.is_ok_and(|pods| pods.is_empty());
+            if !node.joined || node.has_runtime_label || !is_free {
+                continue;
+            }
+            (BTreeMap::new(), BTreeSet::from([claim]), "no sandboxed pod is left on it")
+        };
+        let (node, seen) = (node.object(), node.version());
+        let action = Action::LabelNode { node, seen, set, remove, needs_fresh_classes: false };
+        out.push(action, OnFailure::Continue, why);
+    }
+}
