@@ -308,7 +308,7 @@ impl Assessment {
         let serves = foreign.is_some_and(|class| class.handler == runtime.effective_handler());
         let mut with_it =
             self.nodes.iter().filter(|node| node.wanted && node.classes.contains(&runtime.name));
-        let has_provided = self.nodes.iter().any(|node| node.wanted && node.provided);
+        let has_provided = self.config.spec.provided_nodes.is_some();
         serves && has_provided && with_it.all(|node| node.provided)
     }
 
@@ -327,6 +327,15 @@ impl Assessment {
         let existing = self.class(class).map(|class| class.handler.as_str());
         let named = || self.runtimes.iter().find(|runtime| runtime.name == class);
         existing.or_else(|| named().map(RuntimeSpec::effective_handler))
+    }
+
+    /// The handler of a RuntimeClass of kata-operator, or that the KataConfig gives it if there is none, or only one of
+    /// another owner.
+    pub(crate) fn own_handler(&self, class: &str) -> Option<&str> {
+        let own = self.class(class).filter(|class| is_our_class(class));
+        let named = || self.runtimes.iter().find(|runtime| runtime.name == class);
+        own.map(|class| class.handler.as_str())
+            .or_else(|| named().map(RuntimeSpec::effective_handler))
     }
 
     /// The sandboxed pods that keep a node from losing Kata, or a handler of it.

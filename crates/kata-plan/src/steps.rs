@@ -49,7 +49,7 @@ fn install(cluster: &Assessment, out: &mut Draft) {
     add_finalizer(&cluster.config, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
-    if !cluster.nodes.iter().any(|node| node.wanted) {
+    if cluster.selected == 0 && !cluster.nodes.iter().any(|node| node.wanted) {
         out.findings.push(no_nodes(cluster));
     }
     leaving_pods(cluster, out);

@@ -99,9 +99,11 @@ impl<'a> Facts<'a> {
         self.ensure_rollout_allows(object, facts)
     }
 
+    /// Whether a Job changed a node, by its KataNode or by a Job that is not recorded there yet.
     fn may_have_artifacts(&self, node: &str) -> bool {
         let host = self.kata_nodes.get(node).and_then(|it| it.status.as_ref()?.host.as_ref());
         host.is_some_and(|host| host.may_have_artifacts)
+            || self.jobs_on(node).any(|job| job.action == NodeAction::Install)
     }
 
     /// Whether Kata is provided on a node, or `spec.providedNodes` selects it.

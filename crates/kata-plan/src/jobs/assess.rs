@@ -46,7 +46,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         rollout: Rollout::default(),
         orphaned_jobs: Vec::new(),
     };
-    cluster.base.findings.extend(cluster.desired.invalid_settings.iter().cloned());
+    cluster.base.findings.extend(cluster.desired.problems.iter().cloned());
     report_invalid_selectors(&mut cluster.base);
     report_unreadable_jobs(&mut cluster);
     add_nodes(&mut cluster);
@@ -80,13 +80,6 @@ fn report_invalid_selectors(base: &mut Assessment) {
             let config = config_ref(&base.config);
             base.findings.push(Finding::new(Code::InvalidSelector, config, message));
         }
-    }
-    if let Some(Err(error)) = base.config.spec.provided_nodes.as_ref().map(selector::check) {
-        let message = format!(
-            "spec.providedNodes: {error}; nodes keep what they have, and no other node gets Kata meanwhile"
-        );
-        let config = config_ref(&base.config);
-        base.findings.push(Finding::new(Code::InvalidSelector, config, message));
     }
 }
 
@@ -205,7 +198,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let desired = Some(desired).filter(|it| !it.classes.is_empty());
         let config = &cluster.base.config;
         let desired = match candidates::select(config, facts, is_own, artifacts, is_provided) {
-            _ if matches!(source, Source::WasProvided | Source::Unclear) => None,
+            _ if source == Source::WasProvided => None,
             Selected::Yes => desired,
             Selected::No => None,
             Selected::Excluded(finding) => {
@@ -217,9 +210,9 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         };
         cluster.base.selected += usize::from(desired.is_some());
         let desired = desired.filter(|_| !cluster.base.deleting);
-        let is_by_jobs = matches!(source, Source::Jobs | Source::Unclear);
+        let is_by_jobs = source == Source::Jobs;
         if !is_by_jobs && !provided::has_ours(&record) {
-            match provided::node(cluster, facts, previous, desired, is_provided) {
+            match provided::node(cluster, facts, previous, &record.status, desired, is_provided) {
                 Some(node) => cluster.provided.push(node),
                 None if has_runtime_label(facts) => labelled_by_others.push(facts.name.as_str()),
                 None => {}

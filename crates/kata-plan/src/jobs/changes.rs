@@ -25,7 +25,7 @@ pub(super) fn changes(cluster: &Cluster<'_>) -> (Draft, bool) {
     let mut out = Draft::default();
     let out = &mut out;
     label_claims(cluster, out);
-    provided::label_claims(cluster, out);
+    provided::changes(cluster, out);
     delete_recorded_jobs(cluster, out);
     if !cluster.base.deleting || cluster.nodes.iter().all(|host| cluster.is_clear(host)) {
         create_jobs(cluster, out);

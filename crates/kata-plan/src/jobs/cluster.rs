@@ -41,8 +41,7 @@ impl Cluster<'_> {
             return false;
         }
         if self.base.deleting {
-            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label)
-                && !self.provided.iter().any(|node| node.has_runtime_label);
+            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label);
             return labels_are_gone
                 && self.base.our_classes().next().is_none()
                 && self.base.pods.in_cluster().is_ok_and(|pods| pods.is_empty());

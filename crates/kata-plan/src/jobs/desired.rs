@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::HostStatus;
-use kata_api::names;
 use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
+use kata_api::{Code, KataConfig, names};
 use serde_json::json;
 
 use crate::assessment::Assessment;
 use crate::classes;
+use crate::configs::config_ref;
 use crate::report::Finding;
 use crate::selector;
 use crate::settings;
@@ -27,8 +28,9 @@ pub(crate) struct Desired {
     log_level: Option<String>,
     /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
     without_kata: NodeState,
-    /// What is wrong with the settings of runtimes. If it is not empty, Kata is only removed from nodes.
-    pub(crate) invalid_settings: Vec<Finding>,
+    /// What is wrong with the settings of runtimes and with `spec.providedNodes`. If it is not empty, Kata is only
+    /// removed from nodes.
+    pub(crate) problems: Vec<Finding>,
 }
 
 /// A RuntimeClass, and the nodes that should have its handler.
@@ -115,11 +117,10 @@ impl Desired {
             _ => None,
         }
         .map(str::to_owned);
-        let invalid_settings =
-            if base.deleting { Vec::new() } else { settings::problems(config, runtimes) };
+        let problems = if base.deleting { Vec::new() } else { problems(config, runtimes) };
         let without_kata = NodeState::default();
         let mut desired =
-            Self { classes, handlers, payload_image, log_level, without_kata, invalid_settings };
+            Self { classes, handlers, payload_image, log_level, without_kata, problems };
         let handlers: Vec<TaskHandler> = desired.handlers.values().cloned().collect();
         desired.without_kata =
             NodeState { state: desired.digest(&handlers), handlers, ..NodeState::default() };
@@ -216,6 +217,17 @@ impl Desired {
             verify: verify && action == NodeAction::Install,
         }
     }
+}
+
+fn problems(config: &KataConfig, runtimes: &[RuntimeSpec]) -> Vec<Finding> {
+    let selector = config.spec.provided_nodes.as_ref().map(selector::check);
+    let invalid = selector.and_then(Result::err).map(|error| {
+        let message = format!(
+            "spec.providedNodes: {error}; nodes keep what they have, and no other node gets Kata meanwhile"
+        );
+        Finding::new(Code::InvalidSelector, config_ref(config), message)
+    });
+    settings::problems(config, runtimes).into_iter().chain(invalid).collect()
 }
 
 /// Whether a Job left a handler on a node, or may have.

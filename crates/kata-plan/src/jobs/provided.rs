@@ -7,18 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kata_api::kata_node::Phase;
+use jiff::Timestamp;
+use kata_api::kata_node::{HostJob, HostStatus, NodeStep, Phase};
+use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfig, KataNode, names};
 
 use super::cluster::Cluster;
 use super::desired::NodeState;
+use super::due::HANDLERS_GRACE;
 use super::node::is_claimed;
 use super::record::{self, NodeRecord};
 use crate::assessment::{KataState, LabelDecision, Leaving, NodeAssessment};
 use crate::draft::Draft;
 use crate::node::{label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable};
 use crate::plan::{Action, OnFailure};
-use crate::report::Finding;
+use crate::report::{Finding, Waiting};
 use crate::selector;
 use crate::snapshot::NodeFacts;
 use crate::text;
@@ -32,9 +35,6 @@ pub(super) enum Source {
     Provided,
     /// It was provided, and `spec.providedNodes` no longer selects the node, which still has labels of the operator.
     WasProvided,
-    /// Not at all: it is not known whether `spec.providedNodes` selects the node, and Jobs must not change a node that
-    /// it may select.
-    Unclear,
 }
 
 /// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node.
@@ -53,10 +53,9 @@ pub(super) fn source(
         Ok(true) => Source::Provided,
         Ok(false) if recorded && has_labels(node) => Source::WasProvided,
         Ok(false) => Source::Jobs,
-        // If it cannot be evaluated, nodes keep what they have.
-        Err(_) if recorded => Source::Provided,
-        Err(_) if has_artifacts || is_claimed(&node.labels) => Source::Jobs,
-        Err(_) => Source::Unclear,
+        // If it cannot be evaluated, nodes keep what they have, and no Job installs anything.
+        Err(_) if !has_artifacts && (recorded || is_claimed(&node.labels)) => Source::Provided,
+        Err(_) => Source::Jobs,
     }
 }
 
@@ -75,10 +74,12 @@ pub(super) fn is_recorded(node: &NodeFacts, previous: Option<&KataNode>) -> bool
 
 /// Whether something of the operator is on a node, or may be: a provided node loses that first.
 pub(super) fn has_ours(record: &NodeRecord<'_>) -> bool {
+    let changes = |action| matches!(action, NodeAction::Install | NodeAction::Remove);
     record.status.may_have_artifacts
-        || record.running.is_some()
+        || record.running.is_some_and(|(job, _)| changes(job.action))
         || record.orphaned_pod.is_some()
-        || !record.deletable_jobs.is_empty()
+        // The result of a removal is recorded before its Job is deleted.
+        || (!record.deletable_jobs.is_empty() && last_removal(&record.status).is_some())
         || !record.is_understood
 }
 
@@ -93,6 +94,7 @@ pub(super) fn node(
     cluster: &Cluster<'_>,
     facts: &Arc<NodeFacts>,
     previous: Option<&Arc<KataNode>>,
+    record: &HostStatus,
     desired: Option<NodeState>,
     is_still_provided: bool,
 ) -> Option<NodeAssessment> {
@@ -107,9 +109,11 @@ pub(super) fn node(
     let wanted = desired.is_some();
     let NodeState { classes: wanted_classes, leaving: leaving_classes, .. } =
         desired.unwrap_or_default();
-    let offers = |class: &String| base.handler(class).is_some_and(|it| reports(facts, it));
+    let offers = |class: &String| base.own_handler(class).is_some_and(|it| reports(facts, it));
+    let removed = removed_before(cluster, record);
+    let is_current = removed.is_none();
     let classes: BTreeSet<String> =
-        wanted_classes.iter().filter(|it| offers(it)).cloned().collect();
+        wanted_classes.iter().filter(|it| is_current && offers(it)).cloned().collect();
     let has_kata = !classes.is_empty() || leaving_classes.iter().any(offers);
     let is_available = unavailable(facts).is_none();
     let is_ready = facts.ready.status == Some(true);
@@ -124,7 +128,7 @@ pub(super) fn node(
         kata: if has_kata { KataState::Installed } else { KataState::Absent },
         behind: false,
         is_being_updated: false,
-        wants_removal: !wanted,
+        wants_removal: !wanted || (has_runtime_label && !has_kata),
         leaves: if is_still_provided { Leaving::Deselected } else { Leaving::NoLongerProvided },
         classes,
         leaving_classes,
@@ -134,7 +138,7 @@ pub(super) fn node(
             (true, false) => Phase::NotReady,
             (false, _) => Phase::WaitingToRemove,
         },
-        step: None,
+        step: (wanted && !is_current).then_some(NodeStep::Confirming),
         since: base.now,
         finding: None,
         failure: String::new(),
@@ -144,27 +148,41 @@ pub(super) fn node(
         handlers: Some(facts.runtime_handlers.clone().unwrap_or_default()),
         reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
         is_understood: true,
-        record: None,
+        record: removed.as_ref().map(|(record, _)| record.clone()),
         due: None,
     };
+    let reports_any = || base.runtimes.iter().any(|it| reports(facts, it.effective_handler()));
+    let is_free = || base.pods.on_node(&facts.name).is_ok_and(|pods| pods.is_empty());
     node.label = if !wanted {
         let offers = base.our_classes().any(|class| reports(facts, &class.handler));
         label_of_leaving(base, &node, offers)
-    } else if !(joined && recorded) || facts.runtime_handlers.is_none() {
+    } else if !(joined && recorded && is_current) || facts.runtime_handlers.is_none() {
         LabelDecision::Keep
     } else if has_kata && is_available {
         LabelDecision::Set
-    } else if !has_kata && is_ready {
+    } else if !has_kata && is_ready && (!reports_any() || is_free()) {
         LabelDecision::Clear
     } else {
         LabelDecision::Keep
     };
-    node.finding = finding(cluster, &node, &wanted_classes);
+    node.finding = finding(cluster, &node, &wanted_classes).filter(|_| is_current || !wanted);
     node.since = crate::node::since(base, &node);
     let too_long_at = crate::node::not_ready_too_long_at(base, &node);
     node.is_overdue = too_long_at.is_some_and(|at| at <= base.now);
-    node.due = too_long_at.filter(|at| *at > base.now);
+    let due = [removed.map(|(_, until)| until), too_long_at.filter(|at| *at > base.now)];
+    node.due = due.into_iter().flatten().min();
     Some(node)
+}
+
+/// The record of a removal that has just ended, and until when the kubelet may still report the handlers that went.
+fn removed_before(cluster: &Cluster<'_>, record: &HostStatus) -> Option<(HostStatus, Timestamp)> {
+    let until = last_removal(record)?.time.checked_add(HANDLERS_GRACE).ok()?;
+    (until > cluster.now()).then(|| (record.clone(), until))
+}
+
+/// The last Job of a node, if that removed Kata.
+fn last_removal(record: &HostStatus) -> Option<&HostJob> {
+    record.job.as_ref().filter(|job| job.action == NodeAction::Remove)
 }
 
 /// Why pods do not start on the node, or not go.
@@ -196,7 +214,7 @@ fn finding(
     };
     if node.kata == KataState::Absent {
         let handlers: BTreeSet<&str> =
-            wanted_classes.iter().filter_map(|class| cluster.base.handler(class)).collect();
+            wanted_classes.iter().filter_map(|class| cluster.base.own_handler(class)).collect();
         let handlers: Vec<&str> = handlers.into_iter().collect();
         let message = format!(
             "node {name} is selected by spec.providedNodes, and its container runtime offers none of the handlers \
@@ -218,10 +236,13 @@ fn in_words(reported: &BTreeSet<String>) -> String {
     if named.is_empty() { "no other".to_owned() } else { text::list(&named, text::NAMES) }
 }
 
-/// Claims the provided nodes, whose RuntimeClasses select the claim, and takes it from those that leave, after their
-/// other labels.
-pub(super) fn label_claims(cluster: &Cluster<'_>, out: &mut Draft) {
+/// Claims the provided nodes, whose RuntimeClasses select the claim, takes it from those that leave, after their other
+/// labels, and reports which are waited for.
+pub(super) fn changes(cluster: &Cluster<'_>, out: &mut Draft) {
     for node in &cluster.provided {
+        if node.step.is_some() {
+            out.wait_for(Waiting::Node, node.object(), node.brief());
+        }
         let claim = names::CLAIM_LABEL.to_owned();
         let (set, remove, why) = if node.wanted {
             // Without the record, the node would count as one that Jobs change.

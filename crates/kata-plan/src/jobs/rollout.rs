@@ -84,7 +84,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         held_by,
         unusable_payload,
         paused: spec.is_some_and(|spec| spec.paused),
-        removes_only: !cluster.desired.invalid_settings.is_empty(),
+        removes_only: !cluster.desired.problems.is_empty(),
         ..Rollout::default()
     };
     permit_changes(cluster, &proven, &mut rollout);

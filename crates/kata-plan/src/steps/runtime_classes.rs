@@ -14,7 +14,7 @@ use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
 use crate::plan::{Action, OnFailure};
 use crate::pods::NotRead;
-use crate::report::Waiting;
+use crate::report::{Finding, Waiting};
 use crate::selector;
 use crate::snapshot::{PodScope, SandboxedPod};
 use crate::text;
@@ -42,7 +42,7 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
         let is_foreign = existing.is_some_and(|existing| !classes::is_our_class(existing));
         let unserved =
             why_without_nodes(cluster, runtime).filter(|_| is_valid || selector.is_none());
-        if let Some(why) = unserved.filter(|_| !is_foreign) {
+        if let Some(why) = unserved.filter(|_| !is_foreign || cluster.accepts(runtime)) {
             let name = &runtime.name;
             let so = if existing.is_some() || offered.contains(name.as_str()) {
                 "its pods start only on nodes that still have the runtime"
@@ -81,7 +81,17 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
                 "RuntimeClass {} exists, does not belong to kata-operator, and is left unchanged",
                 runtime.name
             );
-            out.add_finding(Code::ForeignRuntimeClass, object, message);
+            let mut finding = Finding::new(Code::ForeignRuntimeClass, object, message);
+            if cluster.config.spec.provided_nodes.is_some()
+                && existing.handler != runtime.effective_handler()
+            {
+                finding.fix = format!(
+                    "If it leads to nodes of spec.providedNodes, set handler: {} of this runtime; otherwise give the \
+                     runtime another name.",
+                    existing.handler
+                );
+            }
+            out.findings.push(finding);
         } else if existing.metadata.deletion_timestamp.is_some() {
             out.wait_for(
                 Waiting::Deletion,
@@ -129,9 +139,12 @@ fn why_without_nodes(cluster: &Assessment, runtime: &RuntimeSpec) -> Option<Stri
         let selector = runtime.install_on.as_ref();
         selector.is_none_or(|it| selector::matches(it, &node.facts.labels).unwrap_or_default())
     };
+    let provided = || cluster.nodes.iter().filter(|node| node.wanted && node.provided);
     // A node without any handler has a finding of its own.
-    let mut provided = cluster.nodes.iter().filter(|node| node.wanted && node.provided);
-    if provided.any(|node| selects(node) && !node.classes.is_empty()) {
+    if provided().any(|node| selects(node) && node.classes.is_empty()) {
+        return None;
+    }
+    if provided().any(selects) {
         let handler = runtime.effective_handler();
         return Some(format!("no node offers the handler {handler} of spec.runtimes[{name}]"));
     }

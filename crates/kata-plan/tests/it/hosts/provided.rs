@@ -1,6 +1,7 @@
 //! Nodes whose operating system or cloud provides Kata: `spec.providedNodes`.
 
-use kata_plan::Kind;
+use kata_api::Code;
+use kata_plan::{Kind, decide};
 use serde_json::{Value, json};
 
 use super::{CLAIM, finding, label, nothing_left, until};
@@ -184,6 +185,13 @@ fn a_provided_node_becomes_managed_and_back_when_no_pod_is_left() {
     until(&mut world, |world| {
         world.get(Kind::KataNode, "cloud-0").is_some_and(|it| it["status"]["provided"] == true)
     });
+    // What the kubelet still reports a moment later may be the operator's handler, which is gone.
+    report(&mut world, "cloud-0", Some(&["kata"]));
+    world.pass();
+    assert_eq!(label(&world, "cloud-0"), None);
+    report(&mut world, "cloud-0", Some(&[]));
+    world.now = world.now.checked_add(jiff::SignedDuration::from_mins(3)).unwrap();
+    world.settle();
     assert!(finding(&world, "KATA2108").contains("offers none of the handlers kata"));
     report(&mut world, "cloud-0", Some(&["kata"]));
     world.settle();
@@ -280,6 +288,10 @@ fn a_selector_that_cannot_be_evaluated_starts_no_job() {
         assert_eq!(label(world, "worker-0").as_deref(), Some("true"));
     });
     assert_eq!(label(&world, "cloud-1"), None);
+    world.delete(Kind::KataNode, "cloud-0");
+    world.add_plain_node("worker-1");
+    passes(&mut world, |world| assert_eq!(world.changing(), Vec::<String>::new()));
+    assert!(jobs_on(&world).iter().all(|node| node == "worker-0"), "{:?}", jobs_on(&world));
     let reported = finding(&world, "KATA1005");
     assert!(
         reported.contains("spec.providedNodes: operator \"Near\" for label cloud"),
@@ -309,4 +321,48 @@ fn a_record_or_a_label_that_is_deleted_comes_back() {
         assert_eq!(world.get(Kind::KataNode, "cloud-0").unwrap()["status"]["provided"], true);
         assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
     }
+}
+
+#[test]
+fn a_class_of_the_cloud_with_another_handler_is_named_with_the_way_out() {
+    let mut world = World::plain(1, 0);
+    add_provided(&mut world, "cloud-0", Some(&["kata"]));
+    world.create(json!({
+        "kind": "RuntimeClass", "metadata": {"name": "kata-vm-isolation"}, "handler": "kata",
+    }));
+    world.config(&json!({"runtimes": [{"name": "kata-vm-isolation"}], "providedNodes": {}}));
+    world.settle();
+    assert!(
+        finding(&world, "KATA2108")
+            .contains("none of the handlers kata-vm-isolation; it offers kata, runc")
+    );
+    let found = decide(&world.observe()).report.findings;
+    let found = found.iter().find(|it| it.code == Code::ForeignRuntimeClass).unwrap();
+    assert!(found.fix.contains("set handler: kata of this runtime"), "{found:?}");
+    assert_eq!(label(&world, "cloud-0"), None);
+}
+
+/// The node loses its only label once no pod is there, although it still offers the handler of another runtime.
+#[test]
+fn a_node_that_no_runtime_with_its_handlers_selects_any_more_loses_its_labels_after_its_pods() {
+    let mut world = World::plain(1, 0);
+    add_provided(&mut world, "cloud-0", Some(&["fast"]));
+    world.label("cloud-0", "vm", Some("fast"));
+    let on = |value: &str| json!({"matchLabels": {"vm": value}});
+    world.config(&json!({
+        "runtimes": [{"name": "kata", "installOn": on("kata")}, {"name": "fast", "shim": "clh", "installOn": on("fast")}],
+        "providedNodes": {},
+    }));
+    world.settle();
+    world.pod("guest", "fast", "cloud-0");
+    world.label("cloud-0", "vm", Some("kata"));
+    passes(&mut world, |world| assert!(has(world, "cloud-0", FAST_CLASS)));
+    world.delete(Kind::Pod, "default/guest");
+    world.settle();
+    assert!(!has(&world, "cloud-0", FAST_CLASS));
+    assert_eq!(label(&world, "cloud-0"), None);
+    assert!(
+        finding(&world, "KATA2108")
+            .contains("offers none of the handlers kata; it offers fast, runc")
+    );
 }
