@@ -26,10 +26,13 @@ pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     // What is due now happens before, and in the cluster's own name.
     cluster.with(|_, _| ());
     let result = ledger.acting(Actor::Episode, || cluster.with(|sim, _| change(sim, deed)));
-    if let Deed::Edit { object, .. } = deed
-        && object.plural == NODES.plural
-    {
-        ledger.open().edited.insert(object.name.clone(), Instant::now());
+    let edited = match deed {
+        Deed::Edit { object, .. } if object.plural == NODES.plural => Some(&object.name),
+        Deed::Label { node, .. } => Some(node),
+        _ => None,
+    };
+    if let Some(node) = edited {
+        ledger.open().edited.insert(node.clone(), Instant::now());
     }
     let refusal = result.map_or_else(|error| format!(": {}", error.message), |()| String::new());
     let what = serde_json::to_string(deed).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::episode::Outcome;
 use crate::ledger::Call;
 use crate::plan::{Deed, Plan, Strike, Target};
 use crate::shape::{Topology, worker};
-use crate::workload::{Base, Workload};
+use crate::workload::{Base, CLOUD_LABEL, CLOUD_NODES, Workload};
 
 /// What a plan is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -297,11 +297,15 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         Workload::LogLevel => {
             vec![edit(json!({"spec": {"logLevel": "trace"}})), Deed::DeleteConfig]
         }
+        Workload::Provided => {
+            vec![edit(json!({"spec": {"logLevel": "debug"}})), Deed::DeleteConfig]
+        }
         Workload::SelectorEdit
         | Workload::OsUpgrade
         | Workload::Adoption
         | Workload::InstallOn
-        | Workload::InstallOnWithPod => {
+        | Workload::InstallOnWithPod
+        | Workload::ProvidedWithPod => {
             vec![Deed::DeleteConfig]
         }
         Workload::PayloadUpgrade | Workload::PayloadUpgradeWithPod
@@ -311,6 +315,13 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         }
         _ => Vec::new(),
     };
+    // A node whose system brings Kata is left to the operator by mistake, and soon no more.
+    let mistake = |value: Option<&str>| Deed::Label {
+        node: CLOUD_NODES[0].to_owned(),
+        key: CLOUD_LABEL.to_owned(),
+        value: value.map(str::to_owned),
+    };
+    let mistakes = plan.workload == Workload::Provided;
     let kill = [0, 90].map(|down| Deed::Kill { down });
     let mut plans = Vec::new();
     for call in calls(calm) {
@@ -318,6 +329,11 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
             if (call + index as u64).is_multiple_of(one_of) {
                 plans.push((Sort::UserDeed, plan.clone().doing(call, deed.clone())));
             }
+        }
+        if mistakes && call.is_multiple_of(2) {
+            let plan =
+                plan.clone().doing(call, mistake(None)).doing(call + 9, mistake(Some("yes")));
+            plans.push((Sort::UserDeed, plan));
         }
     }
     plans

@@ -52,7 +52,8 @@ impl References {
             // Shims that a node has and needs no more stay as long as their payload does, and a class that has lost its
             // last node stays for the pods that name it.
             | Workload::InstallOn
-            | Workload::InstallOnWithPod => return Ok(Vec::new()),
+            | Workload::InstallOnWithPod
+            | Workload::ProvidedWithPod => return Ok(Vec::new()),
             _ => {}
         }
         let (end, straight) = (self.of(calm)?, episode::straight(calm, &self.bases)?);

@@ -76,6 +76,18 @@ pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether a KataConfig says that the system of a node brings Kata.
+pub fn is_provided(config: &Value, node: &Value) -> bool {
+    let labels = config["spec"]["providedNodes"]["matchLabels"].as_object();
+    labels
+        .is_some_and(|labels| labels.iter().all(|(key, value)| label(node, key) == value.as_str()))
+}
+
+/// Whether a host had its handlers from the beginning, and not from the operator.
+pub fn brings_kata(host: &Host) -> bool {
+    host.spec.as_ref().is_some_and(|spec| !spec.handlers.is_empty())
+}
+
 /// Whether the host behind a node can never run virtual machines.
 pub fn refuses(sim: &Simulation, node: &str) -> bool {
     sim.world.hosts.get(node).is_some_and(|host| host.faults.contains(&NodeFault::NoKvm))
@@ -150,7 +162,8 @@ pub fn missing(sim: &Simulation) -> Option<String> {
         let classes = config.as_ref().filter(|_| wants).map(|config| classes(config, &node));
         let classes = classes.unwrap_or_default();
         let found = sim.world.hosts.get(name).map(offered).unwrap_or_default();
-        if !found.iter().copied().eq(classes.values().collect::<BTreeSet<_>>()) {
+        let is_changed = !sim.world.hosts.get(name).is_some_and(brings_kata);
+        if is_changed && !found.iter().copied().eq(classes.values().collect::<BTreeSet<_>>()) {
             return Some(format!("the node {name} offers {found:?}, and should {classes:?}"));
         }
         let labels = class_labels(&node);
@@ -186,7 +199,9 @@ pub fn missing(sim: &Simulation) -> Option<String> {
 /// The node whose runtime came from another image than the KataConfig names.
 fn wrong_payload(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option<String> {
     let image = config["spec"]["payload"]["image"].as_str().unwrap_or(names::PAYLOAD_IMAGE);
-    wanted.iter().filter(|name| !refuses(sim, name)).find_map(|name| {
+    let brings_kata = |name: &&String| sim.world.hosts.get(*name).is_some_and(brings_kata);
+    let changed = wanted.iter().filter(|name| !brings_kata(name));
+    changed.filter(|name| !refuses(sim, name)).find_map(|name| {
         let found = sim.world.hosts.get(name).and_then(payload);
         (found != Some(image)).then(|| format!("the node {name} has {found:?}, and not {image}"))
     })
@@ -229,7 +244,9 @@ fn untold(sim: &Simulation, wanted: &BTreeSet<String>) -> Option<String> {
         let installed = word(it, "/status/host/installed");
         let done = word(it, "/status/host/job/outcome") == "Done"
             || word(it, "/status/host/job/desiredStateDigest") != installed;
-        let ready = word(it, "/status/phase") == "Ready" && !installed.is_empty() && done;
+        let provided = it["status"]["provided"] == true && it["status"]["host"].is_null();
+        let ready = word(it, "/status/phase") == "Ready";
+        let ready = ready && (provided || !installed.is_empty() && done);
         let refused =
             word(it, "/status/phase") != "Ready" && !word(it, "/status/message").is_empty();
         let said = if refuses(sim, name) { refused } else { ready };
@@ -255,7 +272,7 @@ pub fn left<'a>(
     });
     let handlers = hosts
         .iter()
-        .filter(|(_, host)| offers(host))
+        .filter(|(_, host)| offers(host) && !brings_kata(host))
         .map(|(name, _)| format!("the handler of host {name}"));
     jobs.chain(claims).chain(files).chain(handlers).collect()
 }

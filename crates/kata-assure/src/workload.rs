@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::ApiError;
 use simcluster::resource::{JOBS, KATACONFIGS, NODES};
+use simcluster::topology::{self, NodeOptions, Role};
 
 use crate::deeds;
 use crate::plain;
@@ -57,6 +58,10 @@ pub enum Workload {
     InstallOn,
     /// It leaves a node on which a pod of it runs, which ends later.
     InstallOnWithPod,
+    /// One of two nodes whose system brings Kata is selected; then the other one, and the first no more.
+    Provided,
+    /// A node whose system brings Kata is selected no more while a pod runs there, which ends later.
+    ProvidedWithPod,
 }
 
 /// The cluster on which a workload begins.
@@ -119,10 +124,14 @@ const LATECOMER: &str = "latecomer";
 /// A class for some of the nodes, and their label.
 const OTHER_CLASS: &str = "kata-clh";
 const OTHER_LABEL: &str = "clh";
+/// Nodes whose system brings Kata, and their label.
+pub const CLOUD_NODES: [&str; 2] = ["cloud-0", "cloud-1"];
+/// The label of [`CLOUD_NODES`].
+pub const CLOUD_LABEL: &str = "cloud";
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Install,
         Self::InstallEligible,
         Self::ScaleOut,
@@ -142,6 +151,8 @@ impl Workload {
         Self::ShimMistake,
         Self::InstallOn,
         Self::InstallOnWithPod,
+        Self::Provided,
+        Self::ProvidedWithPod,
     ];
 
     /// The name as in plans.
@@ -166,6 +177,8 @@ impl Workload {
             Self::ShimMistake => "shim-mistake",
             Self::InstallOn => "install-on",
             Self::InstallOnWithPod => "install-on-with-pod",
+            Self::Provided => "provided",
+            Self::ProvidedWithPod => "provided-with-pod",
         }
     }
 
@@ -179,6 +192,8 @@ impl Workload {
                 | Self::ShimMistake
                 | Self::InstallOn
                 | Self::InstallOnWithPod
+                | Self::Provided
+                | Self::ProvidedWithPod
         );
         if topology.is_plain() {
             let mco = matches!(self, Self::InstallEligible | Self::OsUpgrade | Self::Adoption);
@@ -205,7 +220,11 @@ impl Workload {
     /// The cluster on which it begins.
     pub fn base(self) -> Base {
         match self {
-            Self::Install | Self::InstallEligible | Self::UninstallWhileInstalling => Base::Clean,
+            Self::Install
+            | Self::InstallEligible
+            | Self::UninstallWhileInstalling
+            | Self::Provided
+            | Self::ProvidedWithPod => Base::Clean,
             Self::UninstallWithPod | Self::SlipIn | Self::PayloadUpgradeWithPod => {
                 Base::InstalledWithPod
             }
@@ -239,6 +258,20 @@ impl Workload {
             Self::InstallOn | Self::InstallOnWithPod => {
                 label(sim, &worker(0), OTHER_LABEL, Some("yes"))
             }
+            Self::Provided | Self::ProvidedWithPod => {
+                for node in CLOUD_NODES {
+                    let handlers = [names::RUNTIME_CLASS, OTHER_CLASS].map(str::to_owned);
+                    let options =
+                        NodeOptions { handlers: Some(handlers.into()), ..NodeOptions::default() };
+                    topology::add_node(sim, node, Role::Worker, options)?;
+                }
+                sim.advance(Duration::from_mins(1));
+                for node in CLOUD_NODES {
+                    label(sim, node, CLOUD_LABEL, Some("yes"))?;
+                    label(sim, node, OTHER_LABEL, Some("yes"))?;
+                }
+                label(sim, CLOUD_NODES[0], "kata", Some("true"))
+            }
             _ => Ok(()),
         }
     }
@@ -262,6 +295,11 @@ impl Workload {
         };
         let pod =
             |name: &str, class: &str| Deed::Pod { name: name.to_owned(), class: class.to_owned() };
+        let select = |node: &str, value: Option<&str>| Deed::Label {
+            node: node.to_owned(),
+            key: "kata".to_owned(),
+            value: value.map(str::to_owned),
+        };
         let level = |level: &str| Deed::EditConfig { patch: json!({"spec": {"logLevel": level}}) };
         let end = |name: &str| Deed::EndPod { name: name.to_owned() };
         match self {
@@ -324,6 +362,17 @@ impl Workload {
                 deed(other(0, None), Goal::Waits(POD)),
                 deed(end(POD), Goal::Settled),
             ],
+            Self::Provided => vec![
+                phase(Act::Create(with_provided_nodes()), Goal::Settled),
+                deed(select(CLOUD_NODES[1], Some("true")), Goal::Settled),
+                deed(select(CLOUD_NODES[0], None), Goal::Settled),
+            ],
+            Self::ProvidedWithPod => vec![
+                phase(Act::Create(with_provided_nodes()), Goal::Settled),
+                deed(pod(POD, OTHER_CLASS), Goal::Settled),
+                deed(select(CLOUD_NODES[0], None), Goal::Waits(POD)),
+                deed(end(POD), Goal::Settled),
+            ],
             Self::Adoption => {
                 vec![phase(Act::Nothing, Goal::Settled), deed(Deed::DeleteConfig, Goal::Gone)]
             }
@@ -372,6 +421,15 @@ fn merge(target: &mut Value, patch: &Value) {
             merge(&mut target[key], value);
         }
     }
+}
+
+/// The same with nodes whose system brings Kata, and a class for these.
+fn with_provided_nodes() -> Value {
+    let mut spec = spec();
+    let other = json!({"name": OTHER_CLASS, "installOn": {"matchLabels": {OTHER_LABEL: "yes"}}});
+    spec["runtimes"] = json!([{"name": names::RUNTIME_CLASS}, other]);
+    spec["providedNodes"] = json!({"matchLabels": {CLOUD_LABEL: "yes"}});
+    spec
 }
 
 /// The spec of the episodes' KataConfig.

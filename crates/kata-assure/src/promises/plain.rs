@@ -1,6 +1,7 @@
 //! The promises where Jobs change the nodes, checked like those where the Machine Config Operator does.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kata_api::names::{self, node_job};
 use serde_json::Value;
@@ -13,9 +14,13 @@ use tokio::time::Instant;
 
 use crate::ledger::Page;
 use crate::plain::{
-    annotation, changes, has_startup_taint, is_agents, is_others, is_unfinished, offers,
+    annotation, brings_kata, changes, has_startup_taint, is_agents, is_others, is_provided,
+    is_unfinished, offers,
 };
 use crate::world::{is_katas, is_marked, is_ready, is_usable, label, word};
+
+/// After which time the operator knows the labels of a node, even if a watch missed them.
+const KNOWN_AFTER: Duration = Duration::from_mins(10);
 
 /// Looks at an event.
 pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
@@ -134,6 +139,7 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     if let Some(other) = others.map(|other| word(other, "/metadata/name")).next() {
         page.broke("S6", format!("Job {name} for node {on} is made beside {other}"));
     }
+    provided(name, on, node, job, cx, page);
     if !changes(job) {
         return;
     }
@@ -152,6 +158,20 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
         page.broke("S10", format!("Job {name} changes node {on}, which is not claimed"));
     }
     disrupted(cx, page);
+}
+
+/// S15: no Job is made for a node whose system brings Kata, once the operator can know of it, but one that removes what
+/// the operator installed there before.
+fn provided(name: &str, on: &str, node: &Value, job: &Value, cx: &Context<'_>, page: &mut Page) {
+    let is_provided = cx.api.store.list(&KATACONFIGS).any(|config| is_provided(config, node));
+    let host = cx.world.hosts.get(on);
+    let is_ours =
+        host.is_some_and(|host| host.files.keys().any(|path| path.contains(names::PRODUCT)));
+    let removes = is_ours && annotation(job, node_job::ACTION) == "Remove";
+    let edited = page.edited.get(on).is_some_and(|edited| edited.elapsed() < KNOWN_AFTER);
+    if is_provided && !removes && !edited {
+        page.broke("S15", format!("Job {name} is for node {on}, whose system brings Kata"));
+    }
 }
 
 /// S14: what may change a node has no token, no privileges and no network of the node.
@@ -182,6 +202,10 @@ fn disrupted(cx: &Context<'_>, page: &mut Page) {
         .store
         .list(&NODES)
         .filter(|node| label(node, names::CLAIM_LABEL).is_some())
+        .filter(|node| {
+            let host = cx.world.hosts.get(word(node, "/metadata/name"));
+            !host.is_some_and(brings_kata)
+        })
         .collect();
     let allowed = match spec.map(|spec| &spec["maxUnavailable"]) {
         Some(Value::Number(number)) => usize::try_from(number.as_u64().unwrap_or(1)).unwrap_or(1),
