@@ -241,7 +241,7 @@ fn table(list: &NodeList, context: &mut Context<'_, '_>, titles: bool) -> Result
             number(row.free_sandboxes).into(),
             number(row.pods.and_then(|pods| i64::try_from(pods).ok())).into(),
             labelled,
-            installed(&row.phase, &row.handlers),
+            installed(&row.phase, &row.handlers, row.provided),
             row.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
             row.code.clone().unwrap_or_default().into(),
             row.message.clone().into(),

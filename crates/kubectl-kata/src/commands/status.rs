@@ -517,7 +517,11 @@ pub(crate) fn tone(phase: &str) -> Tone {
 }
 
 /// Whether Kata is installed on a node. A node that is not ready, is updated or waits to lose Kata has it.
-pub(crate) fn installed(phase: &str, handlers: &[String]) -> Cell {
+pub(crate) fn installed(phase: &str, handlers: &[String], provided: bool) -> Cell {
+    // Its system has what it reports, whatever the operator waits for.
+    if provided && handlers.is_empty() {
+        return "no".into();
+    }
     match Phase::ALL.iter().find(|known| known.as_str() == phase) {
         Some(Phase::Ready) => Cell::toned("yes", Tone::Good),
         Some(Phase::NotReady | Phase::Updating | Phase::WaitingToRemove | Phase::Removing) => {
@@ -542,7 +546,7 @@ fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
         node.step.clone().into(),
         node.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
         eta.into(),
-        installed(&node.phase, &node.handlers),
+        installed(&node.phase, &node.handlers, node.provided),
         node.message.clone().into(),
     ]
 }

@@ -19,7 +19,7 @@ use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
 use simcluster::resource::{DEPLOYMENTS, NAMESPACES, NODES, PODS};
-use simcluster::topology::{self, Layout};
+use simcluster::topology::{self, Layout, NodeOptions, Role};
 use simcluster::world::{NodeFault, Platform};
 use simcluster::{Cluster, Resource, Simulation};
 use tokio::sync::watch;
@@ -282,6 +282,13 @@ impl Lab {
     }
 
     /// Ends what a node suffers from.
+    /// Adds a worker with options of `kata-sim node add`.
+    pub(crate) async fn join(&self, node: &str, options: &[&str]) {
+        let options = NodeOptions::parse(options.iter().copied()).unwrap();
+        self.cluster.with(|sim, _| topology::add_node(sim, node, Role::Worker, options)).unwrap();
+        self.pass(60).await;
+    }
+
     pub(crate) fn clear_faults(&self, node: &str) {
         self.cluster.with(|simulation, _| {
             simulation.world.hosts.get_mut(node).unwrap().faults.clear();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule};
 use tokio::sync::watch;
 
-use crate::lab::{Lab, Place};
+use crate::lab::{Lab, Place, kata_configs};
 
 #[tokio::test(start_paused = true)]
 async fn pods_and_nodes_are_listed() {
@@ -41,6 +42,45 @@ async fn pods_and_nodes_are_listed() {
         .await
         .expect(0)
         .says(&["kubernetes  v1.34.0+simulated (simulated)"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_bring_kata_are_told_apart() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.join("talos-0", &["system=talos"]).await;
+    lab.join("old-0", &["handlers=kata", "runtime=containerd-1.7"]).await;
+    lab.kata(&["worker-0", "talos-0", "old-0"]);
+    let on = json!({"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["talos-0", "old-0"]},
+    ]});
+    let patch = json!({"spec": {"providedNodes": on}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &patch);
+    lab.pass(300).await;
+    let done = lab.kata_command("nodes --no-headers").await.expect(0);
+    let columns = |name: &str| -> Vec<&str> {
+        let line = done.out.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split("   ").map(str::trim).filter(|text| !text.is_empty()).collect()
+    };
+    assert_eq!(
+        columns("talos-0")[..6],
+        ["talos-0", "Ready", "unknown", "kata", "containerd 2.1.4", "provided"]
+    );
+    assert_eq!(columns("old-0")[1..3], ["NotReady", "unknown"]);
+    assert!(
+        columns("old-0").ends_with(&["no", "no", columns("old-0").last().unwrap()]),
+        "{}",
+        done.out
+    );
+    let status = lab.kata_command("status").await.expect(1);
+    let status = status.says(&[
+        "2/3 with Kata",
+        "provided by the operating system or the cloud on 2 nodes",
+        "nodes inspected 1/1",
+        "KATA2115",
+    ]);
+    assert!(!status.out.contains("of unknown version"), "{}", status.out);
+    let plan = lab.kata_command("uninstall --dry-run -o json").await.expect(0).json();
+    assert_eq!(plan["disruption"]["nodes"], json!(["worker-0"]), "{plan:#}");
 }
 
 #[tokio::test(start_paused = true)]

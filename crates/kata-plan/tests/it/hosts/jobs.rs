@@ -321,13 +321,18 @@ fn a_mirror_pod_says_nothing_of_any_node() {
         }));
     }
     for _ in 0..20 {
-        world.pass();
+        let decision = world.pass();
+        assert!(decision.report.findings.is_empty(), "{:#?}", decision.report.findings);
         world.tick();
         for node in ["worker-0", "worker-1"] {
             assert!(serves(&world, node), "{node}");
         }
     }
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+    // Nor do such nodes wait for it to end before they are changed.
+    let other = json!({"spec": {"payload": {"image": "registry.example/payload:2"}}});
+    world.edit(Kind::KataConfig, "cluster-kataconfig", &other);
+    until(&mut world, |world| !world.changing().is_empty());
 }
 
 #[test]
