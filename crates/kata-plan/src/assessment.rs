@@ -415,6 +415,44 @@ impl Assessment {
 }
 
 impl NodeAssessment {
+    /// A node of which only the Node object and its record are known. The back end sets the rest.
+    pub(crate) fn new(
+        facts: &Arc<NodeFacts>,
+        previous: Option<&Arc<KataNode>>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            facts: Arc::clone(facts),
+            previous: previous.cloned(),
+            wanted: false,
+            provided: false,
+            joined: false,
+            has_runtime_label: facts.has_runtime_label(),
+            label: LabelDecision::Keep,
+            kata: KataState::Absent,
+            behind: false,
+            is_being_updated: false,
+            wants_removal: false,
+            leaves: Leaving::Deselected,
+            classes: BTreeSet::new(),
+            leaving_classes: BTreeSet::new(),
+            has_earlier_change: false,
+            phase: Phase::Unknown,
+            step: None,
+            since: now,
+            finding: None,
+            failure: String::new(),
+            has_failed: false,
+            is_overdue: false,
+            is_tried_again: false,
+            handlers: None,
+            reported_handlers: BTreeSet::new(),
+            is_understood: true,
+            record: None,
+            due: None,
+        }
+    }
+
     /// The resourceVersion of the node when its facts were read; `None` if it is not known.
     pub(crate) fn version(&self) -> Option<String> {
         Some(self.facts.resource_version.clone()).filter(|version| !version.is_empty())

@@ -373,6 +373,17 @@ impl NodeFacts {
         self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
     }
 
+    /// Whether the node has the label of nodes that have Kata.
+    pub(crate) fn has_runtime_label(&self) -> bool {
+        self.labels.get(names::RUNTIME_LABEL).map(String::as_str)
+            == Some(names::RUNTIME_LABEL_VERIFIED)
+    }
+
+    /// Whether the node's kubelet reports a handler.
+    pub(crate) fn reports(&self, handler: &str) -> bool {
+        self.runtime_handlers.as_ref().is_some_and(|reported| reported.contains(handler))
+    }
+
     /// Whether the node's kubelet reports a handler, or reports no handlers at all.
     pub(crate) fn offers(&self, handler: &str) -> bool {
         self.runtime_handlers.as_ref().is_none_or(|reported| reported.contains(handler))

@@ -95,7 +95,7 @@ impl<'a> Facts<'a> {
                     || self.snapshot.is_unreadable(Kind::KataNode, &facts.name)
             }
         };
-        has_runtime_label(facts)
+        facts.has_runtime_label()
             && has_kata
             && runtimes.any(|runtime| facts.offers(runtime.effective_handler()))
     }
@@ -105,10 +105,8 @@ impl<'a> Facts<'a> {
             Platform::OpenShift => mco::contains_kata(self.snapshot, facts.current_config()),
             Platform::Kubernetes if self.is_provided(&facts.name) => {
                 let runtimes = self.active.map(|config| config.spec.effective_runtimes());
-                runtimes.iter().flatten().any(|runtime| {
-                    let reported = facts.runtime_handlers.as_ref();
-                    reported.is_some_and(|it| it.contains(runtime.effective_handler()))
-                })
+                let mut runtimes = runtimes.iter().flatten();
+                runtimes.any(|runtime| facts.reports(runtime.effective_handler()))
             }
             Platform::Kubernetes => self.is_installed_by_job(&facts.name),
         }
@@ -127,7 +125,7 @@ impl<'a> Facts<'a> {
             format!("{node} gets new taints although it may have changed since it was read")
         })?;
         let starts = |list: &[Taint]| list.iter().any(|taint| taint.key == names::STARTUP_TAINT);
-        let has_kata = has_runtime_label(facts);
+        let has_kata = facts.has_runtime_label();
         ensure(
             has_kata || starts(taints) == starts(&facts.taints),
             Property::VerifiedNodes,
@@ -143,9 +141,4 @@ impl<'a> Facts<'a> {
             || format!("{node} gets or loses taints that do not belong to the operator"),
         )
     }
-}
-
-fn has_runtime_label(facts: &NodeFacts) -> bool {
-    facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
-        == Some(names::RUNTIME_LABEL_VERIFIED)
 }

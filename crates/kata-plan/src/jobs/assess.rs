@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kata_api::kata_node::{JobOutcome, Phase, UnknownValue};
+use kata_api::kata_node::{JobOutcome, UnknownValue};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
 
@@ -13,9 +13,7 @@ use super::due::{self, HANDLERS_GRACE};
 use super::provided::{self, Source};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
-use crate::assessment::{
-    Assessment, Candidates, KataState, LabelDecision, Leaving, NodeAssessment,
-};
+use crate::assessment::{Assessment, Candidates, KataState, Leaving, NodeAssessment};
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
@@ -189,7 +187,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let is_provided = source == Source::Provided;
         let has = |handler: &str| {
             if is_provided {
-                provided::reports(facts, handler)
+                facts.reports(handler)
             } else {
                 desired::may_have(&record.status, handler)
             }
@@ -214,7 +212,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         if !is_by_jobs && !provided::has_ours(&record) {
             match provided::node(cluster, facts, previous, &record.status, desired, is_provided) {
                 Some(node) => cluster.provided.push(node),
-                None if has_runtime_label(facts) => labelled_by_others.push(facts.name.as_str()),
+                None if facts.has_runtime_label() => labelled_by_others.push(facts.name.as_str()),
                 None => {}
             }
             continue;
@@ -225,7 +223,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
                 host.node.leaves = Leaving::NowProvided;
             }
             cluster.nodes.push(host);
-        } else if has_runtime_label(facts) {
+        } else if facts.has_runtime_label() {
             labelled_by_others.push(facts.name.as_str());
         }
     }
@@ -241,11 +239,6 @@ fn unknown_value(facts: &NodeFacts, unknown: &UnknownValue) -> Finding {
     );
     let node = ObjectRef::new(Kind::Node, name, Some(&facts.uid));
     Finding::new(Code::KataNodeValueUnknown, node, message)
-}
-
-fn has_runtime_label(facts: &NodeFacts) -> bool {
-    facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
-        == Some(names::RUNTIME_LABEL_VERIFIED)
 }
 
 /// The Jobs of the node agent and their pods, by node.
@@ -343,34 +336,14 @@ fn host<'a>(
     let is_current = installed.as_ref() == Some(&desired.state);
     let key = record::change_key(action, &desired.state, &digest);
     let node = NodeAssessment {
-        facts: Arc::clone(facts),
-        previous: previous.cloned(),
         wanted,
         joined,
-        provided: false,
-        has_runtime_label: has_runtime_label(facts),
-        leaves: Leaving::Deselected,
-        label: LabelDecision::Keep,
         kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
         behind: wanted && installed.is_some() && !is_current,
-        is_being_updated: false,
-        wants_removal: false,
         classes: desired.classes.clone(),
         leaving_classes: desired.leaving.clone(),
-        has_earlier_change: false,
-        phase: Phase::Unknown,
-        step: None,
-        since: base.now,
-        finding: None,
-        failure: String::new(),
-        has_failed: false,
-        is_overdue: false,
-        is_tried_again: false,
-        handlers: None,
-        reported_handlers: BTreeSet::new(),
         is_understood: record.is_understood,
-        record: None,
-        due: None,
+        ..NodeAssessment::new(facts, previous, base.now)
     };
     let mut host = Host {
         given_up: (!is_current || !wanted) && record.status.failed_for.as_ref() == Some(&key),

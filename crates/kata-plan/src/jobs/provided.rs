@@ -17,7 +17,7 @@ use super::desired::NodeState;
 use super::due::HANDLERS_GRACE;
 use super::node::is_claimed;
 use super::record::{self, NodeRecord};
-use crate::assessment::{KataState, LabelDecision, Leaving, NodeAssessment};
+use crate::assessment::{Assessment, KataState, LabelDecision, Leaving, NodeAssessment};
 use crate::draft::Draft;
 use crate::node::{label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable};
 use crate::plan::{Action, OnFailure};
@@ -83,11 +83,6 @@ pub(super) fn has_ours(record: &NodeRecord<'_>) -> bool {
         || !record.is_understood
 }
 
-/// Whether the kubelet of a node reports a handler.
-pub(super) fn reports(node: &NodeFacts, handler: &str) -> bool {
-    node.runtime_handlers.as_ref().is_some_and(|reported| reported.contains(handler))
-}
-
 /// The assessment of a provided node; `None` if it should have no class and has no label of the operator. `desired` is
 /// its state if it should have Kata.
 pub(super) fn node(
@@ -104,74 +99,72 @@ pub(super) fn node(
     if desired.is_none() && !joined && !(recorded && has_labels(facts)) {
         return None;
     }
-    let has_runtime_label = facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
-        == Some(names::RUNTIME_LABEL_VERIFIED);
     let wanted = desired.is_some();
     let NodeState { classes: wanted_classes, leaving: leaving_classes, .. } =
         desired.unwrap_or_default();
-    let offers = |class: &String| base.own_handler(class).is_some_and(|it| reports(facts, it));
+    let offers =
+        |class: &String| base.own_handler(class).is_some_and(|handler| facts.reports(handler));
     let removed = removed_before(cluster, record);
-    let is_current = removed.is_none();
+    let is_report_current = removed.is_none();
     let classes: BTreeSet<String> =
-        wanted_classes.iter().filter(|it| is_current && offers(it)).cloned().collect();
+        wanted_classes.iter().filter(|class| is_report_current && offers(class)).cloned().collect();
     let has_kata = !classes.is_empty() || leaving_classes.iter().any(offers);
-    let is_available = unavailable(facts).is_none();
-    let is_ready = facts.ready.status == Some(true);
+    let unassessed = NodeAssessment::new(facts, previous, base.now);
     let mut node = NodeAssessment {
-        facts: Arc::clone(facts),
-        previous: previous.cloned(),
         wanted,
         provided: true,
         joined,
-        has_runtime_label,
-        label: LabelDecision::Keep,
         kata: if has_kata { KataState::Installed } else { KataState::Absent },
-        behind: false,
-        is_being_updated: false,
-        wants_removal: !wanted || (has_runtime_label && !has_kata),
+        // Its pods are read before its last label goes.
+        wants_removal: !wanted || (unassessed.has_runtime_label && !has_kata),
         leaves: if is_still_provided { Leaving::Deselected } else { Leaving::NoLongerProvided },
         classes,
         leaving_classes,
-        has_earlier_change: false,
-        phase: match (wanted, has_kata && is_available) {
+        phase: match (wanted, has_kata && unavailable(facts).is_none()) {
             (true, true) => Phase::Ready,
             (true, false) => Phase::NotReady,
             (false, _) => Phase::WaitingToRemove,
         },
-        step: (wanted && !is_current).then_some(NodeStep::Confirming),
-        since: base.now,
-        finding: None,
-        failure: String::new(),
-        has_failed: false,
-        is_overdue: false,
-        is_tried_again: false,
+        step: (wanted && !is_report_current).then_some(NodeStep::Confirming),
         handlers: Some(facts.runtime_handlers.clone().unwrap_or_default()),
         reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
-        is_understood: true,
         record: removed.as_ref().map(|(record, _)| record.clone()),
-        due: None,
+        ..unassessed
     };
-    let reports_any = || base.runtimes.iter().any(|it| reports(facts, it.effective_handler()));
-    let is_free = || base.pods.on_node(&facts.name).is_ok_and(|pods| pods.is_empty());
-    node.label = if !wanted {
-        let offers = base.our_classes().any(|class| reports(facts, &class.handler));
-        label_of_leaving(base, &node, offers)
-    } else if !(joined && recorded && is_current) || facts.runtime_handlers.is_none() {
-        LabelDecision::Keep
-    } else if has_kata && is_available {
-        LabelDecision::Set
-    } else if !has_kata && is_ready && (!reports_any() || is_free()) {
-        LabelDecision::Clear
-    } else {
-        LabelDecision::Keep
-    };
-    node.finding = finding(cluster, &node, &wanted_classes).filter(|_| is_current || !wanted);
+    node.label = label_decision(base, &node, recorded && is_report_current);
+    node.finding =
+        finding(cluster, &node, &wanted_classes).filter(|_| is_report_current || !wanted);
     node.since = crate::node::since(base, &node);
     let too_long_at = crate::node::not_ready_too_long_at(base, &node);
     node.is_overdue = too_long_at.is_some_and(|at| at <= base.now);
     let due = [removed.map(|(_, until)| until), too_long_at.filter(|at| *at > base.now)];
     node.due = due.into_iter().flatten().min();
     Some(node)
+}
+
+/// Decides about the runtime label. `is_known`: the node is recorded as provided, and its kubelet's report is current.
+fn label_decision(base: &Assessment, node: &NodeAssessment, is_known: bool) -> LabelDecision {
+    let facts = &node.facts;
+    if !node.wanted {
+        let offers_kata = base.our_classes().any(|class| facts.reports(&class.handler));
+        return label_of_leaving(base, node, offers_kata);
+    }
+    if !node.joined || !is_known || facts.runtime_handlers.is_none() {
+        return LabelDecision::Keep;
+    }
+    if node.kata == KataState::Installed {
+        let takes_pods = unavailable(facts).is_none();
+        return if takes_pods { LabelDecision::Set } else { LabelDecision::Keep };
+    }
+    // Another runtime of the KataConfig that the node offers may have pods there.
+    let offers_other = base.runtimes.iter().any(|it| facts.reports(it.effective_handler()));
+    let is_free = || base.pods.on_node(&facts.name).is_ok_and(|pods| pods.is_empty());
+    let is_ready = facts.ready.status == Some(true);
+    if is_ready && (!offers_other || is_free()) {
+        LabelDecision::Clear
+    } else {
+        LabelDecision::Keep
+    }
 }
 
 /// The record of a removal that has just ended, and until when the kubelet may still report the handlers that went.
@@ -185,7 +178,7 @@ fn last_removal(record: &HostStatus) -> Option<&HostJob> {
     record.job.as_ref().filter(|job| job.action == NodeAction::Remove)
 }
 
-/// Why pods do not start on the node, or not go.
+/// Why no pods start on a node, or which pods keep it from leaving.
 fn finding(
     cluster: &Cluster<'_>,
     node: &NodeAssessment,

@@ -80,9 +80,7 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
         let previous = kata_nodes.get(facts.name.as_str()).copied();
         if let Some(node) = node::assess(pools, assessment, facts, previous, selected) {
             assessment.push(node);
-        } else if facts.labels.get(names::RUNTIME_LABEL).map(String::as_str)
-            == Some(names::RUNTIME_LABEL_VERIFIED)
-        {
+        } else if facts.has_runtime_label() {
             labelled_by_others.push(facts.name.as_str());
         }
     }

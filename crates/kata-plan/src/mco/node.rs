@@ -11,7 +11,7 @@ use kata_api::{Code, KataNode, names};
 use super::mode::Mode;
 use super::pools::Pools;
 use super::{rendered, selection};
-use crate::assessment::{Assessment, KataState, LabelDecision, Leaving, NodeAssessment};
+use crate::assessment::{Assessment, KataState, LabelDecision, NodeAssessment};
 use crate::node;
 use crate::object::Kind;
 use crate::observed::Observed;
@@ -46,34 +46,19 @@ pub(super) fn assess(
     }
     let behind = wanted && kata == KataState::Installed && pools.is_behind(facts.current_config());
     let mut node = NodeAssessment {
-        facts: Arc::clone(facts),
-        previous: previous.cloned(),
         wanted,
-        provided: false,
         joined,
         has_runtime_label,
-        label: LabelDecision::Keep,
         kata,
         behind,
-        is_being_updated: false,
-        leaves: Leaving::Deselected,
         wants_removal: !wanted && (joined || has_runtime_label),
         classes: if wanted { cluster.own_class_names() } else { BTreeSet::new() },
-        leaving_classes: BTreeSet::new(),
         has_earlier_change: facts.step().is_some(),
-        phase: Phase::Unknown,
-        step: None,
-        since: cluster.now,
-        finding: None,
         failure: facts.degraded_reason().to_owned(),
-        has_failed: false,
-        is_overdue: false,
-        is_tried_again: false,
         handlers: facts.runtime_handlers.clone(),
         reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
         is_understood: !pools.snapshot.is_unreadable(Kind::KataNode, &facts.name),
-        record: None,
-        due: None,
+        ..NodeAssessment::new(facts, previous, cluster.now)
     };
     let missing = cluster.missing_handlers(facts);
     node.label = label_decision(cluster, &node, &missing);

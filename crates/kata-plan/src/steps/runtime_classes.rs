@@ -36,24 +36,13 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
             &runtime.name,
             existing.and_then(|class| class.metadata.uid.as_deref()),
         );
-        let selector = runtime.install_on.as_ref();
-        // Another finding reports a selector that cannot be evaluated.
-        let is_valid = selector.is_some_and(|selector| selector::check(selector).is_ok());
-        let is_foreign = existing.is_some_and(|existing| !classes::is_our_class(existing));
-        let unserved =
-            why_without_nodes(cluster, runtime).filter(|_| is_valid || selector.is_none());
-        if let Some(why) = unserved.filter(|_| !is_foreign || cluster.accepts(runtime)) {
-            let name = &runtime.name;
-            let so = if existing.is_some() || offered.contains(name.as_str()) {
-                "its pods start only on nodes that still have the runtime"
-            } else {
-                "the RuntimeClass is not created until a node matches"
-            };
-            out.add_finding(Code::RuntimeWithoutNodes, object.clone(), format!("{why}; {so}"));
+        let exists = existing.is_some() || offered.contains(runtime.name.as_str());
+        if let Some(message) = without_nodes(cluster, runtime, exists) {
+            out.add_finding(Code::RuntimeWithoutNodes, object.clone(), message);
         }
         let Some(existing) = existing else {
             // A class that existed before is created again even if none of its nodes is available now.
-            if (is_served(cluster, runtime) || offered.contains(runtime.name.as_str()))
+            if (is_served(cluster, runtime) || exists)
                 && let Some(body) =
                     classes::runtime_class(&cluster.config, cluster.own_node_label, runtime, None)
             {
@@ -129,29 +118,39 @@ pub(super) fn offer_classes(cluster: &Assessment, out: &mut Draft) {
     }
 }
 
-/// Why no node serves a runtime although nodes should have Kata; `None` if one does.
-fn why_without_nodes(cluster: &Assessment, runtime: &RuntimeSpec) -> Option<String> {
-    if !cluster.is_without_nodes(runtime) {
+/// That no node should have a runtime although nodes should have Kata, and why; `None` if one should, or another finding
+/// has the reason. `exists`: the RuntimeClass is there, or was.
+fn without_nodes(cluster: &Assessment, runtime: &RuntimeSpec, exists: bool) -> Option<String> {
+    let foreign = cluster.class(&runtime.name).filter(|class| !classes::is_our_class(class));
+    let is_refused = foreign.is_some() && !cluster.accepts(runtime);
+    let selector = runtime.install_on.as_ref();
+    let is_invalid = selector.is_some_and(|selector| selector::check(selector).is_err());
+    if !cluster.is_without_nodes(runtime) || is_refused || is_invalid {
         return None;
     }
     let name = &runtime.name;
-    let selects = |node: &NodeAssessment| {
-        let selector = runtime.install_on.as_ref();
+    let selects = |node: &&NodeAssessment| {
         selector.is_none_or(|it| selector::matches(it, &node.facts.labels).unwrap_or_default())
     };
-    let provided = || cluster.nodes.iter().filter(|node| node.wanted && node.provided);
-    // A node without any handler has a finding of its own.
-    if provided().any(|node| selects(node) && node.classes.is_empty()) {
+    let is_provided = |node: &&NodeAssessment| node.wanted && node.provided;
+    let provided: Vec<_> = cluster.nodes.iter().filter(is_provided).filter(selects).collect();
+    if provided.iter().any(|node| node.classes.is_empty()) {
         return None;
     }
-    if provided().any(selects) {
+    if !provided.is_empty() {
         let handler = runtime.effective_handler();
-        return Some(format!("no node offers the handler {handler} of spec.runtimes[{name}]"));
+        let so = if exists { "its pods wait" } else { "the RuntimeClass is not created" };
+        return Some(format!(
+            "no node offers the handler {handler} of spec.runtimes[{name}]; {so} until one does"
+        ));
     }
-    runtime
-        .install_on
-        .as_ref()
-        .map(|_| format!("spec.runtimes[{name}].installOn selects none of the nodes that get Kata"))
+    selector?;
+    let so = if exists {
+        "its pods start only on nodes that still have the runtime"
+    } else {
+        "the RuntimeClass is not created until a node matches"
+    };
+    Some(format!("spec.runtimes[{name}].installOn selects none of the nodes that get Kata; {so}"))
 }
 
 /// Whether a node has Kata and offers the handler of a runtime that it should have.
