@@ -21,7 +21,7 @@ catalogue! {
         fix: "Delete this KataConfig, or the older one."
     }
     KATA1005 InvalidSelector Error {
-        cause: "spec.kataConfigPoolSelector or spec.runtimes[].installOn cannot be evaluated.",
+        cause: "spec.kataConfigPoolSelector, spec.providedNodes or spec.runtimes[].installOn cannot be evaluated.",
         fix: "Use operators In, NotIn, Exists or DoesNotExist, with values for the first two only, and keys and values that labels can have."
     }
     KATA1006 PoolPaused Warning {
@@ -117,7 +117,7 @@ catalogue! {
         fix: "Correct spec.runtimes[].config as the message says."
     }
     KATA1036 RuntimeWithoutNodes Warning {
-        cause: "spec.runtimes[].installOn selects none of the nodes that the KataConfig selects, or nodes of spec.providedNodes that do not offer the handler.",
+        cause: "No selected node matches spec.runtimes[].installOn, or no node of spec.providedNodes that matches offers the handler.",
         fix: "Correct installOn or the handler, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
     }
     KATA1040 ConstraintsNotServed Info {

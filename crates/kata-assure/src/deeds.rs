@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::ledger::{Actor, Ledger};
 use crate::plan::{Deed, Target};
+use crate::workload::CLOUD_LABEL;
 use crate::world::{CONFIG, word};
 use crate::{plain, shape};
 
@@ -28,7 +29,7 @@ pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     let result = ledger.acting(Actor::Episode, || cluster.with(|sim, _| change(sim, deed)));
     let edited = match deed {
         Deed::Edit { object, .. } if object.plural == NODES.plural => Some(&object.name),
-        Deed::Label { node, .. } => Some(node),
+        Deed::Label { node, key, .. } if key == CLOUD_LABEL => Some(node),
         _ => None,
     };
     if let Some(node) = edited {

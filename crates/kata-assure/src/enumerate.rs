@@ -315,7 +315,7 @@ fn user_deeds(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
         }
         _ => Vec::new(),
     };
-    // A node whose system brings Kata is left to the operator by mistake, and soon no more.
+    // A node whose system provides Kata is left to the operator by mistake, and soon no more.
     let mistake = |value: Option<&str>| Deed::Label {
         node: CLOUD_NODES[0].to_owned(),
         key: CLOUD_LABEL.to_owned(),

@@ -76,7 +76,7 @@ pub fn selected(sim: &Simulation, config: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a KataConfig says that the system of a node brings Kata.
+/// Whether a KataConfig says that the system of a node provides Kata.
 pub fn is_provided(config: &Value, node: &Value) -> bool {
     let labels = config["spec"]["providedNodes"]["matchLabels"].as_object();
     labels
@@ -84,7 +84,7 @@ pub fn is_provided(config: &Value, node: &Value) -> bool {
 }
 
 /// Whether a host had its handlers from the beginning, and not from the operator.
-pub fn brings_kata(host: &Host) -> bool {
+pub fn provides_kata(host: &Host) -> bool {
     host.spec.as_ref().is_some_and(|spec| !spec.handlers.is_empty())
 }
 
@@ -162,7 +162,7 @@ pub fn missing(sim: &Simulation) -> Option<String> {
         let classes = config.as_ref().filter(|_| wants).map(|config| classes(config, &node));
         let classes = classes.unwrap_or_default();
         let found = sim.world.hosts.get(name).map(offered).unwrap_or_default();
-        let is_changed = !sim.world.hosts.get(name).is_some_and(brings_kata);
+        let is_changed = !sim.world.hosts.get(name).is_some_and(provides_kata);
         if is_changed && !found.iter().copied().eq(classes.values().collect::<BTreeSet<_>>()) {
             return Some(format!("the node {name} offers {found:?}, and should {classes:?}"));
         }
@@ -199,8 +199,8 @@ pub fn missing(sim: &Simulation) -> Option<String> {
 /// The node whose runtime came from another image than the KataConfig names.
 fn wrong_payload(sim: &Simulation, config: &Value, wanted: &BTreeSet<String>) -> Option<String> {
     let image = config["spec"]["payload"]["image"].as_str().unwrap_or(names::PAYLOAD_IMAGE);
-    let brings_kata = |name: &&String| sim.world.hosts.get(*name).is_some_and(brings_kata);
-    let changed = wanted.iter().filter(|name| !brings_kata(name));
+    let provides_kata = |name: &&String| sim.world.hosts.get(*name).is_some_and(provides_kata);
+    let changed = wanted.iter().filter(|name| !provides_kata(name));
     changed.filter(|name| !refuses(sim, name)).find_map(|name| {
         let found = sim.world.hosts.get(name).and_then(payload);
         (found != Some(image)).then(|| format!("the node {name} has {found:?}, and not {image}"))
@@ -272,7 +272,7 @@ pub fn left<'a>(
     });
     let handlers = hosts
         .iter()
-        .filter(|(_, host)| offers(host) && !brings_kata(host))
+        .filter(|(_, host)| offers(host) && !provides_kata(host))
         .map(|(name, _)| format!("the handler of host {name}"));
     jobs.chain(claims).chain(files).chain(handlers).collect()
 }

@@ -168,7 +168,7 @@ fn open(cx: &Context<'_>, is_plain: bool, page: &mut Page) {
         let Some(host) = cx.world.hosts.get(name) else { continue };
         for class in class_labels(node) {
             let class = cx.api.store.get(&RUNTIMECLASSES, "", class);
-            let Some(class) = class.filter(|class| world::is_katas(class)) else { continue };
+            let Some(class) = class.filter(|class| world::leads_to_kata(class)) else { continue };
             let handler = word(class, "/handler");
             let offers = if is_plain {
                 offered(host).contains(handler)
@@ -221,7 +221,7 @@ fn running_on(cx: &Context<'_>, node: Option<&str>) -> Vec<String> {
         .api
         .store
         .list(&RUNTIMECLASSES)
-        .filter(|class| world::is_katas(class))
+        .filter(|class| world::leads_to_kata(class))
         .map(|class| word(class, "/metadata/name").to_owned())
         .collect();
     cx.api

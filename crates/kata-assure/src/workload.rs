@@ -58,9 +58,9 @@ pub enum Workload {
     InstallOn,
     /// It leaves a node on which a pod of it runs, which ends later.
     InstallOnWithPod,
-    /// One of two nodes whose system brings Kata is selected; then the other one, and the first no more.
+    /// One of two nodes whose system provides Kata is selected; then the other one, and the first no more.
     Provided,
-    /// A node whose system brings Kata is selected no more while a pod runs there, which ends later.
+    /// A node whose system provides Kata is selected no more while a pod runs there, which ends later.
     ProvidedWithPod,
 }
 
@@ -124,7 +124,7 @@ const LATECOMER: &str = "latecomer";
 /// A class for some of the nodes, and their label.
 const OTHER_CLASS: &str = "kata-clh";
 const OTHER_LABEL: &str = "clh";
-/// Nodes whose system brings Kata, and their label.
+/// Nodes whose system provides Kata, and their label.
 pub const CLOUD_NODES: [&str; 2] = ["cloud-0", "cloud-1"];
 /// The label of [`CLOUD_NODES`].
 pub const CLOUD_LABEL: &str = "cloud";
@@ -423,7 +423,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// The same with nodes whose system brings Kata, and a class for these.
+/// The same with nodes whose system provides Kata, and a class for these.
 fn with_provided_nodes() -> Value {
     let mut spec = spec();
     let other = json!({"name": OTHER_CLASS, "installOn": {"matchLabels": {OTHER_LABEL: "yes"}}});
@@ -467,15 +467,20 @@ impl Goal {
             Self::Blocked(pod) => {
                 let config = world::config(sim).unwrap_or_default();
                 let blocked = world::condition(&config, "DeletionBlocked");
+                let name = format!("default/{pod}");
                 let named = blocked.is_some_and(|condition| {
                     condition["status"] == "True"
-                        && world::word(condition, "/message").contains(pod)
+                        && world::word(condition, "/message").contains(&name)
                 });
                 (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
             }
             Self::Waits(pod) => {
-                let status = world::config(sim).unwrap_or_default()["status"].to_string();
-                (!status.contains(pod)).then(|| format!("pod {pod} is not named: {status}"))
+                let config = world::config(sim).unwrap_or_default();
+                let findings = config["status"]["findings"].as_array().into_iter().flatten();
+                let mut leaving = findings.filter(|finding| finding["code"] == "KATA2112");
+                let name = format!("default/{pod}");
+                let named = leaving.any(|it| world::word(it, "/message").contains(&name));
+                (!named).then(|| format!("pod {name} is not named: {}", config["status"]))
             }
             Self::Stalled(reason) => {
                 let config = world::config(sim).unwrap_or_default();

@@ -102,7 +102,7 @@ pub fn is_unfinished(pod: &Value) -> bool {
 }
 
 /// Whether a RuntimeClass leads to a runtime of Kata.
-pub fn is_katas(class: &Value) -> bool {
+pub fn leads_to_kata(class: &Value) -> bool {
     word(class, "/handler").starts_with(names::RUNTIME_CLASS)
 }
 

@@ -98,7 +98,7 @@ pub(crate) struct NodeAssessment {
     /// Whether the back end removes Kata from the node once no sandboxed pod is left.
     pub(crate) wants_removal: bool,
     /// Why the node is no longer wanted.
-    pub(crate) leaves: Leaving,
+    pub(crate) leave_reason: LeaveReason,
     /// The RuntimeClasses whose pods the node should run.
     pub(crate) classes: BTreeSet<String>,
     /// RuntimeClasses whose pods the node should not run any more, and whose handlers it keeps until none is left.
@@ -134,7 +134,7 @@ pub(crate) struct NodeAssessment {
 
 /// Why a node is no longer wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum LeaveReason {
     /// The KataConfig no longer selects it.
     #[default]
     Deselected,
@@ -433,7 +433,7 @@ impl NodeAssessment {
             behind: false,
             is_being_updated: false,
             wants_removal: false,
-            leaves: Leaving::Deselected,
+            leave_reason: LeaveReason::Deselected,
             classes: BTreeSet::new(),
             leaving_classes: BTreeSet::new(),
             has_earlier_change: false,

@@ -13,10 +13,9 @@ pub(crate) const JOB_MEMORY: i64 = 64 << 20;
 
 /// A kind of node that cannot have Kata.
 struct Row {
-    /// Where it matters; `None` is everywhere.
+    /// Where it matters; `None` is everywhere. What matters only where Jobs change nodes does not where the node's system
+    /// provides Kata.
     platform: Option<Platform>,
-    /// Whether it says only that Jobs cannot change the node, whose system may provide Kata all the same.
-    is_of_jobs: bool,
     /// Whether it also counts for a node on which Kata is, or may be: Kata is removed there.
     counts_for_ours: bool,
     is: fn(&NodeFacts) -> bool,
@@ -26,7 +25,6 @@ struct Row {
 const ROWS: [Row; 9] = [
     Row {
         platform: None,
-        is_of_jobs: false,
         counts_for_ours: true,
         is: |node| is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux"),
         reason: |node| {
@@ -36,7 +34,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
-        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             let label = |key: &str, value: &str| node.labels.get(key).is_some_and(|it| it == value);
@@ -49,7 +46,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
-        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             node.labels.get("eks.amazonaws.com/compute-type").is_some_and(|it| it == "fargate")
@@ -58,14 +54,12 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: None,
-        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| !matches!(architecture(node), "" | "amd64" | "arm64" | "ppc64le" | "s390x"),
         reason: |node| format!("Kata is not made for its architecture {}", architecture(node)),
     },
     Row {
         platform: Some(Platform::Kubernetes),
-        is_of_jobs: true,
         counts_for_ours: true,
         is: |node| node.is_managed(),
         reason: |_| {
@@ -75,7 +69,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
-        is_of_jobs: true,
         counts_for_ours: true,
         is: |node| !matches!(container_runtime(node), "" | "containerd" | "cri-o"),
         reason: |node| {
@@ -85,7 +78,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
-        is_of_jobs: true,
         counts_for_ours: false,
         is: |node| immutable_system(node).is_some(),
         reason: |node| {
@@ -95,7 +87,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::Kubernetes),
-        is_of_jobs: true,
         counts_for_ours: false,
         is: |node| lacking(node).is_some(),
         reason: |node| {
@@ -105,7 +96,6 @@ const ROWS: [Row; 9] = [
     },
     Row {
         platform: Some(Platform::OpenShift),
-        is_of_jobs: false,
         counts_for_ours: false,
         is: |node| {
             // Red Hat Enterprise Linux CoreOS calls itself `rhel`, too, since OpenShift 4.19.
@@ -134,7 +124,7 @@ pub(crate) fn obstacle(
     let counts = |row: &&Row| {
         row.platform.is_none_or(|it| it == platform)
             && (row.counts_for_ours || !is_ours)
-            && !(row.is_of_jobs && is_provided)
+            && !(is_provided && row.platform == Some(Platform::Kubernetes))
     };
     ROWS.iter().filter(counts).find(|row| (row.is)(node)).map(|row| (row.reason)(node))
 }

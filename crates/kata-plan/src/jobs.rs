@@ -18,5 +18,5 @@ mod rollout;
 
 pub(crate) use assess::{assess, jobs_by_node};
 pub(crate) use node::is_claimed;
-pub(crate) use provided::has_labels;
+pub(crate) use provided::has_operator_labels;
 pub(crate) use record::{JobsOfNode, START_GRACE};

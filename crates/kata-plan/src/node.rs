@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kata_api::Code;
 use kata_api::kata_node::NodeStep;
 
-use crate::assessment::{Assessment, LabelDecision, Leaving, NodeAssessment};
+use crate::assessment::{Assessment, LabelDecision, LeaveReason, NodeAssessment};
 use crate::classes::is_closed;
 use crate::report::Finding;
 use crate::snapshot::NodeFacts;
@@ -93,6 +93,13 @@ pub(crate) fn not_ready(node: &NodeAssessment, message: String, is_paced: bool) 
     finding
 }
 
+/// The finding that a node is cordoned.
+pub(crate) fn cordoned(node: &NodeAssessment, message: String) -> Finding {
+    let mut finding = Finding::new(Code::NodeCordoned, node.object(), message);
+    "Uncordon the node.".clone_into(&mut finding.fix);
+    finding
+}
+
 /// When a node will have been not Ready for too long, if that is its finding.
 pub(crate) fn not_ready_too_long_at(
     cluster: &Assessment,
@@ -123,10 +130,10 @@ pub(crate) fn pods_on_leaving(cluster: &Assessment, node: &NodeAssessment) -> Op
         let classes: Vec<&String> = node.leaving_classes.iter().collect();
         format!("is no longer selected for the runtime of {}", text::list(&classes, text::NAMES))
     } else {
-        let selected = match node.leaves {
-            Leaving::Deselected => "is no longer selected",
-            Leaving::NoLongerProvided => "is no longer selected by spec.providedNodes",
-            Leaving::NowProvided => "is now selected by spec.providedNodes",
+        let selected = match node.leave_reason {
+            LeaveReason::Deselected => "is no longer selected",
+            LeaveReason::NoLongerProvided => "is no longer selected by spec.providedNodes",
+            LeaveReason::NowProvided => "is now selected by spec.providedNodes",
         };
         selected.to_owned()
     };

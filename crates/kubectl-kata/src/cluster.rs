@@ -149,7 +149,7 @@ impl Kata {
         handlers
     }
 
-    /// The shim that the operator's Jobs configured for a class on a node, or on any for a pod without one. Where the
+    /// The shim that the operator's Jobs configured for a class on a node; if `node` is `None`, on any node. Where the
     /// Machine Config Operator or the node's system brings Kata, it is not known which there is.
     pub(crate) fn shim(&self, class: &str, node: Option<&str>) -> Option<String> {
         let is_on = |it: &KataNode| node.is_none_or(|node| it.spec.node_name == node);

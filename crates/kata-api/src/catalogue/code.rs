@@ -82,7 +82,10 @@ impl Code {
                 &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
             }
             Self::NodeCordoned => &["kubectl uncordon NODE"],
-            Self::HandlerMissing | Self::HandlersNotReported => &[
+            Self::HandlersNotReported => {
+                &["kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'"]
+            }
+            Self::HandlerMissing => &[
                 "kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'",
                 "kubectl kata logs node/NODE",
             ],

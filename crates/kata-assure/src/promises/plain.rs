@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::ledger::Page;
 use crate::plain::{
-    annotation, brings_kata, changes, has_startup_taint, is_agents, is_others, is_provided,
-    is_unfinished, offers,
+    annotation, changes, has_startup_taint, is_agents, is_others, is_provided, is_unfinished,
+    offers, provides_kata,
 };
-use crate::world::{is_katas, is_marked, is_ready, is_usable, label, word};
+use crate::world::{is_marked, is_ready, is_usable, label, leads_to_kata, word};
 
-/// After which time the operator knows the labels of a node, even if a watch missed them.
+/// After which time the operator knows the labels of a node, even if a watch missed them: twice its resync.
 const KNOWN_AFTER: Duration = Duration::from_mins(10);
 
 /// Looks at an event.
@@ -160,7 +160,7 @@ fn job(event: &Event, by_operator: bool, cx: &Context<'_>, page: &mut Page) {
     disrupted(cx, page);
 }
 
-/// S15: no Job is made for a node whose system brings Kata, once the operator can know of it, but one that removes what
+/// S15: no Job is made for a node whose system provides Kata, once the operator can know of it, but one that removes what
 /// the operator installed there before.
 fn provided(name: &str, on: &str, node: &Value, job: &Value, cx: &Context<'_>, page: &mut Page) {
     let is_provided = cx.api.store.list(&KATACONFIGS).any(|config| is_provided(config, node));
@@ -170,7 +170,7 @@ fn provided(name: &str, on: &str, node: &Value, job: &Value, cx: &Context<'_>, p
     let removes = is_ours && annotation(job, node_job::ACTION) == "Remove";
     let edited = page.edited.get(on).is_some_and(|edited| edited.elapsed() < KNOWN_AFTER);
     if is_provided && !removes && !edited {
-        page.broke("S15", format!("Job {name} is for node {on}, whose system brings Kata"));
+        page.broke("S15", format!("Job {name} is for node {on}, whose system provides Kata"));
     }
 }
 
@@ -204,7 +204,7 @@ fn disrupted(cx: &Context<'_>, page: &mut Page) {
         .filter(|node| label(node, names::CLAIM_LABEL).is_some())
         .filter(|node| {
             let host = cx.world.hosts.get(word(node, "/metadata/name"));
-            !host.is_some_and(brings_kata)
+            !host.is_some_and(provides_kata)
         })
         .collect();
     let allowed = match spec.map(|spec| &spec["maxUnavailable"]) {
@@ -231,7 +231,7 @@ fn sandboxed_on(cx: &Context<'_>, node: &str) -> Vec<String> {
         .api
         .store
         .list(&RUNTIMECLASSES)
-        .filter(|class| is_katas(class))
+        .filter(|class| leads_to_kata(class))
         .map(|class| word(class, "/metadata/name"))
         .chain([names::RUNTIME_CLASS])
         .collect();

@@ -10,7 +10,7 @@ use super::task::{changes, handlers_of, task_of};
 use super::{Facts, Kept, Property, Rollout, Violation, ensure};
 use crate::classes::is_our_class;
 use crate::disruption::most_unavailable;
-use crate::jobs::{START_GRACE, has_labels, is_claimed};
+use crate::jobs::{START_GRACE, has_operator_labels, is_claimed};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Action;
 use crate::selector;
@@ -111,7 +111,7 @@ impl<'a> Facts<'a> {
         let selector = self.active.and_then(|config| config.spec.provided_nodes.as_ref());
         let selects = selector.is_some_and(|it| selector::matches(it, &node.labels) == Ok(true));
         // Until its labels are gone, pods may come to a node that was provided.
-        selects || (self.is_provided(&node.name) && has_labels(node))
+        selects || (self.is_provided(&node.name) && has_operator_labels(node))
     }
 
     /// An installation leaves a node every recorded handler of a RuntimeClass whose pods are on the node, or may be.

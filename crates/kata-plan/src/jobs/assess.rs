@@ -13,7 +13,7 @@ use super::due::{self, HANDLERS_GRACE};
 use super::provided::{self, Source};
 use super::record::{self, JobsOfNode, NodeRecord};
 use super::{candidates, changes, node, payload, rollout};
-use crate::assessment::{Assessment, Candidates, KataState, Leaving, NodeAssessment};
+use crate::assessment::{Assessment, Candidates, KataState, LeaveReason, NodeAssessment};
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
@@ -209,7 +209,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         cluster.base.selected += usize::from(desired.is_some());
         let desired = desired.filter(|_| !cluster.base.deleting);
         let is_by_jobs = source == Source::Jobs;
-        if !is_by_jobs && !provided::has_ours(&record) {
+        if !is_by_jobs && !provided::has_artifacts_of_operator(&record) {
             match provided::node(cluster, facts, previous, &record.status, desired, is_provided) {
                 Some(node) => cluster.provided.push(node),
                 None if facts.has_runtime_label() => labelled_by_others.push(facts.name.as_str()),
@@ -220,7 +220,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let desired = desired.filter(|_| is_by_jobs);
         if let Some(mut host) = host(cluster, facts, previous, record, desired) {
             if is_provided {
-                host.node.leaves = Leaving::NowProvided;
+                host.node.leave_reason = LeaveReason::NowProvided;
             }
             cluster.nodes.push(host);
         } else if facts.has_runtime_label() {
@@ -281,9 +281,9 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
         let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
         let desired = host.node.wanted.then(|| host.desired.clone());
-        let leaves = host.node.leaves;
+        let leave_reason = host.node.leave_reason;
         if let Some(mut host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
-            host.node.leaves = leaves;
+            host.node.leave_reason = leave_reason;
             cluster.nodes[index] = host;
         }
     }

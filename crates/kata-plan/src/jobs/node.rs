@@ -201,9 +201,7 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
     if may_block && node.facts.unschedulable {
         let message =
             format!("node {name} is cordoned, so it is not changed and counts as unavailable");
-        let mut finding = Finding::new(Code::NodeCordoned, node.object(), message);
-        "Uncordon the node.".clone_into(&mut finding.fix);
-        return Some(finding);
+        return Some(node::cordoned(node, message));
     }
     if let Some((code, message)) = last_failure(host) {
         let again = next_try(&cluster.rollout, host);

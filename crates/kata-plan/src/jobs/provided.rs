@@ -17,9 +17,11 @@ use super::desired::NodeState;
 use super::due::HANDLERS_GRACE;
 use super::node::is_claimed;
 use super::record::{self, NodeRecord};
-use crate::assessment::{Assessment, KataState, LabelDecision, Leaving, NodeAssessment};
+use crate::assessment::{Assessment, KataState, LabelDecision, LeaveReason, NodeAssessment};
 use crate::draft::Draft;
-use crate::node::{label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable};
+use crate::node::{
+    cordoned, label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable,
+};
 use crate::plan::{Action, OnFailure};
 use crate::report::{Finding, Waiting};
 use crate::selector;
@@ -51,7 +53,7 @@ pub(super) fn source(
     let recorded = is_recorded(node, previous);
     match selects {
         Ok(true) => Source::Provided,
-        Ok(false) if recorded && has_labels(node) => Source::WasProvided,
+        Ok(false) if recorded && has_operator_labels(node) => Source::WasProvided,
         Ok(false) => Source::Jobs,
         // If it cannot be evaluated, nodes keep what they have, and no Job installs anything.
         Err(_) if !has_artifacts && (recorded || is_claimed(&node.labels)) => Source::Provided,
@@ -60,7 +62,7 @@ pub(super) fn source(
 }
 
 /// Whether a node has labels that the operator sets.
-pub(crate) fn has_labels(node: &NodeFacts) -> bool {
+pub(crate) fn has_operator_labels(node: &NodeFacts) -> bool {
     is_claimed(&node.labels)
         || node.labels.contains_key(names::RUNTIME_LABEL)
         || node.labels.keys().any(|key| key.starts_with(names::CLASS_LABEL_PREFIX))
@@ -73,7 +75,7 @@ pub(super) fn is_recorded(node: &NodeFacts, previous: Option<&KataNode>) -> bool
 }
 
 /// Whether something of the operator is on a node, or may be: a provided node loses that first.
-pub(super) fn has_ours(record: &NodeRecord<'_>) -> bool {
+pub(super) fn has_artifacts_of_operator(record: &NodeRecord<'_>) -> bool {
     let changes = |action| matches!(action, NodeAction::Install | NodeAction::Remove);
     record.status.may_have_artifacts
         || record.running.is_some_and(|(job, _)| changes(job.action))
@@ -96,7 +98,7 @@ pub(super) fn node(
     let base = &cluster.base;
     let joined = is_claimed(&facts.labels);
     let recorded = is_recorded(facts, previous.map(AsRef::as_ref));
-    if desired.is_none() && !joined && !(recorded && has_labels(facts)) {
+    if desired.is_none() && !joined && !(recorded && has_operator_labels(facts)) {
         return None;
     }
     let wanted = desired.is_some();
@@ -104,7 +106,7 @@ pub(super) fn node(
         desired.unwrap_or_default();
     let offers =
         |class: &String| base.own_handler(class).is_some_and(|handler| facts.reports(handler));
-    let removed = removed_before(cluster, record);
+    let removed = recent_removal(cluster, record);
     let is_report_current = removed.is_none();
     let classes: BTreeSet<String> =
         wanted_classes.iter().filter(|class| is_report_current && offers(class)).cloned().collect();
@@ -117,7 +119,11 @@ pub(super) fn node(
         kata: if has_kata { KataState::Installed } else { KataState::Absent },
         // Its pods are read before its last label goes.
         wants_removal: !wanted || (unassessed.has_runtime_label && !has_kata),
-        leaves: if is_still_provided { Leaving::Deselected } else { Leaving::NoLongerProvided },
+        leave_reason: if is_still_provided {
+            LeaveReason::Deselected
+        } else {
+            LeaveReason::NoLongerProvided
+        },
         classes,
         leaving_classes,
         phase: match (wanted, has_kata && unavailable(facts).is_none()) {
@@ -168,7 +174,7 @@ fn label_decision(base: &Assessment, node: &NodeAssessment, is_known: bool) -> L
 }
 
 /// The record of a removal that has just ended, and until when the kubelet may still report the handlers that went.
-fn removed_before(cluster: &Cluster<'_>, record: &HostStatus) -> Option<(HostStatus, Timestamp)> {
+fn recent_removal(cluster: &Cluster<'_>, record: &HostStatus) -> Option<(HostStatus, Timestamp)> {
     let until = last_removal(record)?.time.checked_add(HANDLERS_GRACE).ok()?;
     (until > cluster.now()).then(|| (record.clone(), until))
 }
@@ -193,9 +199,7 @@ fn finding(
     }
     if facts.unschedulable {
         let message = format!("node {name} is cordoned, so no pod starts there");
-        let mut finding = Finding::new(Code::NodeCordoned, node.object(), message);
-        "Uncordon the node.".clone_into(&mut finding.fix);
-        return Some(finding);
+        return Some(cordoned(node, message));
     }
     let Some(reported) = &facts.runtime_handlers else {
         let message = format!(
@@ -213,7 +217,7 @@ fn finding(
             "node {name} is selected by spec.providedNodes, and its container runtime offers none of the handlers \
              {}; it offers {}",
             text::list(&handlers, text::NAMES),
-            in_words(reported)
+            describe_handlers(reported)
         );
         let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);
         "Name a handler that the node offers in spec.runtimes[].handler, or correct spec.providedNodes."
@@ -224,9 +228,9 @@ fn finding(
 }
 
 /// The handlers that a kubelet reports. The default one has no name.
-fn in_words(reported: &BTreeSet<String>) -> String {
+fn describe_handlers(reported: &BTreeSet<String>) -> String {
     let named: Vec<&String> = reported.iter().filter(|name| !name.is_empty()).collect();
-    if named.is_empty() { "no other".to_owned() } else { text::list(&named, text::NAMES) }
+    if named.is_empty() { "no named handler".to_owned() } else { text::list(&named, text::NAMES) }
 }
 
 /// Claims the provided nodes, whose RuntimeClasses select the claim, takes it from those that leave, after their other
