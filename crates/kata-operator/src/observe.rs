@@ -1,8 +1,8 @@
 //! Builds a [`Snapshot`] from the caches, and reads past them what [`kata_plan::next`] asks for. A read that
 //! fails becomes [`Observed::Unknown`]. This module decides nothing.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -11,7 +11,7 @@ use kata_api::{
 };
 use kata_plan::{
     Decision, Freshness, JobObjects, Kind, Need, NodeFacts, Observed, Options, Outcome, Platform,
-    Snapshot, validate,
+    PodScope, Snapshot, validate,
 };
 use tokio::time::Instant;
 
@@ -21,11 +21,13 @@ use crate::error::chain;
 use crate::ingest::CachedValue;
 use crate::watch::{Cache, View};
 
+mod blockers;
 mod caches;
 mod jobs;
 mod monitor;
 mod pods;
 
+use blockers::Blockers;
 pub use caches::Caches;
 use pods::{read_drain_blockers, read_pods};
 
@@ -52,12 +54,14 @@ pub struct Observer {
     clock: Clock,
     options: Options,
     /// The rendered MachineConfigs of the last snapshot, without their Ignition part. They never change.
-    rendered: Mutex<BTreeMap<String, MachineConfig>>,
+    rendered: BTreeMap<String, MachineConfig>,
+    blockers: Blockers,
 }
 
 impl Observer {
     pub fn new(client: Client, caches: Arc<Caches>, clock: Clock, options: Options) -> Self {
-        Self { client, caches, clock, options, rendered: Mutex::default() }
+        let (rendered, blockers) = (BTreeMap::new(), Blockers::default());
+        Self { client, caches, clock, options, rendered, blockers }
     }
 
     /// The KataConfigs in the cache.
@@ -93,7 +97,7 @@ impl Observer {
     ///
     /// # Errors
     /// If the KataConfigs are not known.
-    pub async fn decide(&self) -> Result<(Snapshot, Decision, Duration), ObserveError> {
+    pub async fn decide(&mut self) -> Result<(Snapshot, Decision, Duration), ObserveError> {
         let mut took = Duration::ZERO;
         let mut begun = Instant::now();
         let mut snapshot = self.snapshot(Freshness::Cached, FreshViews::default())?;
@@ -103,7 +107,10 @@ impl Observer {
             took += begun.elapsed();
             last = match next {
                 Outcome::Act(decision) => {
-                    self.drop_unused_rendered(&snapshot);
+                    self.rendered.retain(|name, _| snapshot.machine_configs.contains_key(name));
+                    if !snapshot.pods.contains_key(&PodScope::Cluster) {
+                        self.blockers.forget();
+                    }
                     return Ok((snapshot, *decision, took));
                 }
                 Outcome::Read(wanted) => wanted,
@@ -241,7 +248,7 @@ impl Observer {
         }
     }
 
-    async fn answer_need(&self, snapshot: &mut Snapshot, need: &Need) {
+    async fn answer_need(&mut self, snapshot: &mut Snapshot, need: &Need) {
         match need {
             // Handled by the caller, since it replaces the snapshot.
             Need::Objects | Need::Quorum => {}
@@ -250,12 +257,7 @@ impl Observer {
                 snapshot.machine_configs.insert(name.clone(), config);
             }
             Need::Pods { scope, classes } => {
-                let mut pods = Vec::new();
-                let is_wanted = |class: &str| classes.contains(class);
-                let each = |pod: &_| pods.extend(validate::sandboxed_pod(pod));
-                let read = read_pods(&self.client, scope, is_wanted, each).await;
-                let observed = read.map(|()| pods);
-                snapshot.pods.insert(scope.clone(), observed);
+                self.read_sandboxed_pods(snapshot, scope, classes).await;
             }
             Need::DrainBlockers { node } => {
                 let blockers = read_drain_blockers(&self.client, node).await;
@@ -264,9 +266,31 @@ impl Observer {
         }
     }
 
-    async fn machine_config(&self, name: &str) -> Observed<Option<MachineConfig>> {
+    async fn read_sandboxed_pods(
+        &mut self,
+        snapshot: &mut Snapshot,
+        scope: &PodScope,
+        classes: &BTreeSet<String>,
+    ) {
+        let is_deleted = |config: &KataConfig| config.metadata.deletion_timestamp.is_some();
+        let holds_up = *scope == PodScope::Cluster && snapshot.configs.iter().all(is_deleted);
+        if holds_up && self.blockers.read_one(&self.client, classes, snapshot).await {
+            return;
+        }
+        let mut pods = Vec::new();
+        let is_wanted = |class: &str| classes.contains(class);
+        let each = |pod: &_| pods.extend(validate::sandboxed_pod(pod));
+        let read = read_pods(&self.client, scope, is_wanted, each).await;
+        let observed = read.map(|()| pods);
+        snapshot.pods.insert(scope.clone(), observed);
+        if holds_up {
+            self.blockers.remember(&self.client, classes, snapshot);
+        }
+    }
+
+    async fn machine_config(&mut self, name: &str) -> Observed<Option<MachineConfig>> {
         let is_rendered = name.starts_with(names::mco::RENDERED_PREFIX);
-        if is_rendered && let Some(known) = self.lock_rendered().get(name) {
+        if is_rendered && let Some(known) = self.rendered.get(name) {
             return Observed::Known(Some(known.clone()));
         }
         let endpoint = Endpoint::of(Kind::MachineConfig);
@@ -275,21 +299,13 @@ impl Observer {
                 config.metadata.managed_fields = None;
                 if is_rendered {
                     validate::trim_rendered(&mut config);
-                    self.lock_rendered().insert(name.to_owned(), config.clone());
+                    self.rendered.insert(name.to_owned(), config.clone());
                 }
                 Observed::Known(Some(config))
             }
             Ok(None) => Observed::Known(None),
             Err(error) => Observed::unknown(format!("MachineConfig {name}"), chain(&error)),
         }
-    }
-
-    fn lock_rendered(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, MachineConfig>> {
-        self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn drop_unused_rendered(&self, snapshot: &Snapshot) {
-        self.lock_rendered().retain(|name, _| snapshot.machine_configs.contains_key(name));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::report::{Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn
 use crate::snapshot::{Freshness, Need, Options, Platform, PodScope, SandboxedPod, Snapshot};
 use crate::{jobs, mco, status, steps};
 
-/// When to requeue while sandboxed pods block a step; pods are not watched.
+/// When to requeue while sandboxed pods block a step; running pods are not watched.
 const REQUEUE_FOR_PODS: Duration = Duration::from_secs(4);
 /// When to requeue after a failed read.
 const REQUEUE_FOR_READ: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ fn core_rules() -> Vec<Value> {
         rule(names::DOMAIN, &["katanodes/status"], &["patch"], &[]),
         rule("", &["nodes"], &["list", "watch", "patch"], &[]),
         // On demand, and never watched.
-        rule("", &["pods"], &["list"], &[]),
+        rule("", &["pods"], &["get", "list", "watch"], &[]),
         // Names of RuntimeClasses are the user's choice, so they cannot be listed here.
         rule(
             "node.k8s.io",
@@ -59,8 +59,6 @@ fn lease_rules() -> Vec<Value> {
     vec![
         rule(group, &["leases"], &["create"], &[]),
         rule(group, &["leases"], &["get", "watch", "patch"], &[names::LEASE]),
-        // Whether the leader's container has ended. Lists are permitted in all namespaces.
-        rule("", &["pods"], &["watch"], &[]),
     ]
 }
 

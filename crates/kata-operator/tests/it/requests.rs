@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
+use simcluster::resource::PODS;
 use tokio::time::Instant;
 
 use crate::lab::{self, Operator};
@@ -81,4 +82,65 @@ async fn an_install_of_fifty_takes_few_requests() {
     let counts = install(50, 10).await;
     assert_eq!(counts["PATCH nodes"], 100, "each of two labels, once");
     assert_eq!(counts["PATCH katanodes"], 50);
+}
+
+/// A deletion that waits for pods reads one of them at a time, and sees those that come.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_waits_for_pods_does_not_list_them() {
+    let cluster = lab::fast(3);
+    let operator = Operator::start(&cluster);
+    let config = json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "example"},
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", config);
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let create = |name: &str| {
+        let pod = json!({"metadata": {"name": name}, "spec": {
+            "runtimeClassName": "kata",
+            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+        }});
+        lab::create(&cluster, &PODS, "default", pod);
+    };
+    for number in 0..12 {
+        create(&format!("web-{number:02}"));
+    }
+    lab::pass(SETTLE).await;
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let blocked = || lab::condition(&cluster, "example", "DeletionBlocked").0 == "True";
+    assert!(lab::until(LIMIT, blocked).await);
+    lab::pass(SETTLE).await;
+
+    let before = operator.requests().len();
+    lab::pass(Duration::from_mins(1)).await;
+    let mut counts = BTreeMap::new();
+    for line in &operator.requests()[before..] {
+        *counts.entry(sort(line)).or_insert(0) += 1;
+    }
+    assert!(!counts.contains_key("LIST pods"), "{counts:#?}");
+    assert!((10..=16).contains(&counts["GET pods"]), "{counts:#?}");
+    assert!(counts["WATCH pods"] <= 2, "{counts:#?}");
+
+    // One that comes is named, as soon as if all pods were listed.
+    let message =
+        || lab::get(&cluster, &lab::kata_configs(), "example").unwrap()["status"].to_string();
+    assert!(message().contains("12 sandboxed pods"), "{}", message());
+    create("late");
+    let soon = Duration::from_secs(6);
+    assert!(lab::until(soon, || message().contains("13 sandboxed pods")).await, "{}", message());
+    assert!(message().contains("default/late"), "{}", message());
+
+    // The pods that the message names are each read again in turn.
+    lab::delete(&cluster, &PODS, "default", "web-03");
+    assert!(lab::until(Duration::from_mins(1), || !message().contains("web-03")).await);
+    for number in (0..11).filter(|number| *number != 3) {
+        lab::delete(&cluster, &PODS, "default", &format!("web-{number:02}"));
+    }
+    lab::delete(&cluster, &PODS, "default", "late");
+    let is_last = || message().contains("web-11") && !message().contains("web-10");
+    assert!(lab::until(Duration::from_mins(1), is_last).await, "{}", message());
+    assert!(blocked());
+    lab::delete(&cluster, &PODS, "default", "web-11");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
 }
