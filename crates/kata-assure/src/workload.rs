@@ -475,7 +475,11 @@ impl Goal {
                 (!named).then(|| format!("pod {pod} is not named: {blocked:?}"))
             }
             Self::Waits(pod) => {
-                let config = world::config(sim).unwrap_or_default();
+                // A random deed may have deleted the KataConfig before the pod came.
+                let config = world::config(sim)?;
+                if config["metadata"]["deletionTimestamp"].is_string() {
+                    return Self::Blocked(pod).missing(sim, converged);
+                }
                 let findings = config["status"]["findings"].as_array().into_iter().flatten();
                 let mut leaving = findings.filter(|finding| finding["code"] == "KATA2112");
                 let name = format!("default/{pod}");
