@@ -29,7 +29,13 @@ pub(super) fn assess(
     selected: bool,
 ) -> Option<NodeAssessment> {
     let wanted = selected && !cluster.deleting;
-    let kata = facts.kata_state(pools.snapshot);
+    let kata = match facts.kata_state(pools.snapshot) {
+        // It was not selected for a moment: its daemon will take Kata away and has not begun.
+        KataState::Installed if wanted && is_targeted_without_kata(pools, facts) => {
+            KataState::Removing
+        }
+        kata => kata,
+    };
     let joined = facts.labels.contains_key(names::KATA_ROLE_LABEL);
     let has_runtime_label = facts.labels.contains_key(names::RUNTIME_LABEL);
     let has_traces = joined
@@ -257,6 +263,12 @@ fn degraded(pools: &Pools<'_>, node: &NodeAssessment) -> Finding {
 /// Whether the node's desired configuration contains Kata.
 fn is_targeted_to_kata(pools: &Pools<'_>, facts: &NodeFacts) -> bool {
     rendered::content(pools.snapshot, facts.desired_config()) == rendered::Content::Has
+}
+
+/// Whether the node's desired configuration is another one than it runs, and does not contain Kata.
+fn is_targeted_without_kata(pools: &Pools<'_>, facts: &NodeFacts) -> bool {
+    facts.current_config() != facts.desired_config()
+        && rendered::content(pools.snapshot, facts.desired_config()) == rendered::Content::Lacks
 }
 
 /// The name of the rendered MachineConfig that cannot be read.

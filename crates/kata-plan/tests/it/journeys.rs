@@ -10,6 +10,7 @@ use crate::world::{KATA, KATA_CLASS, MC, VERIFIED, World};
 
 mod adoption;
 mod compact;
+mod leaving;
 
 fn selected() -> serde_json::Value {
     json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}})
