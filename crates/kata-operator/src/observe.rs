@@ -273,17 +273,19 @@ impl Observer {
         classes: &BTreeSet<String>,
     ) {
         let is_deleted = |config: &KataConfig| config.metadata.deletion_timestamp.is_some();
-        let holds_up = *scope == PodScope::Cluster && snapshot.configs.iter().all(is_deleted);
-        if holds_up && self.blockers.read_one(&self.client, classes, snapshot).await {
+        let is_last_deletion =
+            *scope == PodScope::Cluster && snapshot.configs.iter().all(is_deleted);
+        if is_last_deletion && self.blockers.read_one(&self.client, classes, snapshot).await {
             return;
         }
+        self.blockers.begin_list();
         let mut pods = Vec::new();
         let is_wanted = |class: &str| classes.contains(class);
         let each = |pod: &_| pods.extend(validate::sandboxed_pod(pod));
         let read = read_pods(&self.client, scope, is_wanted, each).await;
         let observed = read.map(|()| pods);
         snapshot.pods.insert(scope.clone(), observed);
-        if holds_up {
+        if is_last_deletion {
             self.blockers.remember(&self.client, classes, snapshot);
         }
     }

@@ -19,6 +19,10 @@
 //! | The history that a watch needs is gone | 0.1 s, doubling up to 30 s, then a list | [`WATCH_EXPIRED`] |
 //! | A watch is refused for good, such as for lack of a permission | 5 s, doubling up to 60 s | [`WATCH_REFUSED`] |
 //! | The API server asked for a wait | up to twice as long, at most 60 s | [`watch_retry`] |
+//! | **Pods that hold up a deletion** | | |
+//! | One of them ended | all are listed again, but 30 s since the last list | [`PODS_RELISTED`] |
+//! | None of them ended | all are listed again after 5 min | [`RESYNC`] |
+//! | The watch of pods that are not scheduled failed | 30 s, and meanwhile all are listed in each pass | [`POD_WATCH_FAILED`] |
 //! | **Writes** | | |
 //! | A write was refused for good | that write: 15 to 30 s; other writes: none | [`REFUSED_WRITE`] |
 //! | The same was written more than three times, each within 20 s of the last wait | 0.2 s, doubling up to 30 s | [`FIGHT`] |
@@ -63,6 +67,11 @@ pub const WATCH_REFUSED: Backoff = Backoff::new(Duration::from_secs(5), Duration
 pub const STALE_AFTER: Duration = Duration::from_secs(75);
 /// How long a watch may be out of contact before `/readyz` reports it.
 pub const NOT_READY_AFTER: Duration = Duration::from_secs(10);
+
+/// How long after a list of the pods that hold up a deletion one that ended leads to another list.
+pub const PODS_RELISTED: Duration = LONGEST;
+/// The wait after the watch of pods that are not scheduled failed.
+pub const POD_WATCH_FAILED: Duration = LONGEST;
 
 /// The longest wait before a write that was refused for good is sent again; the shortest is half of it.
 pub const REFUSED_WRITE: Duration = LONGEST;

@@ -384,7 +384,7 @@ fn stays_on_drain(pod: &Pod) -> bool {
         .metadata
         .annotations
         .as_ref()
-        .is_some_and(|annotations| annotations.contains_key("kubernetes.io/config.mirror"));
+        .is_some_and(|annotations| annotations.contains_key(MIRROR));
     let daemon = pod
         .metadata
         .owner_references

@@ -1,6 +1,7 @@
 //! The operator against the simulated cluster: in process on virtual time, and as a process over HTTP.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is not as expected")]
 
+mod blockers;
 mod cache;
 mod calls;
 mod crash;
