@@ -117,7 +117,7 @@ catalogue! {
         fix: "Correct spec.runtimes[].config as the message says."
     }
     KATA1036 RuntimeWithoutNodes Warning {
-        cause: "No selected node matches spec.runtimes[].installOn, or no node of spec.providedNodes that matches offers the handler.",
+        cause: "No selected node matches spec.runtimes[].installOn, or none of the nodes that match spec.providedNodes offers the handler.",
         fix: "Correct installOn or the handler, or label nodes, if nodes should have the runtime. The operator adds it to nodes that match later."
     }
     KATA1040 ConstraintsNotServed Info {

@@ -13,8 +13,8 @@ pub(crate) const JOB_MEMORY: i64 = 64 << 20;
 
 /// A kind of node that cannot have Kata.
 struct Row {
-    /// Where it matters; `None` is everywhere. What matters only where Jobs change nodes does not where the node's system
-    /// provides Kata.
+    /// Where it matters; `None` is everywhere. Rows of [`Platform::Kubernetes`] do not apply to provided nodes, which no
+    /// Job changes.
     platform: Option<Platform>,
     /// Whether it also counts for a node on which Kata is, or may be: Kata is removed there.
     counts_for_ours: bool,

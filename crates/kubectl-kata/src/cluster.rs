@@ -150,7 +150,7 @@ impl Kata {
     }
 
     /// The shim that the operator's Jobs configured for a class on a node; if `node` is `None`, on any node. Where the
-    /// Machine Config Operator or the node's system brings Kata, it is not known which there is.
+    /// Machine Config Operator or the node's system provides Kata, it is not known which there is.
     pub(crate) fn shim(&self, class: &str, node: Option<&str>) -> Option<String> {
         let is_on = |it: &KataNode| node.is_none_or(|node| it.spec.node_name == node);
         let has_job =

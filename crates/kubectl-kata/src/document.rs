@@ -248,7 +248,7 @@ pub(crate) struct StatusReport {
     /// What the operator's Jobs on nodes last said; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inspections: Option<Inspections>,
-    /// What is installed, that of most nodes first; absent where the operating system of the nodes brings Kata.
+    /// What is installed, that of most nodes first; absent where the operating system of the nodes provides Kata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) payloads: Option<Vec<InstalledPayload>>,
     /// The version of this program.

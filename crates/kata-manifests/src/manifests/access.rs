@@ -23,7 +23,7 @@ fn core_rules() -> Vec<Value> {
         rule(names::DOMAIN, &["katanodes"], &["list", "watch", "create", "patch", "delete"], &[]),
         rule(names::DOMAIN, &["katanodes/status"], &["patch"], &[]),
         rule("", &["nodes"], &["list", "watch", "patch"], &[]),
-        // On demand, and never watched.
+        // Listed on demand, and read and watched while a deletion waits for pods.
         rule("", &["pods"], &["get", "list", "watch"], &[]),
         // Names of RuntimeClasses are the user's choice, so they cannot be listed here.
         rule(
