@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kata_api::kata_config::LIST_CAP;
 use kata_api::situations::{Readiness, Row, SITUATIONS};
 use kata_api::{Code, Severity, conditions, event_reasons};
-use kata_plan::{EventToSend, Kind, Report, Snapshot, StatusReport, Waiting};
+use kata_plan::{EventToSend, Finding, Kind, Report, Snapshot, StatusReport, Waiting};
 
 /// Fails if a node waits without a reason: one in the wait itself, a finding about the node, or a finding or a wait
 /// that concerns all nodes.
@@ -19,7 +19,9 @@ pub(crate) fn waits_have_reasons(report: &Report) {
         .iter()
         .any(|it| !matches!(it.what, Waiting::Node | Waiting::OwnWrites));
     let has_finding = |name: &str| {
-        report.nodes.iter().find(|node| node.node == name).is_none_or(|node| node.code.is_some())
+        let about = |it: &Finding| it.subject.kind == Kind::Node && it.subject.name == name;
+        report.findings.iter().any(about)
+            || report.nodes.iter().find(|it| it.node == name).is_none_or(|it| it.code.is_some())
     };
     for waiting in &report.waiting_on {
         let reasonless = waiting.message.split_once("not being changed: ");

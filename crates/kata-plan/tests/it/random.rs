@@ -272,6 +272,15 @@ fn a_pool_that_is_deleted_while_nodes_run_what_goes_with_it_comes_back() {
     run(&acts, false);
 }
 
+/// A node that leaves waits for its pods, which cannot be read.
+#[test]
+fn a_node_whose_pods_cannot_be_read_waits_for_a_reason() {
+    use Act::{AddNode, Config, Pass, RemoveNode, Select, Tick, Unreadable};
+    let joining = [Unreadable(4), AddNode, Select(3, true), RemoveNode(0), RemoveNode(0)];
+    let leaving = [Select(2, true), Config, Pass, Select(1, false), Tick, Pass];
+    run(&[&joining[..], &leaving].concat(), true);
+}
+
 proptest! {
     #![proptest_config(Config { cases: 96, max_shrink_iters: 400, failure_persistence: None, ..Config::default() })]
 
