@@ -39,7 +39,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Exit {
     /// Success.
     Fine,
-    /// Something failed, or this process lost its lease.
+    /// Something failed.
     Failed,
     /// The command line is wrong.
     Usage,
@@ -63,7 +63,7 @@ impl Exit {
 #[command(
     name = "kata-operator",
     version,
-    after_help = "Exit codes: 0 fine, 1 failed or lease lost, 2 usage, 3 cannot reach or authenticate to the API server, 4 refused."
+    after_help = "Exit codes: 0 fine, 1 failed, 2 usage, 3 cannot reach or authenticate to the API server, 4 refused."
 )]
 pub(crate) struct Arguments {
     /// What to do.
@@ -114,13 +114,13 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) leader_elect: bool,
     /// How long other replicas respect a Lease that is not renewed.
-    #[arg(long, value_name = "SECONDS", default_value_t = 137)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 55)]
     pub(crate) lease_duration: u64,
     /// How long the leader works after its last renewal; less than the lease duration.
-    #[arg(long, value_name = "SECONDS", default_value_t = 107)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 42)]
     pub(crate) lease_renew_deadline: u64,
     /// How often the Lease is renewed or read; less than the renew deadline.
-    #[arg(long, value_name = "SECONDS", default_value_t = 26)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) lease_retry_period: u64,
     /// Where to serve /livez and /readyz.
     #[arg(long, value_name = "ADDR", default_value_t = HEALTH_ADDRESS)]
@@ -545,6 +545,6 @@ mod tests {
     fn times_that_would_allow_two_leaders_are_refused() {
         let arguments = parse(&["--lease-duration", "10"]);
         let error = resolve(&arguments, &EnvVars::default(), PROCESS).unwrap_err();
-        assert_eq!(error, UsageError::LeaseTimes { duration: 10, renew: 107, retry: 26 });
+        assert_eq!(error, UsageError::LeaseTimes { duration: 10, renew: 42, retry: 20 });
     }
 }

@@ -13,11 +13,13 @@ pub mod holder;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kata_api::names::LEASE;
+use kube::core::WatchEvent;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,8 +40,9 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 /// requests that the holder sent before: their connections are closed, so none is queued for longer.
 pub const FENCE: Duration = Duration::from_secs(2);
 
-/// The times of the election. The defaults are OpenShift's: the leader keeps the lease if the API server is
-/// unavailable for a minute, as in a roll-out of a single-node control plane.
+/// The times of the election. By default another candidate leads within a minute after the leader's node is lost, and
+/// the leader has two tries to renew the Lease. It loses the Lease in a longer outage of the API server, in which it could
+/// not write anyhow, and leads again afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// How long a Lease that is not renewed is respected.
@@ -53,9 +56,9 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            duration: Duration::from_secs(137),
-            renew_deadline: Duration::from_secs(107),
-            retry: Duration::from_secs(26),
+            duration: Duration::from_secs(55),
+            renew_deadline: Duration::from_secs(42),
+            retry: Duration::from_secs(20),
         }
     }
 }
@@ -71,6 +74,19 @@ pub struct Record {
     pub duration: Duration,
     /// How often the holder has changed.
     pub transitions: i32,
+}
+
+impl From<Lease> for Record {
+    fn from(lease: Lease) -> Self {
+        let spec = lease.spec.unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.unwrap_or_default();
+        Self {
+            holder: spec.holder_identity.unwrap_or_default(),
+            version: lease.metadata.resource_version.unwrap_or_default(),
+            duration: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        }
+    }
 }
 
 /// One operator in the election. Times are of its own monotonic clock.
@@ -165,6 +181,23 @@ impl Candidate {
         self.leads_until = Some(sent + self.timing.renew_deadline);
     }
 
+    /// Records the Lease that a renewal at `now` returned, so that the next one need not read it.
+    pub fn record_answer(&mut self, now: Duration, record: Record) {
+        self.seen = Some((record, now));
+    }
+
+    /// The version of the Lease as last seen, if this candidate holds it.
+    pub fn own_version(&self) -> Option<&str> {
+        let (record, _) = self.seen.as_ref()?;
+        (record.holder == self.identity).then_some(record.version.as_str())
+    }
+
+    /// When the Lease of another candidate expires if it is not renewed.
+    pub fn expiry(&self) -> Option<Duration> {
+        let (record, since) = self.seen.as_ref()?;
+        Some(*since + self.timing.duration.max(record.duration))
+    }
+
     /// Until when this candidate may write; `None` if it does not lead.
     pub fn leads_until(&self) -> Option<Duration> {
         self.leads_until
@@ -237,9 +270,10 @@ impl<'a> LeaderElector<'a> {
     /// Returns when this process is the leader.
     pub async fn acquire_lease(&mut self) {
         let mut logged = String::new();
+        let mut shown = None;
         loop {
             self.metrics.record_heartbeat();
-            match self.acquire_or_renew().await {
+            match self.acquire_or_renew(shown).await {
                 Ok(true) if self.candidate.leads(self.started.elapsed()) => {
                     tracing::info!(lease = LEASE, "this process is the leader");
                     self.metrics.set_leading(true);
@@ -268,42 +302,56 @@ impl<'a> LeaderElector<'a> {
                     );
                 }
             }
-            self.wait_for_change().await;
+            shown = self.wait_for_change().await;
         }
     }
 
-    /// Waits for the retry period, or until the Lease or the Pod of its holder changes, so that a released Lease is
-    /// taken at once. A watch that fails does not shorten the wait. If the holder has ended, waits for [`FENCE`].
-    async fn wait_for_change(&self) {
+    /// Waits until the Lease expires, or it or the Pod of its holder changes, so that a released Lease is taken at once;
+    /// for the retry period if the Lease cannot be watched; for [`FENCE`] if the holder has ended. Returns the Lease if
+    /// the watch showed it.
+    async fn wait_for_change(&self) -> Option<Record> {
         if self.candidate.ended.is_some() {
-            return tokio::time::sleep_until(Instant::now() + FENCE).await;
+            tokio::time::sleep_until(Instant::now() + FENCE).await;
+            return None;
         }
-        let lease = self
-            .candidate
-            .seen
-            .as_ref()
-            .map(|(record, _)| Seen { name: LEASE.to_owned(), version: record.version.clone() });
+        let holder_changed = async {
+            let Some(pod) = &self.holder_pod else { return std::future::pending().await };
+            if self.first_event(&self.pods, &pod.name, &pod.version).await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
-            () = self.wait_retry_period() => {}
-            () = Box::pin(self.changed(&self.endpoint, lease.as_ref())) => {}
-            () = Box::pin(self.changed(&self.pods, self.holder_pod.as_ref())) => {}
+            shown = Box::pin(self.watch_lease()) => shown,
+            () = Box::pin(holder_changed) => None,
         }
     }
 
-    /// Returns when the object changes, at the earliest after [`MIN_READ_INTERVAL`]; never if it cannot be watched.
-    async fn changed(&self, endpoint: &Endpoint, seen: Option<&Seen>) {
-        let earliest = Instant::now() + MIN_READ_INTERVAL;
-        let Some(seen) = seen else { return std::future::pending().await };
-        let selector = format!("metadata.name={}", seen.name);
-        let watch = self.client.watch(endpoint, Some(&selector), &seen.version, WATCH_SECONDS);
-        let first = match watch.await {
-            Ok(stream) => std::pin::pin!(stream).next().await,
-            Err(_) => None,
-        };
-        if !matches!(first, Some(Ok(_))) {
-            std::future::pending::<()>().await;
+    /// Returns the Lease that a watch shows, or `None` when it is due to be read.
+    async fn watch_lease(&self) -> Option<Record> {
+        let seen = self.candidate.seen.as_ref();
+        let expiry = self.candidate.expiry().filter(|expiry| *expiry > self.started.elapsed());
+        if let Some(((record, _), expiry)) = seen.zip(expiry) {
+            let event = Box::pin(self.first_event(&self.endpoint, LEASE, &record.version));
+            match tokio::time::timeout_at(self.started + expiry, event).await {
+                Ok(Some(event)) => return record_of(&event),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
         }
+        self.wait_retry_period().await;
+        None
+    }
+
+    /// Returns the first event that a watch shows of an object after this version, at the earliest after
+    /// [`MIN_READ_INTERVAL`]; `None` if it shows none.
+    async fn first_event(&self, endpoint: &Endpoint, name: &str, version: &str) -> Option<Bytes> {
+        let earliest = Instant::now() + MIN_READ_INTERVAL;
+        let selector = format!("metadata.name={name}");
+        let stream =
+            self.client.watch(endpoint, Some(&selector), version, WATCH_SECONDS).await.ok()?;
+        let event = std::pin::pin!(stream).next().await?.ok()?;
         tokio::time::sleep_until(earliest).await;
+        Some(event)
     }
 
     /// Whether the process with this identity is known to have ended. Remembers its Pod, to watch it.
@@ -344,7 +392,7 @@ impl<'a> LeaderElector<'a> {
             let end = self.started + end;
             let held = tokio::time::timeout_at(end, async {
                 self.wait_retry_period().await;
-                self.acquire_or_renew().await.unwrap_or_else(|error| {
+                self.renew().await.unwrap_or_else(|error| {
                     let error = chain(&error);
                     tracing::warn!(lease = LEASE, error, "cannot renew the lease");
                     true
@@ -398,36 +446,63 @@ impl<'a> LeaderElector<'a> {
 
     async fn read_lease(&self) -> Result<Option<Record>, CallError> {
         let lease: Option<Lease> = self.client.get(&self.endpoint, LEASE).await?;
-        Ok(lease.map(|lease| {
-            let spec = lease.spec.unwrap_or_default();
-            let seconds = spec.lease_duration_seconds.unwrap_or_default();
-            Record {
-                holder: spec.holder_identity.unwrap_or_default(),
-                version: lease.metadata.resource_version.unwrap_or_default(),
-                duration: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
-                transitions: spec.lease_transitions.unwrap_or_default(),
-            }
-        }))
+        Ok(lease.map(Record::from))
     }
 
-    /// Reads the Lease, and acquires or renews it if the rule permits. Returns whether this process holds it.
-    async fn acquire_or_renew(&mut self) -> Result<bool, CallError> {
-        let record = self.read_lease().await?;
+    /// Renews the Lease without reading it, as long as nobody else has written it. Returns whether this process holds it.
+    async fn renew(&mut self) -> Result<bool, CallError> {
+        let Some(version) = self.candidate.own_version().map(str::to_owned) else {
+            return self.acquire_or_renew(None).await;
+        };
+        let (sent, spec) = (self.started.elapsed(), self.renewed_spec());
+        let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        match self.client.merge(&self.endpoint, LEASE, None, &body).await {
+            Ok(answer) => {
+                self.record_renewal(sent, &answer);
+                Ok(true)
+            }
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                self.acquire_or_renew(None).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn renewed_spec(&self) -> Value {
+        json!({
+            "holderIdentity": self.candidate.identity,
+            "leaseDurationSeconds": self.candidate.timing.duration.as_secs(),
+            "renewTime": micro_time(self.clock.now()),
+        })
+    }
+
+    /// Records that a write of the Lease sent at `sent` succeeded, and what it returned.
+    fn record_renewal(&mut self, sent: Duration, answer: &[u8]) {
+        self.candidate.record_renewal(sent);
+        // Without it the Lease is read before the next renewal.
+        if let Ok(lease) = serde_json::from_slice::<Lease>(answer) {
+            self.candidate.record_answer(sent, lease.into());
+        }
+        if let Some(end) = self.candidate.leads_until() {
+            self.permit.send_replace(WritePermit::Until(self.started + end));
+        }
+    }
+
+    /// Reads the Lease unless a watch has shown it, and acquires or renews it if the rule permits. Returns whether this
+    /// process holds it.
+    async fn acquire_or_renew(&mut self, shown: Option<Record>) -> Result<bool, CallError> {
+        let record = match shown {
+            Some(record) => Some(record),
+            None => self.read_lease().await?,
+        };
         let holder = record.as_ref().map(|record| record.holder.clone()).unwrap_or_default();
         let is_own = holder == self.candidate.identity;
         let has_ended = !is_own && self.has_ended(&holder).await;
-        let sent = self.started.elapsed();
-        let time = micro_time(self.clock.now());
-        let timing = self.candidate.timing;
-        let mut spec = json!({
-            "holderIdentity": self.candidate.identity,
-            "leaseDurationSeconds": timing.duration.as_secs(),
-            "renewTime": time,
-        });
-        match self.candidate.observe(sent, record, has_ended) {
+        let (sent, mut spec) = (self.started.elapsed(), self.renewed_spec());
+        let answer = match self.candidate.observe(sent, record, has_ended) {
             LeaseAction::Wait => return Ok(false),
             LeaseAction::Create => {
-                spec["acquireTime"] = Value::String(time);
+                spec["acquireTime"] = spec["renewTime"].clone();
                 spec["leaseTransitions"] = json!(0);
                 let lease = json!({
                     "apiVersion": "coordination.k8s.io/v1",
@@ -436,23 +511,30 @@ impl<'a> LeaderElector<'a> {
                     "spec": spec,
                 });
                 self.client.create(&self.endpoint, LEASE, &lease).await?;
+                Bytes::new()
             }
             LeaseAction::Take { version, transitions } => {
-                spec["acquireTime"] = Value::String(time);
+                spec["acquireTime"] = spec["renewTime"].clone();
                 spec["leaseTransitions"] = json!(transitions);
                 let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-                self.client.merge(&self.endpoint, LEASE, None, &body).await?;
+                self.client.merge(&self.endpoint, LEASE, None, &body).await?
             }
             LeaseAction::Renew { version } => {
                 let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-                self.client.merge(&self.endpoint, LEASE, None, &body).await?;
+                self.client.merge(&self.endpoint, LEASE, None, &body).await?
             }
-        }
-        self.candidate.record_renewal(sent);
-        if let Some(end) = self.candidate.leads_until() {
-            self.permit.send_replace(WritePermit::Until(self.started + end));
-        }
+        };
+        self.record_renewal(sent, &answer);
         Ok(true)
+    }
+}
+
+/// The Lease of an event of a watch; `None` if it was deleted, or the event cannot be parsed.
+fn record_of(event: &[u8]) -> Option<Record> {
+    let first = event.split(|byte| *byte == b'\n').next()?;
+    match serde_json::from_slice(first).ok()? {
+        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => Some(Lease::into(lease)),
+        _ => None,
     }
 }
 
