@@ -222,7 +222,12 @@ impl<T: CachedValue> Cache<T> {
         let mut state = self.lock();
         let deleted = state.end_read();
         let listed_at = parse_version(&listed?);
-        if listed_at < shown_before {
+        // Writes after a restore may have reached the version that the watch had shown.
+        let has_older = items.values().any(|item| {
+            let known = state.item(item.name()).map(|known| known.version());
+            known.is_some_and(|known| item.version() < known && known <= listed_at)
+        });
+        if listed_at < shown_before || has_older {
             drop(state);
             tracing::warn!(
                 object.kind = self.kind.as_str(),

@@ -261,6 +261,22 @@ async fn a_restored_etcd_is_believed_as_soon_as_the_kind_is_read_again() {
     assert!(lab::within(SECOND, || followed.names() == Some(Vec::new())).await.is_some());
 }
 
+/// Writes after the restore have reached the versions from before it.
+#[tokio::test(start_paused = true)]
+async fn a_restored_etcd_is_believed_although_its_versions_are_as_high_as_before() {
+    let server = Server::default();
+    server.store("a", 100, &handler());
+    server.store("b", 101, &handler());
+    let followed = Followed::start(&server).await;
+    server.lock().objects.clear();
+    server.store("a", 50, &json!("restored"));
+    server.store("c", 150, &handler());
+    followed.cache.read_fresh(&followed.client).await;
+    assert!(lab::within(SECOND, || !followed.cache.is_behind()).await.is_some());
+    assert_eq!(followed.names(), Some(vec!["a".to_owned(), "c".to_owned()]));
+    assert_eq!(followed.cache.get("a").unwrap().handler, "restored");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pass_waits_until_the_watch_shows_what_was_written() {
     let server = Server::default();
