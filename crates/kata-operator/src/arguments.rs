@@ -119,7 +119,7 @@ pub(crate) struct RunArguments {
     /// How long the leader works after its last renewal; less than the lease duration.
     #[arg(long, value_name = "SECONDS", default_value_t = 42)]
     pub(crate) lease_renew_deadline: u64,
-    /// How often the Lease is renewed or read; less than the renew deadline.
+    /// How often the leader renews the Lease, and how soon a failed try is repeated; less than the renew deadline.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) lease_retry_period: u64,
     /// Where to serve /livez and /readyz.

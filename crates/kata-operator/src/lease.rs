@@ -31,7 +31,7 @@ use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use holder::PodProcess;
 
-/// How long a watch of the Lease lasts: longer than a candidate waits between two reads.
+/// How long a watch of the Lease or of a Pod lasts.
 const WATCH_SECONDS: u32 = 60;
 /// The shortest time between two reads of the Lease, even if the API server answers every watch at once.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
@@ -41,15 +41,15 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 pub const FENCE: Duration = Duration::from_secs(2);
 
 /// The times of the election. By default another candidate leads within a minute after the leader's node is lost, and
-/// the leader has two tries to renew the Lease. It loses the Lease in a longer outage of the API server, in which it could
-/// not write anyhow, and leads again afterwards.
+/// the leader can repeat a renewal that failed at once. In a longer outage of the API server the leader loses the Lease;
+/// no operator can write then, and one of them leads again afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// How long a Lease that is not renewed is respected.
     pub duration: Duration,
     /// How long a leader works after its last renewal.
     pub renew_deadline: Duration,
-    /// How often the Lease is read or renewed.
+    /// How often the leader renews the Lease, and how soon a candidate tries again what has failed.
     pub retry: Duration,
 }
 
@@ -96,6 +96,8 @@ pub struct Candidate {
     timing: Timing,
     /// The Lease as last seen, and when this version was first seen.
     seen: Option<(Record, Duration)>,
+    /// Since when the Lease is known to be deleted.
+    gone: Option<Duration>,
     /// When this candidate learned that the holder has ended.
     ended: Option<Duration>,
     /// Until when it leads.
@@ -126,7 +128,7 @@ pub enum LeaseAction {
 impl Candidate {
     /// A candidate that has seen nothing. The identity must be unique to the process.
     pub fn new(identity: String, timing: Timing) -> Self {
-        Self { identity, timing, seen: None, ended: None, leads_until: None }
+        Self { identity, timing, seen: None, gone: None, ended: None, leads_until: None }
     }
 
     /// Records the Lease as read at `now`, and returns the next action. `holder_has_ended` is whether the process
@@ -138,20 +140,21 @@ impl Candidate {
         holder_has_ended: bool,
     ) -> LeaseAction {
         let Some(record) = record else {
-            // The Lease was deleted. If another candidate holds it, that one may not know yet, and still
-            // works.
-            let held = self.seen.as_ref().is_some_and(|(known, since)| {
-                !known.holder.is_empty()
-                    && known.holder != self.identity
-                    && now.saturating_sub(*since) < self.timing.duration.max(known.duration)
+            // The Lease was deleted. Unless this candidate leads, another one may have renewed it until it was deleted,
+            // and does not know yet.
+            let gone = *self.gone.get_or_insert(now);
+            let may_be_held = self.seen.as_ref().is_some_and(|(known, _)| {
+                now.saturating_sub(gone) < self.timing.duration.max(known.duration)
             });
-            if held {
+            if may_be_held && !self.leads(now) {
                 return LeaseAction::Wait;
             }
             self.seen = None;
+            self.gone = None;
             self.ended = None;
             return LeaseAction::Create;
         };
+        self.gone = None;
         let since = match &self.seen {
             Some((known, since)) if *known == record => *since,
             _ => {
@@ -192,10 +195,11 @@ impl Candidate {
         (record.holder == self.identity).then_some(record.version.as_str())
     }
 
-    /// When the Lease of another candidate expires if it is not renewed.
+    /// When the Lease expires if it is not renewed; `None` if no other candidate holds it.
     pub fn expiry(&self) -> Option<Duration> {
         let (record, since) = self.seen.as_ref()?;
-        Some(*since + self.timing.duration.max(record.duration))
+        let is_held = !record.holder.is_empty() && record.holder != self.identity;
+        is_held.then(|| *since + self.timing.duration.max(record.duration))
     }
 
     /// Until when this candidate may write; `None` if it does not lead.
@@ -314,27 +318,38 @@ impl<'a> LeaderElector<'a> {
             tokio::time::sleep_until(Instant::now() + FENCE).await;
             return None;
         }
-        let holder_changed = async {
-            let Some(pod) = &self.holder_pod else { return std::future::pending().await };
-            if self.first_event(&self.pods, &pod.name, &pod.version).await.is_none() {
-                std::future::pending::<()>().await;
-            }
-        };
         tokio::select! {
             shown = Box::pin(self.watch_lease()) => shown,
-            () = Box::pin(holder_changed) => None,
+            () = Box::pin(self.watch_holder()) => None,
         }
     }
 
-    /// Returns the Lease that a watch shows, or `None` when it is due to be read.
+    /// Returns when the Pod of the holder changes, or must be read; never if the holder is in no Pod.
+    async fn watch_holder(&self) {
+        let holder = self.candidate.seen.as_ref().map(|(record, _)| &*record.holder);
+        if holder.and_then(PodProcess::parse).is_none() {
+            std::future::pending::<()>().await;
+        }
+        if let Some(pod) = &self.holder_pod
+            && self.first_event(&self.pods, &pod.name, &pod.version).await.is_some()
+        {
+            return;
+        }
+        self.wait_retry_period().await;
+    }
+
+    /// Returns the Lease that a watch shows, or `None` when it must be read.
     async fn watch_lease(&self) -> Option<Record> {
         let seen = self.candidate.seen.as_ref();
         let expiry = self.candidate.expiry().filter(|expiry| *expiry > self.started.elapsed());
         if let Some(((record, _), expiry)) = seen.zip(expiry) {
             let event = Box::pin(self.first_event(&self.endpoint, LEASE, &record.version));
             match tokio::time::timeout_at(self.started + expiry, event).await {
-                Ok(Some(event)) => return record_of(&event),
-                Ok(None) => {}
+                Ok(event) => {
+                    if let Some(shown) = event.as_deref().and_then(record_of) {
+                        return Some(shown);
+                    }
+                }
                 Err(_) => return None,
             }
         }
@@ -479,7 +494,7 @@ impl<'a> LeaderElector<'a> {
     /// Records that a write of the Lease sent at `sent` succeeded, and what it returned.
     fn record_renewal(&mut self, sent: Duration, answer: &[u8]) {
         self.candidate.record_renewal(sent);
-        // Without it the Lease is read before the next renewal.
+        // If the answer cannot be parsed, the Lease is read before the next renewal.
         if let Ok(lease) = serde_json::from_slice::<Lease>(answer) {
             self.candidate.record_answer(sent, lease.into());
         }

@@ -121,6 +121,43 @@ async fn a_lease_that_was_released_is_taken_at_once() {
     second.task.abort();
 }
 
+/// The first try to take it fails.
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_within_a_retry_period_of_a_try_that_failed() {
+    let cluster = lab::bare();
+    let first = start(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    let second = start_elector(&cluster, "two", 2);
+    lab::pass(Duration::from_mins(1)).await;
+    first.stop.send(()).unwrap();
+    first.task.await.unwrap().unwrap();
+    let patch = Match { verb: "patch".to_owned(), ..Match::default() };
+    let refused = Fault::Status { code: 500, retry_after: None, message: None, when: When::Before };
+    cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(patch, refused)));
+    assert!(lab::until(Timing::default().retry, || holder(&cluster) == "two").await);
+    second.abort();
+}
+
+/// The leader creates it again at its next renewal, and does not lose it.
+#[tokio::test(start_paused = true)]
+async fn a_standby_does_not_take_a_lease_that_is_deleted() {
+    let cluster = lab::bare();
+    let first = start_elector(&cluster, "one", 1);
+    assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
+    let second = start_elector(&cluster, "two", 2);
+    lab::pass(Duration::from_mins(1)).await;
+    for _ in 0..10 {
+        lab::delete(&cluster, &LEASES, "default", "kata-operator");
+        let is_back = lab::within(Timing::default().retry, || !holder(&cluster).is_empty());
+        assert!(is_back.await.is_some());
+        assert_eq!(holder(&cluster), "one");
+        lab::pass(Duration::from_secs(33)).await;
+    }
+    assert!(!first.is_finished());
+    first.abort();
+    second.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_ends_before_another_may_lead() {
     let cluster = lab::bare();
@@ -170,7 +207,7 @@ async fn a_leader_keeps_the_lease_through_a_short_outage_however_it_got_it() {
         let before = holder(&cluster);
         let cut = Rule::once(Match::default(), Fault::Reset { when: When::Before }).times(0);
         cluster.with(|sim, _| sim.frontend.faults.add(cut));
-        // Of the two tries before the deadline one is before the outage or after it.
+        // One of the two renewals before the deadline is due when there is no outage.
         lab::pass(Timing::default().retry - Duration::from_secs(1)).await;
         cluster.with(|sim, _| sim.frontend.faults.clear());
         lab::pass(Duration::from_mins(10)).await;

@@ -6,6 +6,7 @@ mod cache;
 mod calls;
 mod crash;
 mod election;
+mod failover;
 mod health;
 mod lab;
 mod late;
