@@ -464,7 +464,8 @@ impl<'a> LeaderElector<'a> {
         Ok(lease.map(Record::from))
     }
 
-    /// Renews the Lease without reading it, as long as nobody else has written it. Returns whether this process holds it.
+    /// Renews the Lease without reading it, as long as no other client has written it. Returns whether this process
+    /// holds it.
     async fn renew(&mut self) -> Result<bool, CallError> {
         let Some(version) = self.candidate.own_version().map(str::to_owned) else {
             return self.acquire_or_renew(None).await;

@@ -405,7 +405,10 @@ async fn the_lease_takes_at_most_twelve_requests_a_minute() {
         let requests = || {
             cluster.with(|sim, _| {
                 let counts = sim.frontend.requests();
-                counts.filter(|(resource, ..)| resource.starts_with("leases.")).map(|(.., count)| count).sum()
+                counts
+                    .filter(|(resource, ..)| resource.starts_with("leases."))
+                    .map(|(.., count)| count)
+                    .sum()
             })
         };
         for _ in 0..60 {
