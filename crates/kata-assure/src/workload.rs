@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::api::ApiError;
-use simcluster::resource::{JOBS, KATACONFIGS, NODES};
+use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS};
 use simcluster::topology::{self, NodeOptions, Role};
 
 use crate::deeds;
@@ -455,7 +455,15 @@ impl Goal {
     /// What is missing; `None` if the goal is reached.
     pub fn missing(self, sim: &Simulation, converged: bool) -> Option<String> {
         match self {
-            Self::Settled => world::missing(sim, converged),
+            Self::Settled => {
+                // A deed may have deleted the KataConfig while a pod runs that ends in a later phase.
+                let is_deleted = world::config(sim)
+                    .is_some_and(|config| config["metadata"]["deletionTimestamp"].is_string());
+                if is_deleted && sim.api.get(&PODS, "default", POD).is_some() {
+                    return Self::Blocked(POD).missing(sim, converged);
+                }
+                world::missing(sim, converged)
+            }
             Self::Gone => sim
                 .api
                 .get(&KATACONFIGS, "", world::CONFIG)

@@ -15,9 +15,11 @@ use crate::ledger::Page;
 /// limit.
 const FRESH: Duration = Duration::from_secs(90);
 /// A read that failed belongs to a pass that had read everything before if the success is this close, and
-/// this many calls as slow as the read: a watch may list anew meanwhile, and be refused.
+/// this many calls as slow as the read, and the calls without an answer: a watch may list anew meanwhile, and be refused.
 const SAME_PASS: Duration = Duration::from_secs(2);
 const CALLS: u32 = 6;
+/// The time limit of a call.
+const NO_ANSWER: Duration = Duration::from_secs(10);
 
 /// What is listed before anything disruptive: kinds of which there are few objects.
 const OBJECTS: [&str; 5] = [
@@ -161,7 +163,14 @@ impl Requests {
             if call.at.saturating_sub(succeeded) > FRESH {
                 page.broke("S13", format!("written on old reads: {what}"));
             }
-            let same_pass = SAME_PASS + took * CALLS;
+            let unanswered = page.calls.iter().filter(|other| {
+                other.operator == call.operator
+                    && other.number < call.number
+                    && other.at >= succeeded
+                    && other.code.is_none()
+            });
+            let unanswered = u32::try_from(unanswered.count()).unwrap_or(u32::MAX);
+            let same_pass = SAME_PASS + took * CALLS + NO_ANSWER * unanswered;
             if failed.is_some_and(|failed| failed > succeeded + same_pass) {
                 page.broke("S13", format!("written after a read that failed: {what}"));
             }

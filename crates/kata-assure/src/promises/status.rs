@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use simcluster::api::{Event, EventKind};
 
-use crate::ledger::Page;
+use crate::ledger::{Call, Page};
 use crate::world::{is_true, word};
 
 /// Notes what is wrong with a status that was written.
@@ -64,8 +64,13 @@ fn previous(event: &Event) -> &Value {
     event.previous.as_ref().map_or(&Value::Null, |previous| previous.as_ref())
 }
 
-/// The time of a condition changes with its status, and only then.
+/// The time of a condition changes with its status, and only then, unless the write before was said to be refused, and was
+/// not: the operator does not know it until the watch shows it.
 fn transition(event: &Event, condition: &Value, page: &mut Page) {
+    let is_status = |call: &&Call| call.is_write() && call.path.contains("/kataconfigs/");
+    if page.calls.iter().rev().filter(is_status).nth(1).is_some_and(|it| it.code == Some(409)) {
+        return;
+    }
     let before = previous(event)["status"]["conditions"].as_array().into_iter().flatten();
     let Some(before) = before.into_iter().find(|before| before["type"] == condition["type"]) else {
         return;
