@@ -457,9 +457,7 @@ impl Goal {
         match self {
             Self::Settled => {
                 // A deed may have deleted the KataConfig while a pod runs that ends in a later phase.
-                let is_deleted = world::config(sim)
-                    .is_some_and(|config| config["metadata"]["deletionTimestamp"].is_string());
-                if is_deleted && sim.api.get(&PODS, "default", POD).is_some() {
+                if world::is_being_deleted(sim) && sim.api.get(&PODS, "default", POD).is_some() {
                     return Self::Blocked(POD).missing(sim, converged);
                 }
                 world::missing(sim, converged)
@@ -485,7 +483,7 @@ impl Goal {
             Self::Waits(pod) => {
                 // A random deed may have deleted the KataConfig before the pod came.
                 let config = world::config(sim)?;
-                if config["metadata"]["deletionTimestamp"].is_string() {
+                if world::is_being_deleted(sim) {
                     return Self::Blocked(pod).missing(sim, converged);
                 }
                 let findings = config["status"]["findings"].as_array().into_iter().flatten();

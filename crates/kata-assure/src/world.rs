@@ -145,13 +145,16 @@ pub fn selected(sim: &Simulation, config: &Value, converged: bool) -> BTreeSet<S
         .collect()
 }
 
+/// Whether the KataConfig is being deleted.
+pub fn is_being_deleted(sim: &Simulation) -> bool {
+    config(sim).is_some_and(|config| config["metadata"]["deletionTimestamp"].is_string())
+}
+
 /// What is missing for the cluster to be as the KataConfig wants it; `None` if nothing is. The Machine
 /// Config Operator's own work counts as missing.
 pub fn missing(sim: &Simulation, converged: bool) -> Option<String> {
     let config = config(sim);
-    if let Some(config) = &config
-        && !config["metadata"]["deletionTimestamp"].is_null()
-    {
+    if is_being_deleted(sim) {
         return Some("the KataConfig is being deleted".to_owned());
     }
     if plain::is_plain(sim) {

@@ -2,10 +2,11 @@
 //! or are old (S13), pods counted after the mark went (S2), preconditions on every deletion (S8), and no
 //! PUT.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kata_api::names::{self, node_job};
+use kata_operator::client::CALL_TIMEOUT;
 use serde_json::Value;
 use simcluster::world::Platform;
 
@@ -14,12 +15,10 @@ use crate::ledger::Page;
 /// How old the reads may be on which something disruptive is done: a pass with every call at its time
 /// limit.
 const FRESH: Duration = Duration::from_secs(90);
-/// A read that failed belongs to a pass that had read everything before if the success is this close, and
-/// this many calls as slow as the read, and the calls without an answer: a watch may list anew meanwhile, and be refused.
+/// A failed read counts as one of a watch, which may list anew while a pass goes on, if it failed within this time after
+/// the success, this many calls as slow as the read, and the time limit of each call without an answer between both.
 const SAME_PASS: Duration = Duration::from_secs(2);
 const CALLS: u32 = 6;
-/// The time limit of a call.
-const NO_ANSWER: Duration = Duration::from_secs(10);
 
 /// What is listed before anything disruptive: kinds of which there are few objects.
 const OBJECTS: [&str; 5] = [
@@ -163,15 +162,17 @@ impl Requests {
             if call.at.saturating_sub(succeeded) > FRESH {
                 page.broke("S13", format!("written on old reads: {what}"));
             }
-            let unanswered = page.calls.iter().filter(|other| {
-                other.operator == call.operator
-                    && other.number < call.number
-                    && other.at >= succeeded
-                    && other.code.is_none()
-            });
-            let unanswered = u32::try_from(unanswered.count()).unwrap_or(u32::MAX);
-            let same_pass = SAME_PASS + took * CALLS + NO_ANSWER * unanswered;
-            if failed.is_some_and(|failed| failed > succeeded + same_pass) {
+            let Some(failed) = failed else { continue };
+            // Calls that are sent at once wait at once.
+            let unanswered: BTreeSet<Duration> = page
+                .calls
+                .iter()
+                .filter(|it| it.operator == call.operator && it.code.is_none() && !it.is_lease())
+                .map(|it| it.at)
+                .filter(|at| (succeeded..failed).contains(at))
+                .collect();
+            let unanswered = u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+            if failed > succeeded + SAME_PASS + took * CALLS + CALL_TIMEOUT * unanswered {
                 page.broke("S13", format!("written after a read that failed: {what}"));
             }
         }

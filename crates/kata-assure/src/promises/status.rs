@@ -64,11 +64,16 @@ fn previous(event: &Event) -> &Value {
     event.previous.as_ref().map_or(&Value::Null, |previous| previous.as_ref())
 }
 
-/// The time of a condition changes with its status, and only then, unless the write before was said to be refused, and was
-/// not: the operator does not know it until the watch shows it.
+/// The time of a condition changes only with its status. The exception: the operator's status write before was answered
+/// with 409 although it was stored, which the operator learns from the watch alone.
 fn transition(event: &Event, condition: &Value, page: &mut Page) {
-    let is_status = |call: &&Call| call.is_write() && call.path.contains("/kataconfigs/");
-    if page.calls.iter().rev().filter(is_status).nth(1).is_some_and(|it| it.code == Some(409)) {
+    let is_status = |call: &&Call| {
+        call.is_write() && call.path.contains("/kataconfigs/") && call.path.contains("/status")
+    };
+    let mut writes = page.calls.iter().rev().filter(is_status);
+    if let Some(this) = writes.next()
+        && writes.find(|it| it.operator == this.operator).is_some_and(|it| it.code == Some(409))
+    {
         return;
     }
     let before = previous(event)["status"]["conditions"].as_array().into_iter().flatten();
