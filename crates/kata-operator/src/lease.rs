@@ -4,7 +4,9 @@
 //! version of the Lease. It never uses the times in the Lease, since the clocks of two machines differ. A
 //! leader stops writing [`Timing::renew_deadline`] after it *sent* its last successful renewal; another
 //! process takes over [`Timing::duration`] after it *saw* that renewal. As long as the two monotonic clocks
-//! run at rates within `duration / renew_deadline` of each other, there are never two leaders.
+//! run at rates within `duration / renew_deadline` of each other, there are never two leaders. A deleted Lease has two
+//! exceptions: a candidate that starts after the deletion cannot know of the holder and leads at once, and one that does
+//! not see the Lease come back and go again waits only from when it went first.
 //!
 //! A process that is known to have ended is not respected for that long ([`holder`]): a candidate takes the Lease over
 //! [`FENCE`] after it learned of the end.
@@ -41,8 +43,8 @@ const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 pub const FENCE: Duration = Duration::from_secs(2);
 
 /// The times of the election. By default another candidate leads within a minute after the leader's node is lost, and
-/// the leader can repeat a renewal that failed at once. In a longer outage of the API server the leader loses the Lease;
-/// no operator can write then, and one of them leads again afterwards.
+/// the leader has time for two renewals before it must stop. If the API server is away for longer than `renew_deadline`,
+/// the leader loses the Lease, and a candidate leads again when the API server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// How long a Lease that is not renewed is respected.
@@ -409,7 +411,11 @@ impl<'a> LeaderElector<'a> {
                 self.wait_retry_period().await;
                 self.renew().await.unwrap_or_else(|error| {
                     let error = chain(&error);
-                    tracing::warn!(lease = LEASE, error, "cannot renew the lease");
+                    tracing::warn!(
+                        lease = LEASE,
+                        error,
+                        "cannot renew the Lease; this process tries again, and stops writing at its renew deadline"
+                    );
                     true
                 })
             });
@@ -471,8 +477,7 @@ impl<'a> LeaderElector<'a> {
             return self.acquire_or_renew(None).await;
         };
         let (sent, spec) = (self.started.elapsed(), self.renewed_spec());
-        let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-        match self.client.merge(&self.endpoint, LEASE, None, &body).await {
+        match self.write_lease(&version, &spec).await {
             Ok(answer) => {
                 self.record_renewal(sent, &answer);
                 Ok(true)
@@ -482,6 +487,12 @@ impl<'a> LeaderElector<'a> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes the Lease if it still has this version; returns the answer.
+    async fn write_lease(&self, version: &str, spec: &Value) -> Result<Bytes, CallError> {
+        let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        self.client.merge(&self.endpoint, LEASE, None, &body).await
     }
 
     fn renewed_spec(&self) -> Value {
@@ -527,18 +538,15 @@ impl<'a> LeaderElector<'a> {
                     "spec": spec,
                 });
                 self.client.create(&self.endpoint, LEASE, &lease).await?;
+                // The Lease is read before the next renewal.
                 Bytes::new()
             }
             LeaseAction::Take { version, transitions } => {
                 spec["acquireTime"] = spec["renewTime"].clone();
                 spec["leaseTransitions"] = json!(transitions);
-                let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-                self.client.merge(&self.endpoint, LEASE, None, &body).await?
+                self.write_lease(&version, &spec).await?
             }
-            LeaseAction::Renew { version } => {
-                let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-                self.client.merge(&self.endpoint, LEASE, None, &body).await?
-            }
+            LeaseAction::Renew { version } => self.write_lease(&version, &spec).await?,
         };
         self.record_renewal(sent, &answer);
         Ok(true)
@@ -563,8 +571,10 @@ fn micro_time(time: Timestamp) -> String {
 fn hint(error: &CallError) -> &'static str {
     if error.is_not_found() {
         "create the namespace of the Lease, or name another one with --namespace"
+    } else if error.is_transient() {
+        "the API server does not answer or is busy: this is tried again, and needs no action unless it lasts"
     } else {
-        "check the permissions on the Lease, unless the API server is only busy"
+        "check the permissions on the Lease"
     }
 }
 

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kata_api::names::LEASE;
 use tokio::sync::watch::channel;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -132,7 +133,11 @@ pub async fn run(
             () = &mut shutdown => {}
             () = elector.renew_until_lost() => {
                 // Continuing drops `work`, so this process writes nothing until it is the leader again.
-                tracing::warn!("lost the lease; standing by");
+                tracing::warn!(
+                    lease = LEASE,
+                    fix = "nothing if it happens once: pods and changes of nodes go on; if it repeats, check how fast the API server answers",
+                    "lost the Lease: it was not renewed in time, or another process holds it; this process writes nothing until it leads again"
+                );
                 continue;
             }
             () = &mut work => {}

@@ -376,7 +376,7 @@ async fn a_standby_respects_the_lease_of_a_leader_that_is_not_known_to_have_ende
 
 /// In a roll-out of a control plane of a single node the API server is away for a minute.
 #[tokio::test(start_paused = true)]
-async fn an_operator_leads_again_within_a_minute_after_an_outage_of_a_minute() {
+async fn an_operator_leads_again_within_a_retry_period_after_an_outage_of_a_minute() {
     let cluster = lab::bare();
     let operator = start(&cluster, "one", 1);
     assert!(lab::until(Duration::from_secs(5), || holder(&cluster) == "one").await);
