@@ -275,10 +275,12 @@ impl Observer {
         let is_deleted = |config: &KataConfig| config.metadata.deletion_timestamp.is_some();
         let is_last_deletion =
             *scope == PodScope::Cluster && snapshot.configs.iter().all(is_deleted);
-        if is_last_deletion && self.blockers.read_one(&self.client, classes, snapshot).await {
-            return;
+        if is_last_deletion {
+            if self.blockers.read_one(&self.client, classes, snapshot).await {
+                return;
+            }
+            self.blockers.begin_list();
         }
-        self.blockers.begin_list();
         let mut pods = Vec::new();
         let is_wanted = |class: &str| classes.contains(class);
         let each = |pod: &_| pods.extend(validate::sandboxed_pod(pod));

@@ -31,6 +31,8 @@ pub(super) struct Blockers {
     remembered: Option<RememberedPods>,
     /// Why the last watch of pods failed, and when the next one may begin.
     watch_failure: Option<(String, Timestamp)>,
+    /// Why the last read of a pod failed.
+    read_failure: Option<String>,
 }
 
 /// The pods of the last list, and those that were created since.
@@ -96,11 +98,24 @@ impl Blockers {
         if self.watch_failure.as_ref().is_none_or(|(known, _)| *known != error) {
             tracing::warn!(
                 error,
-                fix = "check that the operator's ClusterRole permits to watch pods",
+                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise nothing: the watch is tried again after half a minute",
                 "cannot watch pods; while a deletion waits for pods, all pods are listed in each pass"
             );
         }
         self.watch_failure = Some((error, now + POD_WATCH_FAILED));
+    }
+
+    fn record_read_failure(&mut self, pod: &SandboxedPod, error: String) {
+        if self.read_failure.as_ref() != Some(&error) {
+            let pod = format!("{}/{}", pod.namespace, pod.name);
+            tracing::warn!(
+                pod,
+                error,
+                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise nothing",
+                "cannot read a pod that holds up the deletion; all pods are listed instead"
+            );
+        }
+        self.read_failure = Some(error);
     }
 
     /// Puts the pods that are left into the snapshot, if one of them was read just now and still holds up the deletion;
@@ -125,7 +140,13 @@ impl Blockers {
         for index in (first..named.len()).chain(0..first) {
             let Some(pod) = named.get(index) else { return false };
             let endpoint = Endpoint::within(Kind::Pod, &pod.namespace);
-            let Ok(read) = client.get::<Pod>(&endpoint, &pod.name).await else { return false };
+            let read = match client.get::<Pod>(&endpoint, &pod.name).await {
+                Ok(read) => read,
+                Err(error) => {
+                    self.record_read_failure(pod, chain(&error));
+                    return false;
+                }
+            };
             remembered.replace(pod, read.as_ref().and_then(validate::sandboxed_pod));
             remembered.show(snapshot);
             if running_pods(snapshot).iter().any(|left| is_same(left, pod)) {
