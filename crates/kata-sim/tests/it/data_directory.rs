@@ -79,6 +79,9 @@ async fn an_install_goes_on_after_the_process_was_killed_and_after_it_was_ended(
     let config: DynamicObject = serde_saphyr::from_str(&example).unwrap();
     let made = api(&up, KATA_CONFIG).create(&PostParams::default(), &config).await.unwrap();
     until_written(&data, "drain-rendered-kata-oc").await;
+    let boot = |node: &DynamicObject| node.data["status"]["nodeInfo"]["bootID"].clone();
+    let first_boot = boot(&api(&up, NODE).get("worker-0").await.unwrap());
+    assert!(first_boot.is_string());
     up.child.kill().unwrap();
     up.child.wait().unwrap();
 
@@ -87,10 +90,12 @@ async fn an_install_goes_on_after_the_process_was_killed_and_after_it_was_ended(
     assert!(up.announcement.contains("1 control plane, 2 workers"), "{}", up.announcement);
     up.control("speed 60").good();
     let nodes = api(&up, NODE);
-    until("worker-0 is not ready, for it reboots", async || {
+    // On a busy machine the reboot may be over before it is seen.
+    until("worker-0 is not ready, for it reboots, or has rebooted", async || {
         let node = nodes.get("worker-0").await.unwrap();
         let conditions = node.data["status"]["conditions"].as_array().unwrap();
-        conditions.iter().any(|one| one["type"] == "Ready" && one["status"] != "True")
+        boot(&node) != first_boot
+            || conditions.iter().any(|one| one["type"] == "Ready" && one["status"] != "True")
     })
     .await;
     assert_eq!(up.end("TERM"), Some(0));
