@@ -225,8 +225,8 @@ pub struct KataNodeStatus {
     /// The step of the change in progress: n/6 (n/4 if Jobs change the nodes) and a name; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// When the phase and step began. The operator writes a step of a change only after half a minute, so the step may
-    /// have begun up to half a minute earlier.
+    /// When the phase and step began. The operator writes a step of a change two minutes after the one before at the
+    /// earliest, and a reboot half a minute after it, so the step may have begun that much earlier.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -235,7 +235,7 @@ pub struct KataNodeStatus {
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,
     /// The last phases and steps with their times, oldest first, at most 16: `kubectl kata history` shows how long each
-    /// took. A step that took less than half a minute may be counted in the step before.
+    /// took. A step that took less than two minutes may be counted in the step before.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

@@ -49,6 +49,11 @@ pub trait CachedValue: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Whether both values lead to the same decision, so that no pass is needed.
     fn is_equivalent(&self, other: &Self) -> bool;
+
+    /// Whether this value shows only progress since `old`, so that the next pass may wait for a moment.
+    fn is_progress_since(&self, _old: &Self) -> bool {
+        false
+    }
 }
 
 /// A part of an object that cannot be read.
@@ -166,6 +171,10 @@ impl CachedValue for Arc<NodeFacts> {
 
     fn is_equivalent(&self, other: &Self) -> bool {
         self.same_facts(other)
+    }
+
+    fn is_progress_since(&self, old: &Self) -> bool {
+        NodeFacts::is_progress_since(self, old)
     }
 }
 
@@ -318,7 +327,7 @@ fn node_facts(wire: NodeWire) -> NodeFacts {
         labels: metadata.labels.unwrap_or_default(),
         annotations: metadata.annotations.unwrap_or_default().0,
         unschedulable: spec.unschedulable.unwrap_or_default(),
-        taints: spec.taints.unwrap_or_default(),
+        taints: validate::kept_taints(spec.taints.unwrap_or_default()),
         ready: ready.map_or_else(Readiness::default, |ready| Readiness {
             status: match ready.status.as_str() {
                 "True" => Some(true),
@@ -412,6 +421,10 @@ mod tests {
         heartbeat["metadata"]["resourceVersion"] = json!("8");
         heartbeat["status"]["conditions"][1]["lastHeartbeatTime"] = json!("2026-01-01T00:05:00Z");
         heartbeat["status"]["images"] = json!([]);
+        assert!(before.is_equivalent(&read(&heartbeat)));
+        // Nothing is decided on most taints of others.
+        let taint = json!({"key": "UpdateInProgress", "effect": "PreferNoSchedule"});
+        heartbeat["spec"]["taints"] = json!([taint]);
         assert!(before.is_equivalent(&read(&heartbeat)));
         for (pointer, value) in [
             ("/metadata/labels/a", json!("c")),

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | **Passes** | | |
 //! | A change was seen | gather changes for 75 ms, then a pass | [`DEBOUNCE`] |
+//! | A node shows progress of a change by the Machine Config Operator | 2 s, then a pass | [`PROGRESS`] |
 //! | A pass succeeded, and its decision asks for another one | as long as it asks for, and at least the two waits below | [`Schedule::succeeded`] |
 //! | A pass used the processor | 9 times as long, at most 5 s | [`pause_after`] |
 //! | A pass wrote what it had written before | see "writes" | [`FIGHT`] |
@@ -20,13 +21,13 @@
 //! | A watch is refused for good, such as for lack of a permission | 5 s, doubling up to 60 s | [`WATCH_REFUSED`] |
 //! | The API server asked for a wait | up to twice as long, at most 60 s | [`watch_retry`] |
 //! | **Pods that hold up a deletion** | | |
-//! | One of them ended | all are listed again, but 30 s since the last list | [`PODS_RELISTED`] |
+//! | One of them ended | all are listed again, 30 s after the last list at the earliest | [`PODS_RELISTED`] |
 //! | None of them ended | all are listed again after 5 min | [`RESYNC`] |
 //! | The watch of pods that are not scheduled failed | 30 s, and meanwhile all are listed in each pass | [`POD_WATCH_FAILED`] |
 //! | **Writes** | | |
 //! | A write was refused for good | that write: 15 to 30 s; other writes: none | [`REFUSED_WRITE`] |
 //! | The same was written more than three times, each within 20 s of the last wait | 0.2 s, doubling up to 30 s | [`FIGHT`] |
-//! | A status changed in its lists of nodes, or in its messages only | 2 s or 10 s since it was written last | [`STATUS_LISTS`], [`STATUS_MESSAGES`] |
+//! | Only warnings and errors of a status changed, or only its lists of nodes and messages | 2 s or 10 s after its last write | [`STATUS_FINDINGS`], [`STATUS_PROGRESS`] |
 //! | An Event has the reason and the objects of another one | 1 min since that one | [`EVENT_INTERVAL`] |
 //! | The API server was too busy for an Event | 10 s | [`EVENTS_REFUSED`] |
 
@@ -39,6 +40,8 @@ use crate::jitter::Jitter;
 
 /// How long changes are gathered before a pass.
 pub const DEBOUNCE: Duration = Duration::from_millis(75);
+/// How long progress of a change by others may wait for a pass.
+pub const PROGRESS: Duration = Duration::from_secs(2);
 /// After how long everything is read again, past the caches, if nothing else happens.
 pub const RESYNC: Duration = Duration::from_mins(5);
 /// The waits after passes that failed in a row.
@@ -68,7 +71,7 @@ pub const STALE_AFTER: Duration = Duration::from_secs(75);
 /// How long a watch may be out of contact before `/readyz` reports it.
 pub const NOT_READY_AFTER: Duration = Duration::from_secs(10);
 
-/// How long after a list of the pods that hold up a deletion one that ended leads to another list.
+/// The shortest time between two lists of the pods that hold up a deletion, if one of them ended.
 pub const PODS_RELISTED: Duration = LONGEST;
 /// The wait after the watch of pods that are not scheduled failed.
 pub const POD_WATCH_FAILED: Duration = LONGEST;
@@ -84,10 +87,10 @@ pub const WRITES_BEFORE_FIGHT: u32 = 3;
 pub const FIGHT_WINDOW: Duration = Duration::from_secs(20);
 /// The shortest wait for which a fight is reported.
 pub const FIGHT_REPORTED_FROM: Duration = Duration::from_secs(1);
-/// How long after a status was written its lists of nodes may be out of date.
-pub const STATUS_LISTS: Duration = Duration::from_secs(2);
-/// How long after a status was written its messages may be out of date.
-pub const STATUS_MESSAGES: Duration = Duration::from_secs(10);
+/// How long after a status was written its warnings and errors may be out of date.
+pub const STATUS_FINDINGS: Duration = Duration::from_secs(2);
+/// How long after a status was written its lists of nodes and its messages may be out of date.
+pub const STATUS_PROGRESS: Duration = Duration::from_secs(10);
 /// How soon an Event may repeat the reason of another one about the same objects.
 pub const EVENT_INTERVAL: Duration = Duration::from_mins(1);
 /// For how long no Event is sent after one that a busy API server refused.
@@ -181,6 +184,11 @@ impl Schedule {
     /// Schedules the next pass at `time`, even if nothing changes.
     pub fn begin_at(&mut self, time: Instant) {
         self.due = self.due.min(time);
+    }
+
+    /// Schedules a pass soon, since there is progress to report.
+    pub fn progressed(&mut self, now: Instant) {
+        self.due = self.due.min((now + PROGRESS).max(self.not_before));
     }
 
     /// Postpones the next pass until the watches have their first answers, which count as changes.

@@ -184,6 +184,7 @@ impl Controller {
                     let more = wake.changed.notified();
                     let _was_more = futures::FutureExt::now_or_never(more).is_some();
                 }
+                () = wake.progressed.notified() => self.schedule.progressed(Instant::now()),
                 () = wake.caught_up.notified() => {}
                 () = tokio::time::sleep_until(next.min(now + pacing::HEARTBEAT)) => {}
             }
@@ -253,8 +254,10 @@ impl Controller {
         self.postpone_refused_writes(&applied);
         if applied.done > 0 {
             // The watches do not report the operator's own writes as changes, and the next pass must react to
-            // them.
-            self.caches.wake.changed.notify_one();
+            // them, unless nothing follows from them.
+            if !plan.only_reports() {
+                self.caches.wake.changed.notify_one();
+            }
             let fight = self.fight_detector.pause_after(plan, &self.refused, &self.jitter);
             pause = pause.max(fight);
         }

@@ -12,7 +12,7 @@ use crate::client::{Client, Endpoint};
 use crate::error::CallError;
 use crate::metrics::Metrics;
 use crate::observe::Caches;
-use crate::pacing::{STATUS_LISTS, STATUS_MESSAGES};
+use crate::pacing::{STATUS_FINDINGS, STATUS_PROGRESS};
 use crate::watch::AnyCache as _;
 
 /// How many nodes a line of the log names.
@@ -66,8 +66,8 @@ impl Reporter {
             let existing = caches.configs.get(name).and_then(|config| config.status);
             let interval = match status.urgency(existing.as_ref()) {
                 Urgency::Conditions => Duration::ZERO,
-                Urgency::Lists => STATUS_LISTS,
-                Urgency::Messages => STATUS_MESSAGES,
+                Urgency::Findings => STATUS_FINDINGS,
+                Urgency::Progress => STATUS_PROGRESS,
             };
             let since = self.statuses.get(uid).map(Instant::elapsed);
             if let Some(left) = since.and_then(|since| interval.checked_sub(since))

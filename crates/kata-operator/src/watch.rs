@@ -52,8 +52,10 @@ pub struct Cache<T: CachedValue> {
 /// Wakes the loop.
 #[derive(Debug, Default)]
 pub struct LoopWaker {
-    /// Something has changed that a pass must handle.
+    /// Something has changed that a pass must handle now.
     pub changed: Notify,
+    /// Something has changed that the next pass may handle after [`crate::pacing::PROGRESS`].
+    pub progressed: Notify,
     /// A cache has caught up, or a pass need not wait for it.
     pub caught_up: Notify,
 }

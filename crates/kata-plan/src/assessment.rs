@@ -58,6 +58,10 @@ pub(crate) struct Assessment {
     pub(crate) changes: Draft,
     /// Whether no object of the back end is left, so that the finalizer may be removed.
     pub(crate) is_clean: bool,
+    /// Whether the operator has done everything that takes Kata from the nodes, so that sandboxed pods can no longer
+    /// hold it up. Only the Machine Config Operator then goes on by itself; with Jobs it stays `false`, since each node's
+    /// Job begins after a read of the pods.
+    pub(crate) removal_is_committed: bool,
 }
 
 /// Which nodes can be selected, in words.
@@ -199,6 +203,7 @@ impl Assessment {
             own_node_label: ("", ""),
             changes: Draft::default(),
             is_clean: false,
+            removal_is_committed: false,
         };
         assessment.classes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         assessment.report_unreadable(snapshot);
@@ -408,9 +413,11 @@ impl Assessment {
         !self.may_have_pods() || self.pods.in_cluster().is_ok_and(|pods| pods.is_empty())
     }
 
-    /// Whether there may be sandboxed pods. Once no node can run one, the pods need not be listed again.
+    /// Whether there may be sandboxed pods that hold up the deletion. Otherwise the pods need not be listed again.
     pub(crate) fn may_have_pods(&self) -> bool {
-        self.our_classes().next().is_some() || self.nodes.iter().any(NodeAssessment::may_run_pods)
+        self.our_classes().next().is_some()
+            || self.nodes.iter().any(|node| node.has_runtime_label)
+            || !self.removal_is_committed && self.nodes.iter().any(NodeAssessment::may_run_pods)
     }
 }
 

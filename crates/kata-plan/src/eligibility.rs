@@ -11,6 +11,9 @@ pub(crate) const JOB_CPU: i64 = 100;
 /// The largest memory request of a container of a Job, in bytes.
 pub(crate) const JOB_MEMORY: i64 = 64 << 20;
 
+/// The taint of a virtual kubelet.
+pub(crate) const VIRTUAL_KUBELET_TAINT: &str = "virtual-kubelet.io/provider";
+
 /// A kind of node that cannot have Kata.
 struct Row {
     /// Where it matters; `None` is everywhere. Rows of [`Platform::Kubernetes`] do not apply to provided nodes, which no
@@ -40,7 +43,7 @@ const ROWS: [Row; 9] = [
             label("type", "virtual-kubelet")
                 || label("liqo.io/type", "virtual-node")
                 || node.labels.contains_key("virtual-kubelet.io/provider")
-                || node.taints.iter().any(|taint| taint.key == "virtual-kubelet.io/provider")
+                || node.taints.iter().any(|taint| taint.key == VIRTUAL_KUBELET_TAINT)
         },
         reason: |_| "it is a virtual kubelet, which runs no container runtime".to_owned(),
     },

@@ -12,7 +12,7 @@ use crate::snapshot::NodeFacts;
 use crate::text;
 
 /// The taint of a cordoned node; the node controller sets its `timeAdded`.
-const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+pub(crate) const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// Since when the node is in its phase and at its step.
 pub(crate) fn since(cluster: &Assessment, node: &NodeAssessment) -> Timestamp {
@@ -20,17 +20,25 @@ pub(crate) fn since(cluster: &Assessment, node: &NodeAssessment) -> Timestamp {
     let begun = status
         .filter(|status| status.phase == node.phase && status.step == step_text(node.step))
         .and_then(|status| status.since);
-    begun.or_else(|| cordoned_since(node)).unwrap_or(cluster.now)
+    begun.or_else(|| step_since(node)).unwrap_or(cluster.now)
 }
 
-/// Since when a node that is being drained is cordoned, by its taint: the KataNode may not show the drain
-/// yet. A cordon that is older than the KataNode's last change has another cause.
-fn cordoned_since(node: &NodeAssessment) -> Option<Timestamp> {
-    let taint = node.facts.taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT);
-    let cordoned = taint.and_then(|taint| taint.time_added.as_ref()).map(|time| time.0)?;
+/// Since when a node is at its step, by the Node object: the KataNode may not show the step yet. What is older than the
+/// KataNode's last change has another cause.
+fn step_since(node: &NodeAssessment) -> Option<Timestamp> {
+    let facts = &node.facts;
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref()?.since);
-    (node.step == Some(NodeStep::Draining) && written.is_none_or(|written| written <= cordoned))
-        .then_some(cordoned)
+    match node.step? {
+        NodeStep::Draining => {
+            let taint = facts.taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT)?;
+            let begun = taint.time_added.as_ref()?.0;
+            written.is_none_or(|written| written <= begun).then_some(begun)
+        }
+        NodeStep::Finishing => {
+            facts.ready.since.filter(|begun| written.is_some_and(|written| written <= *begun))
+        }
+        _ => None,
+    }
 }
 
 /// A step as in the status of a KataNode.

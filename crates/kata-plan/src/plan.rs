@@ -22,6 +22,23 @@ pub struct Plan {
     pub steps: Vec<Step>,
 }
 
+impl Plan {
+    /// Whether no other step follows from it: it only writes KataNodes, and none that records a Job or that the node is
+    /// provided.
+    pub fn only_reports(&self) -> bool {
+        self.steps.iter().all(|step| match &step.action {
+            Action::Apply { object, .. } => object.kind == Kind::KataNode,
+            Action::ApplyStatus { object, body } => {
+                let status = &body["status"];
+                object.kind == Kind::KataNode
+                    && status["host"].is_null()
+                    && status["provided"] != true
+            }
+            _ => false,
+        })
+    }
+}
+
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

@@ -130,10 +130,10 @@ pub struct StatusReport {
 /// How soon a status has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Only messages changed, such as the step of a node or the number of pods left.
-    Messages,
-    /// The lists of nodes, of errors or of warnings changed.
-    Lists,
+    /// Only messages or the lists of nodes changed, such as the step of a node or the number of pods left.
+    Progress,
+    /// The errors or warnings changed.
+    Findings,
     /// A condition, or another field that clients wait for, changed.
     Conditions,
 }
@@ -160,13 +160,10 @@ impl StatusReport {
             || conditions(new) != conditions(written)
         {
             Urgency::Conditions
-        } else if new.kata_nodes != written.kata_nodes
-            || counts(new) != counts(written)
-            || findings(new) != findings(written)
-        {
-            Urgency::Lists
+        } else if counts(new) != counts(written) || findings(new) != findings(written) {
+            Urgency::Findings
         } else {
-            Urgency::Messages
+            Urgency::Progress
         }
     }
 }

@@ -323,7 +323,7 @@ impl Default for Options {
             inspect_every: Duration::from_hours(6),
             drain_blocked_after: Duration::from_mins(10),
             step_slow_after: Duration::from_mins(30),
-            steps_published_after: Duration::from_secs(30),
+            steps_published_after: Duration::from_mins(2),
             requeue_after: Duration::from_mins(5),
             namespace: names::NAMESPACE.to_owned(),
             monitor_image: None,
@@ -344,6 +344,7 @@ pub struct NodeFacts {
     pub annotations: BTreeMap<String, String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
+    /// The taints that the decision reads; see [`crate::validate::kept_taints`].
     pub taints: Vec<Taint>,
     pub ready: Readiness,
     /// Those of the conditions `DiskPressure` and `NetworkUnavailable` that are not `False`. The Machine
@@ -428,6 +429,17 @@ impl NodeFacts {
             && *boot_id == other.boot_id
             && *created == other.created
             && *deleting == other.deleting
+    }
+
+    /// Whether the change from `old` is only progress of a change that the Machine Config Operator makes: it has not
+    /// ended, and what the operator writes does not depend on it.
+    pub fn is_progress_since(&self, old: &Self) -> bool {
+        !self.is_settled()
+            && !self.is_degraded()
+            && self.labels == old.labels
+            && self.deleting == old.deleting
+            && self.uid == old.uid
+            && (self.unschedulable == old.unschedulable || !self.has_runtime_label())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kata_api::names::node_job;
@@ -14,15 +14,16 @@ use kata_api::quantity::nano;
 use kata_api::{MachineConfig, names};
 use serde_json::{Value, json};
 
-use crate::image_digest;
 use crate::snapshot::{
     Allocatable, DrainBlocker, JobEnd, JobPod, NodeFacts, NodeJob, Readiness, SandboxedPod,
     StuckContainer, UnreadableJob,
 };
-use crate::text;
+use crate::{eligibility, image_digest, node, text};
 
 /// The prefix of the annotations that [`NodeFacts`] keeps.
 pub const MCO_PREFIX: &str = "machineconfiguration.openshift.io/";
+/// The taints of other clients that the decision reads.
+const RELEVANT_TAINTS: [&str; 2] = [node::UNSCHEDULABLE_TAINT, eligibility::VIRTUAL_KUBELET_TAINT];
 
 impl From<&Node> for NodeFacts {
     fn from(node: &Node) -> Self {
@@ -42,7 +43,7 @@ impl From<&Node> for NodeFacts {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             annotations: mco_annotations(&node.metadata),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
-            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            taints: kept_taints(spec.and_then(|spec| spec.taints.clone()).unwrap_or_default()),
             ready: readiness(node),
             failing_conditions: status
                 .and_then(|status| status.conditions.as_ref())
@@ -68,6 +69,17 @@ impl From<&Node> for NodeFacts {
             deleting: node.metadata.deletion_timestamp.is_some(),
         }
     }
+}
+
+/// The taints that [`NodeFacts`] keep: those that the decision reads, since others come and go while a node is changed.
+/// If one of them is the operator's, all are kept: its removal writes the whole list.
+pub fn kept_taints(mut taints: Vec<Taint>) -> Vec<Taint> {
+    let is_ours =
+        |taint: &Taint| [names::STARTUP_TAINT, names::LEAVING_TAINT].contains(&&*taint.key);
+    if !taints.iter().any(is_ours) {
+        taints.retain(|taint| RELEVANT_TAINTS.contains(&&*taint.key));
+    }
+    taints
 }
 
 /// What pods may take of a node, of the quantities in its status.

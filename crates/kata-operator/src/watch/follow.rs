@@ -21,7 +21,7 @@ use crate::pacing;
 use crate::watch::Cache;
 use crate::watch::any::AnyCache;
 use crate::watch::item::Item;
-use crate::watch::state::Expectation;
+use crate::watch::state::{Expectation, Wake};
 
 impl<T: CachedValue> AnyCache for Cache<T> {
     fn follow(
@@ -158,11 +158,13 @@ impl<T: CachedValue> Cache<T> {
     fn apply_event(&self, event: Event<Item<T>>) {
         let mut state = self.lock();
         let was_behind = state.is_awaiting();
-        let has_changed = state.apply_event(event);
+        let wake = state.apply_event(event);
         let has_caught_up = was_behind && !state.is_awaiting();
         drop(state);
-        if has_changed {
-            self.wake.changed.notify_one();
+        match wake {
+            Some(Wake::Now) => self.wake.changed.notify_one(),
+            Some(Wake::Soon) => self.wake.progressed.notify_one(),
+            None => {}
         }
         if has_caught_up {
             self.wake.caught_up.notify_one();

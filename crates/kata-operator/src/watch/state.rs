@@ -64,6 +64,15 @@ pub(super) enum Expectation {
     List,
 }
 
+/// When an event of a watch wakes the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// It shows a change that the loop does not know.
+    Now,
+    /// It shows only progress; see [`CachedValue::is_progress_since`].
+    Soon,
+}
+
 /// Why a watch is out of contact.
 #[derive(Debug)]
 struct WatchError {
@@ -244,22 +253,22 @@ impl<T: CachedValue> State<T> {
         Some(names.join(", "))
     }
 
-    /// Applies an event of the watcher; returns whether it shows a change that the loop does not know.
-    pub(super) fn apply_event(&mut self, mut event: Event<Item<T>>) -> bool {
-        let has_changed = match &mut event {
+    /// Applies an event of the watcher; returns when it wakes the loop, `None` if the loop knows what it shows.
+    pub(super) fn apply_event(&mut self, mut event: Event<Item<T>>) -> Option<Wake> {
+        let wake = match &mut event {
             Event::Init => {
                 let Listing { begun, completed, .. } = self.listing;
                 let has_changed = !self.is_synced();
                 self.listing =
                     Listing { begun: begun + 1, completed, has_changed, ..Listing::default() };
-                false
+                None
             }
             Event::InitApply(item) => {
                 self.compare(item);
                 self.listing.objects += 1;
                 self.listing.shown = self.listing.shown.max(item.version());
                 self.listing.has_changed |= item.has_changed;
-                false
+                None
             }
             Event::InitDone => {
                 self.listing.completed += 1;
@@ -267,24 +276,34 @@ impl<T: CachedValue> State<T> {
                 self.shown = shown;
                 self.awaited.retain(|_, awaited| awaited.after_list >= begun);
                 // If each listed object is cached, and as many are cached as listed, none is gone.
-                has_changed || objects != self.objects.len()
+                (has_changed || objects != self.objects.len()).then_some(Wake::Now)
             }
             Event::Apply(item) => {
                 self.compare(item);
                 let awaited = self.record_shown(item);
                 // The pass that wrote this version knows it.
-                item.has_changed && awaited != Some(Expectation::Version(item.version()))
+                let is_unknown =
+                    item.has_changed && awaited != Some(Expectation::Version(item.version()));
+                let wake = if self.is_progress(item) { Wake::Soon } else { Wake::Now };
+                is_unknown.then_some(wake)
             }
             Event::Delete(item) => {
                 self.record_shown(item);
                 if self.reads > 0 {
                     self.deleted.insert(item.name().to_owned(), item.version());
                 }
-                self.item(item.name()).is_some()
+                self.item(item.name()).is_some().then_some(Wake::Now)
             }
         };
         self.writer.apply_watcher_event(&event);
-        has_changed
+        wake
+    }
+
+    /// Whether the object shows only progress since it was cached.
+    fn is_progress(&self, item: &Item<T>) -> bool {
+        let known = self.item(item.name());
+        let known = known.as_ref().and_then(|known| known.content.as_ref().ok());
+        known.zip(item.content.as_ref().ok()).is_some_and(|(old, new)| new.is_progress_since(old))
     }
 
     /// Records that the watch has shown a version of an object; returns what was awaited of it.

@@ -383,7 +383,14 @@ pub(crate) fn openshift(workers: u32, labelled: u32) -> Cluster {
 pub(crate) fn fast(workers: u32) -> Cluster {
     let recorded = simcluster::mco::Timing::recorded();
     // Its daemons were notified when a drain was done, and did not look every ten seconds.
-    let timing = simcluster::mco::Timing { daemon_poll: Duration::from_secs(1), ..recorded };
+    with_timing(
+        workers,
+        simcluster::mco::Timing { daemon_poll: Duration::from_secs(1), ..recorded },
+    )
+}
+
+/// A cluster of workers that are changed at this pace. The API server's request counters begin at zero.
+pub(crate) fn with_timing(workers: u32, timing: simcluster::mco::Timing) -> Cluster {
     let layout = Layout { workers, control_plane: 1, timing, ..Layout::default() };
     let mut simulation = topology::build(&layout, epoch()).unwrap();
     prepare(&mut simulation, 0);

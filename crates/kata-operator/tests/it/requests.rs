@@ -1,10 +1,12 @@
-//! How many requests an install costs, leases apart, and what they are.
+//! How many requests an install and an uninstall cost, leases apart, and what they are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
-use simcluster::resource::PODS;
+use simcluster::Cluster;
+use simcluster::mco::Timing;
+use simcluster::resource::{MACHINECONFIGPOOLS, PODS};
 use tokio::time::Instant;
 
 use crate::lab::{self, Operator};
@@ -31,47 +33,88 @@ fn sort(line: &str) -> String {
     format!("{verb} {}{part}", rest.first().unwrap_or(&path))
 }
 
-/// Installs on so many workers, and counts the operator's requests from the creation of the KataConfig
-/// until it is Ready and at rest.
-async fn install(workers: u32, at_once: u32) -> BTreeMap<String, usize> {
+/// Counts the operator's requests from a moment on.
+fn counts_since(operator: &Operator, before: usize) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in &operator.requests()[before..] {
+        *counts.entry(sort(line)).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// Counts the requests of a change from `before` until it is done and the operator is at rest.
+async fn count(
+    what: &str,
+    operator: &Operator,
+    before: usize,
+    limit: usize,
+    is_done: impl Fn() -> bool,
+) -> BTreeMap<String, usize> {
+    let begun = Instant::now();
+    assert!(lab::until(LIMIT, is_done).await);
+    let took = begun.elapsed();
+    lab::pass(SETTLE).await;
+    let counts = counts_since(operator, before);
+    let all: usize = counts.values().sum();
+    let list: Vec<String> = counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
+    #[expect(clippy::print_stderr, reason = "the figures are worth reading")]
+    {
+        eprintln!("{what}, {took:?}: {all} of at most {limit}: {}", list.join(", "));
+    }
+    assert!(all <= limit, "{all} requests for {what}: {counts:#?}");
+    counts
+}
+
+/// Installs on so many workers, and counts the operator's requests from the creation of the KataConfig until it is
+/// Ready and at rest.
+async fn install(workers: u32, at_once: u32) -> (Cluster, Operator, BTreeMap<String, usize>) {
     let cluster = lab::fast(workers);
-    let operator = Operator::start(&cluster);
+    let limit = 6 * usize::try_from(workers).unwrap() + 40;
+    let (operator, counts) = install_on(&cluster, (workers, at_once), limit).await;
+    (cluster, operator, counts)
+}
+
+async fn install_on(
+    cluster: &Cluster,
+    (workers, at_once): (u32, u32),
+    limit: usize,
+) -> (Operator, BTreeMap<String, usize>) {
+    let operator = Operator::start(cluster);
     lab::pass(SETTLE).await;
     let before = operator.requests().len();
-    let begun = Instant::now();
     let config = json!({
         "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
         "metadata": {"name": "example"},
         "spec": {"rollout": {"maxUnavailable": at_once}},
     });
-    lab::create(&cluster, &lab::kata_configs(), "", config);
-    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
-    let took = begun.elapsed();
-    let mut counts = BTreeMap::new();
-    for line in &operator.requests()[before..] {
-        *counts.entry(sort(line)).or_insert(0) += 1;
-    }
-    let all: usize = counts.values().sum();
-    let limit = 6 * usize::try_from(workers).unwrap() + 40;
-    let list: Vec<String> = counts.iter().map(|(what, count)| format!("{what} {count}")).collect();
-    #[expect(clippy::print_stderr, reason = "the figures are worth reading")]
-    {
-        eprintln!("{workers} workers, {took:?}: {all} of at most {limit}: {}", list.join(", "));
-    }
-    assert!(all <= limit, "{all} requests for {workers} workers: {counts:#?}");
-    // Nothing is left over for later.
-    lab::pass(SETTLE).await;
-    let rest = operator.requests().len() - before - all;
-    assert!(all + rest <= limit, "and {rest} more afterwards");
-    let kata_nodes = lab::end_state(&cluster);
+    lab::create(cluster, &lab::kata_configs(), "", config);
+    let is_ready = || lab::is_ready(cluster, "example");
+    let what = format!("an install of {workers}");
+    let counts = count(&what, &operator, before, limit, is_ready).await;
+    let kata_nodes = lab::end_state(cluster);
     let ready = kata_nodes.values().filter(|object| object["status"]["phase"] == "Ready").count();
     assert_eq!(ready, usize::try_from(workers).unwrap());
-    counts
+    (operator, counts)
+}
+
+/// Uninstalls from workers of which so many may be unavailable at once.
+async fn uninstall(
+    cluster: &Cluster,
+    operator: &Operator,
+    (workers, at_once): (u32, u32),
+) -> BTreeMap<String, usize> {
+    let limit = json!({"spec": {"maxUnavailable": at_once}});
+    lab::merge(cluster, &MACHINECONFIGPOOLS, "worker", &limit);
+    let before = operator.requests().len();
+    lab::delete(cluster, &lab::kata_configs(), "", "example");
+    let gone = || lab::get(cluster, &lab::kata_configs(), "example").is_none();
+    let limit = 6 * usize::try_from(workers).unwrap() + 90;
+    count(&format!("an uninstall of {workers}"), operator, before, limit, gone).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_install_of_three_takes_few_requests() {
-    let counts = install(3, 1).await;
+    let (.., counts) = install(3, 1).await;
     assert_eq!(counts["PATCH nodes"], 6, "each of two labels, once");
     assert_eq!(counts["PATCH katanodes"], 3);
     assert!(!counts.contains_key("LIST pods") && !counts.contains_key("LIST nodes"));
@@ -79,9 +122,36 @@ async fn an_install_of_three_takes_few_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn an_install_of_fifty_takes_few_requests() {
-    let counts = install(50, 10).await;
+    let (.., counts) = install(50, 10).await;
     assert_eq!(counts["PATCH nodes"], 100, "each of two labels, once");
     assert_eq!(counts["PATCH katanodes"], 50);
+}
+
+/// Of the steps of a node only those that last are written.
+#[tokio::test(start_paused = true)]
+async fn an_install_at_a_minute_a_node_takes_few_requests() {
+    let timing = Timing {
+        install: Duration::from_secs(20),
+        reboot: Duration::from_secs(30),
+        ..Timing::default()
+    };
+    let cluster = lab::with_timing(50, timing);
+    let (_, counts) = install_on(&cluster, (50, 10), 440).await;
+    assert!(counts["PATCH katanodes/status"] <= 150, "{counts:#?}");
+    assert!(counts["PATCH kataconfigs/status"] <= 30, "{counts:#?}");
+}
+
+/// The pods of the whole cluster are listed before something is taken away, and not in each pass of a removal that
+/// takes hours.
+#[tokio::test(start_paused = true)]
+async fn an_uninstall_lists_pods_only_while_they_can_hold_it_up() {
+    for (workers, at_once) in [(3, 1), (50, 10)] {
+        let (cluster, operator, _) = install(workers, at_once).await;
+        let counts = uninstall(&cluster, &operator, (workers, at_once)).await;
+        assert!(counts["LIST pods"] <= 7, "{counts:#?}");
+        assert!(counts["LIST nodes"] <= 5, "{counts:#?}");
+        assert_eq!(counts["PATCH nodes"], 2 * usize::try_from(workers).unwrap());
+    }
 }
 
 /// A deletion that waits for pods reads one of them at a time, and sees those that come.
@@ -113,10 +183,7 @@ async fn a_deletion_that_waits_for_pods_does_not_list_them() {
 
     let before = operator.requests().len();
     lab::pass(Duration::from_mins(1)).await;
-    let mut counts = BTreeMap::new();
-    for line in &operator.requests()[before..] {
-        *counts.entry(sort(line)).or_insert(0) += 1;
-    }
+    let counts = counts_since(&operator, before);
     assert!(!counts.contains_key("LIST pods"), "{counts:#?}");
     assert!((10..=16).contains(&counts["GET pods"]), "{counts:#?}");
     assert!(counts["WATCH pods"] <= 2, "{counts:#?}");

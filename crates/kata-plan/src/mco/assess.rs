@@ -8,7 +8,7 @@ use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, Natural, names};
 use super::desired::{self, Desired};
 use super::mode::Mode;
 use super::pools::Pools;
-use super::{changes, node, rendered, selection};
+use super::{changes, installed, node, rendered, selection};
 use crate::assessment::{Assessment, Candidates};
 use crate::configs::config_ref;
 use crate::object::{Kind, ObjectRef};
@@ -42,6 +42,10 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     };
     add_nodes(&pools, &nodes, &mut assessment);
     assessment.find_departed(snapshot, |_| true);
+    assessment.removal_is_committed = match mode {
+        Mode::Pool => !assessment.nodes.iter().any(|node| node.joined),
+        Mode::Compact => installed::machine_configs(snapshot).next().is_none(),
+    };
     let (changes, is_clean) = changes::changes(&pools, &assessment);
     assessment.changes = changes;
     assessment.is_clean = is_clean;

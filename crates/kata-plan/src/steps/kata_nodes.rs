@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use kata_api::kata_node::{HostStatus, Phase, Transition};
+use kata_api::kata_node::{HostStatus, NodeStep, Phase, Transition};
 use kata_api::{KataNodeStatus, names};
 use serde_json::json;
 
@@ -20,6 +20,10 @@ use crate::text;
 
 /// Most bytes of a message in a KataNode.
 const MESSAGE: usize = 1_024;
+
+/// How long after the last write a reboot is written. Since when a node reboots is stored nowhere else, and a node that
+/// does not come back is named by it.
+const REBOOT_PUBLISHED_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Writes one KataNode for each node of the assessment, and deletes all others.
 pub(super) fn update_kata_nodes(cluster: &Assessment, out: &mut Draft) {
@@ -136,6 +140,8 @@ pub(crate) fn steps_due(cluster: &Assessment, node: &NodeAssessment) -> Option<T
     let written = node.previous.as_ref()?.status.as_ref()?.since?;
     let wait = SignedDuration::try_from(cluster.options.steps_published_after)
         .unwrap_or(SignedDuration::MAX);
+    let is_rebooting = node.step == Some(NodeStep::Rebooting);
+    let wait = if is_rebooting { wait.min(REBOOT_PUBLISHED_AFTER) } else { wait };
     written.checked_add(wait).ok()
 }
 

@@ -94,7 +94,7 @@ cases! {
         - edit: {kind: Node, name: worker-0, with: {metadata: {labels: {infra: ''}}}}
         "
     rollout_half_way: "{workers: 3, spec: {}, then: [{rounds: 13}]}"
-    // A step is written when it has lasted half a minute; from then on its time counts.
+    // A reboot is written half a minute after the last write; from then on its time counts.
     reboot_that_does_not_end: "{workers: 3, spec: {}, then: [{rounds: 13}, {minutes: 1}, {pass: now}, {minutes: 31}]}"
     rollout_with_a_running_node: "{workers: 2, spec: {}, then: [{rounds: 14}]}"
     joining_waits_for_the_rendering_of_a_pool_that_was_rendered_without_us: "

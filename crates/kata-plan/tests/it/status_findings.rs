@@ -39,11 +39,11 @@ fn a_new_warning_is_written_sooner_than_a_new_information() {
         StatusReport { config: config.clone(), status, needs_write: true }.urgency(Some(&written))
     };
     let (warning, info) = (finding(Code::NodeCordoned, 1), finding(Code::UnsupportedNode, 1));
-    assert_eq!(urgency(&[], std::slice::from_ref(&warning)), Urgency::Lists);
-    assert_eq!(urgency(std::slice::from_ref(&warning), &[]), Urgency::Lists);
-    assert_eq!(urgency(&[], &[info]), Urgency::Messages);
+    assert_eq!(urgency(&[], std::slice::from_ref(&warning)), Urgency::Findings);
+    assert_eq!(urgency(std::slice::from_ref(&warning), &[]), Urgency::Findings);
+    assert_eq!(urgency(&[], &[info]), Urgency::Progress);
     let moved = Finding { message: "node worker-1 is cordoned".to_owned(), ..warning.clone() };
-    assert_eq!(urgency(&[warning], &[moved]), Urgency::Messages);
+    assert_eq!(urgency(&[warning], &[moved]), Urgency::Progress);
 }
 
 #[test]

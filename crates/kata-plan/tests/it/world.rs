@@ -236,7 +236,19 @@ impl World {
 
     pub(crate) fn cordon(&mut self, node: &str, cordoned: bool) {
         let value = cordoned.then_some(true);
-        self.edit(Kind::Node, node, &json!({"spec": {"unschedulable": value}}));
+        // The taint is the node controller's.
+        let mut taints = self.objects[&(Kind::Node, node.to_owned())]["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        taints.retain(|taint| taint["key"] != "node.kubernetes.io/unschedulable");
+        if cordoned {
+            let since = self.now.to_string();
+            taints.push(json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule",
+                "timeAdded": since}));
+        }
+        let spec = json!({"unschedulable": value, "taints": taints});
+        self.edit(Kind::Node, node, &json!({"spec": spec}));
     }
 
     pub(crate) fn set_ready(&mut self, node: &str, ready: bool) {

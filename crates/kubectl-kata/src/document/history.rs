@@ -62,7 +62,7 @@ pub(crate) struct NodeChange {
     /// Whether its beginning is not recorded any more, so that it took longer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) partial: bool,
-    /// Its steps. One that took less than half a minute may be part of the one before.
+    /// Its steps. One that took less than two minutes may be part of the one before.
     pub(crate) steps: Vec<StepTime>,
 }
 

@@ -28,7 +28,7 @@ async fn a_roll_out_is_followed_to_its_end() {
         "KataConfig  cluster-kataconfig   generation 1   age 61s (simulated)",
         "Nodes       0/2 with Kata   1 changing, 1 waiting\n",
         "RuntimeClass kata (does not exist yet)   handler kata   overhead 250m CPU, 350Mi   nodes kata=true",
-        "worker-0   Installing   3/6 Applying   ",
+        "worker-0   Installing   1/6 Targeted   ",
         "worker-1   Waiting      -              ",
         "unknown",
         "waits for its turn",

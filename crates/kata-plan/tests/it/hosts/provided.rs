@@ -55,6 +55,18 @@ fn passes(world: &mut World, mut each: impl FnMut(&World)) {
     }
 }
 
+/// It comes when there is nothing else to do: each pass that something follows from wakes the operator.
+#[test]
+fn a_provided_node_that_comes_later_serves_as_soon_as_the_operator_has_seen_it() {
+    let mut world = World::plain(1, 1);
+    world.config(&spec());
+    until(&mut world, |world| has(world, "worker-0", KATA_CLASS));
+    world.settle();
+    add_provided(&mut world, "cloud-0", Some(&["kata"]));
+    while !world.pass().plan.only_reports() {}
+    assert!(has(&world, "cloud-0", KATA_CLASS));
+}
+
 #[test]
 fn a_provided_node_serves_the_classes_whose_handlers_it_offers_and_gets_no_job() {
     let mut world = World::plain(1, 1);

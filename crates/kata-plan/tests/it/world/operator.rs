@@ -192,6 +192,13 @@ impl World {
                 config["status"] = json!(status.status);
             }
         }
+        if decision.plan.only_reports() {
+            let next = decide(&self.observe()).plan;
+            assert!(
+                next.only_reports(),
+                "follows from reports, after which no pass comes: {next:#?}"
+            );
+        }
         decision
     }
 }

@@ -26,7 +26,9 @@ pub(crate) async fn problems(api: &Api, nodes: &[KataNode]) -> Result<Vec<Proble
         .iter()
         .filter(|node| {
             let step = node.status.as_ref().map_or("", |status| status.step.as_str());
-            step.ends_with(NodeStep::Draining.as_str())
+            // A KataNode may show the drain two minutes late.
+            let steps = [NodeStep::Targeted, NodeStep::Draining];
+            steps.iter().any(|it| step.ends_with(it.as_str()))
         })
         .map(|node| node.spec.node_name.as_str())
         .take(NODES)
