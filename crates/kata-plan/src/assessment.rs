@@ -58,9 +58,8 @@ pub(crate) struct Assessment {
     pub(crate) changes: Draft,
     /// Whether no object of the back end is left, so that the finalizer may be removed.
     pub(crate) is_clean: bool,
-    /// Whether the operator has done everything that takes Kata from the nodes, so that sandboxed pods can no longer
-    /// hold it up. Only the Machine Config Operator then goes on by itself; with Jobs it stays `false`, since each node's
-    /// Job begins after a read of the pods.
+    /// Whether a deletion need not read the pods of the whole cluster any more: the Machine Config Operator goes on by
+    /// itself, or each Job waits for the pods on its own node only.
     pub(crate) removal_is_committed: bool,
 }
 
@@ -387,18 +386,18 @@ impl Assessment {
     }
 
     /// The earlier steps that the removal of Kata from a node waits for; `None` if it waits for sandboxed pods, which a
-    /// finding reports. `is_released` is whether a leaving node has lost its labels, or loses them in this pass.
+    /// finding reports. `is_done` is whether they are done: of a deletion all that precede the nodes, otherwise the node's
+    /// labels, which may also go in this pass.
     pub(crate) fn earlier_steps(
         &self,
         node: &NodeAssessment,
-        is_released: bool,
+        is_done: bool,
     ) -> Option<&'static str> {
-        let (pods, is_done, reason) = if self.deleting {
+        let (pods, reason) = if self.deleting {
             let reason = "the RuntimeClasses and the nodes' labels are removed first";
-            (self.pods.in_cluster(), self.may_remove_from_nodes(), reason)
+            (self.pods.in_cluster(), reason)
         } else {
-            let pods = self.pods.on_node(&node.facts.name);
-            (pods, is_released, "its labels are removed first")
+            (self.pods.on_node(&node.facts.name), "its labels are removed first")
         };
         let has_finding = match pods {
             Ok(pods) => !pods.is_empty(),

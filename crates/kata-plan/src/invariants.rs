@@ -302,12 +302,13 @@ impl<'a> Facts<'a> {
 
     /// The unfinished sandboxed pods on a node, if they were read.
     fn pods_on_node(&self, node: &str) -> Option<Vec<&SandboxedPod>> {
-        let mut pods = match self.snapshot.pods.get(&PodScope::Node(node.to_owned())) {
-            Some(read) => read.known().map(|pods| by_node(pods).remove(node).unwrap_or_default()),
+        let mut pods = match &self.pods_by_node {
+            Some(pods) => pods.get(node).cloned().unwrap_or_default(),
             None => {
-                self.pods_by_node.as_ref().map(|pods| pods.get(node).cloned().unwrap_or_default())
+                let read = self.snapshot.pods.get(&PodScope::Node(node.to_owned()))?;
+                by_node(read.known()?).remove(node).unwrap_or_default()
             }
-        }?;
+        };
         if self.is_provided(node) {
             // Pods of foreign classes keep their handler, which is not the operator's.
             let existing = self.snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);

@@ -14,6 +14,7 @@ mod node;
 mod payload;
 mod provided;
 mod record;
+mod removal;
 mod rollout;
 
 pub(crate) use assess::{assess, jobs_by_node};

@@ -64,10 +64,10 @@ impl SandboxedPods {
         Need::Pods { scope, classes: self.classes.clone() }
     }
 
-    /// The unfinished pods on a node, sorted. A read of the whole cluster serves as well.
+    /// The unfinished pods on a node, sorted. A read of the whole cluster serves as well, and is never the older one.
     pub(crate) fn on_node(&self, node: &str) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
-        let scoped = self.read.get(&PodScope::Node(node.to_owned()));
-        let pods = known(scoped.or_else(|| self.read.get(&PodScope::Cluster)))?;
+        let whole = self.read.get(&PodScope::Cluster);
+        let pods = known(whole.or_else(|| self.read.get(&PodScope::Node(node.to_owned()))))?;
         Ok(self.counted(pods, |pod| pod.node.as_deref() == Some(node)))
     }
 

@@ -25,7 +25,7 @@ use crate::text;
 pub(crate) use kata_nodes::{step_not_published, steps_due};
 
 /// With more leaving nodes than this, one read of all pods replaces one read for each node.
-const NODES_FOR_CLUSTER_READ: usize = 20;
+pub(crate) const NODES_FOR_CLUSTER_READ: usize = 20;
 
 /// The steps for the active KataConfig.
 pub(crate) fn steps(cluster: &Assessment) -> Draft {

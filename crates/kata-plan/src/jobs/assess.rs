@@ -12,9 +12,10 @@ use super::desired::{self, Desired, NodeState};
 use super::due::{self, HANDLERS_GRACE};
 use super::provided::{self, Source};
 use super::record::{self, JobsOfNode, NodeRecord};
-use super::{candidates, changes, node, payload, rollout};
+use super::{candidates, changes, node, payload, removal};
 use crate::assessment::{Assessment, Candidates, KataState, LeaveReason, NodeAssessment};
 use crate::configs::config_ref;
+use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
 use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
@@ -42,6 +43,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         nodes: Vec::new(),
         provided: Vec::new(),
         rollout: Rollout::default(),
+        may_remove: false,
         orphaned_jobs: Vec::new(),
     };
     cluster.base.findings.extend(cluster.desired.problems.iter().cloned());
@@ -51,9 +53,10 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     report_warnings_of_checks(&mut cluster);
     pass_over_nodes_that_cannot_start(&mut cluster);
     cluster.orphaned_jobs = orphaned_jobs(&cluster);
-    cluster.rollout = rollout::rollout(&cluster);
+    let mut changes = Draft::default();
+    removal::rollout(&mut cluster, &mut changes);
     finish_nodes(&mut cluster);
-    let (changes, is_clean) = changes::changes(&cluster);
+    let is_clean = changes::changes(&cluster, &mut changes);
     let Cluster { mut base, nodes, provided, .. } = cluster;
     let mut nodes: Vec<NodeAssessment> =
         nodes.into_iter().map(|host| host.node).chain(provided).collect();

@@ -20,19 +20,16 @@ use crate::plan::{Action, OnFailure};
 use crate::report::{Finding, Waiting};
 use crate::text;
 
-/// The steps of the back end, and whether none of its objects is left in the cluster.
-pub(super) fn changes(cluster: &Cluster<'_>) -> (Draft, bool) {
-    let mut out = Draft::default();
-    let out = &mut out;
+/// Adds the steps of the back end; returns whether none of its objects is left in the cluster.
+pub(super) fn changes(cluster: &Cluster<'_>, out: &mut Draft) -> bool {
     label_claims(cluster, out);
     provided::changes(cluster, out);
     delete_recorded_jobs(cluster, out);
-    if !cluster.base.deleting || cluster.nodes.iter().all(|host| cluster.is_clear(host)) {
+    if !cluster.base.deleting || cluster.may_remove {
         create_jobs(cluster, out);
     }
     wait_for_nodes(cluster, out);
-    let is_clean = is_clean(cluster, out);
-    (std::mem::take(out), is_clean)
+    is_clean(cluster, out)
 }
 
 /// Whether no Job and no RuntimeClass is left. Waits for the Jobs if no node is left.
@@ -152,7 +149,7 @@ fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
             }
             NodeAction::Install => "the node should have Kata",
             NodeAction::Inspect => "to check whether the installation is unchanged",
-            NodeAction::Remove => "the node should lose Kata, and no sandboxed pod is left",
+            NodeAction::Remove => "the node should lose Kata, and no sandboxed pod is left on it",
         };
         out.push(
             Action::Apply {
@@ -196,7 +193,9 @@ enum Queued {
 /// Why a node is not being changed; `None` if another part of the report has the reason.
 fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
     let name = &node.facts.name;
-    if let Some(reason) = cluster.base.earlier_steps(node, !node.has_runtime_label) {
+    let is_released =
+        if cluster.base.deleting { cluster.may_remove } else { !node.has_runtime_label };
+    if let Some(reason) = cluster.base.earlier_steps(node, is_released) {
         return node.finding.is_none().then_some(Queued::After(reason));
     }
     if cluster.rollout.permitted.contains(name) {

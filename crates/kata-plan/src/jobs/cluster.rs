@@ -26,6 +26,8 @@ pub(super) struct Cluster<'a> {
     /// The nodes whose system or cloud provides Kata; no Job runs there.
     pub(super) provided: Vec<NodeAssessment>,
     pub(super) rollout: Rollout,
+    /// Whether the pods of the cluster permit a deletion to create its Jobs; see [`super::removal`].
+    pub(super) may_remove: bool,
     /// Name and uid of the Jobs whose nodes are not assessed.
     pub(super) orphaned_jobs: Vec<(String, String)>,
 }
@@ -35,18 +37,14 @@ impl Cluster<'_> {
         self.base.now
     }
 
-    /// Whether Kata may be removed from a leaving node: no new sandboxed pod can start, and none is left.
+    /// Whether Kata may be removed from a leaving node: no new sandboxed pod can start, and none is left. In a deletion the
+    /// pods on the node may have to be read first; see [`super::removal`].
     pub(super) fn is_clear(&self, host: &Host<'_>) -> bool {
-        if host.node.has_runtime_label {
-            return false;
-        }
         if self.base.deleting {
-            let labels_are_gone = !self.nodes.iter().any(|host| host.node.has_runtime_label);
-            return labels_are_gone
-                && self.base.our_classes().next().is_none()
-                && self.base.pods.in_cluster().is_ok_and(|pods| pods.is_empty());
+            return self.may_remove;
         }
-        self.base.pods.on_node(&host.node.facts.name).is_ok_and(|pods| pods.is_empty())
+        let pods = self.base.pods.on_node(&host.node.facts.name);
+        !host.node.has_runtime_label && pods.is_ok_and(|pods| pods.is_empty())
     }
 }
 

@@ -249,13 +249,12 @@ pub(super) fn changes(cluster: &Cluster<'_>, out: &mut Draft) {
             let set = BTreeMap::from([(claim, names::CLAIMED.to_owned())]);
             (set, BTreeSet::new(), "its system or cloud provides Kata")
         } else {
-            let pods = &cluster.base.pods;
-            let pods = if cluster.base.deleting {
-                pods.in_cluster()
+            let is_free = if cluster.base.deleting {
+                cluster.may_remove
             } else {
-                pods.on_node(&node.facts.name)
+                let pods = cluster.base.pods.on_node(&node.facts.name);
+                pods.is_ok_and(|pods| pods.is_empty())
             };
-            let is_free = pods.is_ok_and(|pods| pods.is_empty());
             if !node.joined || node.has_runtime_label || !is_free {
                 continue;
             }

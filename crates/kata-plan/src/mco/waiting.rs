@@ -80,7 +80,9 @@ impl<'a, 'p> Queue<'a, 'p> {
             return None;
         }
         let is_released = !node.joined || self.released.contains(&node.facts.name);
-        let earlier = self.cluster.earlier_steps(node, is_released);
+        let may_remove = self.cluster.may_remove_from_nodes();
+        let is_done = if self.cluster.deleting { may_remove } else { is_released };
+        let earlier = self.cluster.earlier_steps(node, is_done);
         let begun = match node.facts.step() {
             None => None,
             Some(_) if node.wanted => Some("the Machine Config Operator is about to change it"),
@@ -90,7 +92,7 @@ impl<'a, 'p> Queue<'a, 'p> {
             return Some(reason.to_owned());
         }
         let joins = node.wanted || pools.mode == Mode::Compact;
-        let has_left = !self.cluster.deleting || self.cluster.may_remove_from_nodes();
+        let has_left = !self.cluster.deleting || may_remove;
         if !has_left || (!joins && !is_released) {
             // Its pods are a finding.
             return None;

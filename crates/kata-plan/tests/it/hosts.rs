@@ -9,6 +9,7 @@ use crate::plain::{Fate, NAMESPACE, task_of};
 use crate::world::{KATA_CLASS, VERIFIED, World};
 
 mod ahead;
+mod deletion;
 mod eligibility;
 mod install_on;
 mod jobs;

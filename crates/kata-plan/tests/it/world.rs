@@ -262,7 +262,7 @@ impl World {
         let key = (kind, name.to_owned());
         let Some(object) = self.objects.get_mut(&key) else { return };
         if object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
             return;
         }
         let uid = object["metadata"]["uid"].clone();
@@ -339,7 +339,11 @@ impl World {
             }
             None if body["status"].is_object() => panic!("status of absent {object}"),
             None => {
-                self.create(body.clone());
+                let mut body = body.clone();
+                if key.0 == Kind::Job {
+                    body["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+                }
+                self.create(body);
             }
         }
     }

@@ -1,0 +1,79 @@
+//! Which sandboxed pods hold up the Jobs of a deletion, and what has to be read before the next Job begins.
+//!
+//! The first Job of a deletion begins once no sandboxed pod is left in the cluster and no other can start. What is left
+//! to guard then are pods of RuntimeClasses that are not the operator's. So as long as a Job of the deletion exists, each
+//! further one waits for the pods on its own node only, and only a pass that creates a Job has them read. If there is one,
+//! the pods of the whole cluster hold up the deletion again. This module creates no Job and changes no node.
+
+use kata_api::node_task::NodeAction;
+
+use super::cluster::{Cluster, Due};
+use super::rollout;
+use crate::draft::Draft;
+use crate::pods::NotRead;
+use crate::report::Waiting;
+use crate::snapshot::PodScope;
+use crate::steps::NODES_FOR_CLUSTER_READ;
+
+/// Decides which nodes may be changed now, and requests the pods on those from which a deletion removes Kata next.
+pub(super) fn rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
+    for host in &cluster.nodes {
+        cluster.base.pods.include_node(&host.node.facts.name);
+    }
+    let is_closed = is_closed(cluster);
+    let (is_free, is_read) = match cluster.base.pods.in_cluster() {
+        Ok(pods) => (pods.is_empty(), true),
+        Err(NotRead::Failed(_)) => (false, true),
+        Err(NotRead::NotAsked) => (false, false),
+    };
+    // A list of all pods may be a remembered one, which shows that pods are left, but not where.
+    let goes_on = is_closed && !is_read && has_begun(cluster);
+    permit(cluster, goes_on, is_closed && is_free);
+    if !goes_on {
+        return;
+    }
+    let mut unread = Vec::new();
+    let next = cluster.nodes.iter().filter(|host| {
+        host.due == Due::Change(NodeAction::Remove)
+            && cluster.rollout.permitted.contains(&host.node.facts.name)
+    });
+    for host in next {
+        match cluster.base.pods.on_node(&host.node.facts.name) {
+            Ok(pods) if pods.is_empty() => {}
+            Err(NotRead::NotAsked) => unread.push(host.node.object()),
+            Ok(_) | Err(NotRead::Failed(_)) => return permit(cluster, false, false),
+        }
+    }
+    let many = unread.len() > NODES_FOR_CLUSTER_READ;
+    for node in unread {
+        let scope = if many { PodScope::Cluster } else { PodScope::Node(node.name.clone()) };
+        out.needs.insert(cluster.base.pods.need(scope));
+        cluster.rollout.permitted.remove(&node.name);
+        let message = format!("the pods on {} to be read", node.name);
+        out.wait_for(Waiting::Read, node, message);
+    }
+}
+
+/// Decides which nodes may be changed now. A deletion that `goes_on` reads the pods of a node before its Job begins, and
+/// otherwise has read those of the cluster if it `is_free` of them.
+fn permit(cluster: &mut Cluster<'_>, goes_on: bool, is_free: bool) {
+    cluster.base.removal_is_committed = goes_on;
+    cluster.may_remove = goes_on || is_free;
+    cluster.rollout = rollout::rollout(cluster);
+}
+
+/// Whether the KataConfig is being deleted, and no pod of its RuntimeClasses can start any more.
+fn is_closed(cluster: &Cluster<'_>) -> bool {
+    cluster.base.deleting
+        && !cluster.nodes.iter().any(|host| host.node.has_runtime_label)
+        && cluster.base.our_classes().next().is_none()
+}
+
+/// Whether there is a Job of this deletion. One of the same second may be older than the deletion.
+fn has_begun(cluster: &Cluster<'_>) -> bool {
+    let Some(deleted) = &cluster.base.config.metadata.deletion_timestamp else { return false };
+    let mut jobs = cluster.snapshot.jobs.jobs.known().into_iter().flatten();
+    jobs.any(|job| {
+        job.action == NodeAction::Remove && job.created.is_some_and(|created| created > deleted.0)
+    })
+}
