@@ -16,15 +16,15 @@ use simcluster::api::authentication::{self, Signer};
 use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
-use simcluster::resource::{CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NODES, RUNTIMECLASSES};
+use simcluster::resource::{
+    CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NAMESPACES, NODES, RUNTIMECLASSES,
+};
 use simcluster::topology::{self, Layout};
 use simcluster::{Cluster, Resource, Simulation};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
-
-use crate::late::LateLists;
 
 /// When simulated clusters begin.
 pub(crate) fn epoch() -> Timestamp {
@@ -253,17 +253,6 @@ impl Operator {
 
     /// Starts an operator that shows a token.
     pub(crate) fn with_token(cluster: &Cluster, settings: Settings, token: Option<&str>) -> Self {
-        Self::behind(cluster, settings, token, &LateLists::default())
-    }
-
-    /// Starts an operator whose lists may answer late.
-    pub(crate) fn behind(
-        cluster: &Cluster,
-        settings: Settings,
-        token: Option<&str>,
-        late: &LateLists,
-    ) -> Self {
-        let late = late.clone();
         let bearer = token.map(|token| format!("Bearer {token}").parse().unwrap());
         let cluster = cluster.clone();
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -274,7 +263,7 @@ impl Operator {
             loop {
                 let requests = Arc::clone(&requests);
                 let bearer: Option<http::HeaderValue> = bearer.clone();
-                let service = late.in_front_of(cluster.client_service()).map_request(
+                let service = cluster.client_service().map_request(
                     move |mut request: http::Request<kube::client::Body>| {
                         let line = format!("{} {}", request.method(), request.uri());
                         requests.lock().unwrap().push(line);
@@ -399,11 +388,24 @@ pub(crate) fn with_timing(workers: u32, timing: simcluster::mco::Timing) -> Clus
 
 /// A cluster without the Machine Config Operator, with our CRDs.
 pub(crate) fn kubernetes() -> Cluster {
+    kubernetes_of(1)
+}
+
+/// The same with so many workers.
+pub(crate) fn kubernetes_of(workers: u32) -> Cluster {
     let platform = simcluster::world::Platform::Kubernetes;
-    let layout = Layout { platform, workers: 1, control_plane: 1, ..Layout::default() };
+    let layout = Layout { platform, workers, control_plane: 1, ..Layout::default() };
     let mut simulation = topology::build(&layout, epoch()).unwrap();
-    prepare(&mut simulation, 1);
+    prepare(&mut simulation, workers);
     Cluster::start(simulation, Clock::starting_at(epoch()))
+}
+
+/// Creates the operator's namespace, for its Jobs.
+pub(crate) fn create_home(cluster: &Cluster) {
+    let home = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
+    });
+    create(cluster, &NAMESPACES, "", home);
 }
 
 /// OpenShift whose Machine Config Operator is not there yet.

@@ -1,69 +1,23 @@
-//! An API server whose lists answer late: what they show is as old as the request. What the operator has seen
-//! meanwhile must not be undone by them.
+//! An API server whose lists answer late, so that what they show is as old as the request, or whose etcd is restored from
+//! a backup. What the operator has seen meanwhile must not be undone by a late list, and must be by a restored etcd.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::Request;
-use kata_operator::Settings;
-use kata_operator::client::is_watch;
+use serde_json::json;
 use simcluster::Cluster;
-use simcluster::resource::NODES;
-use tower::{Service, ServiceExt as _};
+use simcluster::api::fault::{Fault, Match, Rule};
+use simcluster::resource::{NODES, PODS, RUNTIMECLASSES};
 
 use crate::lab::{self, Operator};
 
 const LIMIT: Duration = Duration::from_hours(2);
 const SETTLE: Duration = Duration::from_mins(2);
-const SECOND: Duration = Duration::from_secs(1);
 
-/// Which lists answer late.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LateLists(Arc<Mutex<Option<(String, Duration)>>>);
-
-impl LateLists {
-    /// From now on lists of this resource answer so late.
-    fn begin(&self, resource: &str, delay: Duration) {
-        *self.0.lock().unwrap() = Some((format!("/{resource}"), delay));
-    }
-
-    fn delay<B>(&self, request: &Request<B>) -> Option<Duration> {
-        let late = self.0.lock().unwrap();
-        let is_list = request.method() == http::Method::GET && !is_watch(request);
-        late.as_ref()
-            .filter(|(end, _)| is_list && request.uri().path().ends_with(end))
-            .map(|(_, delay)| *delay)
-    }
-
-    /// An API server that makes its answers at once and sends them late.
-    pub(crate) fn in_front_of<S>(
-        &self,
-        server: S,
-    ) -> impl Service<
-        Request<kube::client::Body>,
-        Response = S::Response,
-        Error = S::Error,
-        Future: Send,
-    > + Send
-    + use<S>
-    where
-        S: Service<Request<kube::client::Body>, Future: Send> + Clone + Send + 'static,
-        S::Response: Send,
-        S::Error: Send,
-    {
-        let late = self.clone();
-        tower::service_fn(move |request: Request<kube::client::Body>| {
-            let delay = late.delay(&request);
-            let answer = server.clone().oneshot(request);
-            async move {
-                let answer = answer.await;
-                if let Some(delay) = delay {
-                    lab::pass(delay).await;
-                }
-                answer
-            }
-        })
-    }
+/// From now on lists of nodes answer eight seconds late.
+fn list_nodes_late(cluster: &Cluster) {
+    let lists = Match { verb: "list".to_owned(), resource: "nodes".to_owned(), ..Match::default() };
+    let late = Rule::once(lists, Fault::DelayAnswer { millis: 8_000 }).times(0);
+    cluster.with(|sim, _| sim.frontend.faults.add(late));
 }
 
 fn lists_of_nodes(operator: &Operator) -> usize {
@@ -74,9 +28,9 @@ fn lists_of_nodes(operator: &Operator) -> usize {
         .count()
 }
 
-async fn installed(late: &LateLists) -> (Cluster, Operator) {
+async fn installed() -> (Cluster, Operator) {
     let cluster = lab::openshift(2, 2);
-    let operator = Operator::behind(&cluster, Settings::simulated(lab::epoch()), None, late);
+    let operator = Operator::start(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     lab::pass(SETTLE).await;
@@ -86,9 +40,8 @@ async fn installed(late: &LateLists) -> (Cluster, Operator) {
 /// Every five minutes everything is listed, in any case.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_goes_while_a_list_answers_late_stays_gone() {
-    let late = LateLists::default();
-    let (cluster, operator) = installed(&late).await;
-    late.begin("nodes", 8 * SECOND);
+    let (cluster, operator) = installed().await;
+    list_nodes_late(&cluster);
     let before = lists_of_nodes(&operator);
     assert!(lab::within(LIMIT, || lists_of_nodes(&operator) > before).await.is_some());
     let gone = lab::worker(1);
@@ -100,7 +53,7 @@ async fn a_node_that_goes_while_a_list_answers_late_stays_gone() {
     assert!(kata_node().is_some() && count() == 2);
     lab::delete(&cluster, &NODES, "", &gone);
     // Before the answer comes it is seen to be gone.
-    assert!(lab::within(4 * SECOND, || kata_node().is_none()).await.is_some());
+    assert!(lab::within(Duration::from_secs(4), || kata_node().is_none()).await.is_some());
     let noticed = operator.requests().len();
     for _ in 0..1_200 {
         lab::pass(Duration::from_millis(50)).await;
@@ -116,9 +69,8 @@ async fn a_node_that_goes_while_a_list_answers_late_stays_gone() {
 /// A pass that asked for the list sees what the watch has shown meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_pass_whose_list_answers_late_writes_to_no_node_that_is_gone() {
-    let late = LateLists::default();
-    let (cluster, operator) = installed(&late).await;
-    late.begin("nodes", 8 * SECOND);
+    let (cluster, operator) = installed().await;
+    list_nodes_late(&cluster);
     let before = lists_of_nodes(&operator);
     lab::delete(&cluster, &lab::kata_configs(), "", "example");
     assert!(lab::within(LIMIT, || lists_of_nodes(&operator) > before).await.is_some());
@@ -130,4 +82,38 @@ async fn a_pass_whose_list_answers_late_writes_to_no_node_that_is_gone() {
     let about = format!("/nodes/{gone}");
     let requests = operator.requests().split_off(asked);
     assert!(!requests.iter().any(|line| line.contains(&about)), "{requests:#?}");
+}
+
+/// The backup is of before the deletion: it never was.
+#[tokio::test(start_paused = true)]
+async fn an_etcd_that_is_restored_takes_a_deletion_back() {
+    let (cluster, operator) = installed().await;
+    let pod = json!({"metadata": {"name": "web"}, "spec": {
+        "runtimeClassName": "kata",
+        "containers": [{"name": "main", "image": "registry.example/app:1"}],
+    }});
+    lab::create(&cluster, &PODS, "default", pod);
+    lab::pass(SETTLE).await;
+    let class = || lab::get(&cluster, &RUNTIMECLASSES, "kata").unwrap()["scheduling"].clone();
+    let open = class();
+    let backup = cluster.with(|sim, _| sim.api.store.backup());
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let is_blocked = || lab::condition(&cluster, "example", "DeletionBlocked").0 == "True";
+    assert!(lab::until(LIMIT, is_blocked).await);
+    assert_ne!(class(), open);
+    lab::pass(SETTLE).await;
+
+    cluster.with(|sim, _| sim.restore_etcd(&backup));
+    let restored = operator.requests().len();
+    // As long as everything is listed anew, in any case.
+    lab::pass(Duration::from_mins(6)).await;
+    assert!(lab::is_ready(&cluster, "example"));
+    assert_eq!(class(), open);
+    let requests = operator.requests().split_off(restored);
+    assert!(!requests.iter().any(|line| line.starts_with("DELETE")), "{requests:#?}");
+    // It can be deleted again.
+    lab::delete(&cluster, &PODS, "default", "web");
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let is_gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, is_gone).await);
 }

@@ -16,7 +16,7 @@ use crate::lab::{self, Operator};
 const LIMIT: Duration = Duration::from_mins(60);
 
 /// An operator in process that serves metrics and health on a free port.
-async fn served(cluster: &Cluster) -> (Operator, String) {
+pub(crate) async fn served(cluster: &Cluster) -> (Operator, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -216,10 +216,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 /// What is reported after an installation where Jobs change the nodes.
 async fn by_jobs() -> BTreeMap<String, Family> {
     let cluster = lab::kubernetes();
-    let home = serde_json::json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
-    });
-    lab::create(&cluster, &simcluster::resource::NAMESPACES, "", home);
+    lab::create_home(&cluster);
     let (operator, address) = served(&cluster).await;
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
@@ -359,7 +356,7 @@ async fn health_says_what_is_missing() {
 }
 
 /// How many passes there were.
-async fn passes(address: &str) -> f64 {
+pub(crate) async fn passes(address: &str) -> f64 {
     let (_, _, text) = get(address, "/metrics").await;
     parse(&text)["kata_operator_reconciles"].samples.iter().map(|(.., value)| value).sum()
 }

@@ -39,8 +39,7 @@ pub(crate) fn constraints(cluster: &Cluster) -> Option<Value> {
 /// A cluster with one worker, and the operator's namespace.
 fn cluster() -> Cluster {
     let cluster = lab::openshift(1, 1);
-    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    lab::create(&cluster, &simcluster::resource::NAMESPACES, "", home);
+    lab::create_home(&cluster);
     cluster
 }
 

@@ -8,7 +8,7 @@ use kata_api::platform::Platform;
 use kata_operator::Settings;
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::{CRDS, EVENTS_V1, NAMESPACES, NODES, RUNTIMECLASSES};
+use simcluster::resource::{CRDS, EVENTS_V1, NODES, RUNTIMECLASSES};
 
 use tokio::time::Instant;
 
@@ -121,10 +121,7 @@ async fn only_what_was_reverted_is_reported_as_reverted() {
 #[tokio::test(start_paused = true)]
 async fn a_label_that_goes_on_and_off_by_hand_is_followed_at_once() {
     let cluster = lab::kubernetes();
-    let home = json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
-    });
-    lab::create(&cluster, &NAMESPACES, "", home);
+    lab::create_home(&cluster);
     let mut settings =
         Settings { platform: Platform::Kubernetes, ..Settings::simulated(lab::epoch()) };
     settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());

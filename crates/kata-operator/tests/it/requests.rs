@@ -10,6 +10,7 @@ use simcluster::resource::{MACHINECONFIGPOOLS, PODS};
 use tokio::time::Instant;
 
 use crate::lab::{self, Operator};
+use crate::metrics;
 
 /// Far above what an install takes.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -80,6 +81,16 @@ async fn install_on(
     limit: usize,
 ) -> (Operator, BTreeMap<String, usize>) {
     let operator = Operator::start(cluster);
+    let counts = install_with(cluster, &operator, (workers, at_once), limit).await;
+    (operator, counts)
+}
+
+async fn install_with(
+    cluster: &Cluster,
+    operator: &Operator,
+    (workers, at_once): (u32, u32),
+    limit: usize,
+) -> BTreeMap<String, usize> {
     lab::pass(SETTLE).await;
     let before = operator.requests().len();
     let config = json!({
@@ -90,11 +101,11 @@ async fn install_on(
     lab::create(cluster, &lab::kata_configs(), "", config);
     let is_ready = || lab::is_ready(cluster, "example");
     let what = format!("an install of {workers}");
-    let counts = count(&what, &operator, before, limit, is_ready).await;
+    let counts = count(&what, operator, before, limit, is_ready).await;
     let kata_nodes = lab::end_state(cluster);
     let ready = kata_nodes.values().filter(|object| object["status"]["phase"] == "Ready").count();
     assert_eq!(ready, usize::try_from(workers).unwrap());
-    (operator, counts)
+    counts
 }
 
 /// Uninstalls from workers of which so many may be unavailable at once.
@@ -152,6 +163,42 @@ async fn an_uninstall_lists_pods_only_while_they_can_hold_it_up() {
         assert!(counts["LIST nodes"] <= 5, "{counts:#?}");
         assert_eq!(counts["PATCH nodes"], 2 * usize::try_from(workers).unwrap());
     }
+}
+
+/// Where Jobs change the nodes, a large cluster takes no more passes a node than a small one, and an uninstall lists the
+/// pods of the whole cluster no more often.
+#[tokio::test(start_paused = true)]
+async fn passes_with_jobs_grow_with_the_nodes_and_no_faster() {
+    let (few, many) = (10, 40);
+    let [(install, uninstall), (large_install, large_uninstall)] =
+        [passes_with_jobs(few).await, passes_with_jobs(many).await];
+    let factor = f64::from(many) / f64::from(few);
+    assert!(large_install <= install * factor, "{install} passes, and then {large_install}");
+    assert!(
+        large_uninstall <= uninstall * factor,
+        "{uninstall} passes, and then {large_uninstall}"
+    );
+}
+
+/// The passes of an install and of an uninstall on so many workers.
+async fn passes_with_jobs(workers: u32) -> (f64, f64) {
+    let cluster = lab::kubernetes_of(workers);
+    lab::create_home(&cluster);
+    let (operator, address) = metrics::served(&cluster).await;
+    let limit = 16 * usize::try_from(workers).unwrap() + 40;
+    let before = metrics::passes(&address).await;
+    install_with(&cluster, &operator, (workers, 5), limit).await;
+    let installed = metrics::passes(&address).await;
+    let first = operator.requests().len();
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let is_gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    count(&format!("an uninstall of {workers}"), &operator, first, limit, is_gone).await;
+    let gone = metrics::passes(&address).await;
+    let is_of_all_pods =
+        |line: &&String| line.starts_with("GET /api/v1/pods?") && !line.contains("fieldSelector");
+    let all_pods = operator.requests()[first..].iter().filter(is_of_all_pods).count();
+    assert!(all_pods <= 12, "{all_pods} lists of all pods");
+    (installed - before, gone - installed)
 }
 
 /// A deletion that waits for pods reads one of them at a time, and sees those that come.

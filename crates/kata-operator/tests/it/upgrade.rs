@@ -6,7 +6,7 @@ use kata_operator::Settings;
 use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::server::{PatchType, WriteOptions, WriteRequest, WriteVerb};
-use simcluster::resource::{CRDS, JOBS, NAMESPACES, NODES};
+use simcluster::resource::{CRDS, JOBS, NODES};
 
 use crate::lab::{self, Operator};
 
@@ -96,10 +96,7 @@ fn undisturbed(cluster: &Cluster) -> Value {
 /// A cluster with one installed node and without an operator.
 async fn installed() -> Cluster {
     let cluster = lab::kubernetes();
-    let home = json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},
-    });
-    lab::create(&cluster, &NAMESPACES, "", home);
+    lab::create_home(&cluster);
     let operator = Operator::with(&cluster, settings());
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
