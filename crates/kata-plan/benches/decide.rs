@@ -1,8 +1,7 @@
 //! How long a decision takes on a large cluster: `cargo bench -p kata-plan --bench decide [-- NODES]`.
 //!
-//! Prints the best and the median of several runs for a cluster before, in the middle of and after an
-//! install, and for nodes that Jobs changed and that get their labels; with the preconditions of the steps, which
-//! every pass checks too.
+//! Prints the best and the median of several runs for a cluster before, in the middle of and after an install by the Machine
+//! Config Operator and by Jobs, and in a removal by Jobs; with the preconditions of the steps, which every pass checks too.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -31,13 +30,18 @@ const RUNS: usize = 15;
 fn main() {
     let given = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
     let nodes: usize = given.unwrap_or(10_000);
-    println!("{:>24} {:>8} {:>10} {:>10} {:>10}", "nodes", "steps", "best", "median", "promises");
+    println!("{:>34} {:>8} {:>10} {:>10} {:>10}", "nodes", "steps", "best", "median", "promises");
     for (what, changed) in
         [("before", 0), ("one node is changed", 1), ("half", nodes / 2), ("installed", nodes)]
     {
         measure(&format!("{nodes}, {what}"), &cluster(nodes, changed));
     }
-    measure(&format!("{nodes}, labels after Jobs"), &changed_by_jobs(nodes));
+    for (what, installed) in
+        [("before", 0), ("one node is changed", 1), ("half", nodes / 2), ("installed", nodes)]
+    {
+        measure(&format!("{nodes}, Jobs, {what}"), &with_jobs(nodes, installed));
+    }
+    measure(&format!("{nodes}, Jobs, removal"), &removed_by_jobs(nodes));
 }
 
 fn measure(what: &str, snapshot: &Snapshot) {
@@ -56,7 +60,7 @@ fn measure(what: &str, snapshot: &Snapshot) {
     checked.sort_unstable();
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     println!(
-        "{what:>24} {steps:>8} {:>10} {:>10} {:>10}",
+        "{what:>34} {steps:>8} {:>10} {:>10} {:>10}",
         ms(taken[0]),
         ms(taken[RUNS / 2]),
         ms(checked[RUNS / 2])
@@ -111,9 +115,9 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
     snapshot
 }
 
-/// A cluster without the Machine Config Operator on which Jobs installed Kata on every node, and no node has its
-/// label yet.
-fn changed_by_jobs(workers: usize) -> Snapshot {
+/// A cluster without the Machine Config Operator on which Jobs installed Kata on the first `installed` nodes, and all that
+/// is written of them is.
+fn with_jobs(workers: usize, installed: usize) -> Snapshot {
     let mut snapshot = cluster(workers, 0);
     snapshot.options = Options {
         platform: Platform::Kubernetes,
@@ -124,25 +128,82 @@ fn changed_by_jobs(workers: usize) -> Snapshot {
         let mut node = node(index, false, false);
         node.annotations.clear();
         node.labels.remove(names::WORKER_ROLE_LABEL);
-        node.labels.insert(names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
-        node.labels.insert(names::RUNTIME_LABEL.to_owned(), "false".to_owned());
-        node.runtime_handlers = Some(["kata".to_owned()].into());
         Arc::new(node)
     });
-    let nodes: Vec<_> = nodes.collect();
-    let kata_node = |node: &NodeFacts| -> KataNode {
-        typed(json!({
-            "apiVersion": "kata-operator.dev/v1alpha1", "kind": "KataNode",
-            "metadata": {"name": node.name, "uid": node.name, "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},
-            ]},
-            "spec": {"nodeName": node.name, "kataConfig": "example"},
-            "status": {"host": {"installed": "x", "touched": true, "handlers": ["kata"]}},
-        }))
-    };
-    let kata_nodes = nodes.iter().map(|node| Arc::new(kata_node(node)));
+    snapshot.nodes = Observed::Known(nodes.collect());
+    if installed == 0 {
+        return snapshot;
+    }
+    let state = desired_state(&snapshot);
+    let nodes = snapshot.nodes.known().unwrap();
+    let kata_nodes =
+        nodes.iter().take(installed).map(|node| Arc::new(installed_node(node, &state)));
     snapshot.kata_nodes = Observed::Known(kata_nodes.collect());
-    snapshot.nodes = Observed::Known(nodes);
+    let nodes = nodes.iter().enumerate().map(|(index, node)| {
+        let mut node = node.as_ref().clone();
+        if index < installed {
+            node.labels.insert(names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
+            node.runtime_handlers = Some(["kata".to_owned()].into());
+        }
+        Arc::new(node)
+    });
+    snapshot.nodes = Observed::Known(nodes.collect());
+    for _ in 0..3 {
+        write(&mut snapshot);
+    }
+    snapshot
+}
+
+/// The digest of what a node should have, as a Job names it.
+fn desired_state(snapshot: &Snapshot) -> String {
+    let steps = decide(snapshot).plan.steps;
+    let mut jobs = steps.iter().filter_map(|step| match &step.action {
+        Action::Apply { object, body } if object.kind == kata_plan::Kind::Job => {
+            body["metadata"]["annotations"][names::node_job::STATE].as_str()
+        }
+        _ => None,
+    });
+    jobs.next().unwrap().to_owned()
+}
+
+fn installed_node(node: &NodeFacts, state: &str) -> KataNode {
+    typed(json!({
+        "apiVersion": "kata-operator.dev/v1alpha1", "kind": "KataNode",
+        "metadata": {"name": node.name, "uid": node.name, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},
+        ]},
+        "spec": {"nodeName": node.name, "kataConfig": "example"},
+        "status": {"host": {
+            "installed": state, "mayHaveArtifacts": true, "handlers": ["kata"],
+            "inspected": "2026-01-01T00:00:00Z",
+            "job": {
+                "name": format!("job-{}", node.name), "number": 2, "action": "Install",
+                "desiredStateDigest": state, "outcome": "Done", "time": "2026-01-01T00:00:00Z",
+            },
+        }},
+    }))
+}
+
+/// The same once Kata is being removed: the labels and the RuntimeClass are gone.
+fn removed_by_jobs(workers: usize) -> Snapshot {
+    let mut snapshot = with_jobs(workers, workers);
+    let deleted = "2026-01-01T00:00:00Z";
+    for config in &mut snapshot.configs {
+        config.metadata.deletion_timestamp = Some(typed(json!(deleted)));
+    }
+    snapshot.runtime_classes = Observed::Known(Vec::new());
+    let nodes = snapshot.nodes.known().unwrap().iter().map(|node| {
+        let mut node = node.as_ref().clone();
+        node.labels.remove(names::RUNTIME_LABEL);
+        node.labels.retain(|key, _| !key.starts_with(names::CLASS_LABEL_PREFIX));
+        Arc::new(node)
+    });
+    snapshot.nodes = Observed::Known(nodes.collect());
+    snapshot.freshness = Freshness::Quorum;
+    snapshot.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(Vec::new()));
+    for _ in 0..3 {
+        write(&mut snapshot);
+    }
     snapshot
 }
 
@@ -228,6 +289,7 @@ fn write(snapshot: &mut Snapshot) {
         .flatten()
         .map(|it| (it.spec.node_name.clone(), it.as_ref().clone()))
         .collect();
+    let mut changed: BTreeMap<String, BTreeMap<String, Option<String>>> = BTreeMap::new();
     for step in decision.plan.steps {
         match step.action {
             Action::Apply { object, mut body } => match object.kind {
@@ -257,10 +319,26 @@ fn write(snapshot: &mut Snapshot) {
                 let status = typed(body["status"].clone());
                 kata_nodes.entry(object.name).and_modify(|it| it.status = Some(status));
             }
+            Action::LabelNode { node, set, remove, .. } => {
+                let labels = changed.entry(node.name).or_default();
+                labels.extend(set.into_iter().map(|(key, value)| (key, Some(value))));
+                labels.extend(remove.into_iter().map(|key| (key, None)));
+            }
             _ => {}
         }
     }
     snapshot.kata_nodes = Observed::Known(kata_nodes.into_values().map(Arc::new).collect());
+    let nodes = snapshot.nodes.known().unwrap().iter().map(|node| {
+        let mut node = node.as_ref().clone();
+        for (key, value) in changed.remove(&node.name).into_iter().flatten() {
+            match value {
+                Some(value) => node.labels.insert(key, value),
+                None => node.labels.remove(&key),
+            };
+        }
+        Arc::new(node)
+    });
+    snapshot.nodes = Observed::Known(nodes.collect());
     for config in &mut snapshot.configs {
         config.status = decision.report.status.as_ref().map(|report| report.status.clone());
     }
