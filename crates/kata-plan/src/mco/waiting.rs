@@ -1,6 +1,6 @@
 //! Waits and findings of nodes and pools. Plans no steps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kata_api::kata_node::Phase;
@@ -64,12 +64,24 @@ struct Queue<'a, 'p> {
     released: BTreeSet<String>,
     /// Whether the configuration that the nodes should get does not exist yet.
     is_unrendered: bool,
+    /// Whether a deletion may remove Kata from nodes.
+    may_remove: bool,
+    /// By pool, why a node waits that the Machine Config Operator may change; see [`turn`].
+    turns: BTreeMap<&'static str, Option<String>>,
 }
 
 impl<'a, 'p> Queue<'a, 'p> {
     fn of(pools: &'a Pools<'p>, cluster: &'a Assessment, out: &Draft, is_outdated: bool) -> Self {
-        let is_unrendered = is_outdated || !pools.targeted;
-        Self { pools, cluster, released: released(out), is_unrendered }
+        let released = released(out);
+        let turns = [pools.mode.pool(), names::WORKER_POOL];
+        Self {
+            pools,
+            cluster,
+            is_unrendered: is_outdated || !pools.targeted,
+            may_remove: cluster.may_remove_from_nodes(),
+            turns: turns.map(|pool| (pool, turn(pools, pool, &released))).into(),
+            released,
+        }
     }
 
     /// Why a node has to wait; `None` if another part of the report gives the reason.
@@ -80,8 +92,7 @@ impl<'a, 'p> Queue<'a, 'p> {
             return None;
         }
         let is_released = !node.joined || self.released.contains(&node.facts.name);
-        let may_remove = self.cluster.may_remove_from_nodes();
-        let is_done = if self.cluster.deleting { may_remove } else { is_released };
+        let is_done = if self.cluster.deleting { self.may_remove } else { is_released };
         let earlier = self.cluster.earlier_steps(node, is_done);
         let begun = match node.facts.step() {
             None => None,
@@ -92,34 +103,39 @@ impl<'a, 'p> Queue<'a, 'p> {
             return Some(reason.to_owned());
         }
         let joins = node.wanted || pools.mode == Mode::Compact;
-        let has_left = !self.cluster.deleting || may_remove;
+        let has_left = !self.cluster.deleting || self.may_remove;
         if !has_left || (!joins && !is_released) {
             // Its pods are a finding.
             return None;
         }
         let name = if joins { pools.mode.pool() } else { names::WORKER_POOL };
-        // A paused pool is a finding.
-        let pool = pools.pools.get(name).filter(|pool| !pool.spec.paused)?;
-        let members = members(pools, pool, &self.released);
-        let limit = most_unavailable(pool.spec.max_unavailable.as_ref(), members.len());
-        let unavailable: Vec<String> =
-            members.iter().filter_map(|member| unavailable_member(member)).collect();
-        let counted = pool.status.as_ref().map_or(0, |status| status.unavailable_machine_count);
-        if unavailable.len() >= limit {
-            return Some(format!(
-                "at most {} of the pool {name} may be unavailable: {}",
-                limit_text(pool),
-                text::list(&unavailable, text::NAMES)
-            ));
-        }
-        if usize::try_from(counted).is_ok_and(|counted| counted >= limit) {
-            return Some(format!(
-                "at most {} of the pool {name} may be unavailable, and the Machine Config Operator counts {counted}",
-                limit_text(pool)
-            ));
-        }
-        Some("the Machine Config Operator chooses the next node".to_owned())
+        self.turns.get(name).cloned().flatten()
     }
+}
+
+/// Why a node that the Machine Config Operator may change in this pool waits; `None` if a finding says it.
+fn turn(pools: &Pools<'_>, name: &str, released: &BTreeSet<String>) -> Option<String> {
+    // A paused pool is a finding.
+    let pool = pools.pools.get(name).filter(|pool| !pool.spec.paused)?;
+    let members = members(pools, pool, released);
+    let limit = most_unavailable(pool.spec.max_unavailable.as_ref(), members.len());
+    let unavailable: Vec<String> =
+        members.iter().filter_map(|member| unavailable_member(member)).collect();
+    let counted = pool.status.as_ref().map_or(0, |status| status.unavailable_machine_count);
+    if unavailable.len() >= limit {
+        return Some(format!(
+            "at most {} of the pool {name} may be unavailable: {}",
+            limit_text(pool),
+            text::list(&unavailable, text::NAMES)
+        ));
+    }
+    if usize::try_from(counted).is_ok_and(|counted| counted >= limit) {
+        return Some(format!(
+            "at most {} of the pool {name} may be unavailable, and the Machine Config Operator counts {counted}",
+            limit_text(pool)
+        ));
+    }
+    Some("the Machine Config Operator chooses the next node".to_owned())
 }
 
 fn limit_text(pool: &MachineConfigPool) -> String {
