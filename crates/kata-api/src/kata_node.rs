@@ -225,8 +225,8 @@ pub struct KataNodeStatus {
     /// The step of the change in progress: n/6 (n/4 if Jobs change the nodes) and a name; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// When the phase and step began. The operator writes a step of a change two minutes after the one before at the
-    /// earliest, and a reboot half a minute after it, so the step may have begun that much earlier.
+    /// When the phase and step began. While a node is changed, the operator writes a new step two minutes after the previous
+    /// `since` at the earliest (a reboot: half a minute), so the step may have begun that much earlier.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -119,8 +119,8 @@ pub(crate) struct RunArguments {
     /// How long the leader works after its last renewal; less than the lease duration.
     #[arg(long, value_name = "SECONDS", default_value_t = 42)]
     pub(crate) lease_renew_deadline: u64,
-    /// The longest wait before the leader renews the Lease, or a try that failed is repeated, and the shortest is half of
-    /// it; less than the renew deadline.
+    /// The longest wait between two renewals of the Lease, and before a failed renewal is repeated; the shortest is half of
+    /// it. Less than the renew deadline.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) lease_retry_period: u64,
     /// Where to serve /livez and /readyz.
@@ -287,7 +287,7 @@ pub(crate) enum UsageError {
     /// The election's times would allow two leaders.
     #[error(
         "the lease's times must satisfy 0 < --lease-retry-period < --lease-renew-deadline < --lease-duration, \
-         not {retry} < {renew} < {duration}; see --help for the defaults of those that are not given"
+         not {retry} < {renew} < {duration}: set all three flags, or none for 20 < 42 < 55"
     )]
     LeaseTimes {
         /// `--lease-duration`.

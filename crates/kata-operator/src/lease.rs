@@ -304,7 +304,7 @@ impl<'a> LeaderElector<'a> {
                         lease = LEASE,
                         error = chain(&error),
                         hint = hint(&error),
-                        "cannot acquire the lease; this process does nothing without it"
+                        "cannot acquire the Lease; this process does nothing without it"
                     );
                 }
             }
@@ -410,10 +410,10 @@ impl<'a> LeaderElector<'a> {
             let held = tokio::time::timeout_at(end, async {
                 self.wait_retry_period().await;
                 self.renew().await.unwrap_or_else(|error| {
-                    let error = chain(&error);
                     tracing::warn!(
                         lease = LEASE,
-                        error,
+                        error = chain(&error),
+                        hint = hint(&error),
                         "cannot renew the Lease; this process tries again, and stops writing at its renew deadline"
                     );
                     true
@@ -434,7 +434,7 @@ impl<'a> LeaderElector<'a> {
             Ok(Some(record)) if record.holder == self.candidate.identity => record,
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the lease");
+                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the Lease");
                 return;
             }
         };
@@ -447,9 +447,9 @@ impl<'a> LeaderElector<'a> {
             },
         });
         match self.client.merge(&self.endpoint, LEASE, None, &body).await {
-            Ok(_) => tracing::info!(lease = LEASE, "released the lease"),
+            Ok(_) => tracing::info!(lease = LEASE, "released the Lease"),
             Err(error) => {
-                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the lease");
+                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the Lease");
             }
         }
     }
@@ -567,14 +567,14 @@ fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The fix for a Lease that cannot be acquired.
+/// The fix for a Lease that cannot be acquired or renewed.
 fn hint(error: &CallError) -> &'static str {
     if error.is_not_found() {
         "create the namespace of the Lease, or name another one with --namespace"
     } else if error.is_transient() {
         "the API server does not answer or is busy: this is tried again, and needs no action unless it lasts"
     } else {
-        "check the permissions on the Lease"
+        "if the error says Forbidden, apply the Role of this version for Leases; if Unauthorized, check the ServiceAccount's token"
     }
 }
 

@@ -147,7 +147,7 @@ pub async fn run(
         break;
     }
     if tokio::time::timeout(RELEASE_LIMIT, elector.release_lease()).await.is_err() {
-        tracing::warn!("cannot release the lease in time");
+        tracing::warn!("cannot release the Lease in time");
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ fn main() {
     {
         measure(&format!("{nodes}, Jobs, {what}"), &with_jobs(nodes, installed));
     }
-    measure(&format!("{nodes}, Jobs, removal"), &removed_by_jobs(nodes));
+    measure(&format!("{nodes}, Jobs, first removal"), &removed_by_jobs(nodes));
 }
 
 fn measure(what: &str, snapshot: &Snapshot) {
@@ -106,17 +106,14 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
     };
-    // Until the objects and KataNodes are there that the decision itself wants.
-    for _ in 0..3 {
-        if changed > 0 {
-            write(&mut snapshot);
-        }
+    if changed > 0 {
+        settle(&mut snapshot);
     }
     snapshot
 }
 
-/// A cluster without the Machine Config Operator on which Jobs installed Kata on the first `installed` nodes, and all that
-/// is written of them is.
+/// A cluster without the Machine Config Operator on which Jobs installed Kata on the first `installed` nodes, whose labels
+/// and KataNodes are up to date.
 fn with_jobs(workers: usize, installed: usize) -> Snapshot {
     let mut snapshot = cluster(workers, 0);
     snapshot.options = Options {
@@ -148,9 +145,7 @@ fn with_jobs(workers: usize, installed: usize) -> Snapshot {
         Arc::new(node)
     });
     snapshot.nodes = Observed::Known(nodes.collect());
-    for _ in 0..3 {
-        write(&mut snapshot);
-    }
+    settle(&mut snapshot);
     snapshot
 }
 
@@ -184,7 +179,7 @@ fn installed_node(node: &NodeFacts, state: &str) -> KataNode {
     }))
 }
 
-/// The same once Kata is being removed: the labels and the RuntimeClass are gone.
+/// The same before the first Job of a removal: the labels and the RuntimeClass are gone, and all pods were read.
 fn removed_by_jobs(workers: usize) -> Snapshot {
     let mut snapshot = with_jobs(workers, workers);
     let deleted = "2026-01-01T00:00:00Z";
@@ -201,9 +196,7 @@ fn removed_by_jobs(workers: usize) -> Snapshot {
     snapshot.nodes = Observed::Known(nodes.collect());
     snapshot.freshness = Freshness::Quorum;
     snapshot.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(Vec::new()));
-    for _ in 0..3 {
-        write(&mut snapshot);
-    }
+    settle(&mut snapshot);
     snapshot
 }
 
@@ -277,6 +270,13 @@ fn machine_config(name: &str, extended: bool) -> MachineConfig {
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": name, "uid": name}, "spec": {"extensions": extensions},
     }))
+}
+
+/// Until the objects, labels and KataNodes are there that the decision itself wants.
+fn settle(snapshot: &mut Snapshot) {
+    for _ in 0..3 {
+        write(snapshot);
+    }
 }
 
 /// Does to the snapshot what the decision about it wants.

@@ -385,19 +385,21 @@ impl Assessment {
             && self.pods_are_gone()
     }
 
-    /// The earlier steps that the removal of Kata from a node waits for; `None` if it waits for sandboxed pods, which a
-    /// finding reports. `is_done` is whether they are done: of a deletion all that precede the nodes, otherwise the node's
-    /// labels, which may also go in this pass.
+    /// The earlier steps that the removal of Kata from a node waits for; `None` if they are done, or if a finding names the
+    /// pods that it waits for. `may_remove`: the deletion may remove Kata from nodes. `is_released`: the node has lost its
+    /// labels, or loses them in this pass.
     pub(crate) fn earlier_steps(
         &self,
         node: &NodeAssessment,
-        is_done: bool,
+        may_remove: bool,
+        is_released: bool,
     ) -> Option<&'static str> {
-        let (pods, reason) = if self.deleting {
+        let (pods, is_done, reason) = if self.deleting {
             let reason = "the RuntimeClasses and the nodes' labels are removed first";
-            (self.pods.in_cluster(), reason)
+            (self.pods.in_cluster(), may_remove, reason)
         } else {
-            (self.pods.on_node(&node.facts.name), "its labels are removed first")
+            let pods = self.pods.on_node(&node.facts.name);
+            (pods, is_released, "its labels are removed first")
         };
         let has_finding = match pods {
             Ok(pods) => !pods.is_empty(),

@@ -300,7 +300,7 @@ impl<'a> Facts<'a> {
         self.ensure_no_pods(pods.as_deref(), action)
     }
 
-    /// The unfinished sandboxed pods on a node, if they were read.
+    /// The unfinished sandboxed pods on a node, if they were read. A read of the whole cluster is the later one.
     fn pods_on_node(&self, node: &str) -> Option<Vec<&SandboxedPod>> {
         let mut pods = match &self.pods_by_node {
             Some(pods) => pods.get(node).cloned().unwrap_or_default(),

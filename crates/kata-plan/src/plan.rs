@@ -23,7 +23,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether no other step follows from it: it only writes KataNodes, and none that records a Job or that the node is
+    /// Whether no further step follows from it: it only writes KataNodes, and records neither a Job nor that Kata is
     /// provided.
     pub fn only_reports(&self) -> bool {
         self.steps.iter().all(|step| match &step.action {

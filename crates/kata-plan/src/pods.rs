@@ -64,7 +64,8 @@ impl SandboxedPods {
         Need::Pods { scope, classes: self.classes.clone() }
     }
 
-    /// The unfinished pods on a node, sorted. A read of the whole cluster serves as well, and is never the older one.
+    /// The unfinished pods on a node, sorted. If the whole cluster was read too, that read counts: it is the later one, or a
+    /// remembered one. Such a one is never empty, so it holds up every removal, but may not show where a pod runs.
     pub(crate) fn on_node(&self, node: &str) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
         let whole = self.read.get(&PodScope::Cluster);
         let pods = known(whole.or_else(|| self.read.get(&PodScope::Node(node.to_owned()))))?;

@@ -138,8 +138,9 @@ fn pods_left(cluster: &Assessment, out: &mut Draft) {
             out.wait_for(Waiting::Read, config, "the pods of the cluster to be read");
         }
         Err(NotRead::Failed(error)) => {
-            let message =
-                format!("cannot read the cluster's pods: {error}; nothing is removed meanwhile");
+            let message = format!(
+                "cannot read the cluster's pods: {error}; no further node loses Kata meanwhile"
+            );
             out.add_finding(Code::ReadFailed, config, message);
         }
         Ok(pods) if pods.is_empty() => {}

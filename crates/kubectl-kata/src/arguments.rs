@@ -133,6 +133,8 @@ pub enum Command {
     /// What happened to the KataConfig, its nodes and sandboxed pods
     Events(EventsArguments),
     /// How long the changes of nodes took, step by step
+    ///
+    /// A step that took less than two minutes may be counted in the step before.
     History(HistoryArguments),
     /// Write one HTML page about the last roll-out, for a change record
     Report(ReportArguments),

@@ -111,7 +111,7 @@ impl Blockers {
             tracing::warn!(
                 pod,
                 error,
-                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise nothing",
+                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise no action: the next pass tries again",
                 "cannot read a pod that holds up the deletion; all pods are listed instead"
             );
         }
@@ -147,6 +147,7 @@ impl Blockers {
                     return false;
                 }
             };
+            self.read_failure = None;
             remembered.replace(pod, read.as_ref().and_then(validate::sandboxed_pod));
             remembered.show(snapshot);
             if running_pods(snapshot).iter().any(|left| is_same(left, pod)) {

@@ -1,5 +1,5 @@
 //! An API server whose lists answer late, so that what they show is as old as the request, or whose etcd is restored from
-//! a backup. What the operator has seen meanwhile must not be undone by a late list, and must be by a restored etcd.
+//! a backup. What the operator has seen since must survive a late list, and must be given up when etcd is restored.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn a_pass_whose_list_answers_late_writes_to_no_node_that_is_gone() {
     assert!(!requests.iter().any(|line| line.contains(&about)), "{requests:#?}");
 }
 
-/// The backup is of before the deletion: it never was.
+/// The backup was made before the deletion, so after it is restored the KataConfig is not being deleted.
 #[tokio::test(start_paused = true)]
 async fn an_etcd_that_is_restored_takes_a_deletion_back() {
     let (cluster, operator) = installed().await;
@@ -105,7 +105,7 @@ async fn an_etcd_that_is_restored_takes_a_deletion_back() {
 
     cluster.with(|sim, _| sim.restore_etcd(&backup));
     let restored = operator.requests().len();
-    // As long as everything is listed anew, in any case.
+    // Longer than the five minutes after which everything is listed again.
     lab::pass(Duration::from_mins(6)).await;
     assert!(lab::is_ready(&cluster, "example"));
     assert_eq!(class(), open);

@@ -54,7 +54,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     pass_over_nodes_that_cannot_start(&mut cluster);
     cluster.orphaned_jobs = orphaned_jobs(&cluster);
     let mut changes = Draft::default();
-    removal::rollout(&mut cluster, &mut changes);
+    removal::decide_rollout(&mut cluster, &mut changes);
     finish_nodes(&mut cluster);
     let is_clean = changes::changes(&cluster, &mut changes);
     let Cluster { mut base, nodes, provided, .. } = cluster;

@@ -25,9 +25,7 @@ pub(super) fn changes(cluster: &Cluster<'_>, out: &mut Draft) -> bool {
     label_claims(cluster, out);
     provided::changes(cluster, out);
     delete_recorded_jobs(cluster, out);
-    if !cluster.base.deleting || cluster.may_remove {
-        create_jobs(cluster, out);
-    }
+    create_jobs(cluster, out);
     wait_for_nodes(cluster, out);
     is_clean(cluster, out)
 }
@@ -193,9 +191,8 @@ enum Queued {
 /// Why a node is not being changed; `None` if another part of the report has the reason.
 fn queued(cluster: &Cluster<'_>, node: &NodeAssessment) -> Option<Queued> {
     let name = &node.facts.name;
-    let is_released =
-        if cluster.base.deleting { cluster.may_remove } else { !node.has_runtime_label };
-    if let Some(reason) = cluster.base.earlier_steps(node, is_released) {
+    let is_released = !node.has_runtime_label;
+    if let Some(reason) = cluster.base.earlier_steps(node, cluster.may_remove, is_released) {
         return node.finding.is_none().then_some(Queued::After(reason));
     }
     if cluster.rollout.permitted.contains(name) {

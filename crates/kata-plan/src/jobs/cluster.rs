@@ -26,7 +26,7 @@ pub(super) struct Cluster<'a> {
     /// The nodes whose system or cloud provides Kata; no Job runs there.
     pub(super) provided: Vec<NodeAssessment>,
     pub(super) rollout: Rollout,
-    /// Whether the pods of the cluster permit a deletion to create its Jobs; see [`super::removal`].
+    /// Whether a deletion may create its Jobs; see [`super::removal`].
     pub(super) may_remove: bool,
     /// Name and uid of the Jobs whose nodes are not assessed.
     pub(super) orphaned_jobs: Vec<(String, String)>,
@@ -37,8 +37,8 @@ impl Cluster<'_> {
         self.base.now
     }
 
-    /// Whether Kata may be removed from a leaving node: no new sandboxed pod can start, and none is left. In a deletion the
-    /// pods on the node may have to be read first; see [`super::removal`].
+    /// Whether the rollout may remove Kata from a leaving node. In a deletion [`super::removal`] has the pods on the node read
+    /// before its Job.
     pub(super) fn is_clear(&self, host: &Host<'_>) -> bool {
         if self.base.deleting {
             return self.may_remove;

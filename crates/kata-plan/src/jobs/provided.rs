@@ -249,16 +249,17 @@ pub(super) fn changes(cluster: &Cluster<'_>, out: &mut Draft) {
             let set = BTreeMap::from([(claim, names::CLAIMED.to_owned())]);
             (set, BTreeSet::new(), "its system or cloud provides Kata")
         } else {
-            let is_free = if cluster.base.deleting {
-                cluster.may_remove
+            // In a deletion its other labels went only when no pod of the operator's classes was left.
+            let (is_free, why) = if cluster.base.deleting {
+                (cluster.may_remove, "its RuntimeClasses and its other labels are gone")
             } else {
                 let pods = cluster.base.pods.on_node(&node.facts.name);
-                pods.is_ok_and(|pods| pods.is_empty())
+                (pods.is_ok_and(|pods| pods.is_empty()), "no sandboxed pod is left on it")
             };
             if !node.joined || node.has_runtime_label || !is_free {
                 continue;
             }
-            (BTreeMap::new(), BTreeSet::from([claim]), "no sandboxed pod is left on it")
+            (BTreeMap::new(), BTreeSet::from([claim]), why)
         };
         let (node, seen) = (node.object(), node.version());
         let action = Action::LabelNode { node, seen, set, remove, needs_fresh_classes: false };

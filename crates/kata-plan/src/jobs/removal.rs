@@ -1,9 +1,10 @@
-//! Which sandboxed pods hold up the Jobs of a deletion, and what has to be read before the next Job begins.
+//! Decides the rollout; in a deletion, also which sandboxed pods hold up its Jobs, and what is read before the next one.
 //!
-//! The first Job of a deletion begins once no sandboxed pod is left in the cluster and no other can start. What is left
-//! to guard then are pods of RuntimeClasses that are not the operator's. So as long as a Job of the deletion exists, each
-//! further one waits for the pods on its own node only, and only a pass that creates a Job has them read. If there is one,
-//! the pods of the whole cluster hold up the deletion again. This module creates no Job and changes no node.
+//! The first Job of a deletion begins once no sandboxed pod is left in the cluster, and none of the operator's classes can
+//! start. From then on only pods of foreign RuntimeClasses can come to a node. So as long as a Job of the deletion exists,
+//! each further one waits for the pods on its own node only. Only a pass that creates a Job has them read, or all pods if
+//! more than [`NODES_FOR_CLUSTER_READ`] nodes are next. If there is one, or if no Job of the deletion is left, the pods of
+//! the whole cluster hold up the deletion again. This module creates no Job and changes no node.
 
 use kata_api::node_task::NodeAction;
 
@@ -16,7 +17,8 @@ use crate::snapshot::PodScope;
 use crate::steps::NODES_FOR_CLUSTER_READ;
 
 /// Decides which nodes may be changed now, and requests the pods on those from which a deletion removes Kata next.
-pub(super) fn rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
+pub(super) fn decide_rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
+    // Before the assessment has its nodes, which count these pods, too.
     for host in &cluster.nodes {
         cluster.base.pods.include_node(&host.node.facts.name);
     }
@@ -28,7 +30,7 @@ pub(super) fn rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
     };
     // A list of all pods may be a remembered one, which shows that pods are left, but not where.
     let goes_on = is_closed && !is_read && has_begun(cluster);
-    permit(cluster, goes_on, is_closed && is_free);
+    permit(cluster, goes_on, goes_on || (is_closed && is_free));
     if !goes_on {
         return;
     }
@@ -54,11 +56,11 @@ pub(super) fn rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
     }
 }
 
-/// Decides which nodes may be changed now. A deletion that `goes_on` reads the pods of a node before its Job begins, and
-/// otherwise has read those of the cluster if it `is_free` of them.
-fn permit(cluster: &mut Cluster<'_>, goes_on: bool, is_free: bool) {
-    cluster.base.removal_is_committed = goes_on;
-    cluster.may_remove = goes_on || is_free;
+/// Decides which nodes may be changed now. `is_committed`: each Job waits for the pods on its own node only. `may_remove`:
+/// the deletion may create Jobs.
+fn permit(cluster: &mut Cluster<'_>, is_committed: bool, may_remove: bool) {
+    cluster.base.removal_is_committed = is_committed;
+    cluster.may_remove = may_remove;
     cluster.rollout = rollout::rollout(cluster);
 }
 

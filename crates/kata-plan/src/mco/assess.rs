@@ -42,10 +42,11 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     };
     add_nodes(&pools, &nodes, &mut assessment);
     assessment.find_departed(snapshot, |_| true);
-    assessment.removal_is_committed = match mode {
-        Mode::Pool => !assessment.nodes.iter().any(|node| node.joined),
-        Mode::Compact => installed::machine_configs(snapshot).next().is_none(),
-    };
+    assessment.removal_is_committed = assessment.deleting
+        && match mode {
+            Mode::Pool => !assessment.nodes.iter().any(|node| node.joined),
+            Mode::Compact => installed::machine_configs(snapshot).next().is_none(),
+        };
     let (changes, is_clean) = changes::changes(&pools, &assessment);
     assessment.changes = changes;
     assessment.is_clean = is_clean;

@@ -66,20 +66,20 @@ struct Queue<'a, 'p> {
     is_unrendered: bool,
     /// Whether a deletion may remove Kata from nodes.
     may_remove: bool,
-    /// By pool, why a node waits that the Machine Config Operator may change; see [`turn`].
-    turns: BTreeMap<&'static str, Option<String>>,
+    /// By pool, why a node still waits after all earlier steps; see [`reason_in_pool`].
+    in_pools: BTreeMap<&'static str, Option<String>>,
 }
 
 impl<'a, 'p> Queue<'a, 'p> {
     fn of(pools: &'a Pools<'p>, cluster: &'a Assessment, out: &Draft, is_outdated: bool) -> Self {
         let released = released(out);
-        let turns = [pools.mode.pool(), names::WORKER_POOL];
+        let names = [pools.mode.pool(), names::WORKER_POOL];
         Self {
             pools,
             cluster,
             is_unrendered: is_outdated || !pools.targeted,
             may_remove: cluster.may_remove_from_nodes(),
-            turns: turns.map(|pool| (pool, turn(pools, pool, &released))).into(),
+            in_pools: names.map(|name| (name, reason_in_pool(pools, name, &released))).into(),
             released,
         }
     }
@@ -92,8 +92,7 @@ impl<'a, 'p> Queue<'a, 'p> {
             return None;
         }
         let is_released = !node.joined || self.released.contains(&node.facts.name);
-        let is_done = if self.cluster.deleting { self.may_remove } else { is_released };
-        let earlier = self.cluster.earlier_steps(node, is_done);
+        let earlier = self.cluster.earlier_steps(node, self.may_remove, is_released);
         let begun = match node.facts.step() {
             None => None,
             Some(_) if node.wanted => Some("the Machine Config Operator is about to change it"),
@@ -109,12 +108,12 @@ impl<'a, 'p> Queue<'a, 'p> {
             return None;
         }
         let name = if joins { pools.mode.pool() } else { names::WORKER_POOL };
-        self.turns.get(name).cloned().flatten()
+        self.in_pools.get(name).cloned().flatten()
     }
 }
 
-/// Why a node that the Machine Config Operator may change in this pool waits; `None` if a finding says it.
-fn turn(pools: &Pools<'_>, name: &str, released: &BTreeSet<String>) -> Option<String> {
+/// Why a node whose change is up to the Machine Config Operator still waits in this pool; `None` if a finding says it.
+fn reason_in_pool(pools: &Pools<'_>, name: &str, released: &BTreeSet<String>) -> Option<String> {
     // A paused pool is a finding.
     let pool = pools.pools.get(name).filter(|pool| !pool.spec.paused)?;
     let members = members(pools, pool, released);
