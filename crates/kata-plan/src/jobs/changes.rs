@@ -364,7 +364,15 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         let message = "spec.rollout.paused is true, so no further node is changed".to_owned();
         out.add_finding(Code::RolloutPaused, config.clone(), message);
     }
-    waiting.sort_by_key(|(queued, _)| (queued.is_none(), *queued));
+    if cluster.base.deleting {
+        for node in &cluster.provided {
+            // Otherwise its claim goes in this pass.
+            if let Some(queued) = queued(cluster, node) {
+                waiting.push((Some(queued), &node.facts.name));
+            }
+        }
+    }
+    waiting.sort_by_key(|(queued, name)| (queued.is_none(), *queued, Natural(name)));
     out.wait_in_queue(
         &config,
         waiting

@@ -55,7 +55,7 @@ fn passes(world: &mut World, mut each: impl FnMut(&World)) {
     }
 }
 
-/// It comes when there is nothing else to do: each pass that something follows from wakes the operator.
+/// After a plan that only reports, the operator starts no pass by itself: by then the node must have its labels.
 #[test]
 fn a_provided_node_that_comes_later_serves_as_soon_as_the_operator_has_seen_it() {
     let mut world = World::plain(1, 1);
@@ -242,6 +242,26 @@ fn a_provided_node_that_is_deselected_or_whose_kataconfig_goes_waits_for_its_pod
             nothing_left(&world);
         }
     }
+}
+
+#[test]
+fn a_deletion_says_what_the_provided_nodes_wait_for() {
+    let mut world = World::plain(1, 0);
+    add_provided(&mut world, "cloud-0", Some(&["kata"]));
+    world.config(&spec());
+    until(&mut world, |world| has(world, "cloud-0", KATA_CLASS));
+    world.settle();
+    world.delete(Kind::KataConfig, "cluster-kataconfig");
+    let mut reasons = Vec::new();
+    passes(&mut world, |world| {
+        let config = world.get(Kind::KataConfig, "cluster-kataconfig");
+        let conditions = config.and_then(|it| it["status"]["conditions"].as_array());
+        let ready = conditions.into_iter().flatten().find(|it| it["type"] == "Ready");
+        reasons.extend(ready.and_then(|it| it["message"].as_str().map(str::to_owned)));
+    });
+    assert!(world.names(Kind::KataConfig).is_empty());
+    let wait = "cloud-0 waiting: the RuntimeClasses and the nodes' labels are removed first";
+    assert!(reasons.iter().any(|reason| reason.contains(wait)), "{reasons:?}");
 }
 
 #[test]
