@@ -377,7 +377,8 @@ impl Assessment {
             .all(|runtime| missing.iter().any(|handler| handler == runtime.effective_handler()))
     }
 
-    /// Whether the KataConfig is being deleted, no sandboxed pod is left and no new one can start.
+    /// Whether the KataConfig is being deleted, no pod of the operator's RuntimeClasses can start any more, and no pod
+    /// holds up the deletion.
     pub(crate) fn may_remove_from_nodes(&self) -> bool {
         self.deleting
             && !self.nodes.iter().any(|node| node.has_runtime_label)
@@ -386,7 +387,7 @@ impl Assessment {
     }
 
     /// The earlier steps that the removal of Kata from a node waits for; `None` if they are done, or if a finding names the
-    /// pods that it waits for. `may_remove`: the deletion may remove Kata from nodes. `is_released`: the node has lost its
+    /// pods that it waits for, or says that they cannot be read. `may_remove`: the deletion may remove Kata from nodes. `is_released`: the node has lost its
     /// labels, or loses them in this pass.
     pub(crate) fn earlier_steps(
         &self,
@@ -409,7 +410,7 @@ impl Assessment {
         (!node.wanted && !has_finding && !is_done).then_some(reason)
     }
 
-    /// Whether no node can run a sandboxed pod any more, or no sandboxed pod is left in the cluster.
+    /// Whether no pod holds up the deletion: none is left in the cluster, or they need not be listed again.
     pub(crate) fn pods_are_gone(&self) -> bool {
         !self.may_have_pods() || self.pods.in_cluster().is_ok_and(|pods| pods.is_empty())
     }

@@ -8,9 +8,13 @@ use kata_api::Code;
 
 use crate::object::ObjectRef;
 use crate::plan::{Action, OnFailure, Step};
+use crate::pods::SandboxedPods;
 use crate::report::{Finding, Waiting, WaitingOn};
-use crate::snapshot::Need;
+use crate::snapshot::{Need, PodScope};
 use crate::text;
+
+/// With more nodes than this, one read of all pods replaces one read for each node.
+const NODES_FOR_CLUSTER_READ: usize = 20;
 
 /// Steps, and why other steps have to wait.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +53,17 @@ impl Draft {
         message: impl Into<String>,
     ) {
         self.waiting_on.push(WaitingOn { what, subject, message: message.into() });
+    }
+
+    /// Requests the pods on these nodes, and waits for them.
+    pub(crate) fn request_pods_on(&mut self, nodes: Vec<ObjectRef>, pods: &SandboxedPods) {
+        let many = nodes.len() > NODES_FOR_CLUSTER_READ;
+        for node in nodes {
+            let scope = if many { PodScope::Cluster } else { PodScope::Node(node.name.clone()) };
+            self.needs.insert(pods.need(scope));
+            let message = format!("the pods on {} to be read", node.name);
+            self.wait_for(Waiting::Read, node, message);
+        }
     }
 
     pub(crate) fn add_finding(&mut self, code: Code, subject: ObjectRef, message: String) {

@@ -432,7 +432,7 @@ impl NodeFacts {
     }
 
     /// Whether the change from `old` is only progress of a change that the Machine Config Operator makes: it has not
-    /// ended, and what the operator writes does not depend on it.
+    /// ended, and it changes only what the operator reports.
     pub fn is_progress_since(&self, old: &Self) -> bool {
         !self.is_settled()
             && !self.is_degraded()

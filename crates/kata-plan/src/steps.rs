@@ -24,9 +24,6 @@ use crate::text;
 
 pub(crate) use kata_nodes::{step_not_published, steps_due};
 
-/// With more leaving nodes than this, one read of all pods replaces one read for each node.
-pub(crate) const NODES_FOR_CLUSTER_READ: usize = 20;
-
 /// The steps for the active KataConfig.
 pub(crate) fn steps(cluster: &Assessment) -> Draft {
     let mut out = Draft::default();
@@ -101,16 +98,11 @@ fn remove_finalizers(config: &KataConfig, why: &str) -> Step {
 fn leaving_pods(cluster: &Assessment, out: &mut Draft) {
     let leaving: Vec<&NodeAssessment> =
         cluster.nodes.iter().filter(|node| node.needs_pod_list()).collect();
-    let many = leaving.len() > NODES_FOR_CLUSTER_READ;
+    let mut unread = Vec::new();
     for node in leaving {
         let name = &node.facts.name;
         match cluster.pods_in_the_way(node) {
-            Err(NotRead::NotAsked) => {
-                let scope = if many { PodScope::Cluster } else { PodScope::Node(name.clone()) };
-                out.needs.insert(cluster.pods.need(scope));
-                let message = format!("the pods on {name} to be read");
-                out.wait_for(Waiting::Read, node.object(), message);
-            }
+            Err(NotRead::NotAsked) => unread.push(node.object()),
             Err(NotRead::Failed(error)) => out.add_finding(
                 Code::ReadFailed,
                 node.object(),
@@ -124,6 +116,7 @@ fn leaving_pods(cluster: &Assessment, out: &mut Draft) {
             ),
         }
     }
+    out.request_pods_on(unread, &cluster.pods);
 }
 
 /// Requests the cluster's pods while they may block the deletion, and reports them.

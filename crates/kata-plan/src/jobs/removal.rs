@@ -3,8 +3,8 @@
 //! The first Job of a deletion begins once no sandboxed pod is left in the cluster, and none of the operator's classes can
 //! start. From then on only pods of foreign RuntimeClasses can come to a node. So as long as a Job of the deletion exists,
 //! each further one waits for the pods on its own node only. Only a pass that creates a Job has them read, or all pods if
-//! more than [`NODES_FOR_CLUSTER_READ`] nodes are next. If there is one, or if no Job of the deletion is left, the pods of
-//! the whole cluster hold up the deletion again. This module creates no Job and changes no node.
+//! many nodes are next. If there is one, or if no Job of the deletion is left, the pods of the whole cluster hold up the
+//! deletion again. This module creates no Job and changes no node.
 
 use kata_api::node_task::NodeAction;
 
@@ -12,26 +12,23 @@ use super::cluster::{Cluster, Due};
 use super::rollout;
 use crate::draft::Draft;
 use crate::pods::NotRead;
-use crate::report::Waiting;
-use crate::snapshot::PodScope;
-use crate::steps::NODES_FOR_CLUSTER_READ;
 
 /// Decides which nodes may be changed now, and requests the pods on those from which a deletion removes Kata next.
 pub(super) fn decide_rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
-    // Before the assessment has its nodes, which count these pods, too.
+    // The assessment gets its nodes only after the rollout is decided.
     for host in &cluster.nodes {
         cluster.base.pods.include_node(&host.node.facts.name);
     }
-    let is_closed = is_closed(cluster);
+    let is_closed = is_closed_to_new_pods(cluster);
     let (is_free, is_read) = match cluster.base.pods.in_cluster() {
         Ok(pods) => (pods.is_empty(), true),
         Err(NotRead::Failed(_)) => (false, true),
         Err(NotRead::NotAsked) => (false, false),
     };
     // A list of all pods may be a remembered one, which shows that pods are left, but not where.
-    let goes_on = is_closed && !is_read && has_begun(cluster);
-    permit(cluster, goes_on, goes_on || (is_closed && is_free));
-    if !goes_on {
+    let has_begun = is_closed && !is_read && has_removal_job(cluster);
+    permit(cluster, has_begun, has_begun || (is_closed && is_free));
+    if !has_begun {
         return;
     }
     let mut unread = Vec::new();
@@ -46,14 +43,10 @@ pub(super) fn decide_rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
             Ok(_) | Err(NotRead::Failed(_)) => return permit(cluster, false, false),
         }
     }
-    let many = unread.len() > NODES_FOR_CLUSTER_READ;
-    for node in unread {
-        let scope = if many { PodScope::Cluster } else { PodScope::Node(node.name.clone()) };
-        out.needs.insert(cluster.base.pods.need(scope));
+    for node in &unread {
         cluster.rollout.permitted.remove(&node.name);
-        let message = format!("the pods on {} to be read", node.name);
-        out.wait_for(Waiting::Read, node, message);
     }
+    out.request_pods_on(unread, &cluster.base.pods);
 }
 
 /// Decides which nodes may be changed now. `is_committed`: each Job waits for the pods on its own node only. `may_remove`:
@@ -64,15 +57,15 @@ fn permit(cluster: &mut Cluster<'_>, is_committed: bool, may_remove: bool) {
     cluster.rollout = rollout::rollout(cluster);
 }
 
-/// Whether the KataConfig is being deleted, and no pod of its RuntimeClasses can start any more.
-fn is_closed(cluster: &Cluster<'_>) -> bool {
+/// Whether the KataConfig is being deleted, and no pod of the operator's RuntimeClasses can start any more.
+fn is_closed_to_new_pods(cluster: &Cluster<'_>) -> bool {
     cluster.base.deleting
         && !cluster.nodes.iter().any(|host| host.node.has_runtime_label)
         && cluster.base.our_classes().next().is_none()
 }
 
 /// Whether there is a Job of this deletion. One of the same second may be older than the deletion.
-fn has_begun(cluster: &Cluster<'_>) -> bool {
+fn has_removal_job(cluster: &Cluster<'_>) -> bool {
     let Some(deleted) = &cluster.base.config.metadata.deletion_timestamp else { return false };
     let mut jobs = cluster.snapshot.jobs.jobs.known().into_iter().flatten();
     jobs.any(|job| {
