@@ -235,7 +235,8 @@ pub struct KataNodeStatus {
     #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
     pub since: Option<Timestamp>,
     /// The last phases and steps with their times, oldest first, at most 16: `kubectl kata history` shows how long each
-    /// took. A step that took less than two minutes may be counted in the step before.
+    /// took. Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before, and a shorter step
+    /// may not appear.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

@@ -287,7 +287,7 @@ pub(crate) enum UsageError {
     /// The election's times would allow two leaders.
     #[error(
         "the lease's times must satisfy 0 < --lease-retry-period < --lease-renew-deadline < --lease-duration, \
-         not {retry} < {renew} < {duration}: set all three flags, or none for 20 < 42 < 55"
+         not {retry} < {renew} < {duration}: set all three flags, or none of them for the defaults"
     )]
     LeaseTimes {
         /// `--lease-duration`.

@@ -38,6 +38,9 @@ const WATCH_SECONDS: u32 = 60;
 /// The shortest time between two reads of the Lease, even if the API server answers every watch at once.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 
+/// What follows if the Lease cannot be released, for the log.
+pub(crate) const RELEASE_FIX: &str = "no action: another process leads once the Lease expires";
+
 /// How long a candidate waits after it learned that the holder has ended. The API server decides within this time the
 /// requests that the holder sent before: their connections are closed, so none is queued for longer.
 pub const FENCE: Duration = Duration::from_secs(2);
@@ -434,7 +437,12 @@ impl<'a> LeaderElector<'a> {
             Ok(Some(record)) if record.holder == self.candidate.identity => record,
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the Lease");
+                tracing::warn!(
+                    lease = LEASE,
+                    error = chain(&error),
+                    fix = RELEASE_FIX,
+                    "cannot release the Lease"
+                );
                 return;
             }
         };
@@ -449,7 +457,12 @@ impl<'a> LeaderElector<'a> {
         match self.client.merge(&self.endpoint, LEASE, None, &body).await {
             Ok(_) => tracing::info!(lease = LEASE, "released the Lease"),
             Err(error) => {
-                tracing::warn!(lease = LEASE, error = chain(&error), "cannot release the Lease");
+                tracing::warn!(
+                    lease = LEASE,
+                    error = chain(&error),
+                    fix = RELEASE_FIX,
+                    "cannot release the Lease"
+                );
             }
         }
     }

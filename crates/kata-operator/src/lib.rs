@@ -147,7 +147,11 @@ pub async fn run(
         break;
     }
     if tokio::time::timeout(RELEASE_LIMIT, elector.release_lease()).await.is_err() {
-        tracing::warn!("cannot release the Lease in time");
+        tracing::warn!(
+            lease = LEASE,
+            fix = lease::RELEASE_FIX,
+            "cannot release the Lease in time: the API server did not answer"
+        );
     }
     Ok(())
 }

@@ -134,7 +134,8 @@ pub enum Command {
     Events(EventsArguments),
     /// How long the changes of nodes took, step by step
     ///
-    /// A step that took less than two minutes may be counted in the step before.
+    /// Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before, and a shorter step may
+    /// not appear.
     History(HistoryArguments),
     /// Write one HTML page about the last roll-out, for a change record
     Report(ReportArguments),

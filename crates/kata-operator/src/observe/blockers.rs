@@ -98,7 +98,7 @@ impl Blockers {
         if self.watch_failure.as_ref().is_none_or(|(known, _)| *known != error) {
             tracing::warn!(
                 error,
-                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise nothing: the watch is tried again after half a minute",
+                fix = "if the error says Forbidden, apply the ClusterRole of this version; otherwise no action: the watch is tried again after half a minute",
                 "cannot watch pods; while a deletion waits for pods, all pods are listed in each pass"
             );
         }

@@ -58,6 +58,10 @@ fn page() -> String {
 
 fn chapter(page: &mut String, verb: &Command) {
     line(page, &format!("\n## {}\n\n{}.", verb.get_name(), about(verb)));
+    let long = verb.get_long_about().map(ToString::to_string).unwrap_or_default();
+    if let Some((_, details)) = long.split_once("\n\n") {
+        line(page, &format!("\n{details}"));
+    }
     let aliases: Vec<String> = verb.get_all_aliases().map(|alias| format!("`{alias}`")).collect();
     if !aliases.is_empty() {
         line(page, &format!("Also called {}.", aliases.join(", ")));

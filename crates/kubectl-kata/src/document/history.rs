@@ -62,7 +62,8 @@ pub(crate) struct NodeChange {
     /// Whether its beginning is not recorded any more, so that it took longer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) partial: bool,
-    /// Its steps. One that took less than two minutes may be part of the one before.
+    /// Its steps. Up to two minutes of one (of a reboot: half a minute) may be part of the one before, and a shorter one may
+    /// not appear.
     pub(crate) steps: Vec<StepTime>,
 }
 

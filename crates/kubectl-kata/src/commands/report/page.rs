@@ -84,6 +84,9 @@ pub(super) fn page(contents: &Contents) -> Markup {
                     p { "No change of a node is recorded." }
                 } @else {
                     (timeline::svg(&rollout))
+                    p class="note" {
+                        "Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before."
+                    }
                     @for line in medians(rollout.iter().flat_map(|(_, changes)| *changes)) { p { (line) } }
                 }
                 h2 { "Findings" }
