@@ -47,13 +47,8 @@ const LANES: [&[Step]; 3] = [
             "cargo check --workspace --features kata-operator/otel --tests --locked",
         ),
         ("house rules", "xtask tidy"),
-        // A workspace of their own, so that nothing else compiles them; what they share with this one is not
-        // checked twice.
-        (
-            "fuzz targets",
-            "cargo check --manifest-path fuzz/Cargo.toml --features agent --locked --target-dir target",
-        ),
-        // What a stolen token, a node and a payload's publisher choose, a minute each.
+        // Compiles all targets, and runs those for what a stolen token, a node and a payload's publisher choose, a
+        // minute each.
         ("fuzz", "xtask fuzz task kubelet_arguments payload_tar"),
         // The plugin's archive, the krew manifest and the image, from unoptimized binaries. What is published is
         // built by `cargo xtask image`, which takes long.

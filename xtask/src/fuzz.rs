@@ -3,7 +3,7 @@
 //!
 //! New inputs stay below `target/fuzz`; the seeds in `fuzz/corpus` are not changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::Args;
@@ -34,32 +34,36 @@ pub(crate) struct Options {
 
 /// Returns what was found.
 pub(crate) fn run(root: &Path, options: &Options) -> Vec<String> {
-    options.targets.iter().filter_map(|target| one(root, target, options.seconds).err()).collect()
+    let folder = match build(root) {
+        Ok(folder) => folder,
+        Err(error) => return vec![error],
+    };
+    let run_one = |target: &String| run_one(root, &folder, target, options.seconds).err();
+    options.targets.iter().filter_map(run_one).collect()
 }
 
-fn one(root: &Path, target: &str, seconds: u32) -> Result<(), String> {
+/// Builds all targets: nothing else compiles those that are not asked for. Returns the folder they are in.
+fn build(root: &Path) -> Result<PathBuf, String> {
     let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let mut build = command(root, "cargo");
     build.args(["build", "--quiet", "--locked", "--release", "--manifest-path", "fuzz/Cargo.toml"]);
-    build.args([
-        "--features",
-        "agent",
-        "--target-dir",
-        FOLDER,
-        "--target",
-        &triple,
-        "--bin",
-        target,
-    ]);
+    build.args(["--features", "agent", "--target-dir", FOLDER, "--target", &triple]);
     build.env("RUSTFLAGS", COVERAGE);
     output(build)?;
+    Ok(root.join(FOLDER).join(triple).join("release"))
+}
 
+/// Lets a target that is built try inputs.
+fn run_one(root: &Path, programs: &Path, target: &str, seconds: u32) -> Result<(), String> {
     let (found, folder) = (format!("{FOLDER}/corpus/{target}"), format!("{FOLDER}/work"));
     for folder in [&found, &folder] {
         let made = fs::create_dir_all(root.join(folder));
         made.map_err(|error| format!("cannot make {folder}: {error}"))?;
     }
-    let program = root.join(FOLDER).join(&triple).join("release").join(target);
+    let program = programs.join(target);
+    if !program.is_file() {
+        return Err(format!("there is no fuzz target {target} in fuzz/fuzz_targets"));
+    }
     let mut run = command(root, program.to_str().unwrap_or_default());
     run.args([&found, &format!("fuzz/corpus/{target}")]);
     run.args([
