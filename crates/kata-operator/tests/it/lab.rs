@@ -19,7 +19,7 @@ use simcluster::clock::Clock;
 use simcluster::resource::{
     CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NAMESPACES, NODES, RUNTIMECLASSES,
 };
-use simcluster::topology::{self, Layout};
+use simcluster::topology::{self, Layout, NodeOptions, Role};
 use simcluster::{Cluster, Resource, Simulation};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -396,6 +396,21 @@ pub(crate) fn kubernetes_of(workers: u32) -> Cluster {
     let platform = simcluster::world::Platform::Kubernetes;
     let layout = Layout { platform, workers, control_plane: 1, ..Layout::default() };
     let mut simulation = topology::build(&layout, epoch()).unwrap();
+    prepare(&mut simulation, workers);
+    Cluster::start(simulation, Clock::starting_at(epoch()))
+}
+
+/// A cluster of workers whose operating system provides Kata.
+pub(crate) fn provided(workers: u32) -> Cluster {
+    let platform = simcluster::world::Platform::Kubernetes;
+    let layout = Layout { platform, workers: 0, control_plane: 1, ..Layout::default() };
+    let mut simulation = topology::build(&layout, epoch()).unwrap();
+    for index in 0..workers {
+        let handlers = Some(vec!["kata".to_owned()]);
+        let options = NodeOptions { handlers, ..NodeOptions::default() };
+        topology::add_node(&mut simulation, &worker(index), Role::Worker, options).unwrap();
+    }
+    simulation.advance(Duration::from_mins(1));
     prepare(&mut simulation, workers);
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }

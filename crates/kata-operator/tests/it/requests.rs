@@ -201,6 +201,36 @@ async fn passes_with_jobs(workers: u32) -> (f64, f64) {
     (installed - before, gone - installed)
 }
 
+/// Nodes that provide Kata themselves need neither Jobs nor the Machine Config Operator, so that a real API server was
+/// asked by the same operator with nothing simulated around it (docs/developers/performance.md). What it counted on
+/// 28 November 2026 for fifty nodes, leases and watches apart.
+#[tokio::test(start_paused = true)]
+async fn provided_nodes_take_as_many_requests_as_on_a_real_api_server() {
+    let cluster = lab::provided(50);
+    lab::create_home(&cluster);
+    let operator = Operator::start(&cluster);
+    lab::pass(SETTLE).await;
+    let before = operator.requests().len();
+    let config = json!({
+        "apiVersion": "kataconfiguration.openshift.io/v1", "kind": "KataConfig",
+        "metadata": {"name": "example"},
+        "spec": {"providedNodes": {}, "runtimes": [{"name": "kata"}]},
+    });
+    lab::create(&cluster, &lab::kata_configs(), "", config);
+    let is_ready = || lab::is_ready(&cluster, "example");
+    let installed = count("an install of 50", &operator, before, 250, is_ready).await;
+    let before = operator.requests().len();
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let is_gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    let removed = count("an uninstall of 50", &operator, before, 250, is_gone).await;
+    for (counts, real) in [(installed, 208), (removed, 230)] {
+        let is_asked = |what: &str| !what.starts_with("WATCH");
+        let asked: usize =
+            counts.iter().filter(|(what, _)| is_asked(what)).map(|(_, count)| count).sum();
+        assert!(asked.abs_diff(real) * 5 <= real, "{asked} and not {real}: {counts:#?}");
+    }
+}
+
 /// A deletion that waits for pods reads one of them at a time, and sees those that come.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_waits_for_pods_does_not_list_them() {
