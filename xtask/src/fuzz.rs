@@ -38,8 +38,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Vec<String> {
         Ok(folder) => folder,
         Err(error) => return vec![error],
     };
-    let run_one = |target: &String| run_one(root, &folder, target, options.seconds).err();
-    options.targets.iter().filter_map(run_one).collect()
+    let fault = |target: &String| run_one(root, &folder, target, options.seconds).err();
+    options.targets.iter().filter_map(fault).collect()
 }
 
 /// Builds all targets: nothing else compiles those that are not asked for. Returns the folder they are in.

@@ -63,12 +63,15 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
     for killer in mutants.iter().flat_map(|mutant| &mutant.killers) {
         killers.entry((&killer.package, &killer.target)).or_default().insert(killer);
     }
+    let mut limits: BTreeMap<(&str, &str), Duration> = BTreeMap::new();
     for ((package, target), killers) in &killers {
         let binary = tree
             .build(package, target)
             .map_err(|error| format!("cannot build the tests {target} of {package}: {error}"))?;
         let killers: Vec<&Killer> = killers.iter().copied().collect();
+        let begun = Instant::now();
         let tested = tree.test(&binary, package, &killers, LIMIT_OF_ALL)?;
+        limits.insert((package, target), begun.elapsed() + LIMIT);
         for killer in killers.iter().filter(|killer| !tested.passed.contains(&killer.test)) {
             let found = tested.failed.contains(&killer.test);
             let what = if found { "fails without any seeded bug" } else { "does not exist" };
@@ -85,7 +88,7 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
         let begun = Instant::now();
         let (fate, failed) = match tree.apply(&mutant.edits) {
             Ok(changed) => {
-                let tried = try_one(&tree, mutant, survey, &mut run.problems);
+                let tried = try_one(&tree, mutant, survey, &limits, &mut run.problems);
                 tree.undo(changed)?;
                 tried
             }
@@ -118,6 +121,7 @@ fn try_one(
     tree: &Tree,
     mutant: &Mutant,
     survey: bool,
+    limits: &BTreeMap<(&str, &str), Duration>,
     problems: &mut Vec<String>,
 ) -> (Fate, Vec<String>) {
     let id = &mutant.id;
@@ -135,8 +139,8 @@ fn try_one(
             }
         };
         let run: &[&Killer] = if survey { &[] } else { &killers };
-        let limit = if survey { LIMIT_OF_ALL } else { LIMIT };
-        match tree.test(&binary, package, run, limit) {
+        let limit = limits.get(&(package, target)).filter(|_| !survey);
+        match tree.test(&binary, package, run, limit.copied().unwrap_or(LIMIT_OF_ALL)) {
             Ok(tested) => {
                 failed
                     .extend(tested.failed.iter().map(|test| format!("{package} {target} {test}")));

@@ -14,13 +14,12 @@ use serde_json::Value;
 use super::catalogue::{Edit, Killer, files};
 use crate::{command, output};
 
-/// How long the tests of one seeded bug may run: with some the operator goes round in circles. Each takes a
-/// few seconds.
+/// How much longer the tests of a seeded bug may run than all tests of that binary that must fail took without any: with
+/// some bugs the operator goes round in circles.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// How long all of them may run without any seeded bug.
 pub(crate) const LIMIT_OF_ALL: Duration = Duration::from_mins(10);
-/// The crate whose tests would take minutes without optimization, and therefore longer than [`LIMIT`]. The others are
-/// built faster than optimization could repay.
+/// The crate whose tests take minutes without optimization. For the others, optimizing takes longer than it saves.
 const OPTIMIZED: &str = "kata-host";
 /// How often to look whether a test has ended.
 const LOOK: Duration = Duration::from_millis(20);
