@@ -393,25 +393,27 @@ pub(crate) fn kubernetes() -> Cluster {
 
 /// The same with so many workers.
 pub(crate) fn kubernetes_of(workers: u32) -> Cluster {
-    let platform = simcluster::world::Platform::Kubernetes;
-    let layout = Layout { platform, workers, control_plane: 1, ..Layout::default() };
-    let mut simulation = topology::build(&layout, epoch()).unwrap();
+    let mut simulation = kubernetes_nodes(workers);
     prepare(&mut simulation, workers);
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }
 
-/// A cluster of workers whose operating system provides Kata.
-pub(crate) fn provided(workers: u32) -> Cluster {
+fn kubernetes_nodes(workers: u32) -> Simulation {
     let platform = simcluster::world::Platform::Kubernetes;
-    let layout = Layout { platform, workers: 0, control_plane: 1, ..Layout::default() };
-    let mut simulation = topology::build(&layout, epoch()).unwrap();
+    let layout = Layout { platform, workers, control_plane: 1, ..Layout::default() };
+    topology::build(&layout, epoch()).unwrap()
+}
+
+/// The same with workers whose operating system provides Kata.
+pub(crate) fn provided(workers: u32) -> Cluster {
+    let mut simulation = kubernetes_nodes(0);
     for index in 0..workers {
         let handlers = Some(vec!["kata".to_owned()]);
         let options = NodeOptions { handlers, ..NodeOptions::default() };
         topology::add_node(&mut simulation, &worker(index), Role::Worker, options).unwrap();
     }
     simulation.advance(Duration::from_mins(1));
-    prepare(&mut simulation, workers);
+    prepare(&mut simulation, 0);
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }
 
