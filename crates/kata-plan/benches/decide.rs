@@ -18,7 +18,7 @@ use kata_api::{KataConfig, KataNode, MachineConfig, MachineConfigPool};
 use kata_plan::snapshot::Readiness;
 use kata_plan::{
     Action, Decision, Freshness, JobObjects, MonitorObjects, NodeFacts, Observed, Options, Outcome,
-    Platform, Snapshot, invariants, next,
+    Platform, SandboxedPod, Snapshot, invariants, next,
 };
 use serde_json::{Value, json};
 
@@ -41,6 +41,7 @@ fn main() {
     {
         measure(&format!("{nodes}, Jobs, {what}"), &with_jobs(nodes, installed));
     }
+    measure(&format!("{nodes}, Jobs, held up by pods"), &held_up_by_pods(nodes));
     measure(&format!("{nodes}, Jobs, first removal"), &removed_by_jobs(nodes));
 }
 
@@ -196,6 +197,27 @@ fn removed_by_jobs(workers: usize) -> Snapshot {
     snapshot.nodes = Observed::Known(nodes.collect());
     snapshot.freshness = Freshness::Quorum;
     snapshot.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(Vec::new()));
+    settle(&mut snapshot);
+    snapshot
+}
+
+/// The same before a deletion, which one sandboxed pod on each node holds up.
+fn held_up_by_pods(workers: usize) -> Snapshot {
+    let mut snapshot = with_jobs(workers, workers);
+    for config in &mut snapshot.configs {
+        config.metadata.deletion_timestamp = Some(typed(json!("2026-01-01T00:00:00Z")));
+    }
+    let pods = (0..workers).map(|index| SandboxedPod {
+        namespace: "default".to_owned(),
+        name: format!("pod-{index}"),
+        runtime_class: names::RUNTIME_CLASS.to_owned(),
+        node: Some(format!("worker-{index}")),
+        owner: None,
+        finished: false,
+        deleting: false,
+    });
+    snapshot.freshness = Freshness::Quorum;
+    snapshot.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(pods.collect()));
     settle(&mut snapshot);
     snapshot
 }

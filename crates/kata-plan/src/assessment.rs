@@ -305,15 +305,15 @@ impl Assessment {
         may_remove: bool,
         is_released: bool,
     ) -> Option<&'static str> {
-        let (pods, is_done, reason) = if self.deleting {
+        let (is_free, is_done, reason) = if self.deleting {
             let reason = "the RuntimeClasses and the nodes' labels are removed first";
-            (self.pods.in_cluster(), may_remove, reason)
+            (self.pods.cluster_is_free(), may_remove, reason)
         } else {
             let pods = self.pods.on_node(&node.facts.name);
-            (pods, is_released, "its labels are removed first")
+            (pods.map(|pods| pods.is_empty()), is_released, "its labels are removed first")
         };
-        let has_finding = match pods {
-            Ok(pods) => !pods.is_empty(),
+        let has_finding = match is_free {
+            Ok(is_free) => !is_free,
             Err(NotRead::Failed(_)) => true,
             Err(NotRead::NotAsked) => false,
         };
@@ -322,7 +322,7 @@ impl Assessment {
 
     /// Whether no pod holds up the deletion: none is left in the cluster, or they need not be listed again.
     pub(crate) fn pods_are_gone(&self) -> bool {
-        !self.may_have_pods() || self.pods.in_cluster().is_ok_and(|pods| pods.is_empty())
+        !self.may_have_pods() || self.pods.cluster_is_free().unwrap_or_default()
     }
 
     /// Whether there may be sandboxed pods that hold up the deletion. Otherwise the pods need not be listed again.

@@ -67,8 +67,8 @@ pub(crate) fn label_of_leaving(
     }
     let is_free = if cluster.deleting {
         // A pod that waits for a node may have been created before the classes were closed.
-        let pods = cluster.pods.in_cluster();
-        cluster.our_classes().all(is_closed) && pods.is_ok_and(|pods| pods.is_empty())
+        let is_free = cluster.pods.cluster_is_free().unwrap_or_default();
+        cluster.our_classes().all(is_closed) && is_free
     } else {
         pods.is_ok_and(|pods| pods.is_empty())
     };
@@ -131,9 +131,11 @@ pub(crate) fn not_ready_message(facts: &NodeFacts) -> String {
 /// The finding that sandboxed pods still run on a node that is no longer selected, or not for their classes.
 pub(crate) fn pods_on_leaving(cluster: &Assessment, node: &NodeAssessment) -> Option<Finding> {
     let leaves = !node.wanted || !node.leaving_classes.is_empty();
-    let leaves = leaves && !cluster.deleting && node.joined;
+    if !leaves || cluster.deleting || !node.joined {
+        return None;
+    }
     let name = &node.facts.name;
-    let pods = cluster.pods_in_the_way(node).ok().filter(|pods| leaves && !pods.is_empty())?;
+    let pods = cluster.pods_in_the_way(node).ok().filter(|pods| !pods.is_empty())?;
     let selected = if node.wanted {
         let classes: Vec<&String> = node.leaving_classes.iter().collect();
         format!("is no longer selected for the runtime of {}", text::list(&classes, text::NAMES))

@@ -18,11 +18,22 @@ use crate::snapshot::{Need, PodScope, SandboxedPod, Snapshot};
 pub(crate) struct SandboxedPods {
     /// The RuntimeClasses whose pods the runtime runs, the operator's and foreign ones.
     classes: BTreeSet<String>,
-    /// The RuntimeClasses of kata-operator. Pods of the others count only on [`SandboxedPods::nodes`].
+    /// The RuntimeClasses of kata-operator.
     own_classes: BTreeSet<String>,
-    /// The nodes on which kata-operator installs Kata, did so, or removes it.
-    nodes: BTreeSet<String>,
-    read: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
+    /// The nodes with pods of other RuntimeClasses, and whether these pods count: kata-operator installs Kata there, did
+    /// so, or removes it.
+    with_foreign_pods: BTreeMap<String, bool>,
+    /// The read of the whole cluster, or its error.
+    whole: Option<Result<PodList, String>>,
+    of_nodes: BTreeMap<String, Result<PodList, String>>,
+}
+
+/// The unfinished pods of one read whose RuntimeClasses are [`SandboxedPods::classes`], sorted.
+#[derive(Clone, Debug, Default)]
+struct PodList {
+    pods: Vec<SandboxedPod>,
+    /// The pods on each node, by their places in the list.
+    on_node: BTreeMap<String, Vec<usize>>,
 }
 
 /// Why the pods are not known.
@@ -38,25 +49,57 @@ impl SandboxedPods {
     /// The pods of a snapshot, for its active KataConfig.
     pub(crate) fn of(snapshot: &Snapshot, config: &KataConfig) -> Self {
         let existing = snapshot.runtime_classes.known().map_or(&[][..], Vec::as_slice);
-        let kata_nodes = snapshot.kata_nodes.known().into_iter().flatten().filter(|it| {
-            // Nothing of a foreign class is taken away there.
-            !it.status.as_ref().is_some_and(|status| status.provided)
-        });
         let mut classes = sandbox_classes(config, existing);
         // It may name a handler of the KataConfig.
         let unreadable = snapshot.unreadable(Kind::RuntimeClass);
         classes.extend(unreadable.into_iter().map(|found| found.object.name.clone()));
-        Self {
-            classes,
-            own_classes: own_classes(config, existing),
-            nodes: kata_nodes.map(|it| it.spec.node_name.clone()).collect(),
-            read: snapshot.pods.clone(),
+        let mut all =
+            Self { own_classes: own_classes(config, existing), classes, ..Self::default() };
+        for (scope, read) in &snapshot.pods {
+            let list = match read {
+                Observed::Known(pods) => Ok(all.list(pods)),
+                Observed::Unknown { error, .. } => Err(error.clone()),
+            };
+            match scope {
+                PodScope::Cluster => all.whole = Some(list),
+                PodScope::Node(node) => {
+                    all.of_nodes.insert(node.clone(), list);
+                }
+            }
         }
+        for kata_node in snapshot.kata_nodes.known().into_iter().flatten() {
+            // Nothing of a foreign class is taken away from a provided node.
+            if !kata_node.status.as_ref().is_some_and(|status| status.provided) {
+                all.include_node(&kata_node.spec.node_name);
+            }
+        }
+        all
+    }
+
+    /// The list of a read. The nodes of its pods of other RuntimeClasses are remembered.
+    fn list(&mut self, read: &[SandboxedPod]) -> PodList {
+        let is_sandboxed = |pod: &&SandboxedPod| {
+            self.classes.contains(&pod.runtime_class)
+                || self.own_classes.contains(&pod.runtime_class)
+        };
+        let pods = read.iter().filter(|pod| !pod.finished).filter(is_sandboxed);
+        let mut list = PodList { pods: pods.cloned().collect(), ..PodList::default() };
+        list.pods.sort();
+        for (place, pod) in list.pods.iter().enumerate() {
+            let Some(node) = &pod.node else { continue };
+            list.on_node.entry(node.clone()).or_default().push(place);
+            if !self.own_classes.contains(&pod.runtime_class) {
+                self.with_foreign_pods.entry(node.clone()).or_default();
+            }
+        }
+        list
     }
 
     /// Also counts pods of foreign RuntimeClasses on this node.
     pub(crate) fn include_node(&mut self, name: &str) {
-        self.nodes.insert(name.to_owned());
+        if let Some(counts) = self.with_foreign_pods.get_mut(name) {
+            *counts = true;
+        }
     }
 
     /// The read of the pods in this scope.
@@ -67,37 +110,33 @@ impl SandboxedPods {
     /// The unfinished pods on a node, sorted. If the whole cluster was read too, that read counts: it is the later one, or a
     /// remembered one. Such a one is never empty, so it holds up every removal, but may not show where a pod runs.
     pub(crate) fn on_node(&self, node: &str) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
-        let whole = self.read.get(&PodScope::Cluster);
-        let pods = known(whole.or_else(|| self.read.get(&PodScope::Node(node.to_owned()))))?;
-        Ok(self.counted(pods, |pod| pod.node.as_deref() == Some(node)))
+        let list = known(self.whole.as_ref().or_else(|| self.of_nodes.get(node)))?;
+        let places = list.on_node.get(node).into_iter().flatten();
+        let pods = places.filter_map(|place| list.pods.get(*place));
+        Ok(pods.filter(|pod| self.counts(pod)).collect())
     }
 
     /// The unfinished pods of the cluster, sorted, including those that are not scheduled yet.
     pub(crate) fn in_cluster(&self) -> Result<Vec<&SandboxedPod>, NotRead<'_>> {
-        Ok(self.counted(known(self.read.get(&PodScope::Cluster))?, |_| true))
+        let list = known(self.whole.as_ref())?;
+        Ok(list.pods.iter().filter(|pod| self.counts(pod)).collect())
     }
 
-    fn counted<'a>(
-        &self,
-        pods: &'a [SandboxedPod],
-        keep: impl Fn(&SandboxedPod) -> bool,
-    ) -> Vec<&'a SandboxedPod> {
-        let counts = |pod: &SandboxedPod| {
-            self.own_classes.contains(&pod.runtime_class)
-                || self.classes.contains(&pod.runtime_class)
-                    && pod.node.as_ref().is_some_and(|node| self.nodes.contains(node))
-        };
-        let mut counted: Vec<&SandboxedPod> =
-            pods.iter().filter(|pod| !pod.finished && counts(pod) && keep(pod)).collect();
-        counted.sort();
-        counted
+    /// Whether [`Self::in_cluster`] has no pod; it is asked for each node.
+    pub(crate) fn cluster_is_free(&self) -> Result<bool, NotRead<'_>> {
+        Ok(!known(self.whole.as_ref())?.pods.iter().any(|pod| self.counts(pod)))
+    }
+
+    fn counts(&self, pod: &SandboxedPod) -> bool {
+        let on_counted = |node| self.with_foreign_pods.get(node).is_some_and(|counts| *counts);
+        self.own_classes.contains(&pod.runtime_class) || pod.node.as_ref().is_some_and(on_counted)
     }
 }
 
-fn known(read: Option<&Observed<Vec<SandboxedPod>>>) -> Result<&[SandboxedPod], NotRead<'_>> {
+fn known(read: Option<&Result<PodList, String>>) -> Result<&PodList, NotRead<'_>> {
     match read {
-        Some(Observed::Known(pods)) => Ok(pods),
-        Some(Observed::Unknown { error, .. }) => Err(NotRead::Failed(error)),
+        Some(Ok(list)) => Ok(list),
+        Some(Err(error)) => Err(NotRead::Failed(error)),
         None => Err(NotRead::NotAsked),
     }
 }
