@@ -4,6 +4,8 @@
 
 #![expect(clippy::duplicated_attributes, reason = "columns of the same type are no mistake")]
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON,
@@ -272,7 +274,7 @@ pub struct KataNodeStatus {
     pub provided: bool,
     /// Results of the Jobs of the node agent. Absent on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "host::read")]
-    pub host: Option<HostStatus>,
+    pub host: Option<Arc<HostStatus>>,
 }
 
 /// Most entries of [`KataNodeStatus::history`].

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
-use kata_api::{Code, KataConfig, KataNode, names};
-pub(crate) use node::{KataState, LabelDecision, LeaveReason, NodeAssessment};
+use kata_api::{Code, KataConfig, KataNode, Natural, names};
+pub(crate) use node::{KataState, LabelDecision, LeaveReason, NodeAssessment, OfferedHandlers};
 
 use crate::classes::is_our_class;
 use crate::configs::config_ref;
@@ -40,7 +40,7 @@ pub(crate) struct Assessment {
     /// All RuntimeClasses, including foreign ones.
     pub(crate) classes: Vec<RuntimeClass>,
     pub(crate) pods: SandboxedPods,
-    /// Every node that has, gets or loses Kata, by name.
+    /// Every node that has, gets or loses Kata, by name in natural order.
     pub(crate) nodes: Vec<NodeAssessment>,
     /// How many nodes are selected, whether or not the KataConfig is being deleted.
     pub(crate) selected: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Assessment {
     /// The label that a RuntimeClass selects in addition to the runtime label, which other installers use,
     /// too.
     pub(crate) own_node_label: (&'static str, &'static str),
-    /// The steps of the back end, and what it waits for.
+    /// The steps of the back end, and what it waits for. The plan takes them.
     pub(crate) changes: Draft,
     /// Whether no object of the back end is left, so that the finalizer may be removed.
     pub(crate) is_clean: bool,
@@ -169,26 +169,29 @@ impl Assessment {
         snapshot: &Snapshot,
         was_removed: impl Fn(&KataNode) -> bool,
     ) {
+        let kata_nodes = || snapshot.kata_nodes.known().into_iter().flatten();
+        // In most passes every KataNode is that of an assessed node.
+        let of_nodes = self.nodes.iter().filter(|node| node.previous.is_some()).count();
+        if kata_nodes().count() == of_nodes {
+            return;
+        }
         let assessed: BTreeSet<&str> =
             self.nodes.iter().map(|node| node.facts.name.as_str()).collect();
-        let existing: BTreeMap<&str, &NodeFacts> = snapshot
+        let others: BTreeMap<&str, &NodeFacts> = snapshot
             .nodes
             .known()
             .into_iter()
             .flatten()
             .map(|node| (node.name.as_str(), node.as_ref()))
+            .filter(|(name, _)| !assessed.contains(name))
             .collect();
-        let mut departed: Vec<Departed> = snapshot
-            .kata_nodes
-            .known()
-            .into_iter()
-            .flatten()
+        let mut departed: Vec<Departed> = kata_nodes()
             .filter(|kata_node| {
                 let name = kata_node.spec.node_name.as_str();
                 !assessed.contains(name) && !snapshot.is_unreadable(Kind::Node, name)
             })
             .map(|kata_node| Departed {
-                node: existing
+                node: others
                     .get(kata_node.spec.node_name.as_str())
                     .map(|node| ObjectRef::new(Kind::Node, &node.name, Some(&node.uid))),
                 was_removed: was_removed(kata_node),
@@ -197,6 +200,13 @@ impl Assessment {
             .collect();
         departed.sort_by(|a, b| a.kata_node.metadata.name.cmp(&b.kata_node.metadata.name));
         self.departed = departed;
+    }
+
+    /// Whether a finding is about one of [`Self::nodes`].
+    pub(crate) fn is_about_node(&self, finding: &Finding) -> bool {
+        let ObjectRef { kind, name, .. } = &finding.subject;
+        let by_name = |node: &NodeAssessment| Natural(&node.facts.name).cmp(&Natural(name));
+        *kind == Kind::Node && self.nodes.binary_search_by(by_name).is_ok()
     }
 
     /// The RuntimeClasses of kata-operator, sorted by name.

@@ -126,9 +126,12 @@ fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
 
 fn analyze(snapshot: &Snapshot) -> Analysis {
     let configs = Configs::of(&snapshot.configs);
-    let assessment = configs.active.as_ref().map(|config| assess(snapshot, config));
-    let mut draft = match &assessment {
-        Some(Ok(assessment)) => steps::steps(assessment),
+    let mut assessment = configs.active.as_ref().map(|config| assess(snapshot, config));
+    let mut draft = match &mut assessment {
+        Some(Ok(assessment)) => {
+            let changes = std::mem::take(&mut assessment.changes);
+            steps::steps(assessment, changes)
+        }
         Some(Err(_)) | None => Draft::default(),
     };
     draft.steps.extend(configs.others.iter().filter_map(steps::release_inactive));
@@ -258,7 +261,7 @@ fn node_report(node: &NodeAssessment) -> NodeReport {
         since: Some(node.since),
         code: finding.map(|finding| finding.code),
         message: finding.map_or_else(|| node.brief(), |finding| finding.message.clone()),
-        host: node.record.clone().map(Box::new),
+        host: node.record.clone(),
     }
 }
 

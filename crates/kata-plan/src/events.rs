@@ -243,10 +243,11 @@ fn add_node_events<'a>(
         return;
     }
     let before = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
-    let previous_state = before.map_or_else(String::new, |before| {
+    let previous_state = || {
+        let Some(before) = before else { return String::new() };
         let since = before.since.map(|since| since.to_string()).unwrap_or_default();
         format!("{}/{since}/{}", before.phase.as_str(), before.code.as_deref().unwrap_or_default())
-    });
+    };
     if before.map(|before| before.phase) != Some(node.phase) {
         let milestone = match node.phase {
             Phase::Installing => Some(Milestone::Installing),
@@ -268,7 +269,7 @@ fn add_node_events<'a>(
             reached
                 .entry((milestone, version))
                 .or_default()
-                .push((node.object(), previous_state.clone()));
+                .push((node.object(), previous_state()));
         }
     }
     if let Some(finding) = &node.finding
@@ -278,7 +279,7 @@ fn add_node_events<'a>(
         let entry = finding.code.entry();
         let note = format!("{}: {}. {}", entry.code, finding.message, finding.fix);
         let (reason, action) = (entry.reason, "ChangeNode");
-        let text = EventText { warning: true, reason, action, note, before: previous_state };
+        let text = EventText { warning: true, reason, action, note, before: previous_state() };
         events.push(event(&node.object(), Some(config), &text));
         events.push(event(config, Some(&node.object()), &text));
     }

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kata_api::kata_config::{FindingStatus, FindingSubject};
@@ -114,7 +115,7 @@ pub struct NodeReport {
     /// The message of the node's finding, or its state in a few words.
     pub message: String,
     /// The record of the node's Jobs, if Jobs change the nodes.
-    pub host: Option<Box<HostStatus>>,
+    pub host: Option<Arc<HostStatus>>,
 }
 
 /// The status of a KataConfig.

@@ -25,12 +25,13 @@ use crate::text;
 pub(crate) use kata_nodes::{step_not_published, steps_due};
 
 /// The steps for the active KataConfig.
-pub(crate) fn steps(cluster: &Assessment) -> Draft {
+/// `changes` are those of the back end.
+pub(crate) fn steps(cluster: &Assessment, changes: Draft) -> Draft {
     let mut out = Draft::default();
     if cluster.deleting {
-        remove(cluster, &mut out);
+        remove(cluster, changes, &mut out);
     } else {
-        install(cluster, &mut out);
+        install(cluster, changes, &mut out);
     }
     out
 }
@@ -42,7 +43,7 @@ pub(crate) fn release_inactive(config: &KataConfig) -> Option<Step> {
     })
 }
 
-fn install(cluster: &Assessment, out: &mut Draft) {
+fn install(cluster: &Assessment, changes: Draft, out: &mut Draft) {
     add_finalizer(&cluster.config, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
@@ -50,17 +51,17 @@ fn install(cluster: &Assessment, out: &mut Draft) {
         out.findings.push(no_nodes(cluster));
     }
     leaving_pods(cluster, out);
-    out.append(cluster.changes.clone());
+    out.append(changes);
     runtime_classes::offer_classes(cluster, out);
     kata_nodes::update_kata_nodes(cluster, out);
 }
 
-fn remove(cluster: &Assessment, out: &mut Draft) {
+fn remove(cluster: &Assessment, changes: Draft, out: &mut Draft) {
     runtime_classes::remove_classes(cluster, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
     pods_left(cluster, out);
-    out.append(cluster.changes.clone());
+    out.append(changes);
     kata_nodes::update_kata_nodes(cluster, out);
     finish_removal(cluster, out);
 }

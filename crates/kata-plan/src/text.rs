@@ -1,6 +1,7 @@
 //! Phrases for messages: counts, lists that are cut after the first few items, and texts that are cut to a
 //! length.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 pub(crate) use kata_api::digest::digest;
@@ -36,8 +37,9 @@ pub(crate) fn pods_using(count: usize) -> String {
 
 /// `shop/cart (ReplicaSet cart-5d), shop/web`.
 pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
-    let names: Vec<String> = pods
+    let shown: Vec<String> = pods
         .iter()
+        .take(NAMES)
         .map(|pod| {
             let unscheduled = pod.node.is_none().then(|| "not scheduled".to_owned());
             let notes: Vec<String> = pod.owner.iter().cloned().chain(unscheduled).collect();
@@ -48,13 +50,18 @@ pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
             }
         })
         .collect();
-    list(&names, NAMES)
+    list_of(&shown, pods.len())
 }
 
 /// `a, b, c and 7 more`.
 pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
     let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
-    match items.len().saturating_sub(most) {
+    list_of(&shown, items.len())
+}
+
+/// `a, b and 2 more`: the items that are shown, of so many.
+pub(crate) fn list_of<S: Borrow<str>>(shown: &[S], all: usize) -> String {
+    match all.saturating_sub(shown.len()) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

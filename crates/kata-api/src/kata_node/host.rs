@@ -3,6 +3,8 @@
 //! The operator keeps no other record of the Jobs. A value that this version does not know is never read as another
 //! value: [`HostStatus::unknown_values`] lists it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error as _};
@@ -112,7 +114,7 @@ pub struct UnknownValue {
 }
 
 /// Deserializes `status.host`, also with former field names, and collects unknown values.
-pub(super) fn read<'de, D>(deserializer: D) -> Result<Option<HostStatus>, D::Error>
+pub(super) fn read<'de, D>(deserializer: D) -> Result<Option<Arc<HostStatus>>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -136,7 +138,7 @@ where
     let mut status: HostStatus =
         serde_json::from_value(Value::Object(host)).map_err(D::Error::custom)?;
     status.unknown_values = unknown_values;
-    Ok(Some(status))
+    Ok(Some(Arc::new(status)))
 }
 
 /// Removes the field from the object if its value is neither null nor a valid `T`.

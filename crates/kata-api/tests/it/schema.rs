@@ -169,7 +169,7 @@ fn unknown_values_are_set_apart_and_the_rest_is_read() {
         assert_eq!((host.installed.as_deref(), host.may_have_artifacts), (Some("a"), true));
         assert!(host.job.is_none());
         let found: Vec<(String, String)> =
-            host.unknown_values.into_iter().map(|unknown| (unknown.field, unknown.value)).collect();
+            host.unknown_values.iter().map(|it| (it.field.clone(), it.value.clone())).collect();
         assert_eq!(found, [(format!("status.host.job.{field}"), format!("\"{value}\""))]);
     }
     let read = status(&job("outcome", "Done"));

@@ -90,6 +90,8 @@ fn compare(host: &HostStatus, before: Option<&Seen>, seen: &Seen, changes: &mut 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kata_api::kata_node::{HostJob, Phase};
 
     use super::*;
@@ -118,7 +120,7 @@ mod tests {
             since: None,
             code: None,
             message: String::new(),
-            host: Some(Box::new(HostStatus { job: Some(job), restarts, ..HostStatus::default() })),
+            host: Some(Arc::new(HostStatus { job: Some(job), restarts, ..HostStatus::default() })),
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct NodeAssessment {
     /// Why the node is no longer wanted.
     pub(crate) leave_reason: LeaveReason,
     /// The RuntimeClasses whose pods the node should run.
-    pub(crate) classes: BTreeSet<String>,
+    pub(crate) classes: Arc<BTreeSet<String>>,
     /// RuntimeClasses whose pods the node should not run any more, and whose handlers it keeps until none is left.
     pub(crate) leaving_classes: BTreeSet<String>,
     /// Whether the node has to complete another change first.
@@ -57,16 +57,26 @@ pub(crate) struct NodeAssessment {
     pub(crate) is_overdue: bool,
     /// Whether the finding comes from a change that failed before and is retried.
     pub(crate) is_tried_again: bool,
-    /// The handlers that the node offers; `None` if they are not known.
-    pub(crate) handlers: Option<BTreeSet<String>>,
-    /// The handlers for the status of its KataNode.
-    pub(crate) reported_handlers: BTreeSet<String>,
+    pub(crate) offered: OfferedHandlers,
+    /// The handlers for the status of its KataNode if its kubelet reports none.
+    pub(crate) recorded_handlers: BTreeSet<String>,
     /// Whether this version of the operator understands the node's KataNode, and may update it.
     pub(crate) is_understood: bool,
     /// The results of Jobs on the node, for the status of its KataNode.
-    pub(crate) record: Option<HostStatus>,
+    pub(crate) record: Option<Arc<HostStatus>>,
     /// When something is due on the node even if no watch event arrives.
     pub(crate) due: Option<Timestamp>,
+}
+
+/// The handlers that a node offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OfferedHandlers {
+    /// Those that its kubelet reports; all if it reports none.
+    Reported,
+    /// Those that its kubelet reports; none if it reports none. Nothing else says what a provided node has.
+    OnlyReported,
+    /// Those of its record, except these, which its kubelet does not report.
+    Recorded { except: Vec<String> },
 }
 
 /// Why a node is no longer wanted.
@@ -124,7 +134,7 @@ impl NodeAssessment {
             is_being_updated: false,
             wants_removal: false,
             leave_reason: LeaveReason::Deselected,
-            classes: BTreeSet::new(),
+            classes: Arc::default(),
             leaving_classes: BTreeSet::new(),
             has_earlier_change: false,
             phase: Phase::Unknown,
@@ -135,8 +145,8 @@ impl NodeAssessment {
             has_failed: false,
             is_overdue: false,
             is_tried_again: false,
-            handlers: None,
-            reported_handlers: BTreeSet::new(),
+            offered: OfferedHandlers::Reported,
+            recorded_handlers: BTreeSet::new(),
             is_understood: true,
             record: None,
             due: None,
@@ -176,7 +186,15 @@ impl NodeAssessment {
 
     /// Whether the node offers a handler, or its handlers are not known.
     pub(crate) fn offers(&self, handler: &str) -> bool {
-        self.handlers.as_ref().is_none_or(|handlers| handlers.contains(handler))
+        match &self.offered {
+            OfferedHandlers::Reported => self.facts.offers(handler),
+            OfferedHandlers::OnlyReported => self.facts.reports(handler),
+            OfferedHandlers::Recorded { except } => {
+                let is = |name: &String| name == handler;
+                let recorded = self.record.iter().flat_map(|record| &record.handlers);
+                recorded.into_iter().any(is) && !except.iter().any(is)
+            }
+        }
     }
 
     /// The version of Kata on the node, if a Job reported it.

@@ -1,5 +1,6 @@
 //! From a snapshot to the [`Assessment`] of a cluster whose nodes are changed by Jobs.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -61,6 +62,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
     let mut nodes: Vec<NodeAssessment> =
         nodes.into_iter().map(|host| host.node).chain(provided).collect();
     nodes.sort_by(|a, b| Natural(&a.facts.name).cmp(&Natural(&b.facts.name)));
+    base.nodes.reserve(nodes.len());
     for node in nodes {
         base.push(node);
     }
@@ -168,6 +170,8 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         .collect();
     let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
     nodes.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
+    cluster.nodes.reserve(nodes.len());
+    let mut states: Vec<Arc<NodeState>> = Vec::new();
     let mut labelled_by_others = Vec::new();
     for facts in nodes {
         let previous = kata_nodes.get(facts.name.as_str()).copied();
@@ -196,6 +200,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
             }
         };
         let desired = cluster.desired.of_node(&cluster.base, facts, has);
+        let desired = shared(&mut states, desired);
         let desired = Some(desired).filter(|it| !it.classes.is_empty());
         let config = &cluster.base.config;
         let desired = match candidates::select(config, facts, is_own, artifacts, is_provided) {
@@ -231,6 +236,16 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         }
     }
     cluster.base.report_foreign_labels(&labelled_by_others);
+}
+
+/// One copy for all nodes with the same desired state, which are many.
+fn shared(states: &mut Vec<Arc<NodeState>>, state: NodeState) -> Arc<NodeState> {
+    if let Some(known) = states.iter().find(|known| ***known == state) {
+        return Arc::clone(known);
+    }
+    let state = Arc::new(state);
+    states.push(Arc::clone(&state));
+    state
 }
 
 /// The finding that a node's KataNode has a value that this version does not know.
@@ -283,7 +298,7 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         let wanted = host.node.wanted.then_some(host.desired.state.as_str());
         record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
         let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
-        let desired = host.node.wanted.then(|| host.desired.clone());
+        let desired = host.node.wanted.then(|| Arc::clone(&host.desired));
         let leave_reason = host.node.leave_reason;
         if let Some(mut host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
             host.node.leave_reason = leave_reason;
@@ -299,7 +314,7 @@ fn host<'a>(
     facts: &Arc<NodeFacts>,
     previous: Option<&Arc<KataNode>>,
     mut record: NodeRecord<'a>,
-    desired: Option<NodeState>,
+    desired: Option<Arc<NodeState>>,
 ) -> Option<Host<'a>> {
     let base = &cluster.base;
     let wanted = desired.is_some();
@@ -319,37 +334,34 @@ fn host<'a>(
     if !wanted && !has_traces {
         return None;
     }
-    let desired = desired.unwrap_or_else(|| cluster.desired.without_kata().clone());
-    let digest =
-        desired::facts_digest(facts, record::retry_annotation(previous.map(AsRef::as_ref)));
+    let desired = desired.unwrap_or_else(|| Arc::clone(cluster.desired.without_kata()));
     let action = if wanted { NodeAction::Install } else { NodeAction::Remove };
-    let installed = record.status.installed.clone();
-    let offered: BTreeSet<String> = if record.status.handlers.is_empty() {
-        desired.handlers().map(str::to_owned).collect()
-    } else {
-        record.status.handlers.iter().cloned().collect()
+    let installed = record.status.installed.as_ref();
+    // An empty list means that the Job did not report the handlers.
+    let offers = |name: &str| {
+        let handlers = &record.status.handlers;
+        handlers.is_empty() || handlers.iter().any(|handler| handler == name)
     };
-    let missing = match &installed {
-        Some(_) => desired.missing(facts, &offered),
+    let missing = match installed {
+        Some(_) => desired.missing(facts, offers),
         None => Vec::new(),
     };
     let since = record.status.job.as_ref().map(|job| job.time);
     let overdue = !missing.is_empty()
         && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
-    let is_current = installed.as_ref() == Some(&desired.state);
-    let key = record::change_key(action, &desired.state, &digest);
+    let is_current = installed == Some(&desired.state);
     let node = NodeAssessment {
         wanted,
         joined,
         kata: if installed.is_some() { KataState::Installed } else { KataState::Absent },
         behind: wanted && installed.is_some() && !is_current,
-        classes: desired.classes.clone(),
+        classes: Arc::clone(&desired.classes),
         leaving_classes: desired.leaving.clone(),
         is_understood: record.is_understood,
         ..NodeAssessment::new(facts, previous, base.now)
     };
     let mut host = Host {
-        given_up: (!is_current || !wanted) && record.status.failed_for.as_ref() == Some(&key),
+        given_up: false,
         is_unrecorded: wanted
             && joined
             && node.has_runtime_label
@@ -357,12 +369,16 @@ fn host<'a>(
         node,
         desired,
         missing,
-        facts_digest: digest,
+        known_facts_digest: OnceCell::new(),
         due: Due::Nothing,
         permitted: false,
         overdue,
         record,
     };
+    host.given_up = (!is_current || !wanted)
+        && host.record.status.failed_for.as_ref().is_some_and(|failed| {
+            *failed == record::change_key(action, &host.desired.state, host.facts_digest())
+        });
     host.node.has_failed = node::has_failed(&host);
     host.due = due::due(cluster, &host);
     host.node.due = due::next_timer(cluster, &host);
@@ -373,7 +389,6 @@ fn host<'a>(
 /// Whether there is no record of a change of a node, although its kubelet reports all desired handlers.
 fn lacks_record(desired: &NodeState, facts: &NodeFacts, record: &NodeRecord<'_>) -> bool {
     let status = &record.status;
-    let all: BTreeSet<String> = desired.handlers().map(str::to_owned).collect();
     // A failed check counts only if it refused the node or found a drift.
     let is_unharmed = status.job.as_ref().is_none_or(|last| {
         matches!(last.action, NodeAction::Preflight | NodeAction::Inspect)
@@ -383,7 +398,7 @@ fn lacks_record(desired: &NodeState, facts: &NodeFacts, record: &NodeRecord<'_>)
         && !status.may_have_artifacts
         && is_unharmed
         && facts.runtime_handlers.is_some()
-        && desired.missing(facts, &all).is_empty()
+        && desired.missing(facts, |_| true).is_empty()
 }
 
 /// Completes each node with the result of the rollout.
@@ -400,7 +415,7 @@ fn finish_nodes(cluster: &mut Cluster<'_>) {
         host.node.is_tried_again = failures > 0 && host.node.finding.is_some();
         let due = [host.node.due, too_long_at.filter(|at| *at > cluster.base.now)];
         host.node.due = due.into_iter().flatten().min();
-        host.node.record = Some(host.record.status.clone());
+        host.node.record = Some(Arc::clone(&host.record.status));
     }
     cluster.nodes = nodes;
 }
@@ -409,12 +424,18 @@ fn finish_nodes(cluster: &mut Cluster<'_>) {
 /// and is deleted after the others: without it, an earlier Job would count as a new one.
 fn orphaned_jobs(cluster: &Cluster<'_>) -> Vec<(String, String)> {
     let snapshot = cluster.snapshot;
-    let jobs = snapshot.jobs.jobs.known().into_iter().flatten();
-    let mut of_node: BTreeMap<&str, BTreeSet<(i64, &str)>> = BTreeMap::new();
-    for node in snapshot.nodes.known().into_iter().flatten() {
-        of_node.insert(&node.name, BTreeSet::new());
+    let assessed: BTreeSet<&str> =
+        cluster.nodes.iter().map(|host| host.node.facts.name.as_str()).collect();
+    let is_orphaned = |job: &&NodeJob| !assessed.contains(job.node.as_str());
+    let jobs: Vec<&NodeJob> =
+        snapshot.jobs.jobs.known().into_iter().flatten().filter(is_orphaned).collect();
+    if jobs.is_empty() {
+        return Vec::new();
     }
-    for job in jobs.clone() {
+    let nodes = snapshot.nodes.known().into_iter().flatten();
+    let mut of_node: BTreeMap<&str, BTreeSet<(i64, &str)>> =
+        nodes.map(|node| (node.name.as_str(), BTreeSet::new())).collect();
+    for job in &jobs {
         if let Some(all) = of_node.get_mut(job.node.as_str()) {
             all.insert((job.number, &job.name));
         }
@@ -423,13 +444,11 @@ fn orphaned_jobs(cluster: &Cluster<'_>) -> Vec<(String, String)> {
         let all = of_node.get(job.node.as_str());
         all.is_some_and(|all| all.len() > 1 && all.last() == Some(&(job.number, &job.name)))
     };
-    let assessed: BTreeSet<&str> =
-        cluster.nodes.iter().map(|host| host.node.facts.name.as_str()).collect();
     let mut orphaned_jobs: Vec<(String, String)> = jobs
+        .into_iter()
         .filter(|job| {
             !job.deleting
                 && !snapshot.is_unreadable(Kind::Node, &job.node)
-                && !assessed.contains(job.node.as_str())
                 && !is_last_of_several(job)
         })
         .map(|job| (job.name.clone(), job.uid.clone()))

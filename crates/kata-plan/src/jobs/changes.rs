@@ -128,7 +128,7 @@ fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
             task: &task,
             node_uid: &facts.uid,
             state: &host.desired.state,
-            facts: &host.facts_digest,
+            facts: host.facts_digest(),
             number: host.next_number(),
             stages: action == NodeAction::Install
                 || (action == NodeAction::Preflight && host.stages_ahead()),

@@ -1,13 +1,15 @@
 //! The cluster while it is assessed: what this back end knows of each node, what is due on it, and what the rollout
 //! permits.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use kata_api::kata_node::{JobOutcome, NodeStep};
 use kata_api::node_task::NodeAction;
 
-use super::desired::{Desired, NodeState};
+use super::desired::{self, Desired, NodeState};
 use super::record::{self, NodeRecord};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::snapshot::Snapshot;
@@ -53,15 +55,15 @@ impl Cluster<'_> {
 pub(super) struct Host<'a> {
     pub(super) node: NodeAssessment,
     pub(super) record: NodeRecord<'a>,
-    /// The digest of the node's facts; see [`super::desired::facts_digest`].
-    pub(super) facts_digest: String,
+    /// See [`Host::facts_digest`].
+    pub(super) known_facts_digest: OnceCell<String>,
     pub(super) due: Due,
     /// Whether the rollout permits [`Host::due`] now.
     pub(super) permitted: bool,
     /// Whether the same change was rolled back or refused before, and is not retried.
     pub(super) given_up: bool,
     /// The desired state of the node.
-    pub(super) desired: NodeState,
+    pub(super) desired: Arc<NodeState>,
     /// Installed handlers that the kubelet does not report.
     pub(super) missing: Vec<String>,
     /// Whether the kubelet should have reported them by now.
@@ -93,6 +95,15 @@ impl Host<'_> {
         self.runs(NodeAction::Install)
             || self.runs(NodeAction::Remove)
             || self.record.orphaned_pod.is_some_and(|pod| pod.may_change_node)
+    }
+
+    /// The digest of the node's facts; see [`desired::facts_digest`]. Only nodes that have to be changed, or whose change
+    /// failed, need it.
+    pub(super) fn facts_digest(&self) -> &str {
+        self.known_facts_digest.get_or_init(|| {
+            let retry = record::retry_annotation(self.node.previous.as_deref());
+            desired::facts_digest(&self.node.facts, retry)
+        })
     }
 
     /// The number of the next Job.

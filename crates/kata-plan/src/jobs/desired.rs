@@ -1,6 +1,7 @@
 //! The desired state of a node, and the digests by which it is compared with the actual state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
@@ -23,11 +24,11 @@ use crate::text::digest;
 pub(crate) struct Desired {
     classes: Vec<Class>,
     /// Every handler, by name.
-    handlers: BTreeMap<String, TaskHandler>,
+    handlers: BTreeMap<String, Arc<TaskHandler>>,
     payload_image: String,
     log_level: Option<String>,
     /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
-    without_kata: NodeState,
+    without_kata: Arc<NodeState>,
     /// What is wrong with the settings of runtimes and with `spec.providedNodes`. If it is not empty, Kata is only
     /// removed from nodes.
     pub(crate) problems: Vec<Finding>,
@@ -55,13 +56,13 @@ enum NodeScope {
 }
 
 /// The desired state of a node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeState {
-    handlers: Vec<TaskHandler>,
+    handlers: Vec<Arc<TaskHandler>>,
     /// The digest of everything that a node with this state has.
     pub(super) state: String,
     /// The RuntimeClasses whose pods the node should run.
-    pub(super) classes: BTreeSet<String>,
+    pub(super) classes: Arc<BTreeSet<String>>,
     /// The RuntimeClasses whose pods the node should not run any more. It keeps their handlers while pods may use them.
     pub(super) leaving: BTreeSet<String>,
 }
@@ -83,7 +84,7 @@ impl Desired {
                 shim: left.effective_shim().to_owned(),
                 config: classes::recorded_settings(class).cloned(),
             };
-            handlers.insert(class.handler.clone(), task);
+            handlers.insert(class.handler.clone(), Arc::new(task));
             let name = class.metadata.name.clone().unwrap_or_default();
             let named = runtimes.iter().find(|runtime| runtime.name == name);
             let nodes = match named {
@@ -100,7 +101,7 @@ impl Desired {
                 shim: runtime.effective_shim().to_owned(),
                 config: runtime.config.clone(),
             };
-            handlers.insert(handler.clone(), task);
+            handlers.insert(handler.clone(), Arc::new(task));
             let nodes = runtime.install_on.clone().map_or(NodeScope::All, NodeScope::Selected);
             classes.push(Class { name: runtime.name.clone(), handler, nodes });
         }
@@ -118,12 +119,12 @@ impl Desired {
         }
         .map(str::to_owned);
         let problems = if base.deleting { Vec::new() } else { problems(config, runtimes) };
-        let without_kata = NodeState::default();
+        let without_kata = Arc::default();
         let mut desired =
             Self { classes, handlers, payload_image, log_level, without_kata, problems };
-        let handlers: Vec<TaskHandler> = desired.handlers.values().cloned().collect();
-        desired.without_kata =
-            NodeState { state: desired.digest(&handlers), handlers, ..NodeState::default() };
+        let handlers: Vec<Arc<TaskHandler>> = desired.handlers.values().cloned().collect();
+        let state = desired.digest(&handlers);
+        desired.without_kata = Arc::new(NodeState { state, handlers, ..NodeState::default() });
         desired
     }
 
@@ -161,7 +162,7 @@ impl Desired {
             .filter(|class| !is_replaced(class) && (has_label(class) || is_needed(class)))
             .collect();
         wanted.extend(leaving.iter().map(|class| class.handler.as_str()));
-        let handlers: Vec<TaskHandler> =
+        let handlers: Vec<Arc<TaskHandler>> =
             wanted.iter().filter_map(|name| self.handlers.get(*name)).cloned().collect();
         // Most nodes have every handler, and the digest of that is known.
         let has_all = handlers.len() == self.handlers.len();
@@ -172,17 +173,17 @@ impl Desired {
         NodeState {
             state: if has_all { self.without_kata.state.clone() } else { self.digest(&handlers) },
             handlers,
-            classes: if is_selected { names(on_node) } else { BTreeSet::new() },
+            classes: Arc::new(if is_selected { names(on_node) } else { BTreeSet::new() }),
             leaving: names(leaving),
         }
     }
 
     /// The state of a node that should not have Kata.
-    pub(super) fn without_kata(&self) -> &NodeState {
+    pub(super) fn without_kata(&self) -> &Arc<NodeState> {
         &self.without_kata
     }
 
-    fn digest(&self, handlers: &[TaskHandler]) -> String {
+    fn digest(&self, handlers: &[Arc<TaskHandler>]) -> String {
         digest(&json!([handlers, self.payload_image, self.log_level]).to_string())
     }
 
@@ -209,7 +210,11 @@ impl Desired {
             version: NODE_TASK_VERSION,
             node: node.name.clone(),
             action,
-            handlers: if removal { Vec::new() } else { of_node.handlers.clone() },
+            handlers: if removal {
+                Vec::new()
+            } else {
+                of_node.handlers.iter().map(|handler| handler.as_ref().clone()).collect()
+            },
             payload_image: (!removal).then(|| self.payload_image.clone()),
             container_runtime: Some(node.container_runtime_version.clone())
                 .filter(|version| !version.is_empty()),
@@ -245,9 +250,13 @@ impl NodeState {
 
     /// The installed handlers that the node's kubelet does not report. Empty if the kubelet reports no
     /// handlers at all.
-    pub(super) fn missing(&self, node: &NodeFacts, installed: &BTreeSet<String>) -> Vec<String> {
+    pub(super) fn missing(
+        &self,
+        node: &NodeFacts,
+        is_installed: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         let Some(reported) = &node.runtime_handlers else { return Vec::new() };
-        let missing = |name: &&str| installed.contains(*name) && !reported.contains(*name);
+        let missing = |name: &&str| is_installed(name) && !reported.contains(*name);
         self.handlers().filter(missing).map(str::to_owned).collect()
     }
 }

@@ -37,7 +37,7 @@ fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
         return Due::Nothing;
     }
     if host.is_current() {
-        let pause = record::back_off_until(status, &[NodeAction::Inspect], &host.facts_digest)
+        let pause = record::back_off_until(status, &[NodeAction::Inspect], || host.facts_digest())
             .filter(|until| *until > now);
         if !is_open(facts) {
             return Due::Nothing;
@@ -53,8 +53,8 @@ fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
         return Due::Nothing;
     }
     let actions = [NodeAction::Preflight, NodeAction::Install, NodeAction::Remove];
-    if let Some(until) =
-        record::back_off_until(status, &actions, &host.facts_digest).filter(|until| *until > now)
+    if let Some(until) = record::back_off_until(status, &actions, || host.facts_digest())
+        .filter(|until| *until > now)
         && status.job.as_ref().is_some_and(|last| last.desired_state_digest == desired.state)
     {
         return Due::RetryAt(until);
@@ -62,7 +62,7 @@ fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
     if !is_open(facts) {
         return Due::Nothing;
     }
-    let fit = record::fit_key(&desired.state, &host.facts_digest);
+    let fit = record::fit_key(&desired.state, host.facts_digest());
     // A change whose result is unknown resumes without a preflight: its Job inspects the node first.
     let resumes = status
         .job
@@ -84,8 +84,9 @@ fn due_on_leaving(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
     if host.record.needs_fresh_read || host.given_up || done {
         return Due::Nothing;
     }
-    if let Some(until) = record::back_off_until(status, &[NodeAction::Remove], &host.facts_digest)
-        .filter(|until| *until > cluster.now())
+    if let Some(until) =
+        record::back_off_until(status, &[NodeAction::Remove], || host.facts_digest())
+            .filter(|until| *until > cluster.now())
     {
         return Due::RetryAt(until);
     }

@@ -1,6 +1,6 @@
 //! The phase, step, label decision and finding of one node. Plans no steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::{JobOutcome, NodeStep, Phase};
@@ -10,7 +10,7 @@ use kata_api::{Code, names};
 use super::cluster::{Cluster, Due, Host, Rollout};
 use super::record::{self, START_GRACE};
 use super::rollout::ATTEMPTS;
-use crate::assessment::{KataState, LabelDecision, NodeAssessment};
+use crate::assessment::{KataState, LabelDecision, NodeAssessment, OfferedHandlers};
 use crate::node;
 use crate::report::Finding;
 use crate::snapshot::{JobPod, NodeJob};
@@ -39,21 +39,14 @@ pub(super) fn classify(cluster: &Cluster<'_>, host: &mut Host<'_>) {
     host.node.failure = finding.map(|finding| finding.message.clone()).unwrap_or_default();
     let status = &host.record.status;
     // An empty list means that the Job did not report the handlers.
-    host.node.handlers = match (status.installed.is_some(), &host.node.facts.runtime_handlers) {
-        (true, _) if !status.handlers.is_empty() => {
-            let offered = status.handlers.iter().filter(|it| !host.missing.contains(it));
-            Some(offered.cloned().collect())
-        }
-        (true, None) => None,
-        (_, reported) => reported.clone(),
-    };
-    host.node.reported_handlers = match &host.node.facts.runtime_handlers {
-        Some(reported) => reported.clone(),
-        // A node that was left broken does not offer the recorded handlers.
-        None if host.is_broken() => BTreeSet::new(),
-        // An older kubelet reports none; the Job read them from the container runtime.
-        None => status.handlers.iter().cloned().collect(),
-    };
+    if status.installed.is_some() && !status.handlers.is_empty() {
+        host.node.offered = OfferedHandlers::Recorded { except: host.missing.clone() };
+    }
+    // An older kubelet reports none; the Job read them from the container runtime. A node that was left broken does not
+    // offer them.
+    if host.node.facts.runtime_handlers.is_none() && !host.is_broken() {
+        host.node.recorded_handlers = status.handlers.iter().cloned().collect();
+    }
 }
 
 /// Decides about the runtime label. Unknown facts do not change it: a node keeps the label until Kata is
@@ -360,7 +353,7 @@ fn last_failure(host: &Host<'_>) -> Option<(Code, String)> {
     let is_due_again = match host.due {
         Due::RetryAt(_) => true,
         Due::Change(_) | Due::Check(NodeAction::Preflight) => {
-            last.failures > 0 && last.node_facts_digest == host.facts_digest && is_same_change
+            last.failures > 0 && is_same_change && last.node_facts_digest == host.facts_digest()
         }
         _ => false,
     };
@@ -459,7 +452,7 @@ pub(super) fn has_failed(host: &Host<'_>) -> bool {
                 && same
                 && begun
                 && last.failures >= ATTEMPTS
-                && last.node_facts_digest == host.facts_digest
+                && last.node_facts_digest == host.facts_digest()
         })
 }
 

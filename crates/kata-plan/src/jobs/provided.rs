@@ -17,7 +17,9 @@ use super::desired::NodeState;
 use super::due::HANDLERS_GRACE;
 use super::node::is_claimed;
 use super::record::{self, NodeRecord};
-use crate::assessment::{Assessment, KataState, LabelDecision, LeaveReason, NodeAssessment};
+use crate::assessment::{
+    Assessment, KataState, LabelDecision, LeaveReason, NodeAssessment, OfferedHandlers,
+};
 use crate::draft::Draft;
 use crate::node::{
     cordoned, label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable,
@@ -91,8 +93,8 @@ pub(super) fn node(
     cluster: &Cluster<'_>,
     facts: &Arc<NodeFacts>,
     previous: Option<&Arc<KataNode>>,
-    record: &HostStatus,
-    desired: Option<NodeState>,
+    record: &Arc<HostStatus>,
+    desired: Option<Arc<NodeState>>,
     is_still_provided: bool,
 ) -> Option<NodeAssessment> {
     let base = &cluster.base;
@@ -102,8 +104,8 @@ pub(super) fn node(
         return None;
     }
     let wanted = desired.is_some();
-    let NodeState { classes: wanted_classes, leaving: leaving_classes, .. } =
-        desired.unwrap_or_default();
+    let desired = desired.unwrap_or_default();
+    let (wanted_classes, leaving_classes) = (&desired.classes, &desired.leaving);
     let offers =
         |class: &String| base.own_handler(class).is_some_and(|handler| facts.reports(handler));
     let removed = recent_removal(cluster, record);
@@ -124,22 +126,20 @@ pub(super) fn node(
         } else {
             LeaveReason::NoLongerProvided
         },
-        classes,
-        leaving_classes,
+        classes: Arc::new(classes),
+        leaving_classes: leaving_classes.clone(),
         phase: match (wanted, has_kata && unavailable(facts).is_none()) {
             (true, true) => Phase::Ready,
             (true, false) => Phase::NotReady,
             (false, _) => Phase::WaitingToRemove,
         },
         step: (wanted && !is_report_current).then_some(NodeStep::Confirming),
-        handlers: Some(facts.runtime_handlers.clone().unwrap_or_default()),
-        reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
-        record: removed.as_ref().map(|(record, _)| record.clone()),
+        offered: OfferedHandlers::OnlyReported,
+        record: removed.as_ref().map(|(record, _)| Arc::clone(record)),
         ..unassessed
     };
     node.label = label_decision(base, &node, recorded && is_report_current);
-    node.finding =
-        finding(cluster, &node, &wanted_classes).filter(|_| is_report_current || !wanted);
+    node.finding = finding(cluster, &node, wanted_classes).filter(|_| is_report_current || !wanted);
     node.since = crate::node::since(base, &node);
     let too_long_at = crate::node::not_ready_too_long_at(base, &node);
     node.is_overdue = too_long_at.is_some_and(|at| at <= base.now);
@@ -174,9 +174,12 @@ fn label_decision(base: &Assessment, node: &NodeAssessment, is_known: bool) -> L
 }
 
 /// The record of a removal that has just ended, and until when the kubelet may still report the handlers that went.
-fn recent_removal(cluster: &Cluster<'_>, record: &HostStatus) -> Option<(HostStatus, Timestamp)> {
+fn recent_removal(
+    cluster: &Cluster<'_>,
+    record: &Arc<HostStatus>,
+) -> Option<(Arc<HostStatus>, Timestamp)> {
     let until = last_removal(record)?.time.checked_add(HANDLERS_GRACE).ok()?;
-    (until > cluster.now()).then(|| (record.clone(), until))
+    (until > cluster.now()).then(|| (Arc::clone(record), until))
 }
 
 /// The last Job of a node, if that removed Kata.

@@ -5,6 +5,8 @@
 
 mod job_result;
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use job_result::{EndedJob, not_started, record_end, record_start, started_job};
 pub(super) use job_result::{IMAGE_CODES, change_key, fit_key, is_need_of_sandboxes, refusal_code};
@@ -47,7 +49,7 @@ impl<'a> JobsOfNode<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRecord<'a> {
     /// The record in its KataNode, with the results that are still to be written.
-    pub(crate) status: HostStatus,
+    pub(crate) status: Arc<HostStatus>,
     /// The Job that has not ended, or whose pod has not, and its pod.
     pub(crate) running: Option<(&'a NodeJob, Option<&'a JobPod>)>,
     /// An unfinished pod whose Job is gone or is being deleted.
@@ -75,7 +77,8 @@ pub(super) fn reconstruct<'a>(
     let written = previous
         .filter(|previous| owner_is(previous, &node.uid))
         .and_then(|previous| previous.status.as_ref()?.host.clone());
-    let recorded = written.as_ref().and_then(|status| status.job.clone());
+    let recorded = written.clone();
+    let recorded = recorded.as_ref().and_then(|status| status.job.as_ref());
     let mut record = NodeRecord {
         status: written.unwrap_or_default(),
         running: None,
@@ -99,14 +102,17 @@ pub(super) fn reconstruct<'a>(
     let earlier = || found.jobs.iter().filter(|job| job.node_uid != node.uid).copied();
     record.job_of_earlier_node = earlier().find(|job| job.end.is_none());
     record.deletable_jobs.extend(earlier());
-    if let Some(last) = recorded.as_ref().filter(|last| last.outcome.is_none())
+    if let Some(last) = recorded.filter(|last| last.outcome.is_none())
         && jobs.iter().all(|job| job.name != last.name)
     {
         if snapshot.freshness == Freshness::Cached {
             record.needs_fresh_read = true;
         } else {
             let message = format!("Job {} is gone", last.name);
-            record_end(&mut record.status, &EndedJob::vanished(last.clone(), message, now));
+            record_end(
+                Arc::make_mut(&mut record.status),
+                &EndedJob::vanished(last.clone(), message, now),
+            );
         }
     }
     for job in &jobs {
@@ -122,7 +128,7 @@ pub(super) fn reconstruct<'a>(
         match &job.end {
             Some(_) if pod.is_none_or(|pod| pod.finished) => {
                 if is_new {
-                    record_end(&mut record.status, &EndedJob::of(job, pod, now));
+                    record_end(Arc::make_mut(&mut record.status), &EndedJob::of(job, pod, now));
                 }
             }
             None if job.deleting => {}
@@ -130,7 +136,7 @@ pub(super) fn reconstruct<'a>(
             Some(_) | None => {
                 record.running = Some((job, pod));
                 if is_new {
-                    record_start(&mut record.status, job, now);
+                    record_start(Arc::make_mut(&mut record.status), job, now);
                 }
             }
         }
@@ -140,7 +146,7 @@ pub(super) fn reconstruct<'a>(
         .iter()
         .find(|pod| !pod.finished && jobs.iter().all(|job| job.name != pod.job || job.deleting))
         .copied();
-    record.deletable_jobs.extend(deletable_jobs(&jobs, recorded.as_ref()));
+    record.deletable_jobs.extend(deletable_jobs(&jobs, recorded));
     record.deletable_jobs.sort_by_key(|job| (job.number, &job.name));
     record
 }
@@ -200,7 +206,8 @@ impl NodeRecord<'_> {
                 message,
                 ..started_job(job, now)
             };
-            record_end(&mut self.status, &EndedJob { job, payload_image: None, report: None });
+            let ended = EndedJob { job, payload_image: None, report: None };
+            record_end(Arc::make_mut(&mut self.status), &ended);
         } else {
             self.deletable_jobs.push(job);
         }
@@ -238,14 +245,14 @@ pub(super) fn is_lost(job: &HostJob) -> bool {
 }
 
 /// When the back-off after the node's last failed Job ends; `None` if there is no back-off.
-pub(super) fn back_off_until(
+pub(super) fn back_off_until<'a>(
     status: &HostStatus,
     actions: &[NodeAction],
-    facts: &str,
+    facts: impl FnOnce() -> &'a str,
 ) -> Option<Timestamp> {
     let last = status.job.as_ref()?;
     let failed = last.failures > 0 && last.outcome.is_some();
-    if !failed || !actions.contains(&last.action) || last.node_facts_digest != facts {
+    if !failed || !actions.contains(&last.action) || last.node_facts_digest != facts() {
         return None;
     }
     let doubling = u32::try_from(last.failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);

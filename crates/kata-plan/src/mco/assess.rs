@@ -38,6 +38,7 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
             .is_some_and(|pool| rendered::targets(snapshot, pool, mode.pool())),
         behind: behind(snapshot, &desired),
         desired,
+        classes: Arc::new(assessment.own_class_names()),
         pools,
     };
     add_nodes(&pools, &nodes, &mut assessment);

@@ -1,6 +1,5 @@
 //! The Kata state, phase, step, label decision and finding of one node. Plans no steps.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,11 +57,9 @@ pub(super) fn assess(
         kata,
         behind,
         wants_removal: !wanted && (joined || has_runtime_label),
-        classes: if wanted { cluster.own_class_names() } else { BTreeSet::new() },
+        classes: if wanted { Arc::clone(&pools.classes) } else { Arc::default() },
         has_earlier_change: facts.step().is_some(),
         failure: facts.degraded_reason().to_owned(),
-        handlers: facts.runtime_handlers.clone(),
-        reported_handlers: facts.runtime_handlers.clone().unwrap_or_default(),
         is_understood: !pools.snapshot.is_unreadable(Kind::KataNode, &facts.name),
         ..NodeAssessment::new(facts, previous, cluster.now)
     };

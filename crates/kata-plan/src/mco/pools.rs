@@ -1,6 +1,7 @@
 //! The pools, with what `mco::assess` derived for this back end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kata_api::MachineConfigPool;
 
@@ -16,6 +17,8 @@ pub(super) struct Pools<'a> {
     pub(super) pools: BTreeMap<&'a str, &'a MachineConfigPool>,
     /// The desired content of the nodes' configuration.
     pub(super) desired: Desired,
+    /// The RuntimeClasses that kata-operator has or should have.
+    pub(super) classes: Arc<BTreeSet<String>>,
     /// The rendered MachineConfigs that contain Kata and differ from the desired content.
     pub(super) behind: BTreeSet<&'a str>,
     /// Whether the pool's target configuration contains the operator's MachineConfig.

@@ -89,7 +89,7 @@ fn warnings<'a>(cluster: &'a Assessment, report: &'a Report) -> impl Iterator<It
         finding.code.entry().severity == Severity::Warning
             && finding.code != Code::NoNodesSelected
             && !finding.subject.kind.is_auxiliary()
-            && !cluster.nodes.iter().any(|node| node.object() == finding.subject)
+            && !cluster.is_about_node(finding)
     })
 }
 

@@ -107,10 +107,10 @@ fn briefs(cluster: &Assessment, queue: Option<&Queue>) -> String {
         Some(queue) if only_waits(node) => format!("{} leaving: {}", node.facts.name, queue.reason),
         _ => format!("{} leaving: {}", node.facts.name, node.state()),
     };
-    let briefs: Vec<String> = others.iter().map(brief).collect();
+    let briefs: Vec<String> = others.iter().take(NAMES).map(brief).collect();
     let mut text = match briefs.as_slice() {
         [] => String::new(),
-        briefs => format!("; {}", text::list(briefs, NAMES)),
+        shown => format!("; {}", text::list_of(shown, others.len())),
     };
     if let Some(Queue { reason, .. }) = queue {
         let waiting = || cluster.nodes.iter().filter(|node| only_waits(node));

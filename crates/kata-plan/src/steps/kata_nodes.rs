@@ -62,16 +62,11 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
         return;
     }
     let name = &node.facts.name;
-    let config = cluster.config.metadata.name.clone().unwrap_or_default();
-    let object = ObjectRef::new(
-        Kind::KataNode,
-        name,
-        node.previous.as_ref().and_then(|previous| previous.metadata.uid.as_deref()),
-    );
-    let head = json!({
-        "apiVersion": Kind::KataNode.api_version(),
-        "kind": Kind::KataNode.as_str(),
-    });
+    let config = cluster.config.metadata.name.as_deref().unwrap_or_default();
+    let uid = node.previous.as_ref().and_then(|previous| previous.metadata.uid.as_deref());
+    let object = || ObjectRef::new(Kind::KataNode, name, uid);
+    let head =
+        || json!({"apiVersion": Kind::KataNode.api_version(), "kind": Kind::KataNode.as_str()});
     let current = node.previous.as_ref().is_some_and(|previous| {
         previous.metadata.name.as_deref() == Some(name)
             && previous.spec.kata_config == config
@@ -83,7 +78,7 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
                 .any(|owner| owner.uid == node.facts.uid)
     });
     if !current {
-        let mut body = head.clone();
+        let mut body = head();
         body["metadata"] = json!({
             "name": name,
             "labels": {
@@ -98,25 +93,28 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
             }],
         });
         body["spec"] = json!({"nodeName": name, "kataConfig": config});
-        let action = Action::Apply { object: object.clone(), body };
+        let action = Action::Apply { object: object(), body };
         out.push(action, OnFailure::Continue, "it reports the state of the node");
     }
     let status = status(cluster, node);
     if needs_write(cluster, node, &status) {
-        let mut body = head;
+        let mut body = head();
         body["metadata"] = json!({"name": name});
         body["status"] = json!(status);
         let why = format!("{} {}", status.phase.as_str(), status.step);
-        out.push(Action::ApplyStatus { object, body }, OnFailure::Continue, why.trim_end());
+        out.push(
+            Action::ApplyStatus { object: object(), body },
+            OnFailure::Continue,
+            why.trim_end(),
+        );
     }
 }
 
 /// Whether a status has to be written.
 fn needs_write(cluster: &Assessment, node: &NodeAssessment, status: &KataNodeStatus) -> bool {
-    let summary = |status: &KataNodeStatus| {
-        let problem = (status.code.clone(), status.message.clone());
-        (status.phase, status.provided, status.ready.clone(), problem)
-    };
+    fn summary(status: &KataNodeStatus) -> impl PartialEq {
+        (status.phase, status.provided, &status.ready, &status.code, &status.message)
+    }
     let Some(written) = node.previous.as_ref().and_then(|previous| previous.status.as_ref()) else {
         // A KataNode without a status means that the node waits.
         return node.phase != Phase::Waiting || node.finding.is_some() || status.host.is_some();
@@ -160,6 +158,7 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
     let is_ours = |handler: &str| {
         cluster.runtimes.iter().any(|runtime| runtime.effective_handler() == handler)
     };
+    let reported = facts.runtime_handlers.as_ref().unwrap_or(&node.recorded_handlers);
     let phase_and_step =
         Transition { phase: node.phase, step: step_text(node.step), time: node.since };
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
@@ -183,13 +182,13 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
             .as_ref()
             .map(|finding| text::cut(&finding.message, MESSAGE))
             .unwrap_or_default(),
-        handlers: node.reported_handlers.iter().filter(|it| is_ours(it)).cloned().collect(),
+        handlers: reported.iter().filter(|it| is_ours(it)).cloned().collect(),
         current_config: known(facts.current_config()),
         desired_config: known(facts.desired_config()),
         container_runtime_version: known(&facts.container_runtime_version),
         kernel_version: known(&facts.kernel_version),
         boot_id: known(&facts.boot_id),
         provided: node.provided,
-        host: node.record.clone().filter(|record| *record != HostStatus::default()),
+        host: node.record.clone().filter(|record| **record != HostStatus::default()),
     }
 }

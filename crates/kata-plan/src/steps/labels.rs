@@ -13,35 +13,28 @@ use crate::plan::{Action, OnFailure};
 
 /// Sets the labels on nodes that have Kata, and removes them from nodes that do not.
 pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
+    let classes = labelled_classes(cluster);
     for node in &cluster.nodes {
-        let (set, remove, reason) = match node.label {
+        let (wanted, reason) = match node.label {
             LabelDecision::Keep => continue,
             LabelDecision::Set => {
                 let why = if node.wanted { "it has Kata" } else { "a sandboxed pod runs on it" };
-                (labels_of_served(cluster, node), BTreeSet::new(), why)
+                (labels_of_served(cluster, &classes, node), why)
             }
-            LabelDecision::Clear if node.wanted => {
-                (BTreeMap::new(), BTreeSet::from([names::RUNTIME_LABEL]), "it does not have Kata")
-            }
-            LabelDecision::Clear => (
-                BTreeMap::new(),
-                BTreeSet::from([names::RUNTIME_LABEL]),
-                "no sandboxed pod is left",
-            ),
+            LabelDecision::Clear if node.wanted => (Vec::new(), "it does not have Kata"),
+            LabelDecision::Clear => (Vec::new(), "no sandboxed pod is left"),
         };
-        let stale =
-            node.facts.labels.keys().filter(|key| {
-                key.starts_with(names::CLASS_LABEL_PREFIX) && !set.contains_key(*key)
-            });
-        let remove: BTreeSet<String> = remove
-            .into_iter()
-            .filter(|key| node.facts.labels.contains_key(*key))
-            .map(str::to_owned)
-            .chain(stale.cloned())
-            .collect();
-        let set: BTreeMap<String, String> = set
-            .into_iter()
-            .filter(|(key, value)| node.facts.labels.get(key) != Some(value))
+        let labels = &node.facts.labels;
+        let is_own =
+            |key: &str| key == names::RUNTIME_LABEL || key.starts_with(names::CLASS_LABEL_PREFIX);
+        let stale = labels
+            .keys()
+            .filter(|key| is_own(key) && !wanted.iter().any(|(wanted, _)| wanted == key));
+        let remove: BTreeSet<String> = stale.cloned().collect();
+        let set: BTreeMap<String, String> = wanted
+            .iter()
+            .filter(|(key, value)| labels.get(*key).map(String::as_str) != Some(value))
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
         if set.is_empty() && remove.is_empty() {
             continue;
@@ -65,10 +58,15 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
     }
 }
 
-/// The labels of a node that has Kata. A class that the KataConfig no longer names keeps its key until the
-/// class is deleted, and one that leaves the node until none of its pods is left there: a kubelet that restarts fails
-/// running pods whose node selector no longer matches.
-fn labels_of_served(cluster: &Assessment, node: &NodeAssessment) -> BTreeMap<String, String> {
+/// A RuntimeClass whose nodes have a label for it.
+struct LabelledClass<'a> {
+    name: &'a str,
+    handler: &'a str,
+    key: String,
+}
+
+/// The RuntimeClasses of kata-operator that are there, and those of the KataConfig that are not.
+fn labelled_classes(cluster: &Assessment) -> Vec<LabelledClass<'_>> {
     // A class that is there with another handler needs that one.
     let is_new = |name: &str| !cluster.class(name).is_some_and(is_our_class);
     let named = cluster.runtimes.iter().filter(|runtime| is_new(&runtime.name));
@@ -77,26 +75,33 @@ fn labels_of_served(cluster: &Assessment, node: &NodeAssessment) -> BTreeMap<Str
         cluster.classes.iter().filter(|class| is_our_class(class)).map(|class| {
             (class.metadata.name.as_deref().unwrap_or_default(), class.handler.as_str())
         });
-    let mut labels = BTreeMap::from([(
-        names::RUNTIME_LABEL.to_owned(),
-        names::RUNTIME_LABEL_VERIFIED.to_owned(),
-    )]);
-    labels.extend(
-        named
-            .chain(existing)
-            .filter(|(class, handler)| node.offers(handler) && serves(cluster, node, class))
-            .map(|(class, _)| (names::class_label(class), names::CLASS_LABEL_SERVED.to_owned())),
-    );
-    labels
+    let all = named.chain(existing);
+    all.map(|(name, handler)| LabelledClass { name, handler, key: names::class_label(name) })
+        .collect()
+}
+
+/// The labels of a node that has Kata. A class that the KataConfig no longer names keeps its key until the
+/// class is deleted, and one that leaves the node until none of its pods is left there: a kubelet that restarts fails
+/// running pods whose node selector no longer matches.
+fn labels_of_served<'a>(
+    cluster: &Assessment,
+    classes: &'a [LabelledClass<'_>],
+    node: &NodeAssessment,
+) -> Vec<(&'a str, &'static str)> {
+    let served = classes
+        .iter()
+        .filter(|class| node.offers(class.handler) && serves(cluster, node, class))
+        .map(|class| (class.key.as_str(), names::CLASS_LABEL_SERVED));
+    [(names::RUNTIME_LABEL, names::RUNTIME_LABEL_VERIFIED)].into_iter().chain(served).collect()
 }
 
 /// Whether the pods of a class may run on a wanted node, or do.
-fn serves(cluster: &Assessment, node: &NodeAssessment, class: &str) -> bool {
-    if !node.wanted || node.classes.contains(class) {
+fn serves(cluster: &Assessment, node: &NodeAssessment, class: &LabelledClass<'_>) -> bool {
+    if !node.wanted || node.classes.contains(class.name) {
         return true;
     }
     match cluster.pods.on_node(&node.facts.name) {
-        Ok(pods) => pods.iter().any(|pod| pod.runtime_class == class),
-        Err(_) => node.facts.labels.contains_key(&names::class_label(class)),
+        Ok(pods) => pods.iter().any(|pod| pod.runtime_class == class.name),
+        Err(_) => node.facts.labels.contains_key(&class.key),
     }
 }

@@ -3,6 +3,7 @@
 //! whose container runtime does not come back.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use kata_api::kata_node::HostStatus;
 use kata_api::{KataNode, conditions, names};
@@ -146,7 +147,7 @@ impl<W: Write> Admin<'_, W> {
     }
 
     /// What the Jobs found and did on a node.
-    async fn kata_node(&self, name: &str) -> Result<Option<HostStatus>, WalkthroughError> {
+    async fn kata_node(&self, name: &str) -> Result<Option<Arc<HostStatus>>, WalkthroughError> {
         let nodes: Api<KataNode> = Api::all(self.client.clone());
         let node = nodes.get_opt(name).await.map_err(refused("to read a KataNode"))?;
         Ok(node.and_then(|node| node.status?.host))
@@ -163,7 +164,7 @@ impl<W: Write> Admin<'_, W> {
         let done = self.follow(Detail::Counts, is_ready).await?;
         let mut everywhere = took.is_some() && done.is_some();
         for node in ["worker-0", "worker-1", "worker-2"] {
-            let version = self.kata_node(node).await?.and_then(|host| host.kata_version);
+            let version = self.kata_node(node).await?.and_then(|host| host.kata_version.clone());
             everywhere &= version.is_some_and(|version| PAYLOAD.ends_with(&version));
         }
         self.story.fact(
