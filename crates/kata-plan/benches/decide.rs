@@ -41,6 +41,7 @@ fn main() {
     {
         measure(&format!("{nodes}, Jobs, {what}"), &with_jobs(nodes, installed));
     }
+    measure(&format!("{nodes}, Jobs, an update begins"), &updated_by_jobs(nodes));
     measure(&format!("{nodes}, Jobs, held up by pods"), &held_up_by_pods(nodes));
     measure(&format!("{nodes}, Jobs, first removal"), &removed_by_jobs(nodes));
 }
@@ -198,6 +199,15 @@ fn removed_by_jobs(workers: usize) -> Snapshot {
     snapshot.freshness = Freshness::Quorum;
     snapshot.pods.insert(kata_plan::PodScope::Cluster, Observed::Known(Vec::new()));
     settle(&mut snapshot);
+    snapshot
+}
+
+/// The same when all nodes should have another payload.
+fn updated_by_jobs(workers: usize) -> Snapshot {
+    let mut snapshot = with_jobs(workers, workers);
+    for config in &mut snapshot.configs {
+        config.spec.payload = Some(typed(json!({"image": "registry.example/payload:2"})));
+    }
     snapshot
 }
 

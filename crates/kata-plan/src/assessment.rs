@@ -1,5 +1,5 @@
 //! The value that both back ends return: the active KataConfig's nodes, each with its actual and its
-//! desired state, its waits and its failures, and the next steps of the back end.
+//! desired state, its waits and its failures.
 //!
 //! Plan, report, Events, status and KataNodes read only this value. It does not depend on the back end, and
 //! no later stage reads a [`Snapshot`] again.
@@ -17,7 +17,6 @@ pub(crate) use node::{KataState, LabelDecision, LeaveReason, NodeAssessment, Off
 
 use crate::classes::is_our_class;
 use crate::configs::config_ref;
-use crate::draft::Draft;
 use crate::log_level::LOG_LEVELS;
 use crate::object::{Kind, ObjectRef};
 use crate::pods::{NotRead, SandboxedPods};
@@ -56,8 +55,8 @@ pub(crate) struct Assessment {
     /// The label that a RuntimeClass selects in addition to the runtime label, which other installers use,
     /// too.
     pub(crate) own_node_label: (&'static str, &'static str),
-    /// The steps of the back end, and what it waits for. The plan takes them.
-    pub(crate) changes: Draft,
+    /// The KataNodes that cannot be parsed.
+    pub(crate) unreadable_kata_nodes: BTreeSet<String>,
     /// Whether no object of the back end is left, so that the finalizer may be removed.
     pub(crate) is_clean: bool,
     /// Whether a deletion need not read the pods of the whole cluster any more: the Machine Config Operator goes on by
@@ -110,7 +109,7 @@ impl Assessment {
             findings: config_findings(config),
             candidates: Candidates::default(),
             own_node_label: ("", ""),
-            changes: Draft::default(),
+            unreadable_kata_nodes: BTreeSet::new(),
             is_clean: false,
             removal_is_committed: false,
         };
@@ -130,6 +129,9 @@ impl Assessment {
     fn report_unreadable(&mut self, snapshot: &Snapshot) {
         let nodes = snapshot.unreadable(Kind::Node);
         self.unreadable_nodes = nodes.iter().map(|found| found.object.clone()).collect();
+        let kata_nodes = snapshot.unreadable(Kind::KataNode);
+        self.unreadable_kata_nodes =
+            kata_nodes.into_iter().map(|found| found.object.name.clone()).collect();
         let others = [
             Kind::KataConfig,
             Kind::KataNode,
@@ -202,11 +204,15 @@ impl Assessment {
         self.departed = departed;
     }
 
-    /// Whether a finding is about one of [`Self::nodes`].
+    /// Whether a finding is about one of [`Self::nodes`], which are in natural order.
     pub(crate) fn is_about_node(&self, finding: &Finding) -> bool {
-        let ObjectRef { kind, name, .. } = &finding.subject;
+        let ObjectRef { kind, name, uid, .. } = &finding.subject;
+        if *kind != Kind::Node {
+            return false;
+        }
         let by_name = |node: &NodeAssessment| Natural(&node.facts.name).cmp(&Natural(name));
-        *kind == Kind::Node && self.nodes.binary_search_by(by_name).is_ok()
+        let found = self.nodes.binary_search_by(by_name).ok().and_then(|at| self.nodes.get(at));
+        found.is_some_and(|node| uid.as_ref() == Some(&node.facts.uid))
     }
 
     /// The RuntimeClasses of kata-operator, sorted by name.

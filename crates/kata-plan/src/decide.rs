@@ -109,8 +109,8 @@ pub fn running_pods(snapshot: &Snapshot) -> Vec<SandboxedPod> {
     assessment.pods.in_cluster().unwrap_or_default().into_iter().cloned().collect()
 }
 
-/// Assesses the active KataConfig's cluster with the back end of its platform.
-fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+/// Assesses the active KataConfig's cluster with the back end of its platform, and plans the steps of that.
+fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<(Assessment, Draft), Unreadable> {
     match snapshot.options.platform {
         Platform::OpenShift => mco::assess(snapshot, config),
         Platform::Kubernetes => jobs::assess(snapshot, config),
@@ -126,13 +126,14 @@ fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
 
 fn analyze(snapshot: &Snapshot) -> Analysis {
     let configs = Configs::of(&snapshot.configs);
-    let mut assessment = configs.active.as_ref().map(|config| assess(snapshot, config));
-    let mut draft = match &mut assessment {
-        Some(Ok(assessment)) => {
-            let changes = std::mem::take(&mut assessment.changes);
-            steps::steps(assessment, changes)
+    let assessed = configs.active.as_ref().map(|config| assess(snapshot, config));
+    let (assessment, mut draft) = match assessed {
+        Some(Ok((assessment, changes))) => {
+            let draft = steps::steps(&assessment, changes);
+            (Some(Ok(assessment)), draft)
         }
-        Some(Err(_)) | None => Draft::default(),
+        Some(Err(unreadable)) => (Some(Err(unreadable)), Draft::default()),
+        None => (None, Draft::default()),
     };
     draft.steps.extend(configs.others.iter().filter_map(steps::release_inactive));
     Analysis {

@@ -67,8 +67,7 @@ pub(crate) fn label_of_leaving(
     }
     let is_free = if cluster.deleting {
         // A pod that waits for a node may have been created before the classes were closed.
-        let is_free = cluster.pods.cluster_is_free().unwrap_or_default();
-        cluster.our_classes().all(is_closed) && is_free
+        cluster.our_classes().all(is_closed) && cluster.pods.cluster_is_free().unwrap_or_default()
     } else {
         pods.is_ok_and(|pods| pods.is_empty())
     };

@@ -28,7 +28,8 @@ pub(crate) struct SandboxedPods {
     of_nodes: BTreeMap<String, Result<PodList, String>>,
 }
 
-/// The unfinished pods of one read whose RuntimeClasses are [`SandboxedPods::classes`], sorted.
+/// The unfinished pods of one read whose RuntimeClasses are in [`SandboxedPods::classes`] or
+/// [`SandboxedPods::own_classes`], sorted.
 #[derive(Clone, Debug, Default)]
 struct PodList {
     pods: Vec<SandboxedPod>,

@@ -24,8 +24,7 @@ use crate::text;
 
 pub(crate) use kata_nodes::{step_not_published, steps_due};
 
-/// The steps for the active KataConfig.
-/// `changes` are those of the back end.
+/// The steps for the active KataConfig. `changes` are those of the back end.
 pub(crate) fn steps(cluster: &Assessment, changes: Draft) -> Draft {
     let mut out = Draft::default();
     if cluster.deleting {

@@ -191,8 +191,8 @@ impl NodeAssessment {
             OfferedHandlers::OnlyReported => self.facts.reports(handler),
             OfferedHandlers::Recorded { except } => {
                 let is = |name: &String| name == handler;
-                let recorded = self.record.iter().flat_map(|record| &record.handlers);
-                recorded.into_iter().any(is) && !except.iter().any(is)
+                let is_recorded = self.record.as_ref().is_some_and(|it| it.handlers.iter().any(is));
+                is_recorded && !except.iter().any(is)
             }
         }
     }

@@ -25,8 +25,11 @@ use crate::selector;
 use crate::snapshot::{NodeFacts, NodeJob, Snapshot};
 use crate::text;
 
-/// Assesses a cluster for its active KataConfig.
-pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+/// Assesses a cluster for its active KataConfig, and plans the steps of this back end.
+pub(crate) fn assess(
+    snapshot: &Snapshot,
+    config: &KataConfig,
+) -> Result<(Assessment, Draft), Unreadable> {
     let mut reading = Reading::new(snapshot, config);
     reading.require(&snapshot.kata_nodes);
     reading.require(&snapshot.runtime_classes);
@@ -67,9 +70,8 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
         base.push(node);
     }
     base.find_departed(snapshot, was_removed);
-    base.changes = changes;
     base.is_clean = is_clean;
-    Ok(base)
+    Ok((base, changes))
 }
 
 fn report_invalid_selectors(base: &mut Assessment) {
@@ -171,13 +173,19 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
     let mut nodes: Vec<&Arc<NodeFacts>> = snapshot.nodes.known().into_iter().flatten().collect();
     nodes.sort_by(|a, b| Natural(&a.name).cmp(&Natural(&b.name)));
     cluster.nodes.reserve(nodes.len());
+    let with_unreadable_jobs: BTreeSet<&str> =
+        snapshot.jobs.unreadable.iter().map(|job| job.node.as_str()).collect();
     let mut states: Vec<Arc<NodeState>> = Vec::new();
     let mut labelled_by_others = Vec::new();
     for facts in nodes {
-        let previous = kata_nodes.get(facts.name.as_str()).copied();
-        let of_node = jobs.get(facts.name.as_str());
+        let name = facts.name.as_str();
+        let previous = kata_nodes.get(name).copied();
+        let of_node = jobs.get(name);
+        let is_readable = !cluster.base.unreadable_kata_nodes.contains(name)
+            && !with_unreadable_jobs.contains(name);
         let record = record::reconstruct(
-            snapshot,
+            snapshot.freshness,
+            is_readable,
             facts,
             previous.map(AsRef::as_ref),
             of_node,
@@ -405,6 +413,7 @@ fn lacks_record(desired: &NodeState, facts: &NodeFacts, record: &NodeRecord<'_>)
 fn finish_nodes(cluster: &mut Cluster<'_>) {
     let mut nodes = std::mem::take(&mut cluster.nodes);
     for host in &mut nodes {
+        host.node.record = Some(Arc::clone(&host.record.status));
         host.permitted = cluster.rollout.permitted.contains(&host.node.facts.name);
         node::classify(cluster, host);
         host.node.since = crate::node::since(&cluster.base, &host.node);
@@ -415,7 +424,6 @@ fn finish_nodes(cluster: &mut Cluster<'_>) {
         host.node.is_tried_again = failures > 0 && host.node.finding.is_some();
         let due = [host.node.due, too_long_at.filter(|at| *at > cluster.base.now)];
         host.node.due = due.into_iter().flatten().min();
-        host.node.record = Some(Arc::clone(&host.record.status));
     }
     cluster.nodes = nodes;
 }

@@ -373,10 +373,12 @@ fn wait_for_nodes(cluster: &Cluster<'_>, out: &mut Draft) {
         }
     }
     waiting.sort_by_key(|(queued, name)| (queued.is_none(), *queued, Natural(name)));
-    out.wait_in_queue(
-        &config,
-        waiting
-            .into_iter()
-            .map(|(queued, name)| (queued.map(|queued| reason_of_wait(queued, cluster)), name)),
-    );
+    let mut reasons: BTreeMap<Queued, String> = BTreeMap::new();
+    let waiting = waiting.into_iter().map(|(queued, name)| {
+        let reason = queued.map(|queued| {
+            reasons.entry(queued).or_insert_with(|| reason_of_wait(queued, cluster)).clone()
+        });
+        (reason, name)
+    });
+    out.wait_in_queue(&config, waiting);
 }

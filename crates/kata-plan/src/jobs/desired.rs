@@ -56,7 +56,7 @@ enum NodeScope {
 }
 
 /// The desired state of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct NodeState {
     handlers: Vec<Arc<TaskHandler>>,
     /// The digest of everything that a node with this state has.

@@ -14,8 +14,7 @@ use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::NodeAction;
 use kata_api::{KataNode, names};
 
-use crate::object::Kind;
-use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob, Snapshot};
+use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 
 /// The back-off after the first failure; it doubles with each failure.
 const FIRST_BACK_OFF: SignedDuration = SignedDuration::from_secs(30);
@@ -66,9 +65,11 @@ pub(crate) struct NodeRecord<'a> {
     pub(crate) is_understood: bool,
 }
 
-/// Reconstructs the record of a node. A KataNode of an earlier node of the same name does not count.
+/// Reconstructs the record of a node. A KataNode of an earlier node of the same name does not count. `is_readable`:
+/// neither the KataNode nor a Job of the node is one that cannot be parsed.
 pub(super) fn reconstruct<'a>(
-    snapshot: &Snapshot,
+    freshness: Freshness,
+    is_readable: bool,
     node: &NodeFacts,
     previous: Option<&KataNode>,
     found: Option<&JobsOfNode<'a>>,
@@ -76,20 +77,18 @@ pub(super) fn reconstruct<'a>(
 ) -> NodeRecord<'a> {
     let written = previous
         .filter(|previous| owner_is(previous, &node.uid))
-        .and_then(|previous| previous.status.as_ref()?.host.clone());
-    let recorded = written.clone();
-    let recorded = recorded.as_ref().and_then(|status| status.job.as_ref());
+        .and_then(|previous| previous.status.as_ref()?.host.as_ref());
+    let recorded = written.and_then(|status| status.job.as_ref());
     let mut record = NodeRecord {
-        status: written.unwrap_or_default(),
+        status: written.cloned().unwrap_or_default(),
         running: None,
         orphaned_pod: None,
         needs_fresh_read: false,
         deletable_jobs: Vec::new(),
         job_of_earlier_node: None,
-        is_understood: !snapshot.is_unreadable(Kind::KataNode, &node.name),
+        is_understood: is_readable,
     };
     record.is_understood &= record.status.unknown_values.is_empty();
-    record.is_understood &= snapshot.jobs.unreadable.iter().all(|job| job.node != node.name);
     if !record.is_understood {
         // The results of Jobs cannot be added to a record that is not understood.
         return record;
@@ -105,7 +104,7 @@ pub(super) fn reconstruct<'a>(
     if let Some(last) = recorded.filter(|last| last.outcome.is_none())
         && jobs.iter().all(|job| job.name != last.name)
     {
-        if snapshot.freshness == Freshness::Cached {
+        if freshness == Freshness::Cached {
             record.needs_fresh_read = true;
         } else {
             let message = format!("Job {} is gone", last.name);
@@ -120,7 +119,7 @@ pub(super) fn reconstruct<'a>(
         let is_new = is_new(&record.status, job, pod);
         // Jobs and pods come from two watches, and one may lag.
         let is_seen = pod.is_some_and(|pod| pod.finished);
-        if job.end.is_some() && is_new && !is_seen && snapshot.freshness == Freshness::Cached {
+        if job.end.is_some() && is_new && !is_seen && freshness == Freshness::Cached {
             record.needs_fresh_read = true;
             record.running = Some((job, pod));
             continue;

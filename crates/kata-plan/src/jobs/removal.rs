@@ -20,8 +20,8 @@ pub(super) fn decide_rollout(cluster: &mut Cluster<'_>, out: &mut Draft) {
         cluster.base.pods.include_node(&host.node.facts.name);
     }
     let is_closed = is_closed_to_new_pods(cluster);
-    let (is_free, is_read) = match cluster.base.pods.in_cluster() {
-        Ok(pods) => (pods.is_empty(), true),
+    let (is_free, is_read) = match cluster.base.pods.cluster_is_free() {
+        Ok(is_free) => (is_free, true),
         Err(NotRead::Failed(_)) => (false, true),
         Err(NotRead::NotAsked) => (false, false),
     };

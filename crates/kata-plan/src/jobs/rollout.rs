@@ -29,9 +29,6 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let spec = cluster.base.config.spec.rollout.as_ref();
     let max_unavailable = spec.and_then(|spec| spec.max_unavailable.as_ref());
     let hosts = || cluster.nodes.iter();
-    let names = |keep: &dyn Fn(&Host<'_>) -> bool| -> Vec<String> {
-        hosts().filter(|host| keep(host)).map(name).collect()
-    };
     let by_state = |keep: &dyn Fn(&Host<'_>) -> bool| {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for host in hosts().filter(|host| host.node.wanted && keep(host)) {
@@ -45,6 +42,14 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         .map(|host| host.desired.state.as_str())
         .collect();
     let is_proven = |state: &str| proven.contains(state);
+    // By installed state, the last success: an installation, or an inspection that found it as it should be.
+    let mut succeeded_at: BTreeMap<&str, Timestamp> = BTreeMap::new();
+    for status in hosts().map(|host| &host.record.status) {
+        if let (Some(state), Some(at)) = (&status.installed, status.inspected) {
+            let last = succeeded_at.entry(state).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
     // A Job that never started says nothing about other nodes, unless it is like that on all so far.
     let mut stopped_by = by_state(&|host| host.node.has_failed && !never_began(host));
     stopped_by.retain(|state, nodes| {
@@ -54,7 +59,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     });
     let mut held_by = by_state(&|host| {
         is_unstarted(host)
-            && (!is_proven(&host.desired.state) || counts_after_success(cluster, host))
+            && (!is_proven(&host.desired.state) || counts_after_success(&succeeded_at, host))
     });
     let awaited = by_state(&|host| {
         let is_due = matches!(
@@ -75,11 +80,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         .collect();
     let mut rollout = Rollout {
         limit: most_unavailable(max_unavailable, cluster.nodes.len()),
-        unavailable: names(&|host| {
-            cannot_be_changed(host)
-                || has_unknown_result(host)
-                || (!host.record.is_understood && !host.node.has_runtime_label)
-        }),
+        unavailable: hosts().filter(|host| is_unavailable(host)).map(name).collect(),
         stopped_by,
         held_by,
         unusable_payload,
@@ -120,6 +121,13 @@ fn cannot_be_changed(host: &Host<'_>) -> bool {
         || host.is_broken()
 }
 
+/// Whether a node counts as unavailable.
+fn is_unavailable(host: &Host<'_>) -> bool {
+    cannot_be_changed(host)
+        || has_unknown_result(host)
+        || (!host.record.is_understood && !host.node.has_runtime_label)
+}
+
 /// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods yet.
 fn has_begun(host: &Host<'_>) -> bool {
     host.node.joined && !host.node.has_runtime_label
@@ -143,13 +151,8 @@ fn is_unstarted(host: &Host<'_>) -> bool {
 
 /// Whether a failed start counts for other nodes although one has succeeded: it is later than the last
 /// success, and the node has failed fewer than [`ATTEMPTS`] times. After more, the cause is probably the node.
-fn counts_after_success(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
-    let alike = cluster
-        .nodes
-        .iter()
-        .filter(|other| other.record.status.installed.as_ref() == Some(&host.desired.state));
-    // Set by the installation, and by each inspection that finds it as it should be.
-    let succeeded_at = alike.filter_map(|other| other.record.status.inspected).max();
+fn counts_after_success(succeeded_at: &BTreeMap<&str, Timestamp>, host: &Host<'_>) -> bool {
+    let succeeded_at = succeeded_at.get(host.desired.state.as_str()).copied();
     let last = host.record.status.job.as_ref();
     last.is_some_and(|last| last.failures < ATTEMPTS && Some(last.time) > succeeded_at)
 }
@@ -220,7 +223,7 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
                 continue;
             }
             room_to_resume -= 1;
-        } else if !rollout.unavailable.contains(&name) {
+        } else if !is_unavailable(host) {
             if room == 0 {
                 rollout.waiting.insert(name, WaitReason::MaxUnavailable);
                 continue;

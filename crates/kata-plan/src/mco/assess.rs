@@ -11,6 +11,7 @@ use super::pools::Pools;
 use super::{changes, installed, node, rendered, selection};
 use crate::assessment::{Assessment, Candidates};
 use crate::configs::config_ref;
+use crate::draft::Draft;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::reading::{Reading, Unreadable};
@@ -18,8 +19,11 @@ use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
 use crate::snapshot::{NodeFacts, Snapshot};
 
-/// Assesses a cluster for its active KataConfig.
-pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessment, Unreadable> {
+/// Assesses a cluster for its active KataConfig, and plans the steps of this back end.
+pub(crate) fn assess(
+    snapshot: &Snapshot,
+    config: &KataConfig,
+) -> Result<(Assessment, Draft), Unreadable> {
     let (nodes, pools) = read(snapshot, config)?;
     let mut assessment = Assessment::new(snapshot, config);
     let mode = selection::mode(snapshot, &nodes, &pools);
@@ -49,9 +53,8 @@ pub(crate) fn assess(snapshot: &Snapshot, config: &KataConfig) -> Result<Assessm
             Mode::Compact => installed::machine_configs(snapshot).next().is_none(),
         };
     let (changes, is_clean) = changes::changes(&pools, &assessment);
-    assessment.changes = changes;
     assessment.is_clean = is_clean;
-    Ok(assessment)
+    Ok((assessment, changes))
 }
 
 fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Assessment) {

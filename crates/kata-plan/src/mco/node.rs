@@ -12,7 +12,6 @@ use super::pools::Pools;
 use super::{rendered, selection};
 use crate::assessment::{Assessment, KataState, LabelDecision, NodeAssessment};
 use crate::node;
-use crate::object::Kind;
 use crate::observed::Observed;
 use crate::report::Finding;
 use crate::selection::is_control_plane;
@@ -60,7 +59,7 @@ pub(super) fn assess(
         classes: if wanted { Arc::clone(&pools.classes) } else { Arc::default() },
         has_earlier_change: facts.step().is_some(),
         failure: facts.degraded_reason().to_owned(),
-        is_understood: !pools.snapshot.is_unreadable(Kind::KataNode, &facts.name),
+        is_understood: !cluster.unreadable_kata_nodes.contains(&facts.name),
         ..NodeAssessment::new(facts, previous, cluster.now)
     };
     let missing = cluster.missing_handlers(facts);

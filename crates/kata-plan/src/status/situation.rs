@@ -158,9 +158,10 @@ fn is_moving(
     if cluster.nodes.iter().any(progresses) {
         return true;
     }
+    let failed: BTreeSet<&ObjectRef> = failures.iter().map(|failure| &failure.object).collect();
     let succeeds = |step: &Step| {
         let object = step.action.object();
-        !object.kind.is_auxiliary() && failures.iter().all(|failure| failure.object != *object)
+        !object.kind.is_auxiliary() && !failed.contains(object)
     };
     has_work && !was_stalled(cluster) && planned.iter().any(succeeds)
 }

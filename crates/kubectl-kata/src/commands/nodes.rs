@@ -134,7 +134,7 @@ fn row(
     let without = status.host.as_ref().is_some_and(|host| {
         host.installed.is_none() && host.kata_version.is_none() && status.handlers.is_empty()
     });
-    let host = status.host.as_deref().cloned().unwrap_or_default();
+    let host = status.host.unwrap_or_default();
     let labelled = node.map(|node| {
         node.metadata.labels.get(names::RUNTIME_LABEL).map(String::as_str)
             == Some(names::RUNTIME_LABEL_VERIFIED)
@@ -146,7 +146,7 @@ fn row(
         handlers: status.handlers,
         provided: status.provided,
         kvm: kvm(&host),
-        kata: host.kata_version,
+        kata: host.kata_version.clone(),
         without,
         inspected: host.inspected,
         runtime: status.container_runtime_version,
