@@ -24,6 +24,15 @@ const SPEED: f64 = 240.0;
 /// Far above what anything here takes.
 const LIMIT: Duration = Duration::from_secs(90);
 
+/// An election that takes seconds.
+const ELECTION: [&str; 5] = [
+    "--leader-elect",
+    "--namespace=default",
+    "--lease-duration=4",
+    "--lease-renew-deadline=3",
+    "--lease-retry-period=1",
+];
+
 /// A cluster that is served over HTTP.
 struct Lab {
     cluster: Cluster,
@@ -153,14 +162,7 @@ async fn killed_at_arbitrary_moments_it_installs_and_removes_all_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed() {
     let lab = Lab::start("election").await;
-    let election = [
-        "--leader-elect",
-        "--namespace=default",
-        "--lease-duration=4",
-        "--lease-renew-deadline=3",
-        "--lease-retry-period=1",
-    ];
-    let (mut first, _) = lab.operator(&election).await;
+    let (mut first, _) = lab.operator(&ELECTION).await;
     let holder = || {
         let lease = lab.cluster.with(|sim, _| sim.api.get(&LEASES, "default", "kata-operator"));
         let lease = lease.map(|lease| (*lease).clone()).unwrap_or_default();
@@ -168,7 +170,7 @@ async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed()
     };
     tokio::time::timeout(LIMIT, until_real(|| !holder().is_empty())).await.unwrap();
     let one = holder();
-    let (mut second, address) = lab.operator(&election).await;
+    let (mut second, address) = lab.operator(&ELECTION).await;
     tokio::time::timeout(LIMIT, async {
         while http_get(&address, "/readyz?verbose").await.is_none() {
             tokio::task::yield_now().await;
@@ -186,6 +188,32 @@ async fn of_two_operators_one_works_and_the_other_takes_over_when_it_is_killed()
     let (_, metrics) = http_get(&address, "/metrics").await.unwrap();
     assert!(metrics.contains("kata_operator_leader 1"), "{metrics}");
     second.kill().await.unwrap();
+}
+
+/// Its container would otherwise be restarted with ever longer pauses, and stay away when the outage has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_starts_in_an_outage_waits_and_works_when_it_has_ended() {
+    let lab = Lab::start("outage").await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    drop(listener);
+    cluster::write_kubeconfig(&lab.kubeconfig, server).unwrap();
+    lab::create(&lab.cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let (mut operator, address) = lab.operator(&ELECTION).await;
+    let tried = async {
+        loop {
+            match http_get(&address, "/metrics").await {
+                Some((200, text)) if text.contains("verb=\"get\",kind=\"Lease\"") => return,
+                _ => tokio::time::sleep_until(Instant::now() + Duration::from_millis(20)).await,
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, tried).await.unwrap();
+    assert_eq!(http_get(&address, "/livez").await.unwrap().0, 200);
+    assert!(operator.try_wait().unwrap().is_none());
+    assert_eq!(lab.cluster.serve(server.port()).await.unwrap(), server);
+    tokio::time::timeout(LIMIT, until_real(|| lab.ready())).await.unwrap();
+    operator.kill().await.unwrap();
 }
 
 /// With the token of the service account that the manifests bring, on an API server that enforces RBAC and
