@@ -202,7 +202,7 @@ fn removed_by_jobs(workers: usize) -> Snapshot {
     snapshot
 }
 
-/// The same when all nodes should have another payload.
+/// A cluster on all nodes of which Jobs installed Kata, when all should have another payload.
 fn updated_by_jobs(workers: usize) -> Snapshot {
     let mut snapshot = with_jobs(workers, workers);
     for config in &mut snapshot.configs {
