@@ -211,7 +211,7 @@ fn updated_by_jobs(workers: usize) -> Snapshot {
     snapshot
 }
 
-/// The same before a deletion, which one sandboxed pod on each node holds up.
+/// A cluster on all nodes of which Jobs installed Kata, in a deletion that one sandboxed pod on each node holds up.
 fn held_up_by_pods(workers: usize) -> Snapshot {
     let mut snapshot = with_jobs(workers, workers);
     for config in &mut snapshot.configs {

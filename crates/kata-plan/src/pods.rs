@@ -25,6 +25,7 @@ pub(crate) struct SandboxedPods {
     with_foreign_pods: BTreeMap<String, bool>,
     /// The read of the whole cluster, or its error.
     whole: Option<Result<PodList, String>>,
+    /// The reads of single nodes, by the node.
     of_nodes: BTreeMap<String, Result<PodList, String>>,
 }
 

@@ -28,7 +28,7 @@ pub(super) fn update_labels(cluster: &Assessment, out: &mut Draft) {
         let is_own =
             |key: &str| key == names::RUNTIME_LABEL || key.starts_with(names::CLASS_LABEL_PREFIX);
         let stale =
-            labels.keys().filter(|key| is_own(key) && !wanted.iter().any(|(own, _)| own == key));
+            labels.keys().filter(|key| is_own(key) && wanted.iter().all(|(kept, _)| kept != key));
         let remove: BTreeSet<String> = stale.cloned().collect();
         let set: BTreeMap<String, String> = wanted
             .iter()
