@@ -98,6 +98,13 @@ fn say(line: &str) {
 fn command(root: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root);
+    // With what cargo set for xtask ring's build script would run again, and all that needs ring would be built again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_MANIFEST_") || text.starts_with("CARGO_PKG_") {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 
