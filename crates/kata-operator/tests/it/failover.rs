@@ -9,7 +9,6 @@ use jiff::SignedDuration;
 use kata_api::platform::Platform;
 use kata_operator::lease::holder::PodProcess;
 use kata_operator::lease::{FENCE, Timing};
-use kata_operator::settings::Election;
 use kata_operator::{Settings, run};
 use kube::client::Body;
 use serde_json::json;
@@ -80,9 +79,8 @@ impl Process {
         let settings = Settings {
             namespace: "default".to_owned(),
             platform: Platform::Openshift,
-            election: Some(Election { identity: pod.identity(), timing: Timing::default() }),
             seed: u64::try_from(number).unwrap(),
-            ..Settings::simulated(lab::epoch())
+            ..lab::elected(&pod.identity())
         };
         let kube = kube::Client::new(service, "default");
         let task = tokio::spawn(async move {

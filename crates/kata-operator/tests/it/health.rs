@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use kata_operator::lease::Timing;
 use kata_operator::pacing::RESYNC;
-use kata_operator::settings::Election;
 use kata_operator::{RunError, Settings, run};
 use kube::client::Body;
 use simcluster::Cluster;
@@ -36,17 +34,14 @@ struct Served {
 }
 
 impl Served {
-    async fn start(kube: kube::Client, election: Option<&str>) -> Self {
+    async fn start(kube: kube::Client, identity: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let election = election
-            .map(|identity| Election { identity: identity.to_owned(), timing: Timing::default() });
         let settings = Settings {
             namespace: "default".to_owned(),
             health_address: Some(address),
-            election,
-            ..Settings::simulated(lab::epoch())
+            ..lab::elected(identity)
         };
         let mut task = JoinSet::new();
         task.spawn(run(kube, settings, std::future::pending()));
@@ -109,7 +104,7 @@ async fn livez_fails_within_its_limit_when_the_loop_hangs() {
     let cluster = lab::openshift(2, 1);
     let (endless, watches) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let kube = endless_lists(&cluster, Arc::clone(&endless), Arc::clone(&watches));
-    let operator = Served::start(kube, None).await;
+    let operator = Served::start(kube, "one").await;
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     assert!(operator.is_live().await);
@@ -127,8 +122,8 @@ async fn livez_fails_within_its_limit_when_the_loop_hangs() {
 #[tokio::test(start_paused = true)]
 async fn livez_holds_while_nothing_is_to_be_done() {
     let cluster = lab::openshift(2, 1);
-    let mut leader = Served::start(kube(&cluster), Some("one")).await;
-    let mut standby = Served::start(kube(&cluster), Some("two")).await;
+    let mut leader = Served::start(kube(&cluster), "one").await;
+    let mut standby = Served::start(kube(&cluster), "two").await;
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     leader.stays_live(Duration::from_mins(15), "the leader").await;
@@ -139,7 +134,7 @@ async fn livez_holds_while_nothing_is_to_be_done() {
 async fn livez_holds_while_the_api_server_is_away() {
     for fault in [Fault::Hang { when: When::Before }, Fault::Reset { when: When::Before }] {
         let cluster = lab::openshift(2, 1);
-        let mut operator = Served::start(kube(&cluster), None).await;
+        let mut operator = Served::start(kube(&cluster), "one").await;
         lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
         assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
         cluster.with(|sim, _| {
@@ -152,7 +147,7 @@ async fn livez_holds_while_the_api_server_is_away() {
         lab::merge(&cluster, &NODES, &lab::worker(1), &label);
         operator.stays_live(Duration::from_mins(20), &format!("{fault:?}")).await;
         // One that starts meanwhile waits for the API server.
-        let mut late = Served::start(kube(&cluster), Some("late")).await;
+        let mut late = Served::start(kube(&cluster), "late").await;
         late.stays_live(Duration::from_mins(10), &format!("started during {fault:?}")).await;
     }
 }

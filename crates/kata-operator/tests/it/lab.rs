@@ -10,7 +10,9 @@ use kata_manifests::manifests::{self, NAME};
 use kata_operator::Settings;
 use kata_operator::client::{Client, WritePermit};
 use kata_operator::jitter::Jitter;
+use kata_operator::lease::Timing;
 use kata_operator::metrics::Metrics;
+use kata_operator::settings::Election;
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
 use simcluster::api::rbac::bootstrap;
@@ -246,6 +248,12 @@ impl Operator {
         Self::with(cluster, Settings::simulated(epoch()))
     }
 
+    /// Starts an operator that writes only while it holds the Lease, as with the manifests.
+    pub(crate) fn elected(cluster: &Cluster) -> Self {
+        create_home(cluster);
+        Self::with(cluster, elected("one"))
+    }
+
     /// Starts an operator with these settings, who may do everything.
     pub(crate) fn with(cluster: &Cluster, settings: Settings) -> Self {
         Self::with_token(cluster, settings, None)
@@ -291,9 +299,9 @@ impl Operator {
         !self.supervisor.is_finished()
     }
 
-    /// How many requests there were that write something.
+    /// How many requests there were that write something but the Lease.
     pub(crate) fn writes(&self) -> usize {
-        self.count(|line| !line.starts_with("GET "))
+        self.count(|line| !line.starts_with("GET ") && !line.contains("/leases"))
     }
 
     /// How many lists there were.
@@ -417,7 +425,13 @@ pub(crate) fn provided(workers: u32) -> Cluster {
     Cluster::start(simulation, Clock::starting_at(epoch()))
 }
 
-/// Creates the operator's namespace, for its Jobs.
+/// Settings of an operator with this name in the leader election.
+pub(crate) fn elected(identity: &str) -> Settings {
+    let election = Election { identity: identity.to_owned(), timing: Timing::default() };
+    Settings { election: Some(election), ..Settings::simulated(epoch()) }
+}
+
+/// Creates the operator's namespace, for its Jobs and its Lease.
 pub(crate) fn create_home(cluster: &Cluster) {
     let home = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE},

@@ -30,7 +30,7 @@ fn lists_of_nodes(operator: &Operator) -> usize {
 
 async fn installed() -> (Cluster, Operator) {
     let cluster = lab::openshift(2, 2);
-    let operator = Operator::start(&cluster);
+    let operator = Operator::elected(&cluster);
     lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     lab::pass(SETTLE).await;

@@ -9,7 +9,6 @@ use kata_manifests::manifests::Options;
 use kata_manifests::manifests::{self, Permission};
 use kata_operator::Settings;
 use kata_operator::lease::holder::PodProcess;
-use kata_operator::settings::Election;
 use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::server::{DeleteOptions, Writer};
@@ -31,13 +30,9 @@ const MONITOR_IMAGE: &str = "registry.example/monitor:1";
 const AGENT_IMAGE: &str = "registry.example/kata-operator:1";
 
 fn settings(identity: &str, monitor_image: Option<&str>) -> Settings {
-    let timing = kata_operator::lease::Timing::default();
     let process =
         PodProcess { pod: identity.to_owned(), uid: identity.to_owned(), started: lab::epoch() };
-    let mut settings = Settings {
-        election: Some(Election { identity: process.identity(), timing }),
-        ..Settings::simulated(lab::epoch())
-    };
+    let mut settings = lab::elected(&process.identity());
     settings.options.monitor_image = monitor_image.map(str::to_owned);
     settings.options.agent_image = Some(AGENT_IMAGE.to_owned());
     settings
