@@ -236,12 +236,14 @@ pub struct LeaderElector<'a> {
     started: Instant,
     pods: Endpoint,
     /// The holder's Pod as last listed.
-    holder_pod: Option<Seen>,
+    holder_pod: Option<HolderPod>,
 }
 
-/// An object as last read.
+/// The Pod of a process, as last listed.
 #[derive(Clone, Debug)]
-struct Seen {
+struct HolderPod {
+    /// The identity of the process.
+    holder: String,
     name: String,
     version: String,
 }
@@ -335,10 +337,12 @@ impl<'a> LeaderElector<'a> {
         if holder.and_then(PodProcess::parse).is_none() {
             std::future::pending::<()>().await;
         }
-        if let Some(pod) = &self.holder_pod
-            && self.first_event(&self.pods, &pod.name, &pod.version).await.is_some()
-        {
-            return;
+        if let Some(pod) = &self.holder_pod {
+            match self.first_event(&self.pods, &pod.name, &pod.version).await {
+                Ok(Some(_)) => return,
+                Err(error) if error.is_expired() => return,
+                Ok(None) | Err(_) => {}
+            }
         }
         self.wait_retry_period().await;
     }
@@ -351,6 +355,7 @@ impl<'a> LeaderElector<'a> {
             let event = Box::pin(self.first_event(&self.endpoint, LEASE, &record.version));
             match tokio::time::timeout_at(self.started + expiry, event).await {
                 Ok(event) => {
+                    let event = event.ok().flatten();
                     if let Some(shown) = event.as_deref().and_then(record_of) {
                         return Some(shown);
                     }
@@ -362,16 +367,23 @@ impl<'a> LeaderElector<'a> {
         None
     }
 
-    /// Returns the first event that a watch shows of an object after this version, at the earliest after
+    /// Returns the first event that a watch shows of an object after this version, or its error, at the earliest after
     /// [`MIN_READ_INTERVAL`]; `None` if it shows none.
-    async fn first_event(&self, endpoint: &Endpoint, name: &str, version: &str) -> Option<Bytes> {
+    async fn first_event(
+        &self,
+        endpoint: &Endpoint,
+        name: &str,
+        version: &str,
+    ) -> Result<Option<Bytes>, CallError> {
         let earliest = Instant::now() + MIN_READ_INTERVAL;
         let selector = format!("metadata.name={name}");
-        let stream =
-            self.client.watch(endpoint, Some(&selector), version, WATCH_SECONDS).await.ok()?;
-        let event = std::pin::pin!(stream).next().await?.ok()?;
+        let watch = self.client.watch(endpoint, Some(&selector), version, WATCH_SECONDS);
+        let event = match watch.await {
+            Ok(stream) => std::pin::pin!(stream).next().await.transpose(),
+            Err(error) => Err(error),
+        };
         tokio::time::sleep_until(earliest).await;
-        Some(event)
+        event
     }
 
     /// Whether the process with this identity is known to have ended. Remembers its Pod, to watch it.
@@ -390,7 +402,8 @@ impl<'a> LeaderElector<'a> {
         });
         match listed.await {
             Ok(version) => {
-                self.holder_pod = Some(Seen { name: holder.pod, version });
+                let (holder, name) = (identity.to_owned(), holder.pod);
+                self.holder_pod = Some(HolderPod { holder, name, version });
                 has_ended
             }
             Err(error) => {
@@ -531,13 +544,17 @@ impl<'a> LeaderElector<'a> {
     /// Reads the Lease unless a watch has shown it, and acquires or renews it if the rule permits. Returns whether this
     /// process holds it.
     async fn acquire_or_renew(&mut self, shown: Option<Record>) -> Result<bool, CallError> {
+        let is_shown = shown.is_some();
         let record = match shown {
             Some(record) => Some(record),
             None => self.read_lease().await?,
         };
         let holder = record.as_ref().map(|record| record.holder.clone()).unwrap_or_default();
         let is_own = holder == self.candidate.identity;
-        let has_ended = !is_own && self.has_ended(&holder).await;
+        // The watch of its Pod goes on from where it was, so it still shows what happened meanwhile.
+        let is_watched =
+            is_shown && self.holder_pod.as_ref().is_some_and(|pod| pod.holder == holder);
+        let has_ended = !is_own && !is_watched && self.has_ended(&holder).await;
         let (sent, mut spec) = (self.started.elapsed(), self.renewed_spec());
         let answer = match self.candidate.observe(sent, record, has_ended) {
             LeaseAction::Wait => return Ok(false),
