@@ -98,7 +98,8 @@ fn say(line: &str) {
 fn command(root: &Path, program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root);
-    // With what cargo set for xtask ring's build script would run again, and all that needs ring would be built again.
+    // `cargo xtask` sets variables of xtask's package. A cargo that inherits them runs ring's build script again, and
+    // builds all that needs ring again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_MANIFEST_") || text.starts_with("CARGO_PKG_") {

@@ -337,12 +337,11 @@ impl<'a> LeaderElector<'a> {
         if holder.and_then(PodProcess::parse).is_none() {
             std::future::pending::<()>().await;
         }
-        if let Some(pod) = &self.holder_pod {
-            match self.first_event(&self.pods, &pod.name, &pod.version).await {
-                Ok(Some(_)) => return,
-                Err(error) if error.is_expired() => return,
-                Ok(None) | Err(_) => {}
-            }
+        // That the version has expired is an event, too.
+        if let Some(pod) = &self.holder_pod
+            && self.first_event(&self.pods, &pod.name, &pod.version).await.is_some()
+        {
+            return;
         }
         self.wait_retry_period().await;
     }
@@ -355,7 +354,6 @@ impl<'a> LeaderElector<'a> {
             let event = Box::pin(self.first_event(&self.endpoint, LEASE, &record.version));
             match tokio::time::timeout_at(self.started + expiry, event).await {
                 Ok(event) => {
-                    let event = event.ok().flatten();
                     if let Some(shown) = event.as_deref().and_then(record_of) {
                         return Some(shown);
                     }
@@ -367,23 +365,16 @@ impl<'a> LeaderElector<'a> {
         None
     }
 
-    /// Returns the first event that a watch shows of an object after this version, or its error, at the earliest after
+    /// Returns the first event that a watch shows of an object after this version, at the earliest after
     /// [`MIN_READ_INTERVAL`]; `None` if it shows none.
-    async fn first_event(
-        &self,
-        endpoint: &Endpoint,
-        name: &str,
-        version: &str,
-    ) -> Result<Option<Bytes>, CallError> {
+    async fn first_event(&self, endpoint: &Endpoint, name: &str, version: &str) -> Option<Bytes> {
         let earliest = Instant::now() + MIN_READ_INTERVAL;
         let selector = format!("metadata.name={name}");
-        let watch = self.client.watch(endpoint, Some(&selector), version, WATCH_SECONDS);
-        let event = match watch.await {
-            Ok(stream) => std::pin::pin!(stream).next().await.transpose(),
-            Err(error) => Err(error),
-        };
+        let stream =
+            self.client.watch(endpoint, Some(&selector), version, WATCH_SECONDS).await.ok()?;
+        let event = std::pin::pin!(stream).next().await?.ok()?;
         tokio::time::sleep_until(earliest).await;
-        event
+        Some(event)
     }
 
     /// Whether the process with this identity is known to have ended. Remembers its Pod, to watch it.
@@ -551,7 +542,7 @@ impl<'a> LeaderElector<'a> {
         };
         let holder = record.as_ref().map(|record| record.holder.clone()).unwrap_or_default();
         let is_own = holder == self.candidate.identity;
-        // The watch of its Pod goes on from where it was, so it still shows what happened meanwhile.
+        // The watch of the holder's Pod goes on from where it was, so it still shows what happened meanwhile.
         let is_watched =
             is_shown && self.holder_pod.as_ref().is_some_and(|pod| pod.holder == holder);
         let has_ended = !is_own && !is_watched && self.has_ended(&holder).await;

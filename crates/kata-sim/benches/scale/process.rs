@@ -103,7 +103,7 @@ pub(crate) fn built_operator() -> Result<PathBuf, Failure> {
     Ok(directory.join("kata-operator"))
 }
 
-/// Whether cargo sets a variable for the programs that it runs, to something of their package.
+/// Whether cargo sets this variable for a program that it runs, to describe the program's package.
 fn is_of_package(variable: &OsStr) -> bool {
     let name = variable.to_string_lossy();
     name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")
@@ -115,7 +115,7 @@ pub(crate) fn build_operator() -> Result<PathBuf, Failure> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--package", "kata-operator", "--bin", "kata-operator"]);
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    // With these ring's build script would run again, and all that needs ring would be built again.
+    // A cargo that inherits them runs ring's build script again, and builds all that needs ring again.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(name)) {
         build.env_remove(name);
     }
