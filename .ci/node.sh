@@ -66,7 +66,18 @@ UNIT
 mkdir -p node/bin
 mount --rbind "$root" "$root"
 cd "$root"
-for folder in usr dev sys; do mount --rbind "/$folder" "$folder"; done
+for folder in usr sys; do mount --rbind "/$folder" "$folder"; done
+if [ -e /dev/kvm ] || [ ! -e dev/kvm ]; then
+    mount --rbind /dev dev
+else
+    # The machine has no KVM, and the test a stand-in, which cannot be put into the machine's /dev.
+    mkdir -p devices
+    mount -t tmpfs -o mode=0755 tmpfs devices
+    cp -ax /dev/. devices/
+    cp -a dev/kvm devices/
+    for folder in pts shm; do mount --rbind "/dev/$folder" "devices/$folder"; done
+    mount --move devices dev
+fi
 for group in $groups; do mount --bind "/sys/fs/cgroup/$group" "sys/fs/cgroup/${group%%/*}"; done
 unset groups
 mount --bind "$packages/usr/bin" node/bin

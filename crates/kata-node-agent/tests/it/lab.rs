@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use kata_api::node_task::{
@@ -50,6 +51,34 @@ pub(crate) fn termination_message(program: &[OsString]) -> Vec<u8> {
     let output = namespace.args(["sh", "-c", inside, "sh"]).args(program).output().unwrap();
     assert!(output.status.success(), "a mount namespace cannot be made: {output:?}");
     output.stdout
+}
+
+/// On a machine without KVM, a library that answers what the agent asks KVM for. What a test then finds says nothing
+/// about KVM.
+fn kvm_stand_in() -> Option<&'static Path> {
+    static LIBRARY: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        if Path::new("/dev/kvm").exists() {
+            return None;
+        }
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kvm-stand-in.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/kvm.c");
+        let mut compiler = command("cc");
+        compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(source);
+        let compiled = compiler.output().unwrap();
+        assert!(compiled.status.success(), "{compiled:?}");
+        Some(library)
+    });
+    LIBRARY.as_deref()
+}
+
+/// Lets what the node's systemd starts find the library, as the agent does.
+fn preload(root: &Path, library: &Path) {
+    let settings = root.join("etc/systemd/system.conf.d");
+    fs::create_dir_all(&settings).unwrap();
+    fs::create_dir_all(root.join("node")).unwrap();
+    fs::copy(library, root.join("node/kvm-stand-in.so")).unwrap();
+    let variable = "[Manager]\nDefaultEnvironment=LD_PRELOAD=/node/kvm-stand-in.so\n";
+    fs::write(settings.join("kvm.conf"), variable).unwrap();
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -165,7 +194,6 @@ impl Node {
         socket: &str,
         prepare: impl FnOnce(&Path),
     ) -> Self {
-        assert!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm, so the agent would refuse");
         // Short, since the path of a socket has at most 107 bytes.
         let root = workspace().join(format!("target/nodes/{release}-{name}"));
         if root.exists() {
@@ -177,8 +205,15 @@ impl Node {
         // From outside the node's folder is plain, so it gets devices of its own: the real KVM, and
         // something that can be opened for what a machine for tests may lack.
         fs::create_dir_all(root.join("dev")).unwrap();
+        let kvm = match kvm_stand_in() {
+            None => ["10", "232"],
+            Some(library) => {
+                preload(&root, library);
+                ["1", "3"]
+            }
+        };
         for (name, numbers) in
-            [("kvm", ["10", "232"]), ("vhost-vsock", ["1", "3"]), ("vhost-net", ["1", "3"])]
+            [("kvm", kvm), ("vhost-vsock", ["1", "3"]), ("vhost-net", ["1", "3"])]
         {
             let made =
                 command("mknod").arg(root.join("dev").join(name)).arg("c").args(numbers).status();
@@ -283,6 +318,9 @@ impl Node {
         if self.confined {
             agent.args(["setpriv", "--no-new-privs", "--inh-caps", "-all"]);
             agent.args(["--bounding-set", capabilities]);
+        }
+        if let Some(library) = kvm_stand_in() {
+            agent.arg("env").arg(format!("LD_PRELOAD={}", library.display()));
         }
         agent.arg(env!("CARGO_BIN_EXE_kata-node-agent"));
         agent.arg("node-agent").args(arguments).arg("--host-root").arg(&self.root);

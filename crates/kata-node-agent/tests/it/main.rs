@@ -2,7 +2,7 @@
 //! namespaces of its own, on a root folder that the agent takes for the node's.
 //!
 //! The packages come from `.ci/containerd.sh`. A test that needs them is ignored unless it is asked for, and then
-//! fails without them, without root or without `/dev/kvm`.
+//! fails without them or without root. On a machine without `/dev/kvm` a stand-in answers the agent (`kvm.c`).
 #![expect(
     clippy::panic,
     clippy::unwrap_used,
