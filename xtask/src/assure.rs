@@ -4,11 +4,11 @@
 //! It builds, runs and records; the episodes and the model are `kata-assure`'s, and the seeded bugs are
 //! in `assurance/mutants`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,42 +17,36 @@ use crate::{command, output, say};
 pub(crate) mod catalogue;
 mod harness;
 mod mutants;
-mod parts;
 pub(crate) mod record;
+mod shards;
 mod tree;
 
 use catalogue::Mutant;
 use harness::{Extent, Harness};
 use mutants::{Fate, Run};
-use parts::Took;
 use record::{Found, Record};
+use shards::Shards;
 
 /// How many seeded bugs a sample tries.
 const SAMPLED_BUGS: usize = 6;
+/// No episode of a sample begins after so long.
+const EPISODES_OF_A_SAMPLE: Duration = Duration::from_secs(100);
+/// No seeded bug of a sample is tried after so long since the sample began.
+const SAMPLE: Duration = Duration::from_secs(210);
 
 /// What to run, and how much of it.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Run what CI runs: a part of everything, another one for each commit. Compares with
-    /// docs/assurance.json, and writes nothing
+    /// Run what CI runs: a part of everything, another one for each commit, at most four minutes long. Compares
+    /// with docs/assurance.json, and writes nothing
     #[arg(long)]
     sample: bool,
     /// Run one part only, and write no record
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
-    /// Take what the one part finds into docs/assurance.json; the other parts stay as they are there
-    #[arg(long, requires = "only", conflicts_with_all = ["sample", "mutant", "survey"])]
-    renew: bool,
     /// How many threads episodes and model take
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Take over the parts that ran before, by themselves and without failures, on the very same
-    /// sources; the record says which
-    #[arg(long)]
-    resume: bool,
-    /// Write docs/assurance.json although files differ from the commit that it will name
-    #[arg(long)]
-    allow_dirty: bool,
     /// Of the seeded bugs, take these only; may be repeated
     #[arg(long, value_name = "ID")]
     mutant: Vec<String>,
@@ -61,7 +55,7 @@ pub(crate) struct Options {
     survey: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Part {
     /// The seeded bugs
@@ -95,113 +89,107 @@ pub(crate) fn run(root: &Path, options: &Options) -> Vec<String> {
 }
 
 fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Result<(), String> {
-    let mut head = command(root, "git");
-    head.args(["rev-parse", "HEAD"]);
-    let commit = output(head)?.trim().to_owned();
+    let begun = Instant::now();
+    let commit = head(root)?;
     let full = !options.sample && options.mutant.is_empty() && !options.survey;
-    let whole = full && options.only.is_none();
+    let writes = full && options.only.is_none();
     let clean = clean(root);
-    let is_clean = clean.is_ok();
-    if (whole || options.renew) && !options.allow_dirty {
+    let keeps = full && clean.is_ok();
+    if writes {
         clean?;
+        is_of_main(root)?;
     }
-    let recorded = options.sample || options.renew;
-    let recorded = if recorded { Some(Record::read(root)?) } else { None };
+    let recorded = if options.sample { Some(Record::read(root)?) } else { None };
     let catalogue = catalogue::read(root)?;
     let extent = if options.sample { Extent::Sample(seed(&commit)) } else { Extent::Whole };
     let chosen = choose(&catalogue, options, extent)?;
-    let mut runs = Runs { root, options, keeps: full && is_clean, took: Vec::new() };
-    let harness = || Harness::build(root, extent, options.threads);
-    let failures = |found: &Value| found["failures"].as_u64();
-    let sound = |found: &Value| failures(found) == Some(0);
-    let episodes = runs.run(Part::Episodes, sound, || harness()?.episodes())?;
-    let model = runs.run(Part::Model, sound, || harness()?.model())?;
-    let agents = runs.run(Part::Agents, sound, || harness()?.agents())?;
-    for (part, found) in [("episodes", &episodes), ("model", &model), ("agents", &agents)] {
-        if let Some(found) = found.as_ref().filter(|found| !sound(found)) {
-            problems.push(format!("{part}: {} failures, see above", found["failures"]));
+    let wants = |part| options.only.is_none_or(|only| only == part);
+    let mut shards = Shards::new(root, keeps);
+    let mut found = Found::default();
+    if [Part::Episodes, Part::Model, Part::Agents].into_iter().any(wants) {
+        let harness = Harness::build(root, extent, options.threads)?;
+        let sound = |found: &Value| found["failures"] == 0;
+        let mut run = |part, name: &str, work: &dyn Fn() -> Result<Value, String>| {
+            let found = shards.run(part, name, sound, work)?;
+            if !sound(&found) {
+                let part = part.name();
+                problems.push(format!("{part} {name}: {} failures, see above", found["failures"]));
+            }
+            Ok::<Value, String>(found)
+        };
+        if wants(Part::Episodes) {
+            let mut pieces = Vec::new();
+            for words in harness.episode_shards()? {
+                pieces.push(run(Part::Episodes, &words.join("-"), &|| harness.episodes(&words))?);
+            }
+            found.episodes = record::sum_of_episodes(pieces);
+        }
+        if wants(Part::Model) {
+            found.model = run(Part::Model, "all", &|| harness.model())?;
+        }
+        if wants(Part::Agents) {
+            found.agents = run(Part::Agents, "all", &|| harness.agents())?;
         }
     }
-    let bugs = runs.run(
-        Part::Mutants,
-        |bugs: &Run| bugs.problems.is_empty(),
-        || {
-            let mut bugs = mutants::run(root, &chosen, options.survey);
-            bugs.problems.extend(catalogue::check(root));
-            Ok(bugs)
-        },
-    )?;
-    if let Some(bugs) = &bugs {
+    let mut bugs = Run::default();
+    if wants(Part::Mutants) {
+        let deadline = options.sample.then(|| begun + SAMPLE);
+        for (package, chosen) in by_package(&chosen) {
+            bugs.extend(shards.run(
+                Part::Mutants,
+                package,
+                |bugs: &Run| bugs.problems.is_empty(),
+                || Ok(mutants::run(root, &chosen, options.survey, deadline)),
+            )?);
+        }
+        bugs.problems.extend(catalogue::check(root));
         let killed = bugs.outcomes.iter().filter(|bug| bug.fate == Fate::Killed).count();
-        let seconds = bugs.took.as_secs();
-        say(&format!("assure: {killed} of {} seeded bugs killed in {seconds} s", chosen.len()));
-        problems.extend(bugs.problems.iter().cloned());
-    }
-    let found = Found {
-        episodes: episodes.unwrap_or_default(),
-        model: model.unwrap_or_default(),
-        agents: agents.unwrap_or_default(),
-    };
-    if options.renew {
-        if let (Some(recorded), Some(took)) = (recorded, runs.took.pop()) {
-            let took = Took { commit: Some(commit), ..took };
-            recorded.renew(took, found, bugs.map(|bugs| bugs.outcomes)).write(root)?;
-            say(&format!("assure: renewed a part of {}", record::FILE));
+        let (tried, seconds) = (bugs.outcomes.len(), bugs.took.as_secs());
+        say(&format!("assure: {killed} of {tried} seeded bugs killed in {seconds} s"));
+        if tried < chosen.len() {
+            say(&format!("assure: {} more were not tried: the time was up", chosen.len() - tried));
         }
-        return Ok(());
+        problems.append(&mut bugs.problems);
     }
     if let Some(recorded) = recorded {
         problems.extend(recorded.fallen(catalogue.len(), &found));
     }
-    if whole {
-        let seconds: u64 = runs.took.iter().map(|took| took.seconds).sum();
-        let outcomes = bugs.unwrap_or_default().outcomes;
-        let record = Record::new(commit, found, outcomes, runs.took);
-        record.write(root)?;
+    if writes {
+        let took = shards.took();
+        let seconds: u64 = took.iter().map(|took| took.seconds).sum();
+        Record::new(commit, found, bugs.outcomes, took).write(root)?;
         say(&format!("assure: wrote {}; all parts took {seconds} s", record::FILE));
     }
     Ok(())
 }
 
-/// Runs parts, or takes over what they found before.
-struct Runs<'a> {
-    root: &'a Path,
-    options: &'a Options,
-    /// Whether everything is run, and committed; nothing else is kept for later.
-    keeps: bool,
-    took: Vec<Took>,
+fn head(root: &Path) -> Result<String, String> {
+    let mut git = command(root, "git");
+    git.args(["rev-parse", "HEAD"]);
+    Ok(output(git)?.trim().to_owned())
 }
 
-impl Runs<'_> {
-    /// What a part finds; `None` if it is not wanted.
-    fn run<T: Serialize + DeserializeOwned>(
-        &mut self,
-        part: Part,
-        sound: impl Fn(&T) -> bool,
-        work: impl FnOnce() -> Result<T, String>,
-    ) -> Result<Option<T>, String> {
-        if self.options.only.is_some_and(|only| only != part) {
-            return Ok(None);
-        }
-        let name = part.name();
-        let sources = if self.keeps { Some(parts::sources(self.root, part)?) } else { None };
-        if self.options.resume
-            && let Some(sources) = &sources
-            && let Some((found, seconds)) = parts::kept(self.root, part, sources)
-        {
-            say(&format!("assure: {name}: taken from an earlier run of {seconds} s"));
-            self.took.push(Took { part, seconds, earlier: true, commit: None });
-            return Ok(Some(found));
-        }
-        let begun = Instant::now();
-        let found = work()?;
-        let seconds = begun.elapsed().as_secs();
-        self.took.push(Took { part, seconds, earlier: false, commit: None });
-        if let Some(sources) = sources.filter(|_| sound(&found)) {
-            parts::keep(self.root, part, &sources, seconds, &found)?;
-        }
-        Ok(Some(found))
+/// Fails if the commit is not one of main: another one may be in no history one day, and then nothing that its record
+/// says can be repeated.
+fn is_of_main(root: &Path) -> Result<(), String> {
+    let mut git = command(root, "git");
+    git.args(["merge-base", "--is-ancestor", "HEAD", "main"]);
+    if output(git).is_err() {
+        return Err("HEAD is not a commit of main: a record is written only for one that is. Land it first, or run a \
+                    part with --only"
+            .to_owned());
     }
+    Ok(())
+}
+
+/// Seeded bugs by the package whose tests kill them first.
+fn by_package(mutants: &[Mutant]) -> BTreeMap<&str, Vec<Mutant>> {
+    let mut packages: BTreeMap<&str, Vec<Mutant>> = BTreeMap::new();
+    for mutant in mutants {
+        let package = mutant.killers.first().map_or("", |killer| &killer.package);
+        packages.entry(package).or_default().push(mutant.clone());
+    }
+    packages
 }
 
 /// The seeded bugs to try: those that are named, or all; of a sample a handful, spread over those of one package,
@@ -240,7 +228,7 @@ fn clean(root: &Path) -> Result<(), String> {
     match changes.lines().next() {
         None => Ok(()),
         Some(first) => Err(format!(
-            "the tree differs from its commit ({}): commit, or give --allow-dirty",
+            "the tree differs from its commit ({}): commit, or run a part with --only",
             first.trim()
         )),
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::assure::catalogue;
+use crate::assure::{catalogue, record};
 use crate::{book, codegen, command, output};
 
 mod circles;
@@ -49,6 +49,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(purity::check(root));
     problems.extend(circles::check(root));
     problems.extend(catalogue::check(root));
+    problems.extend(record::check(root));
     problems.extend(comparison::check(root));
     problems.extend(links::check(root));
     problems.extend(words::check(root));

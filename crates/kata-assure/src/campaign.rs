@@ -26,6 +26,8 @@ pub struct Order {
     pub amount: Amount,
     /// On how many threads.
     pub threads: usize,
+    /// No episode begins after so long.
+    pub budget: Option<Duration>,
     /// Which workloads.
     pub workloads: Vec<Workload>,
     /// On which topologies.
@@ -87,6 +89,8 @@ pub struct Summary {
     pub sample: u64,
     /// What chose the sample and the random plans.
     pub seed: u64,
+    /// Plans that did not run because the time was up.
+    pub left_out: u64,
     /// Each workload on each topology.
     pub workloads: Vec<Cell>,
 }
@@ -148,13 +152,17 @@ pub fn run(order: &Order, progress: &(dyn Fn(&str) + Sync)) -> Summary {
         lock().insert((*topology, *workload), cell);
     });
     let mut jobs = jobs.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // In an order that has nothing to do with what they are about, so that the speed after each hundred is that
-    // of all.
+    // In an order that has nothing to do with what they are about, so that a budget leaves out a little of
+    // everything, and the speed after each hundred is that of all.
     jobs.sort_by_cached_key(|(_, plan)| enumerate::hash(&plan.line()));
-    let done = AtomicUsize::new(0);
+    let (done, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let under_way: Mutex<BTreeMap<String, Instant>> = Mutex::default();
     let under_way = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
     let work = |(sort, plan): &(Sort, Plan)| {
+        if order.budget.is_some_and(|budget| begun.elapsed() >= budget) {
+            left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         under_way().insert(plan.line(), Instant::now());
         let broken = match references.judge(plan, false, stays_idle(plan)) {
             Ok(outcome) => outcome.broken,
@@ -196,7 +204,8 @@ pub fn run(order: &Order, progress: &(dyn Fn(&str) + Sync)) -> Summary {
         each(&jobs, order.threads, work);
     });
     let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summarise(order, cells.into_values().collect(), begun.elapsed())
+    let left_out = u64::try_from(left_out.into_inner()).unwrap_or(u64::MAX);
+    summarise(order, cells.into_values().collect(), left_out, begun.elapsed())
 }
 
 /// Says that all is over when it is dropped, be it by a panic.
@@ -213,7 +222,7 @@ fn stays_idle(plan: &Plan) -> bool {
     enumerate::hash(&plan.line()).is_multiple_of(4)
 }
 
-fn summarise(order: &Order, cells: Vec<Cell>, took: Duration) -> Summary {
+fn summarise(order: &Order, cells: Vec<Cell>, left_out: u64, took: Duration) -> Summary {
     let sum = |wanted: &dyn Fn(Sort) -> bool| -> u64 {
         let plans = cells.iter().flat_map(|cell| &cell.plans);
         plans.filter(|(sort, _)| wanted(**sort)).map(|(_, count)| count).sum()
@@ -231,6 +240,7 @@ fn summarise(order: &Order, cells: Vec<Cell>, took: Duration) -> Summary {
         threads: order.threads,
         sample: order.amount.sample,
         seed: order.amount.seed,
+        left_out,
         workloads: cells,
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use kata_assure::agents::{self, AgentCounts, Extent};
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Run many episodes: crashes, faults, rivals and users at every call.
     Episodes(Episodes),
+    /// Print the names of the workloads, a line each.
+    Workloads,
     /// Run one episode, and print what happens in it.
     Episode {
         /// The plan, as a failure prints it.
@@ -49,6 +52,9 @@ struct Episodes {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Begin no episode after so many seconds.
+    #[arg(long)]
+    budget: Option<u64>,
     /// Write the summary to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -102,6 +108,7 @@ enum Failure {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Episodes(episodes) => many(episodes),
+        Command::Workloads => workloads(),
         Command::Episode { plan } => one(&plan),
         Command::Agents(agents) => many_agents(&agents),
         Command::Model(arguments) => {
@@ -122,14 +129,22 @@ fn main() -> ExitCode {
     }
 }
 
+fn workloads() -> Result<bool, Failure> {
+    for workload in Workload::ALL {
+        writeln!(io::stdout(), "{}", workload.as_str())?;
+    }
+    Ok(true)
+}
+
 fn many(episodes: Episodes) -> Result<bool, Failure> {
-    let Episodes { sample, seed, threads, json, workload, topology } = episodes;
+    let Episodes { sample, seed, threads, budget, json, workload, topology } = episodes;
     let or_all = |given: Vec<Workload>| {
         if given.is_empty() { Workload::ALL.to_vec() } else { given }
     };
     let order = Order {
         amount: Amount { sample, seed },
         threads,
+        budget: budget.map(Duration::from_secs),
         workloads: or_all(workload),
         topologies: if topology.is_empty() { Topology::ALL.to_vec() } else { topology },
     };

@@ -24,6 +24,9 @@ pub fn table(summary: &Summary) -> String {
          {wall_seconds} s on {} threads ({} episodes per second)\n",
         summary.threads, summary.episodes_per_second
     ));
+    if summary.left_out > 0 {
+        text.push_str(&format!("{} more plans did not run: the time was up\n", summary.left_out));
+    }
     let failing = summary.workloads.iter().flat_map(|cell| &cell.failures);
     for failure in failing.take(FAILURES) {
         text.push_str(&format!("\nkata-assure episode '{}'\n", failure.plan));

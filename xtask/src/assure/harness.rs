@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::EPISODES_OF_A_SAMPLE;
 use crate::programs::{self, Profile};
-use crate::{command, say};
+use crate::{command, output, say};
 
 /// The program that runs the parts.
 const PROGRAM: &str = "kata-assure";
@@ -44,16 +45,28 @@ impl Harness {
         Ok(Self { binary, folder, threads, extent })
     }
 
-    /// Runs episodes under faults.
-    pub(crate) fn episodes(&self) -> Result<Value, String> {
-        let arguments = match self.extent {
-            Extent::Whole => Vec::new(),
-            Extent::Sample(seed) => ["--sample", "1", "--seed"]
-                .map(str::to_owned)
-                .into_iter()
-                .chain([seed.to_string()])
-                .collect(),
-        };
+    /// The pieces of the episodes: arguments for each. A whole run has one for each workload, of which the largest
+    /// takes eight minutes on two processors.
+    pub(crate) fn episode_shards(&self) -> Result<Vec<Vec<String>>, String> {
+        if let Extent::Sample(_) = self.extent {
+            return Ok(vec![Vec::new()]);
+        }
+        let mut list = command(&self.folder, self.binary.to_str().unwrap_or_default());
+        list.arg("workloads");
+        Ok(output(list)?
+            .lines()
+            .map(|name| vec!["--workload".to_owned(), name.to_owned()])
+            .collect())
+    }
+
+    /// Runs a piece of the episodes under faults.
+    pub(crate) fn episodes(&self, shard: &[String]) -> Result<Value, String> {
+        let mut arguments = shard.to_vec();
+        if let Extent::Sample(seed) = self.extent {
+            let (seed, budget) = (seed.to_string(), EPISODES_OF_A_SAMPLE.as_secs().to_string());
+            let sample = ["--sample", "1", "--seed", &seed, "--budget", &budget];
+            arguments.extend(sample.map(str::to_owned));
+        }
         let found = self.run("episodes", &arguments)?;
         let number = |key: &str| found[key].as_u64().unwrap_or_default();
         if number("crash_points") + number("fault_plans") == 0 {

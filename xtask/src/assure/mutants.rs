@@ -43,20 +43,36 @@ pub(crate) struct Run {
     pub(crate) took: Duration,
 }
 
+impl Run {
+    pub(crate) fn extend(&mut self, more: Self) {
+        let Self { outcomes, problems, took } = more;
+        self.outcomes.extend(outcomes);
+        self.outcomes.sort_by(|a, b| a.id.cmp(&b.id));
+        self.problems.extend(problems);
+        self.took += took;
+    }
+}
+
 /// Puts each of these bugs into a copy of the tree and runs the tests that must fail; before that they
-/// must pass without it. With `survey` all tests of the killers' crates run, and those that fail are
+/// must pass without it. No bug is begun after `deadline`. With `survey` all tests of the killers' crates run, and those that fail are
 /// named, which helps to choose a killer.
-pub(crate) fn run(root: &Path, mutants: &[Mutant], survey: bool) -> Run {
+pub(crate) fn run(root: &Path, mutants: &[Mutant], survey: bool, deadline: Option<Instant>) -> Run {
     let begun = Instant::now();
     let mut run = Run::default();
-    if let Err(error) = run_all(root, mutants, survey, &mut run) {
+    if let Err(error) = run_all(root, mutants, survey, deadline, &mut run) {
         run.problems.push(error);
     }
     run.took = begun.elapsed();
     run
 }
 
-fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Result<(), String> {
+fn run_all(
+    root: &Path,
+    mutants: &[Mutant],
+    survey: bool,
+    deadline: Option<Instant>,
+    run: &mut Run,
+) -> Result<(), String> {
     say(&format!("assure: {} seeded bugs; copying the tree", mutants.len()));
     let tree = Tree::copy(root)?;
     let mut killers: BTreeMap<(&str, &str), BTreeSet<&Killer>> = BTreeMap::new();
@@ -86,6 +102,9 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
     });
     for (index, mutant) in sorted.iter().enumerate() {
         let begun = Instant::now();
+        if deadline.is_some_and(|deadline| begun >= deadline) {
+            break;
+        }
         let (fate, failed) = match tree.apply(&mutant.edits) {
             Ok(changed) => {
                 let tried = try_one(&tree, mutant, survey, &limits, &mut run.problems);
@@ -113,7 +132,6 @@ fn run_all(root: &Path, mutants: &[Mutant], survey: bool, run: &mut Run) -> Resu
             killers: failed,
         });
     }
-    run.outcomes.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::mutants::{Fate, Outcome};
-use super::parts::Took;
+use super::shards::Took;
+use crate::{command, output};
 
 /// Where the record is.
 pub(crate) const FILE: &str = "docs/assurance.json";
@@ -16,8 +17,8 @@ pub(crate) const FILE: &str = "docs/assurance.json";
 /// What a whole run found. The counts come first, for people.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The commit that was run.
-    pub(crate) commit: String,
+    /// The commit that was run; `None` if it is not in the history any more, so that the run cannot be repeated.
+    pub(crate) commit: Option<String>,
     /// Always true: no cluster was touched.
     pub(crate) simulated: bool,
     /// Episodes with faults at random.
@@ -36,7 +37,7 @@ pub(crate) struct Record {
     pub(crate) failures: u64,
     /// How long all parts took together, builds included.
     pub(crate) wall_seconds: u64,
-    /// How long each part took, in the order in which they are done, and whether it was done earlier.
+    /// How long each part took.
     pub(crate) parts: Vec<Took>,
     /// Each seeded bug, what became of it, and the tests that noticed.
     pub(crate) catalogue: Vec<Outcome>,
@@ -80,7 +81,7 @@ impl Record {
         let killed = catalogue.iter().filter(|outcome| outcome.fate == Fate::Killed).count();
         let mutants_killed = number(killed);
         Self {
-            commit,
+            commit: Some(commit),
             simulated: true,
             seeds: count(&episodes, "seeds"),
             crash_points: count(&episodes, "crash_points"),
@@ -96,22 +97,6 @@ impl Record {
             episodes,
             agents,
         }
-    }
-
-    /// Takes what one part found by itself, on another commit, for what the record has of it.
-    pub(crate) fn renew(self, took: Took, found: Found, outcomes: Option<Vec<Outcome>>) -> Self {
-        let Self { commit, mut parts, catalogue, model, episodes, agents, .. } = self;
-        let newer = |new: Value, old: Value| if new.is_null() { old } else { new };
-        let found = Found {
-            episodes: newer(found.episodes, episodes),
-            model: newer(found.model, model),
-            agents: newer(found.agents, agents),
-        };
-        match parts.iter_mut().find(|part| part.part == took.part) {
-            Some(part) => *part = took,
-            None => parts.push(took),
-        }
-        Self::new(commit, found, outcomes.unwrap_or(catalogue), parts)
     }
 
     /// Writes the record.
@@ -167,6 +152,46 @@ impl Record {
             })
             .collect()
     }
+}
+
+/// What all pieces of the episodes found. Numbers are added up but for those that describe the run.
+pub(crate) fn sum_of_episodes(pieces: Vec<Value>) -> Value {
+    let mut pieces = pieces.into_iter();
+    let mut sum = pieces.next().unwrap_or_default();
+    for piece in pieces {
+        for key in ["crash_points", "fault_plans", "seeds", "failures", "left_out"] {
+            sum[key] = (count(&sum, key) + count(&piece, key)).into();
+        }
+        let seconds = |of: &Value| of["wall_seconds"].as_f64().unwrap_or_default();
+        let took = seconds(&sum) + seconds(&piece);
+        let episodes = count(&sum, "crash_points") + count(&sum, "fault_plans");
+        sum["wall_seconds"] = took.into();
+        sum["episodes_per_second"] = (episodes as f64 / took.max(0.1)).into();
+        if let (Some(all), Some(more)) =
+            (sum["workloads"].as_array_mut(), piece["workloads"].as_array())
+        {
+            all.extend(more.iter().cloned());
+        }
+    }
+    sum
+}
+
+/// The commit that the record names is in the history: else what it says cannot be repeated. For the house rules.
+pub(crate) fn check(root: &Path) -> Vec<String> {
+    let commit = match Record::read(root) {
+        Ok(record) => record.commit,
+        Err(error) => return vec![error],
+    };
+    let Some(commit) = commit else { return Vec::new() };
+    let mut git = command(root, "git");
+    git.args(["merge-base", "--is-ancestor", &commit, "HEAD"]);
+    let problem = |_| {
+        format!(
+            "{FILE} names the commit {commit}, which is not in the history of this one: run `cargo xtask assure` on a \
+             commit of main"
+        )
+    };
+    output(git).err().map(problem).into_iter().collect()
 }
 
 /// The calls of the operator by workload and topology: the places at which it can be killed.
@@ -248,18 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_ran_by_itself_is_renewed_and_the_others_stay() {
-        let took = Took {
-            part: super::super::Part::Agents,
-            seconds: 7,
-            earlier: false,
-            commit: Some("d".to_owned()),
-        };
-        let agents = json!({"crash_points": 20, "failures": 1});
-        let renewed = record(Fate::Killed).renew(took, Found { agents, ..Found::default() }, None);
-        assert_eq!((renewed.commit.as_str(), renewed.mutants, renewed.failures), ("c", 1, 1));
-        assert_eq!((renewed.crash_points, renewed.model_states, renewed.wall_seconds), (2, 4, 7));
-        assert_eq!(renewed.fallen(1, &found(100, "S1", 19)).len(), 2);
+    fn episodes_that_ran_in_pieces_are_added_up() {
+        let sum = sum_of_episodes(vec![episodes(7), episodes(8)]);
+        assert_eq!((count(&sum, "crash_points"), count(&sum, "seeds")), (4, 2));
+        assert_eq!(sum["workloads"].as_array().map(Vec::len), Some(2));
+        assert_eq!(sum_of_episodes(vec![episodes(7)]), episodes(7));
     }
 
     #[test]

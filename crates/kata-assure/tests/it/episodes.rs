@@ -71,6 +71,7 @@ fn a_small_sample_keeps_all_promises() {
     let order = Order {
         amount: Amount { sample: 1, seed: 1 },
         threads: 2,
+        budget: None,
         workloads: vec![Workload::Install, Workload::Uninstall],
         topologies: vec![Topology::Single, Topology::Three],
     };
@@ -84,6 +85,7 @@ fn a_small_sample_keeps_all_promises_where_jobs_change_nodes() {
     let order = Order {
         amount: Amount { sample: 1, seed: 1 },
         threads: 2,
+        budget: None,
         workloads: vec![Workload::Install, Workload::PayloadUpgradeWithPod, Workload::Uninstall],
         topologies: vec![Topology::PlainThree, Topology::PlainMixed],
     };
