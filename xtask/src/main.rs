@@ -53,7 +53,7 @@ enum Task {
     Image(dist::ImageOptions),
     /// Run all that CI runs: tests, lints, house rules, a sample of the assurance, the image. Needs the
     /// programs of `.ci/tools`; `.ci/run` fetches them
-    Ci,
+    Ci(ci::Options),
 }
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         Task::Mutants(options) => mutants::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, options),
-        Task::Ci => ci::run(&root),
+        Task::Ci(options) => ci::run(&root, options),
     };
     if problems.is_empty() {
         return ExitCode::SUCCESS;
