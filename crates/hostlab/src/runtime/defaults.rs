@@ -1,5 +1,7 @@
 //! The runtimes that containerd has by itself, as the real programs print them.
 
+use std::sync::LazyLock;
+
 use toml::{Table, Value};
 
 use super::tables::{PLUGINS, at};
@@ -11,13 +13,21 @@ const RECORDED: [((u32, u32), &str); 3] = [
     ((2, 1), include_str!("../../recorded/containerd-2.1.toml")),
 ];
 
+/// The runtime that each of them has by itself, read once: a sweep needs it some hundred thousand times.
+static RUNC: LazyLock<Vec<((u32, u32), Table)>> = LazyLock::new(|| {
+    let runc = |text: &str| {
+        let dump: Table = text.parse().unwrap();
+        let runtimes = |id| at(&dump, &["plugins", id, "containerd", "runtimes"]);
+        let found = PLUGINS.into_iter().find_map(runtimes);
+        found.unwrap()["runc"].as_table().unwrap().clone()
+    };
+    RECORDED.iter().map(|(release, text)| (*release, runc(text))).collect()
+});
+
 /// The runtime that containerd has by itself.
 pub fn built_in_runc(major: u32, minor: u32) -> Table {
-    let is_older = |recorded: &&((u32, u32), &str)| recorded.0 <= (major, minor);
-    let (_, text) = RECORDED.iter().rev().find(is_older).unwrap_or(&RECORDED[0]);
-    let dump: Table = text.parse().unwrap();
-    let found = PLUGINS.iter().find_map(|id| at(&dump, &["plugins", id, "containerd", "runtimes"]));
-    found.unwrap()["runc"].as_table().unwrap().clone()
+    let found = RUNC.iter().rev().find(|(release, _)| *release <= (major, minor));
+    found.unwrap_or(&RUNC[0]).1.clone()
 }
 
 /// A runtime of which a file says nothing: it has the same keys, and nothing in them.
