@@ -11,6 +11,7 @@ use kata_plan::{
     Decision, Freshness, JobObjects, Kind, MonitorObjects, Need, NodeFacts, ObjectRef, Observed,
     PodScope, Snapshot, UnreadableObject, decide, needs, validate,
 };
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -105,7 +106,7 @@ impl World {
                 } else {
                     Observed::Known(
                         self.get(Kind::MachineConfig, &name)
-                            .map(|object| serde_json::from_value(object.clone()).unwrap()),
+                            .map(|object| Deserialize::deserialize(object).unwrap()),
                     )
                 };
                 snapshot.machine_configs.insert(name, read);
@@ -148,7 +149,7 @@ impl World {
             self.objects
                 .iter()
                 .filter(|(key, _)| key.0 == kind && !self.broken.contains(*key))
-                .map(|(_, object)| serde_json::from_value(object.clone()).unwrap())
+                .map(|(_, object)| T::deserialize(object).unwrap())
                 .collect(),
         )
     }
