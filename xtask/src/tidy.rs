@@ -42,6 +42,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         Ok(metadata) => {
             problems.extend(edges::check(root, &metadata));
             problems.extend(lints(&metadata));
+            problems.extend(untested_targets(root, &metadata));
         }
         Err(error) => problems.push(error),
     }
@@ -119,6 +120,36 @@ fn lints(metadata: &Value) -> Vec<String> {
         })
         .map(|path| format!("{path} lacks `[lints]` with `workspace = true`"))
         .collect()
+}
+
+/// `test = false` in a manifest, which saves building a library a second time, is right as long as there is no test in
+/// it: one would silently not run.
+fn untested_targets(root: &Path, metadata: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    for package in packages(metadata) {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+        let folder = manifest.parent().unwrap_or(root).join("src");
+        let has_tests = catalogue::files(&folder).unwrap_or_default().iter().any(|file| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.contains("#[test]") || text.contains("#[tokio::test")
+        });
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let is_tested = |target: &Value| {
+            let path = target["src_path"].as_str().unwrap_or_default();
+            target["test"] == true && Path::new(path).starts_with(&folder)
+        };
+        let name = &package["name"];
+        match (has_tests, targets.into_iter().any(is_tested)) {
+            (true, false) => problems.push(format!(
+                "{name}: a test in src does not run, since its manifest says `test = false`"
+            )),
+            (false, true) => problems.push(format!(
+                "{name}: there is no test in src: add `test = false` to [lib] and [[bin]] of its manifest"
+            )),
+            _ => {}
+        }
+    }
+    problems
 }
 
 fn forbidden(root: &Path) -> Vec<String> {
