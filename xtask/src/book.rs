@@ -80,6 +80,7 @@ const PARTS: [(&str, &[&str]); 6] = [
     (
         "For developers",
         &[
+            "developers/testing",
             "developers/node-agent",
             "developers/findings",
             "developers/simulation",
