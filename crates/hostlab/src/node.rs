@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
+use kata_api::node_task::{ForeignChanges, NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
 use kata_host::host::{Device, Facts, HostError, HostErrorKind, HostResult, Mount, Sandbox, Unit};
 use kata_host::paths;
 use kata_host::payload::{Stage, TREE, seal_stage};
@@ -391,6 +391,7 @@ pub fn task(action: NodeAction, image: &str) -> NodeTask {
         payload_image: installs.then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
+        foreign_changes: ForeignChanges::default(),
         verify: false,
     }
 }

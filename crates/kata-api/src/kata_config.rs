@@ -17,6 +17,8 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::node_task::ForeignChanges;
+
 /// The most entries of a list of the status. Counts are always exact.
 pub const LIST_CAP: usize = 100;
 
@@ -232,6 +234,13 @@ pub struct RolloutSpec {
     /// Stop before the next node. Changes of nodes that have begun are completed.
     #[serde(default)]
     pub paused: bool,
+    /// What to do on a node whose container runtime has a changed configuration that is not in effect yet, since
+    /// another program changed a file and restarted nothing: Wait until the container runtime is restarted, which is
+    /// the default, or Activate the change with the restart for Kata. A configuration that cannot start is never
+    /// activated. Not used on OpenShift.
+    #[serde(default, skip_serializing_if = "ForeignChanges::waits")]
+    #[schemars(schema_with = "crate::schema::foreign_changes")]
+    pub foreign_changes: ForeignChanges,
 }
 
 /// The source of the runtime's files.

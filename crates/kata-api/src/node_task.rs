@@ -70,10 +70,30 @@ pub struct NodeTask {
     /// Log level of the Kata runtime: `debug`, `info`, `warn` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// What to do about changes of other programs that a restart of the container runtime would bring into effect.
+    #[serde(default, skip_serializing_if = "ForeignChanges::waits")]
+    pub foreign_changes: ForeignChanges,
     /// Whether to read and compare every file of the payload, as [`NodeAction::Inspect`] always does: for a node whose
     /// payload may be damaged. Otherwise a file counts as intact if its mode, size, times and inode are unchanged.
     #[serde(default, skip_serializing_if = "is_false")]
     pub verify: bool,
+}
+
+/// What to do about changes of other programs in the container runtime's configuration that are not in effect yet.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ForeignChanges {
+    /// The node waits until the container runtime was restarted by another program.
+    #[default]
+    Wait,
+    /// The restart for Kata may bring them into effect, but never a configuration with which there would be no CRI.
+    Activate,
+}
+
+impl ForeignChanges {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub(crate) fn waits(&self) -> bool {
+        *self == Self::Wait
+    }
 }
 
 /// For `skip_serializing_if`, which passes a reference.

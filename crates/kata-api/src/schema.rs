@@ -81,6 +81,11 @@ pub(crate) fn max_unavailable(_generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// What to do about changes of other programs that are not in effect yet.
+pub(crate) fn foreign_changes(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["Wait", "Activate"]})
+}
+
 /// Conditions, one per type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item =

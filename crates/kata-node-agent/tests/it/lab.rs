@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use kata_api::node_task::{
-    NODE_TASK_VERSION, NodeAction, NodeReport, NodeTask, Outcome, TaskHandler,
+    ForeignChanges, NODE_TASK_VERSION, NodeAction, NodeReport, NodeTask, Outcome, TaskHandler,
 };
 use kata_node_agent::cri::Client;
 
@@ -448,6 +448,7 @@ pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String
         payload_image: (!removes).then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
+        foreign_changes: ForeignChanges::default(),
         verify: false,
     };
     serde_json::to_string(&task).unwrap()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::HostStatus;
-use kata_api::node_task::{NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
+use kata_api::node_task::{ForeignChanges, NODE_TASK_VERSION, NodeAction, NodeTask, TaskHandler};
 use kata_api::{Code, KataConfig, names};
 use serde_json::json;
 
@@ -27,6 +27,7 @@ pub(crate) struct Desired {
     handlers: BTreeMap<String, Arc<TaskHandler>>,
     payload_image: String,
     log_level: Option<String>,
+    foreign_changes: ForeignChanges,
     /// The state of a node that should not have Kata. Its digest is that of a node with every handler.
     without_kata: Arc<NodeState>,
     /// What is wrong with the settings of runtimes and with `spec.providedNodes`. If it is not empty, Kata is only
@@ -118,10 +119,19 @@ impl Desired {
             _ => None,
         }
         .map(str::to_owned);
+        let rollout = config.spec.rollout.as_ref();
+        let foreign_changes = rollout.map(|rollout| rollout.foreign_changes).unwrap_or_default();
         let problems = if base.deleting { Vec::new() } else { problems(config, runtimes) };
         let without_kata = Arc::default();
-        let mut desired =
-            Self { classes, handlers, payload_image, log_level, without_kata, problems };
+        let mut desired = Self {
+            classes,
+            handlers,
+            payload_image,
+            log_level,
+            foreign_changes,
+            without_kata,
+            problems,
+        };
         let handlers: Vec<Arc<TaskHandler>> = desired.handlers.values().cloned().collect();
         let state = desired.digest(&handlers);
         desired.without_kata = Arc::new(NodeState { state, handlers, ..NodeState::default() });
@@ -219,6 +229,7 @@ impl Desired {
             container_runtime: Some(node.container_runtime_version.clone())
                 .filter(|version| !version.is_empty()),
             log_level: self.log_level.clone().filter(|_| !removal),
+            foreign_changes: self.foreign_changes,
             verify: verify && action == NodeAction::Install,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kata_api::node_task::ForeignChanges;
 use kata_api::{Code, KataConfig, KataNode, MachineConfigPool, Natural, names};
 
 use super::desired::{self, Desired};
@@ -179,6 +180,11 @@ fn config_findings(config: &KataConfig, mode: Mode) -> Vec<Finding> {
             "spec.rollout is not applied to the pool master; paused delays only changes that have not begun"
                 .to_owned(),
         ));
+    }
+    if spec.rollout.as_ref().is_some_and(|it| it.foreign_changes != ForeignChanges::Wait) {
+        let message = "spec.rollout.foreignChanges is not applied: the Machine Config Operator restarts the nodes"
+            .to_owned();
+        findings.push(Finding::new(Code::SettingsNotHonoured, subject.clone(), message));
     }
     if spec.provided_nodes.is_some() {
         let message = "spec.providedNodes is not applied: the Machine Config Operator installs Kata on all nodes \
