@@ -12,6 +12,8 @@ pub struct Disk {
     /// What is there after a loss of power.
     durable: BTreeMap<String, Node>,
     files: Vec<File>,
+    /// When entries of directories were last changed.
+    touched: BTreeMap<String, i64>,
     clock: i64,
 }
 
@@ -87,6 +89,18 @@ impl Disk {
         if resolved.is_empty() { "/".to_owned() } else { resolved }
     }
 
+    /// Lets the time of the file system go on, and gives it.
+    pub fn tick(&mut self) -> i64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Notes that an entry of a directory came or went.
+    fn touch(&mut self, path: &str) {
+        let now = self.tick();
+        self.touched.insert(parent(path).to_owned(), now);
+    }
+
     pub fn read(&self, path: &str) -> Option<Vec<u8>> {
         match self.live.get(&self.resolve(path, true))? {
             Node::File(index) => Some(self.files[*index].content.clone()),
@@ -101,7 +115,10 @@ impl Disk {
             return Some(plain(FileKind::Directory, 0o755));
         }
         Some(match self.live.get(&path)? {
-            Node::Directory(mode) => plain(FileKind::Directory, *mode),
+            Node::Directory(mode) => {
+                let changed = self.touched.get(&path).copied().unwrap_or_default();
+                Stat { changed, ..plain(FileKind::Directory, *mode) }
+            }
             Node::Link(target) => plain(FileKind::Link { target: target.clone() }, 0o777),
             Node::Pipe => plain(FileKind::Other, 0o644),
             Node::File(index) => {
@@ -151,6 +168,7 @@ impl Disk {
             Some(Node::File(index)) => *index,
             Some(_) => return Err("it is no file".to_owned()),
             None => {
+                self.touch(&path);
                 self.files.push(File { mode, ..File::default() });
                 self.files.len() - 1
             }
@@ -286,6 +304,11 @@ impl Disk {
             self.live.retain(|name, _| !name.starts_with(&prefix));
         }
         self.live.remove(&from);
+        self.touch(&from);
+        self.touch(&to);
+        if let Node::File(index) = &node {
+            self.files[*index].changed = self.clock;
+        }
         self.live.insert(to, node);
         Ok(())
     }
@@ -294,10 +317,12 @@ impl Disk {
         let path = self.resolve(path, false);
         match self.live.get(&path) {
             Some(Node::Directory(_)) => Err("it is a directory".to_owned()),
-            Some(_) | None => {
+            Some(_) => {
                 self.live.remove(&path);
+                self.touch(&path);
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 
@@ -307,6 +332,7 @@ impl Disk {
         if self.live.contains_key(&path) {
             return Err("something is there".to_owned());
         }
+        self.touch(&path);
         self.live.insert(path, Node::Link(target.to_owned()));
         Ok(())
     }

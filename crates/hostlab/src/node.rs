@@ -278,6 +278,7 @@ impl Node {
             command: runtime.command.clone(),
             environment: runtime.environment.clone(),
             environment_files: runtime.environment_files.clone(),
+            started: runtime.running.is_some().then_some(runtime.started),
             ..Unit::default()
         };
         let all = std::iter::once((runtime.unit.clone(), unit));
@@ -348,6 +349,9 @@ impl Node {
 
     /// Whether the content of a file fits in the place of what it is.
     fn room_for(&self, path: &str, bytes: u64) -> Result<(), (String, HostErrorKind)> {
+        if is_in_memory(path) {
+            return Ok(());
+        }
         let bytes = bytes.next_multiple_of(BLOCK);
         self.room(bytes.saturating_sub(self.disk.used_by(path)))
     }
@@ -374,6 +378,11 @@ impl Node {
             Some(Ok(table)) => Ok(answer(&node.runtime, table)),
         })
     }
+}
+
+/// Whether a path does not take anything of the disk.
+fn is_in_memory(path: &str) -> bool {
+    path.starts_with("/run/")
 }
 
 /// A task for the handler `kata` with the shim `qemu`.

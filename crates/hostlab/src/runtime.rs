@@ -142,6 +142,8 @@ pub struct Runtime {
     pub renders: Option<String>,
     /// The configuration that the process runs with; `None` while it is down.
     pub running: Option<Result<Table, String>>,
+    /// When that was, by the clock of the disk.
+    pub started: i64,
     pub restarts: u32,
     pub sandboxes: Vec<Sandbox>,
     /// A fault: the runtime never becomes ready while our handler is configured.
@@ -187,6 +189,7 @@ impl Runtime {
             watches: None,
             renders: None,
             running: None,
+            started: 0,
             restarts: 0,
             sandboxes: Vec::new(),
             chokes_on: None,
@@ -354,6 +357,7 @@ impl Runtime {
         }
         let main = self.main.clone();
         self.restarts += 1;
+        self.started = disk.tick();
         for sandbox in &mut self.sandboxes {
             sandbox.ready &= self.kills.as_ref() != Some(&sandbox.id);
         }
@@ -363,7 +367,11 @@ impl Runtime {
             Ok(mut table) => {
                 let handlers = handlers(&table);
                 let default = default_runtime(&table);
-                let dead = default.is_some_and(|name| !handlers.contains(name))
+                let disabled = table.get("disabled_plugins").and_then(Value::as_array);
+                let is_cri =
+                    |plugin: &Value| plugin.as_str().is_some_and(|name| PLUGINS.contains(&name));
+                let dead = disabled.is_some_and(|plugins| plugins.iter().any(is_cri))
+                    || default.is_some_and(|name| !handlers.contains(name))
                     || self.chokes_on.as_ref().is_some_and(|name| handlers.contains(name));
                 if let Some(twist) = self.takes_in {
                     twist.apply(&mut table);
@@ -383,31 +391,16 @@ impl Runtime {
 
     pub fn status(&self, table: &Table) -> CriStatus {
         let names = handlers(table);
-        let mut runtimes = serde_json::Map::new();
-        for id in PLUGINS {
-            for (name, runtime) in
-                at(table, &["plugins", id, "containerd", "runtimes"]).into_iter().flatten()
-            {
-                let text = |key: &str| runtime.get(key).and_then(Value::as_str).unwrap_or_default();
-                let path = runtime
-                    .get("options")
-                    .and_then(|options| options.get("ConfigPath"))
-                    .and_then(Value::as_str);
-                runtimes.insert(
-                    name.clone(),
-                    serde_json::json!({
-                        "runtimeType": text("runtime_type"),
-                        "runtimePath": text("runtime_path"),
-                        "options": { "ConfigPath": path },
-                    }),
-                );
-            }
-        }
+        let places = PLUGINS.map(|id| at(table, &["plugins", id]));
+        let section = places.into_iter().flatten().find(|it| it.contains_key("containerd"));
+        let mut config = section.map_or_else(|| serde_json::json!({"containerd": {}}), reported);
         // Since 2.0 it is a setting of another plugin.
-        let snapshotter =
-            self.snapshotter.as_ref().filter(|_| matches!(self.kind, Kind::Containerd(1, _)));
-        let containerd = serde_json::json!({ "runtimes": runtimes, "snapshotter": snapshotter });
-        let config = serde_json::json!({ "containerd": containerd }).to_string();
+        if matches!(self.kind, Kind::Containerd(1, _))
+            && config["containerd"]["snapshotter"].is_null()
+        {
+            config["containerd"]["snapshotter"] = serde_json::json!(self.snapshotter);
+        }
+        let config = config.to_string();
         match self.kind {
             Kind::Containerd(major, _) => CriStatus {
                 runtime_ready: self.unready.is_none(),
@@ -431,6 +424,34 @@ impl Runtime {
 
 fn parse(text: &str) -> Result<Table, String> {
     text.parse::<Table>().map_err(|error| error.message().to_owned())
+}
+
+/// A section as CRI reports it: its keys are spelled otherwise, but for those that are data.
+fn reported(section: &Table) -> serde_json::Value {
+    let mut all = serde_json::Map::new();
+    for (name, value) in section {
+        let is_map = ["runtimes", "options"].contains(&name.as_str());
+        let value = match value {
+            Value::Table(table) if name == "options" => serde_json::json!(table),
+            Value::Table(table) if is_map => table
+                .iter()
+                .map(|(name, value)| {
+                    (name.clone(), value.as_table().map_or_else(Default::default, reported))
+                })
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            Value::Table(table) => reported(table),
+            value => serde_json::json!(value),
+        };
+        let mut words = name.split('_');
+        let first = words.next().unwrap_or_default().to_owned();
+        let name = words.fold(first, |name, word| {
+            let (letter, rest) = word.split_at(word.len().min(1));
+            name + &letter.to_uppercase() + rest
+        });
+        all.insert(name, value);
+    }
+    all.into()
 }
 
 /// All drop-ins of a folder, key by key.

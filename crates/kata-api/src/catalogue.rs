@@ -360,6 +360,14 @@ catalogue! {
         cause: "spec.runtimes[].config does not fit the payload's configuration of the shim.",
         fix: "Correct spec.runtimes[].config as the message says, or use a payload that it fits."
     }
+    KATA3047 ForeignChangePending Error {
+        cause: "Another program changed the container runtime's configuration, which is not in effect yet.",
+        fix: "Restart the unit on the node, or undo the change and restart it; Kata follows by itself. To let the restart for Kata bring the change into effect, set spec.rollout.foreignChanges to Activate."
+    }
+    KATA3048 ForeignChangeActivated Warning {
+        cause: "Any restart of the container runtime, also one that is not for Kata, brings changes of another program into effect.",
+        fix: "Check whether the change that the message names is wanted, and undo it if not."
+    }
     KATA3101 NodeUnfit Warning {
         cause: "A check found that Kata cannot run on the node, so nothing is installed there.",
         fix: "Fix the cause that the check names, or exclude the node in spec.kataConfigPoolSelector. The check repeats by itself."

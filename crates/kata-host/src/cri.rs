@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::configuration::Configuration;
 use crate::containerd::live;
 use crate::host::{CriStatus, CriVersion, Host, HostResult, Sandbox};
 
@@ -51,9 +52,18 @@ impl Cri {
             .collect()
     }
 
-    /// The handlers that are not ours.
-    pub(crate) fn kept<'a>(&self, ours: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    /// The handlers that are not ours, run, and are on disk: those that a restart must not cost.
+    pub(crate) fn kept<'a>(
+        &self,
+        on_disk: &Configuration,
+        ours: impl Iterator<Item = &'a String>,
+    ) -> BTreeSet<String> {
         let ours: BTreeSet<&String> = ours.collect();
-        live(&self.status).handlers.into_iter().filter(|name| !ours.contains(name)).collect()
+        let mut kept = live(&self.status).handlers;
+        kept.retain(|name| !ours.contains(name));
+        if let Some(on_disk) = on_disk.handlers() {
+            kept.retain(|name| on_disk.contains(name));
+        }
+        kept
     }
 }

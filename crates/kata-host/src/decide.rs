@@ -15,27 +15,46 @@ use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
 use crate::plan::{
-    Baseline, Change, Content, Expect, Handler, HostPlan, Installed, MainFile, Retained, Step,
+    Change, Content, Expect, Handler, HostPlan, Installed, MainFile, Retained, Step,
 };
-use crate::preflight::checks;
+use crate::preflight::checks as checks_of;
 use crate::release::Release;
 use crate::site::{Distribution, Site};
 use crate::verify::unsatisfied;
 
+mod foreign;
 mod remove;
 
 use remove::remove;
 
 pub(crate) fn decide(task: &NodeTask, observed: &Observed) -> Decision {
     match task.action {
-        NodeAction::Preflight => Decision { checks: checks(task, observed), ..Decision::default() },
+        NodeAction::Preflight => preflight(task, observed),
         NodeAction::Install | NodeAction::Inspect => install(task, observed),
-        NodeAction::Remove => remove(observed),
+        NodeAction::Remove => remove(task, observed),
     }
 }
 
+fn preflight(task: &NodeTask, observed: &Observed) -> Decision {
+    let mut checks: Vec<Check> = foreign::of_dead(observed).into_iter().collect();
+    checks.extend(checks_of(task, observed));
+    let wanted: BTreeSet<&String> = task.handlers.iter().map(|handler| &handler.name).collect();
+    let installed = observed.state.installed.iter().flat_map(|it| it.handlers.keys());
+    let offered = observed.cri.as_ref().map(|cri| live(&cri.status).handlers).unwrap_or_default();
+    if installed.collect::<BTreeSet<_>>() != wanted
+        || !wanted.iter().all(|name| offered.contains(*name))
+    {
+        checks.extend(foreign::of_restart(task, observed));
+    }
+    Decision { checks, ..Decision::default() }
+}
+
 fn install(task: &NodeTask, observed: &Observed) -> Decision {
-    let mut checks = checks(task, observed);
+    let mut checks: Vec<Check> = foreign::of_dead(observed).into_iter().collect();
+    checks.extend(checks_of(task, observed));
+    if task.action == NodeAction::Inspect {
+        checks.extend(foreign::of_any_restart(observed));
+    }
     if task.action == NodeAction::Inspect
         && let Some(lost) = lost(task, observed)
     {
@@ -63,7 +82,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
     let expect = Expect {
         ours: release.handlers.clone(),
-        kept: cri.kept(release.handlers.keys().chain(&gone)),
+        kept: cri.kept(&observed.foreign.on_disk, release.handlers.keys().chain(&gone)),
         gone,
     };
     let known = &live(&cri.status).handlers | &observed.files.own_handlers();
@@ -125,13 +144,17 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         && missing.is_none()
         && cleanup.is_empty()
         && installed == Some(&next);
+    let restart = missing.is_some() || rewritten;
+    if task.action == NodeAction::Install {
+        checks.extend(foreign::of_change(task, observed, &changes, restart));
+    }
     let plan = (!unchanged).then(|| HostPlan {
         site: site.clone(),
         prepare,
         changes,
-        restart: missing.is_some() || rewritten,
+        restart,
         rewritten,
-        baseline: files.baseline,
+        baseline: foreign::baseline(observed, site),
         expect,
         added,
         cleanup,
@@ -186,7 +209,6 @@ struct WantedFiles {
     changes: Vec<Change>,
     main: Option<MainFile>,
     directories: Vec<String>,
-    baseline: Option<Baseline>,
 }
 
 fn wanted_files(
@@ -277,7 +299,7 @@ fn wanted_files(
             }
         }
     }
-    Ok(WantedFiles { drop_in, changes, main, directories, baseline: files.baseline(site) })
+    Ok(WantedFiles { drop_in, changes, main, directories })
 }
 
 /// Who may read our drop-in. On containerd 1.x it copies a section of the main file or of another drop-in,

@@ -18,20 +18,19 @@ use crate::check::Check;
 use crate::containerd;
 use crate::cri::Cri;
 use crate::durable;
-use crate::host::{Host, HostError, HostErrorKind, HostResult, Sandbox};
+use crate::host::{ConfigSource, Host, HostError, HostErrorKind, HostResult, Sandbox};
 use crate::journal::{self, Because, JournalError, Phase, State, Transaction};
 use crate::paths;
 use crate::plan::{Baseline, Change, Expect, HostPlan, Installed, Retained, Step};
 use crate::trace::Trace;
 use crate::verify::{of_unit, verify};
+use crate::written;
 
 /// How a plan ended.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
     /// It is carried out, and this is what the container runtime says now, if it was asked.
     Committed(Option<Cri>),
-    /// Nothing was changed that anybody needs.
-    Refused(Check),
     /// The change was undone, and the container runtime is as before.
     RolledBack(Check),
     /// The change could not be undone; the next run goes on with that.
@@ -121,21 +120,6 @@ pub(crate) fn execute(
         keep_room(host, state);
         return End::Failed(failed(&error));
     }
-    let merged = match &plan.baseline {
-        Some(baseline) if plan.changes.iter().any(|change| change.path != paths::CURRENT) => {
-            match dump_without_us(host, baseline) {
-                Ok(merged) => Some(merged),
-                Err(error) => {
-                    keep_room(host, state);
-                    return match error.kind {
-                        HostErrorKind::Failed => End::Refused(broken(&plan, &error)),
-                        _ => End::Failed(failed(&error)),
-                    };
-                }
-            }
-        }
-        Some(_) | None => None,
-    };
     if !removes && let Err(error) = prepare(host, &plan, trace) {
         return End::Failed(failed(&error));
     }
@@ -156,7 +140,8 @@ pub(crate) fn execute(
     if let Err(check) = written {
         return undo(host, state, &plan, check);
     }
-    if let (Some(merged), Some(baseline)) = (merged, &plan.baseline) {
+    let is_read = |change: &Change| change.path != paths::CURRENT;
+    if let Some(baseline) = plan.baseline.as_ref().filter(|_| plan.changes.iter().any(is_read)) {
         let after = match dump_with_us(host, &plan, baseline) {
             Ok(after) => after,
             Err(error) => {
@@ -171,11 +156,12 @@ pub(crate) fn execute(
             }
         };
         let Expect { ours, gone, .. } = &plan.expect;
-        if let Err(reason) = containerd::compare(&merged, &after, ours, gone) {
+        if let Err(reason) = containerd::compare(&baseline.printed, &after, ours, gone) {
             return undo(host, state, &plan, Check::new(Code::ChangeRefusedByCheck, reason));
         }
     }
     if !plan.restart {
+        written::note(host, &plan);
         return commit(host, state, plan, None, trace);
     }
     restart(host, state, plan, trace)
@@ -204,31 +190,12 @@ pub(crate) fn keep_room(host: &mut dyn Host, state: &State) {
     }
 }
 
-fn broken(plan: &HostPlan, error: &HostError) -> Check {
-    let site = &plan.site;
-    Check::new(Code::RuntimeConfigBroken, format!("{}: {error}", site.main))
-}
-
-fn dump_without_us(host: &mut dyn Host, baseline: &Baseline) -> HostResult<String> {
-    let path = format!("{}/check.toml", paths::STATE_DIR);
-    durable::make_dirs(host, paths::STATE_DIR)?;
-    let dump = host
-        .write(&path, baseline.text.as_bytes(), 0o600)
-        .and_then(|()| host.config_dump(&baseline.program, &path));
-    host.unlink(&path)?;
-    if dump.is_err() {
-        // Nothing will be changed, so nothing of ours may stay, unless the journal is there.
-        host.remove_dir(paths::STATE_DIR)?;
-    }
-    dump
-}
-
 fn dump_with_us(host: &mut dyn Host, plan: &HostPlan, baseline: &Baseline) -> HostResult<String> {
     // Without a main file containerd starts with what it has by itself; 1.x does not print that of a path where
     // nothing is.
     let main = &plan.site.main;
     let file = if host.stat(main)?.is_some() { main } else { containerd::EMPTY_FILE };
-    host.config_dump(&baseline.program, file)
+    host.config_dump(&baseline.program, ConfigSource::At(file))
 }
 
 fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
@@ -262,6 +229,7 @@ pub(crate) fn undo(host: &mut dyn Host, state: &mut State, plan: &HostPlan, chec
         }
     }
     state.transaction = None;
+    written::note(host, plan);
     match journal::save(host, state) {
         Ok(()) => {
             keep_room(host, state);
@@ -348,6 +316,7 @@ pub(crate) fn roll_back(
         }
     };
     state.transaction = None;
+    written::forget(host);
     match journal::save(host, state) {
         Ok(()) => {
             keep_room(host, state);
@@ -468,6 +437,9 @@ pub(crate) fn commit(
         return End::Failed(journal_failed(&error));
     }
     keep_room(host, state);
+    if cri.is_some() || removed {
+        written::forget(host);
+    }
     // What is cleaned up is not needed, and the next run does what this one does not.
     let cleaned = cleanup
         .iter()

@@ -118,6 +118,8 @@ pub struct Unit {
     pub environment: Vec<String>,
     /// The files with more variables, which win over those. One that is not there may be missing.
     pub environment_files: Vec<String>,
+    /// When its main process was started, in nanoseconds since 1970, if it has one.
+    pub started: Option<i64>,
 }
 
 /// How a unit of systemd is, in systemd's words.
@@ -162,6 +164,25 @@ impl fmt::Display for UnitState {
         }
         f.write_str(active)?;
         if more.is_empty() { Ok(()) } else { write!(f, " ({})", more.join(", ")) }
+    }
+}
+
+/// The main file of a configuration that is to be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigSource<'a> {
+    /// A file of the node.
+    At(&'a str),
+    /// A text, which is in a file for as long as it takes. Its imports must not be relative.
+    Text(&'a str),
+}
+
+impl fmt::Display for ConfigSource<'_> {
+    /// Without the text, which may have credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(path) => f.write_str(path),
+            Self::Text(_) => f.write_str("the main file without our import"),
+        }
     }
 }
 
@@ -272,7 +293,7 @@ pub trait Host {
     /// Success does not mean that the unit serves anything.
     fn restart_unit(&mut self, name: &str) -> HostResult<()>;
     /// The output of the node's own `PROGRAM --config CONFIG config dump`. At most 30 s.
-    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String>;
+    fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String>;
 
     /// CRI's `Version`. At most 5 s, as all calls of CRI.
     fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion>;

@@ -11,6 +11,7 @@
 
 mod apply;
 mod check;
+mod configuration;
 pub mod containerd;
 mod cri;
 pub mod crio;
@@ -36,7 +37,9 @@ mod settings;
 pub mod site;
 mod trace;
 mod verify;
+mod written;
 
+pub use configuration::Configuration;
 pub use header::is_ours;
 pub use host::Host;
 pub use plan::HostPlan;

@@ -16,9 +16,11 @@ use crate::site::{self, Site, SiteError};
 use crate::verify::of_unit;
 
 mod files;
+mod foreign;
 mod imports;
 
 pub(crate) use files::{Files, files, handlers};
+pub(crate) use foreign::Foreign;
 
 /// What was found on the node.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Observed {
     pub(crate) site: Result<Option<Site>, SiteError>,
     pub(crate) cri: Result<Cri, String>,
     pub(crate) files: Files,
+    /// What of its configuration is not ours.
+    pub(crate) foreign: Foreign,
     /// The payload that the task asks for.
     pub(crate) payload: Option<Found>,
     /// What the task asks for, if there is a payload, and an intact copy of it.
@@ -77,6 +81,14 @@ pub(crate) struct Found {
     pub(crate) staged: bool,
     /// Whether it is in [`paths::VERSIONS`].
     pub(crate) promoted: bool,
+}
+
+impl Observed {
+    /// The handlers that we installed, or that our files configure.
+    pub(crate) fn ours(&self) -> BTreeSet<String> {
+        let installed = self.state.installed.iter().flat_map(|it| it.handlers.keys().cloned());
+        installed.chain(self.files.own_handlers()).chain(self.released.iter().cloned()).collect()
+    }
 }
 
 impl Found {
@@ -212,6 +224,12 @@ pub(crate) fn observe(
         Ok(Some(site)) => files(host, site, version, &state, renders)?,
         Ok(None) | Err(_) => Files::none(),
     };
+    let foreign = match &site {
+        Ok(Some(site)) if task.action != NodeAction::Remove || files.is_changed_by(&state) => {
+            Foreign::read(host, site, cri.as_ref().ok(), &files, &state)?
+        }
+        Ok(_) | Err(_) => Foreign::unknown(),
+    };
     let payload = match task.action {
         NodeAction::Remove => None,
         NodeAction::Preflight | NodeAction::Install | NodeAction::Inspect => {
@@ -270,6 +288,7 @@ pub(crate) fn observe(
         site,
         cri,
         files,
+        foreign,
         payload,
         release: release_found,
         release_damaged,

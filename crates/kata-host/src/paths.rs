@@ -19,6 +19,10 @@ pub const STATE: &str = "/var/lib/kata-operator/state.json";
 pub const RESERVE: &str = "/var/lib/kata-operator/reserve";
 /// How large that is in bytes: the journal twice, and the files that are compared, are seldom a tenth of it.
 pub const RESERVE_BYTES: u64 = 1 << 20;
+/// What a boot forgets. Inputs and outputs of programs are there while these run.
+pub const RUN_DIR: &str = "/run/kata-operator";
+/// What we wrote without a restart since.
+pub const WRITTEN: &str = "/run/kata-operator/written.json";
 /// The lock; two agents on one node wait for each other.
 pub const LOCK: &str = "/run/lock/kata-operator.lock";
 /// Name of the drop-in without its folder, for containerd.

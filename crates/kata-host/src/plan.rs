@@ -28,7 +28,7 @@ pub struct HostPlan {
     /// that the new one is.
     #[serde(default)]
     pub rewritten: bool,
-    /// What to compare the container runtime's merged configuration with; `None` if it prints none.
+    /// What to compare the container runtime's configuration with; `None` if it prints none.
     pub baseline: Option<Baseline>,
     /// What the container runtime must say afterwards.
     pub expect: Expect,
@@ -53,10 +53,11 @@ impl HostPlan {
 /// The container runtime's configuration without us.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
-    /// The program that prints the merged configuration.
+    /// The program that prints it.
     pub program: String,
-    /// The main file, with all imports but ours.
-    pub text: String,
+    /// What it printed.
+    #[serde(default)]
+    pub printed: String,
 }
 
 /// Something that the container runtime does not see. Every step can be repeated.

@@ -24,10 +24,12 @@ pub(crate) struct WentBack {
 }
 
 impl WentBack {
-    /// Whether a plan would do the same again.
+    /// Whether a plan would do the same again, beside the same files of others.
     pub(crate) fn is_again(&self, plan: &HostPlan) -> bool {
         let release = |plan: &HostPlan| plan.next.as_ref().map(|next| next.release.clone());
-        self.plan.changes == plan.changes && release(&self.plan) == release(plan)
+        self.plan.changes == plan.changes
+            && self.plan.baseline == plan.baseline
+            && release(&self.plan) == release(plan)
     }
 }
 

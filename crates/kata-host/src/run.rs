@@ -337,7 +337,6 @@ impl Report {
                 }
                 self.end(Outcome::Done, String::new());
             }
-            End::Refused(check) => self.fail(Outcome::Refused, &check),
             End::RolledBack(check) => self.fail(Outcome::RolledBack, &check),
             End::Unsafe(check) => self.fail(Outcome::Unsafe, &check),
             End::Failed(check) => self.fail(Outcome::Failed, &check),

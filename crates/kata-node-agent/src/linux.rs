@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use kata_api::error_text::without_error_numbers;
 use kata_host::digest;
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind, HostResult,
-    Mount, Sandbox, Stat, Unit, UnitState,
+    ConfigSource, CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind,
+    HostResult, Mount, Sandbox, Stat, Unit, UnitState,
 };
-use kata_host::paths;
+use kata_host::paths::{self, RUN_DIR};
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use sha2::{Digest as _, Sha256};
 
@@ -27,9 +27,6 @@ use crate::cri::Client;
 use crate::device;
 use crate::mounts;
 use crate::systemd::{Program, Systemd};
-
-/// Where a container runtime prints its configuration, for the moment that this takes.
-const DUMPS: &str = "/run/kata-operator";
 
 /// The node that this process may change.
 #[derive(Debug)]
@@ -407,18 +404,25 @@ impl Host for Linux {
             .map_err(|fault| fault.at(format!("restart {name}")))
     }
 
-    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
+    fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String> {
         let action = format!("read the merged configuration of {config}");
         // What cannot be written would look like a configuration that cannot be read, so not on a disk that
-        // may be full. The output has all secrets that are configured.
-        self.make_dir(DUMPS, 0o700)?;
-        let output = format!("{DUMPS}/dump.out");
-        let errors = format!("{DUMPS}/dump.err");
+        // may be full. Input and output have all secrets that are configured.
+        self.make_dir(RUN_DIR, 0o700)?;
+        let [input, output, errors] =
+            ["toml", "out", "err"].map(|it| format!("{RUN_DIR}/dump.{it}"));
         // systemd goes on with what an agent asked for that was killed since; what that writes must not get
         // into these files.
         self.unlink(&output)?;
         self.unlink(&errors)?;
-        let command = [program, "--config", config, "config", "dump"];
+        let path = match config {
+            ConfigSource::At(path) => path,
+            ConfigSource::Text(text) => {
+                self.write(&input, text.as_bytes(), 0o600)?;
+                &input
+            }
+        };
+        let command = [program, "--config", path, "config", "dump"];
         let ran = self.systemd.execute(&Program {
             command: command.map(str::to_owned).to_vec(),
             output: Some((output.clone(), errors.clone())),
@@ -428,16 +432,18 @@ impl Host for Linux {
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
         };
         let (said, complained) = (text(self.read(&output)?), text(self.read(&errors)?));
-        self.unlink(&output)?;
-        self.unlink(&errors)?;
-        self.remove_dir(DUMPS)?;
+        for path in [&input, &output, &errors] {
+            self.unlink(path)?;
+        }
+        self.remove_dir(RUN_DIR)?;
         match ran {
             Ok(()) => Ok(said),
             Err(fault) => {
                 let last = complained.lines().rev().find(|line| !line.trim().is_empty());
                 let mut error = fault.at(action);
                 if let Some(last) = last {
-                    error.reason = last.to_owned();
+                    // It may name the file that is gone by now.
+                    error.reason = last.replace(&format!("{input}: "), "");
                 }
                 Err(error)
             }

@@ -280,7 +280,11 @@ fn look(connection: &mut Connection, name: &str) -> Result<Option<Unit>, Fault> 
     let environment = Reader::new(&reply.body).variant_strings().unwrap_or_default();
     let reply = get(connection, &path, SERVICE, "EnvironmentFiles")?;
     let environment_files = Reader::new(&reply.body).variant_paths().unwrap_or_default();
-    Ok(Some(Unit { active, changing, command, environment, environment_files }))
+    let reply = get(connection, &path, SERVICE, "ExecMainStartTimestamp")?;
+    let microseconds = Reader::new(&reply.body).variant_long().ok_or_else(odd)?;
+    let started = i64::try_from(microseconds).ok().and_then(|since| since.checked_mul(1_000));
+    let started = started.filter(|_| active || changing).filter(|since| *since > 0);
+    Ok(Some(Unit { active, changing, command, environment, environment_files, started }))
 }
 
 fn has_job(connection: &mut Connection, path: &str) -> Result<bool, Fault> {

@@ -1,17 +1,21 @@
 //! The calls of a node in memory, one for each method of [`Host`].
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use kata_host::containerd::EMPTY_FILE;
 use kata_host::digest;
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Exit, Facts, Host, HostErrorKind, HostResult, Mount, Sandbox,
-    Stat, Unit, UnitState,
+    ConfigSource, CriStatus, CriVersion, Device, Exit, Facts, Host, HostErrorKind, HostResult,
+    Mount, Sandbox, Stat, Unit, UnitState,
 };
 
-use super::Node;
+use super::{Node, is_in_memory};
 use crate::disk::BLOCK;
 use crate::runtime::{Kind, Runtime};
+
+/// Where a text is for as long as a program prints its configuration.
+const DUMPED: &str = "/run/dumped.toml";
 
 fn other(reason: String) -> (String, HostErrorKind) {
     (reason, HostErrorKind::Other)
@@ -97,7 +101,9 @@ impl Host for Node {
     }
     fn make_dir(&mut self, path: &str, mode: u32) -> HostResult<()> {
         self.call(true, format!("create directory {path}"), |node| {
-            node.room(if node.disk.stat(path).is_some() { 0 } else { BLOCK })?;
+            if !is_in_memory(path) {
+                node.room(if node.disk.stat(path).is_some() { 0 } else { BLOCK })?;
+            }
             node.disk.make_dir(path, mode).map_err(other)
         })
     }
@@ -188,28 +194,29 @@ impl Host for Node {
             }
         })
     }
-    fn config_dump(&mut self, program: &str, config: &str) -> HostResult<String> {
+    fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String> {
         self.call(false, format!("dump {config}"), |node| {
+            let failed = |reason| (reason, HostErrorKind::Failed);
             if program != node.runtime.program() {
-                return Err((format!("{program}: no such file"), HostErrorKind::Failed));
+                return Err(failed(format!("{program}: no such file")));
             }
+            let mut disk = Cow::Borrowed(&node.disk);
+            let path = match config {
+                ConfigSource::At(path) => path,
+                ConfigSource::Text(text) => {
+                    disk.to_mut().write(DUMPED, text.as_bytes(), 0o600).map_err(other)?;
+                    DUMPED
+                }
+            };
             if let Some(printer) = &node.runtime.printer {
-                return printer
-                    .print(&node.disk, config)
-                    .map_err(|reason| (reason, HostErrorKind::Failed));
+                return printer.print(&disk, path).map_err(failed);
             }
             let before_2 = matches!(node.runtime.kind, Kind::Containerd(1, _));
-            if before_2 && config != EMPTY_FILE && node.disk.stat(config).is_none() {
-                return Err((format!("open {config}: no such file"), HostErrorKind::Failed));
+            if before_2 && path != EMPTY_FILE && disk.stat(path).is_none() {
+                return Err(failed(format!("open {path}: no such file")));
             }
-            let mut table = node
-                .runtime
-                .load(&node.disk, config)
-                .map_err(|reason| (reason, HostErrorKind::Failed))?;
-            // Its files without ours are elsewhere.
-            if let Some(twist) = node.runtime.prints
-                && !config.ends_with("/check.toml")
-            {
+            let mut table = node.runtime.load(&disk, path).map_err(failed)?;
+            if let (Some(twist), ConfigSource::At(_)) = (node.runtime.prints, config) {
                 twist.apply(&mut table);
             }
             Ok(toml::to_string(&table).unwrap())

@@ -135,6 +135,8 @@ impl Code {
             | Self::ShimConfigurationInvalid
             | Self::SettingUnknown
             | Self::SettingsMisfit
+            | Self::ForeignChangePending
+            | Self::ForeignChangeActivated
             | Self::PayloadUnusable
             | Self::GuestPullMissing
             | Self::RuntimeNotConfirmed

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::Code;
+use kata_api::node_task::NodeTask;
 
+use super::foreign;
 use crate::check::Check;
 use crate::cri::Cri;
 use crate::decision::Decision;
@@ -13,7 +15,7 @@ use crate::plan::{Change, Content, Expect, HostPlan, Step};
 use crate::site::SiteError;
 use crate::verify::unsatisfied;
 
-pub(super) fn remove(observed: &Observed) -> Decision {
+pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     let mut checks = Vec::new();
     let files = &observed.files;
     let installed = observed.state.installed.as_ref();
@@ -47,6 +49,7 @@ pub(super) fn remove(observed: &Observed) -> Decision {
             return Decision { checks, ..Decision::default() };
         }
         (Ok(Some(_)), Err(error)) => {
+            checks.extend(foreign::of_dead(observed));
             checks.push(Check::new(Code::RuntimeUnreachable, error.clone()));
             return Decision { checks, ..Decision::default() };
         }
@@ -76,10 +79,15 @@ pub(super) fn remove(observed: &Observed) -> Decision {
     for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {
         changes.push(Change { path, before: Content::Directory, after: Content::Absent });
     }
-    let expect = Expect { ours: BTreeMap::new(), kept: cri.kept(ours.iter()), gone: ours };
+    let expect = Expect {
+        ours: BTreeMap::new(),
+        kept: cri.kept(&observed.foreign.on_disk, ours.iter()),
+        gone: ours,
+    };
     let restart = unsatisfied(&cri, &expect).is_some();
+    checks.extend(foreign::of_change(task, observed, &changes, restart));
     let plan = HostPlan {
-        baseline: if changes.is_empty() { None } else { files.baseline(&site) },
+        baseline: if changes.is_empty() { None } else { foreign::baseline(observed, &site) },
         site,
         prepare: needless(observed),
         changes,

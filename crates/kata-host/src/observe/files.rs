@@ -8,10 +8,10 @@ use super::imports::{self, Imported, Other, absolute, takes};
 use crate::containerd::{self, Base, MainConfig, Schema};
 use crate::crio;
 use crate::durable;
-use crate::host::{FileKind, Host, HostResult, Stat};
+use crate::host::{ConfigSource, FileKind, Host, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
-use crate::plan::{Baseline, Change, Content, MainFile};
+use crate::plan::{Change, Content, MainFile};
 use crate::site::{self, Distribution, Site};
 
 /// The container runtime's configuration files.
@@ -41,6 +41,8 @@ pub(crate) struct Files {
     pub(crate) others: Vec<Other>,
     /// Imports without a glob whose file does not exist.
     pub(crate) dangling: Vec<String>,
+    /// The folders of those imports that have a glob.
+    pub(crate) folders: BTreeSet<String>,
     /// What may be there for the container runtime and is not seen, a part of a sentence each.
     pub(crate) unseen: Vec<String>,
     /// What our drop-in is added to.
@@ -64,6 +66,7 @@ impl Files {
             missing_dirs: Vec::new(),
             others: Vec::new(),
             dangling: Vec::new(),
+            folders: BTreeSet::new(),
             unseen: Vec::new(),
             base: Base::plain(Schema::V2),
             built_in: Ok(Table::new()),
@@ -126,18 +129,26 @@ impl Files {
         (*now != after).then(|| Change { path: main.path.clone(), before: now.clone(), after })
     }
 
-    /// The main file as it would be without us, for the comparison of the merged configurations.
-    pub(crate) fn baseline(&self, site: &Site) -> Option<Baseline> {
-        let program = site.program.clone()?;
-        if site.distribution == Distribution::Crio {
+    /// Whether something of ours is in them, or may be.
+    pub(super) fn is_changed_by(&self, state: &State) -> bool {
+        state.installed.is_some() || !self.own().is_empty()
+    }
+
+    /// The main file as it would be without us; `None` if none of ours is read, or if it cannot be understood.
+    pub(super) fn main_without_ours(&self) -> Option<String> {
+        if self.own().is_empty() {
             return None;
         }
         let config = self.config.as_ref().ok()?;
         let own = self.others.iter().filter(|other| !other.nested);
         let imports: Vec<String> = own.map(|other| other.path.clone()).collect();
-        let text =
-            containerd::with_imports(self.main_text.as_deref(), config.schema, &imports).ok()?;
-        Some(Baseline { program, text })
+        containerd::with_imports(self.main_text.as_deref(), config.schema, &imports).ok()
+    }
+
+    /// The file of which the program prints the configuration. Without a main file containerd starts with what it has
+    /// by itself; 1.x does not print that of a path where nothing is.
+    pub(super) fn main_to_print<'a>(&self, site: &'a Site) -> &'a str {
+        if self.main == Content::Absent { containerd::EMPTY_FILE } else { &site.main }
     }
 }
 
@@ -180,8 +191,12 @@ pub(crate) fn files(
         .map(|import| absolute(&site.main, import))
         .collect();
     let replaces = site.replaces_sections(version);
-    let Place { drop_in, is_imported, stale, found: Imported { others, dangling, unseen } } =
-        place(host, site, state, &imports, replaces)?;
+    let Place {
+        drop_in,
+        is_imported,
+        stale,
+        found: Imported { others, dangling, mut folders, unseen },
+    } = place(host, site, state, &imports, replaces)?;
     let files = main_text.iter().map(|text| (text.as_str(), false));
     let files = files.chain(others.iter().map(|other| (other.text.as_str(), other.after_ours)));
     let base = Base::of(files, version);
@@ -191,6 +206,9 @@ pub(crate) fn files(
         Ok(_) | Err(_) => Ok(Table::new()),
     };
     let missing_dirs = durable::missing_dirs(host, paths::parent(&drop_in))?;
+    if !is_imported {
+        folders.remove(paths::parent(&drop_in));
+    }
     Ok(Files {
         main,
         main_text,
@@ -204,6 +222,7 @@ pub(crate) fn files(
         missing_dirs,
         others,
         dangling,
+        folders,
         unseen,
         base,
         built_in,
@@ -279,7 +298,7 @@ fn built_in(host: &mut dyn Host, site: &Site) -> HostResult<Result<Table, String
             site.main
         )));
     };
-    let dump = host.config_dump(program, containerd::EMPTY_FILE)?;
+    let dump = host.config_dump(program, ConfigSource::At(containerd::EMPTY_FILE))?;
     Ok(containerd::built_in_runtimes(&dump))
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Imported {
     pub(super) others: Vec<Other>,
     /// Imports without a glob whose file does not exist.
     pub(super) dangling: Vec<String>,
+    /// The folders of imports with a glob.
+    pub(super) folders: BTreeSet<String>,
     /// What may be there for the container runtime and is not seen here, a part of a sentence each.
     pub(super) unseen: Vec<String>,
 }
@@ -53,7 +55,7 @@ pub(super) fn read(
     let mut found = Imported::default();
     let mut read = BTreeSet::from([main.to_owned()]);
     let mut pending = VecDeque::new();
-    expand(host, main, imports, ours, false, &mut pending, &mut found.unseen)?;
+    expand(host, main, imports, ours, false, &mut pending, &mut found)?;
     let mut after_ours = false;
     while let Some((path, nested)) = pending.pop_front() {
         if skipped(&path) || !read.insert(path.clone()) {
@@ -77,7 +79,7 @@ pub(super) fn read(
                 let is_link = matches!(stat.kind, FileKind::Link { .. });
                 let mode = if is_link { 0o600 } else { stat.mode & 0o666 };
                 let imports = containerd::drop_in_imports(&text);
-                expand(host, &path, &imports, ours, true, &mut pending, &mut found.unseen)?;
+                expand(host, &path, &imports, ours, true, &mut pending, &mut found)?;
                 found.others.push(Other { path, text, mode, after_ours, nested });
             }
         }
@@ -93,12 +95,12 @@ fn expand(
     ours: &str,
     nested: bool,
     pending: &mut VecDeque<(String, bool)>,
-    unseen: &mut Vec<String>,
+    all: &mut Imported,
 ) -> HostResult<()> {
     for import in imports {
         let import = absolute(parent, import);
         if !paths::is_seen(&import) {
-            unseen.push(format!("{parent} imports {import}"));
+            all.unseen.push(format!("{parent} imports {import}"));
             continue;
         }
         if !import.contains('*') {
@@ -113,7 +115,11 @@ fn expand(
             }
             let mut matches = Vec::new();
             for folder in found {
-                let mut names = host.list(&folder)?.unwrap_or_default();
+                let listed = host.list(&folder)?;
+                if listed.is_some() {
+                    all.folders.insert(folder.clone());
+                }
+                let mut names = listed.unwrap_or_default();
                 if paths::parent(ours) == folder {
                     names.push(paths::name(ours).to_owned());
                 }

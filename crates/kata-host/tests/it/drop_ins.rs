@@ -136,6 +136,7 @@ fn a_drop_in_of_ours_in_an_earlier_folder_is_not_taken_for_somebody_elses() {
     // The journal was lost, and another import was put before the old one.
     node.disk.remove_tree(paths::STATE_DIR);
     node.disk.write(MAIN, both.as_bytes(), 0o640).unwrap();
+    node.runtime.start(&mut node.disk);
     let mut other = node.clone();
     done(&mut node, &install());
     assert_eq!(node.disk.stat(OURS), None);

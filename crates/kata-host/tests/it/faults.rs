@@ -99,7 +99,13 @@ fn a_main_file_that_was_edited_is_copied_anew_on_1_x() {
     let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
     assert_eq!(report.outcome, Outcome::Drifted, "{report:?}");
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    assert_eq!(report.checks[0].code, "KATA3047", "{report:?}");
+    // Its owner restarts containerd, which our copy of the section keeps from taking the edit in.
+    node.runtime.start(&mut node.disk);
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(report.checks.iter().any(|check| check.code == "KATA3048"), "{report:?}");
     assert!(node.text("/etc/containerd/conf.d/60-kata-operator.toml").contains("pause:10"));
 
     // The removal takes out our import and leaves the edit.

@@ -9,6 +9,7 @@ mod crash;
 mod drop_ins;
 mod faults;
 mod findings;
+mod foreign;
 mod fuzz;
 mod install;
 mod layouts;

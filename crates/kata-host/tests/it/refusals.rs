@@ -204,6 +204,7 @@ fn what_is_imported_from_where_nothing_is_seen_is_refused_with_its_path() {
     let mut dangling = import("/etc/containerd/more/*.toml");
     dangling.disk.make_dir("/etc/containerd/more", 0o755).unwrap();
     dangling.disk.symlink("gone.toml", "/etc/containerd/more/old.toml").unwrap();
+    dangling.runtime.start(&mut dangling.disk);
     let report = kata_host::run(&mut dangling, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
 }
@@ -216,6 +217,7 @@ fn a_main_file_that_is_a_link_is_refused_before_anything_else() {
     node.disk.write("/etc/shared.toml", V2_MAIN.as_bytes(), 0o644).unwrap();
     node.disk.unlink("/etc/containerd/config.toml").unwrap();
     node.disk.symlink("/etc/shared.toml", "/etc/containerd/config.toml").unwrap();
+    node.runtime.start(&mut node.disk);
     let before = node.disk.all();
     for action in [NodeAction::Preflight, NodeAction::Install] {
         let report = kata_host::run(&mut node, &task(action, "a"));
@@ -261,6 +263,7 @@ fn the_configuration_that_a_variable_of_the_unit_names_is_the_one_that_is_change
         node.runtime.main = "/etc/containerd/own.toml".to_owned();
         node.runtime.environment = environment.into_iter().map(str::to_owned).collect();
         node.runtime.environment_files = files.into_iter().map(str::to_owned).collect();
+        node.runtime.start(&mut node.disk);
         let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
         assert_eq!(report.outcome, Outcome::Done, "{command}: {report:?}");
         let changed = String::from_utf8(node.disk.read("/etc/containerd/own.toml").unwrap());

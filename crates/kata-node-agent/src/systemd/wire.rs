@@ -171,6 +171,15 @@ impl<'a> Reader<'a> {
         Some(i32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
+    /// `v` that holds `t`.
+    pub fn variant_long(&mut self) -> Option<u64> {
+        if self.signature()? != "t" {
+            return None;
+        }
+        self.align(8)?;
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
     /// `v` that holds `as`.
     pub fn variant_strings(&mut self) -> Option<Vec<String>> {
         (self.signature()? == "as").then_some(())?;

@@ -63,6 +63,7 @@ fn dead(release: &str) {
     assert!(dump.status.success(), "{dump:?}");
     assert!(String::from_utf8_lossy(&dump.stdout).contains("gone"), "{dump:?}");
     fs::remove_file(node.root.join(RENDERED)).unwrap();
+    node.restart();
     node.service(
         "containerd.service",
         &format!(
@@ -96,26 +97,19 @@ fn dead(release: &str) {
     };
     fs::write(&main, edited).unwrap();
     let edited = node.files();
-    let report = install(&["kata", "kata-two"]);
-    if release == "2" {
-        // Going back does not bring it back, and the node says so until the file is corrected.
-        for report in [report, install(&["kata", "kata-two"])] {
-            assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
-            assert_cause(&report, "KATA3034");
-            assert_eq!(active(), "ActiveState=active");
-            assert!(!node.ready());
-        }
-        fs::write(&main, &text).unwrap();
-        let report = install(&["kata", "kata-two"]);
-        assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
-        assert_went_back(&node.files(), &good);
-    } else {
-        // Our drop-in has a copy of that section, so that the old one brings it back.
-        assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
-        assert_cause(&report, "KATA3033");
-        assert_went_back(&node.files(), &edited);
-        fs::write(&main, &text).unwrap();
+    let incarnation = node.incarnation();
+    for action in [NodeAction::Preflight, NodeAction::Install, NodeAction::Remove] {
+        let report = node.run(action, "a", &["kata", "kata-two"]);
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        let check = report.checks.first().unwrap();
+        assert_eq!(check.code, "KATA3011", "{report:?}");
+        assert!(check.message.contains("default_runtime_name is gone"), "{report:?}");
+        assert!(!report.restarted && node.ready(), "{report:?}");
     }
+    assert_eq!(node.incarnation(), incarnation);
+    assert_same(&node.files(), &edited);
+    fs::write(&main, &text).unwrap();
+    node.restart();
     assert!(node.ready());
     let report = install(&["kata", "kata-two"]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
@@ -130,7 +124,8 @@ fn dead(release: &str) {
     let report = install(&["kata"]);
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert!(report.message.contains("disabled_plugins"), "{report:?}");
-    assert_eq!(report.checks.first().unwrap().code, "KATA3009", "{report:?}");
+    let codes: Vec<&str> = report.checks.iter().map(|check| check.code.as_str()).collect();
+    assert_eq!(codes[..2], ["KATA3011", "KATA3009"], "{report:?}");
     assert_eq!(active(), "ActiveState=active");
     fs::write(&main, &text).unwrap();
     node.restart();

@@ -432,6 +432,16 @@ fn collect(root: &Path, path: &Path, files: &mut BTreeMap<String, String>) {
 }
 
 pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String {
+    task_with(action, image, handlers, ForeignChanges::Wait)
+}
+
+/// The same with what to do about changes of other programs.
+pub(crate) fn task_with(
+    action: NodeAction,
+    image: &str,
+    handlers: &[&str],
+    foreign_changes: ForeignChanges,
+) -> String {
     let removes = action == NodeAction::Remove;
     let handlers = handlers.iter().filter(|_| !removes);
     let task = NodeTask {
@@ -448,7 +458,7 @@ pub(crate) fn task(action: NodeAction, image: &str, handlers: &[&str]) -> String
         payload_image: (!removes).then(|| image.to_owned()),
         container_runtime: None,
         log_level: None,
-        foreign_changes: ForeignChanges::default(),
+        foreign_changes,
         verify: false,
     };
     serde_json::to_string(&task).unwrap()

@@ -15,6 +15,7 @@
 mod crio;
 mod dead;
 mod evil;
+mod foreign;
 mod full;
 mod kills;
 mod lab;

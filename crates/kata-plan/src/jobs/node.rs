@@ -386,7 +386,9 @@ fn last_failure(host: &Host<'_>) -> Option<(Code, String)> {
     Some(match outcome {
         JobOutcome::Done => return None,
         JobOutcome::Refused => match last.code.as_deref().and_then(Code::parse) {
-            Some(code) if record::refusal_code(last).is_some() => {
+            Some(code)
+                if record::refusal_code(last).is_some() || record::waits_for_restart(last) =>
+            {
                 (code, strip_code_and_fix(code, message))
             }
             _ => (Code::NodeUnfit, format!("{message}{again}")),

@@ -12,7 +12,7 @@ use job_result::{EndedJob, not_started, record_end, record_start, started_job};
 pub(super) use job_result::{IMAGE_CODES, change_key, fit_key, is_need_of_sandboxes, refusal_code};
 use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::NodeAction;
-use kata_api::{KataNode, names};
+use kata_api::{Code, KataNode, names};
 
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 
@@ -20,8 +20,8 @@ use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 const FIRST_BACK_OFF: SignedDuration = SignedDuration::from_secs(30);
 /// The longest back-off.
 const MAX_BACK_OFF: SignedDuration = SignedDuration::from_hours(1);
-/// The longest back-off after a Job that sandboxes blocked, or that did not start because of an image or a
-/// quota: no watch event reports that the cause is gone.
+/// The longest back-off after a Job that sandboxes blocked, that waits for a restart by another program, or that did
+/// not start because of an image or a quota: no watch event reports that the cause is gone.
 const MAX_BLOCKED_BACK_OFF: SignedDuration = SignedDuration::from_mins(5);
 /// How many earlier Jobs of a node are kept after a failure.
 const KEPT_JOBS: usize = 3;
@@ -257,10 +257,17 @@ pub(super) fn back_off_until<'a>(
     let doubling = u32::try_from(last.failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     let most = match last.outcome {
         Some(JobOutcome::Blocked | JobOutcome::NotStarted) => MAX_BLOCKED_BACK_OFF,
+        Some(JobOutcome::Refused) if waits_for_restart(last) => MAX_BLOCKED_BACK_OFF,
         _ => MAX_BACK_OFF,
     };
     let pause = FIRST_BACK_OFF.checked_mul(1 << doubling).unwrap_or(most).min(most);
     last.time.checked_add(pause).ok()
+}
+
+/// Whether a Job was refused because the container runtime must be restarted by another program first.
+pub(super) fn waits_for_restart(job: &HostJob) -> bool {
+    job.outcome == Some(JobOutcome::Refused)
+        && job.code.as_deref().and_then(Code::parse) == Some(Code::ForeignChangePending)
 }
 
 /// The annotation by which an admin requests a retry of a change that was given up.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use kata_api::node_task::{NodeReport, NodeTask};
 use kata_api::sandbox_facts::{SandboxFacts, SandboxProcess};
 use kata_host::host::{
-    CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost, HostError,
-    HostErrorKind, HostResult, Mount, Sandbox, Stat, Unit, UnitState,
+    ConfigSource, CriStatus, CriVersion, Device, Exit, Facts, FileKind, Host as NodeHost,
+    HostError, HostErrorKind, HostResult, Mount, Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::{PodName, SandboxError};
 use kata_host::{digest, paths};
@@ -482,11 +482,14 @@ impl NodeHost for Agent<'_> {
         })
     }
 
-    fn config_dump(&mut self, _program: &str, config: &str) -> HostResult<String> {
+    fn config_dump(&mut self, _program: &str, config: ConfigSource<'_>) -> HostResult<String> {
         self.elapsed += DUMP;
         self.call(format!("dump {config}"), |host| {
-            let table =
-                containerd::load(host, config).map_err(|reason| (reason, HostErrorKind::Failed))?;
+            let table = match config {
+                ConfigSource::At(path) => containerd::load(host, path),
+                ConfigSource::Text(text) => containerd::load_text(host, text),
+            };
+            let table = table.map_err(|reason| (reason, HostErrorKind::Failed))?;
             toml::to_string(&table).map_err(|error| other(error.to_string()))
         })
     }

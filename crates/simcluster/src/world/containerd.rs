@@ -68,12 +68,22 @@ pub struct State {
 /// # Errors
 /// What keeps the process from starting.
 pub fn load(host: &Host, main: &str) -> Result<Table, String> {
+    let text = host.files.get(main).map(String::as_str).unwrap_or_default();
+    load_text(host, text).map_err(|reason| format!("{main}: {reason}"))
+}
+
+/// The same with the text of a main file.
+///
+/// # Errors
+/// What keeps the process from starting.
+pub fn load_text(host: &Host, main: &str) -> Result<Table, String> {
     let old = host.runtime() == Runtime::Containerd1;
     let text = |path: &str| host.files.get(path).map(String::as_str).unwrap_or_default();
     let parse = |path: &str| -> Result<Table, String> {
         text(path).parse::<Table>().map_err(|error| format!("{path}: {}", error.message()))
     };
-    let mut merged = parse(main)?;
+    let mut merged =
+        main.parse::<Table>().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let version = merged.get("version").and_then(Value::as_integer);
     let imports = merged.get("imports").and_then(Value::as_array).cloned().unwrap_or_default();
     for import in imports.iter().filter_map(Value::as_str) {

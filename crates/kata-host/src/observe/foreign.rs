@@ -1,0 +1,145 @@
+//! What of the container runtime's configuration is not ours: how it runs, how it is on disk without us, and which of
+//! its files were changed since the process started.
+
+use std::collections::BTreeSet;
+
+use super::files::Files;
+use super::imports::absolute;
+use crate::configuration::Configuration;
+use crate::cri::Cri;
+use crate::host::{ConfigSource, FileKind, Host, HostErrorKind, HostResult};
+use crate::journal::State;
+use crate::paths;
+use crate::plan::Content;
+use crate::site::{Distribution, Site};
+use crate::written;
+
+/// Links in a row that are followed.
+const LINKS: usize = 8;
+
+/// What of the configuration is not ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Foreign {
+    /// What runs.
+    pub(crate) running: Configuration,
+    /// What is on disk without us.
+    pub(crate) on_disk: Configuration,
+    /// What the runtime's program prints of that, or in its words why it prints nothing; `None` without a program.
+    pub(crate) printed: Option<Result<String, String>>,
+    /// The files, and the folders of files, that were changed after the process was started.
+    pub(crate) changed: Vec<String>,
+}
+
+impl Foreign {
+    pub(super) fn unknown() -> Self {
+        Self {
+            running: Configuration::Unknown,
+            on_disk: Configuration::Unknown,
+            printed: None,
+            changed: Vec::new(),
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If the program does not answer, or a file cannot be looked at.
+    pub(super) fn read(
+        host: &mut dyn Host,
+        site: &Site,
+        cri: Option<&Cri>,
+        files: &Files,
+        state: &State,
+    ) -> HostResult<Self> {
+        let printed = printed(host, site, files)?;
+        let (on_disk, printed) = match printed {
+            None => (Configuration::Unknown, None),
+            Some(Err(reason)) => (Configuration::Unknown, Some(Err(reason))),
+            Some(Ok(text)) => match Configuration::printed(&text) {
+                Ok(on_disk) => (on_disk, Some(Ok(text))),
+                Err(reason) => (Configuration::Unknown, Some(Err(reason))),
+            },
+        };
+        Ok(Self {
+            running: cri.map_or(Configuration::Unknown, |cri| Configuration::running(&cri.status)),
+            on_disk,
+            printed,
+            changed: changed(host, site, files, state)?,
+        })
+    }
+}
+
+/// What the program prints of the files without ours, or why it prints nothing.
+fn printed(
+    host: &mut dyn Host,
+    site: &Site,
+    files: &Files,
+) -> HostResult<Option<Result<String, String>>> {
+    let Some(program) = site.program.as_ref().filter(|_| site.distribution != Distribution::Crio)
+    else {
+        return Ok(None);
+    };
+    let text = files.main_without_ours();
+    let source = match &text {
+        Some(text) => ConfigSource::Text(text),
+        None => ConfigSource::At(files.main_to_print(site)),
+    };
+    match host.config_dump(program, source) {
+        Ok(text) => Ok(Some(Ok(text))),
+        Err(error) if error.kind == HostErrorKind::Failed => Ok(Some(Err(error.reason))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The files and folders that others changed after the process was started. Which files are read at a start, an import
+/// with a `*` says by its folder.
+fn changed(
+    host: &mut dyn Host,
+    site: &Site,
+    files: &Files,
+    state: &State,
+) -> HostResult<Vec<String>> {
+    let Some(unit) = &site.unit else { return Ok(Vec::new()) };
+    let Some(started) = host.unit(unit)?.and_then(|unit| unit.started) else {
+        return Ok(Vec::new());
+    };
+    let mut read: BTreeSet<String> = files.others.iter().map(|other| other.path.clone()).collect();
+    read.extend(files.folders.iter().cloned());
+    match &site.editable {
+        Some(editable) => {
+            // Where that is another one, the main file is written while the unit starts.
+            read.insert(editable.clone());
+        }
+        None if site.distribution == Distribution::Crio => {
+            read.insert(site.main.clone());
+        }
+        None => {
+            let folder = paths::parent(&site.main);
+            read.extend(
+                ["config.toml.tmpl", "config-v3.toml.tmpl"].map(|it| format!("{folder}/{it}")),
+            );
+        }
+    }
+    // That our drop-in is gone explains why its folder was changed.
+    if files.ours == Content::Absent
+        && let Some(installed) = &state.installed
+    {
+        read.remove(paths::parent(&installed.drop_in));
+    }
+    let written = written::load(host)?;
+    let mut changed = Vec::new();
+    for path in read {
+        let mut place = path.clone();
+        for _ in 0..LINKS {
+            let Some(found) = host.stat(&place)? else { break };
+            let by_us = written.get(&place) == Some(&found.changed);
+            if found.changed > started && !by_us {
+                changed.push(path);
+                break;
+            }
+            let FileKind::Link { target } = found.kind else { break };
+            place = absolute(&place, &target);
+        }
+    }
+    Ok(changed)
+}
