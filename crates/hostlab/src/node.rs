@@ -49,6 +49,8 @@ pub struct Node {
     pub log: Vec<String>,
     /// What another program does at the first call whose name begins so.
     pub meanwhile: Option<(&'static str, Deed)>,
+    /// What another program does at the call with this number.
+    pub at_call: Option<(usize, Deed)>,
     fault: Option<(usize, Fault)>,
     /// A file or folder that cannot be read.
     pub unreadable: Option<String>,
@@ -108,6 +110,7 @@ impl Node {
             writes: 0,
             log: Vec::new(),
             meanwhile: None,
+            at_call: None,
             fault: None,
             unreadable: None,
             left_over: None,
@@ -313,6 +316,12 @@ impl Node {
             && action.starts_with(at)
         {
             self.meanwhile = None;
+            what(self);
+        }
+        if let Some((at, what)) = self.at_call
+            && at == call
+        {
+            self.at_call = None;
             what(self);
         }
         if writes {

@@ -63,7 +63,7 @@ pub fn containerd_toml(bytes: &[u8]) -> String {
     }
     let import = "/etc/containerd/conf.d/*.toml";
     for schema in [Schema::V1, Schema::V2, Schema::V3] {
-        let with = add_import(Some(&text), schema, import);
+        let with = add_import(Some(&text), import);
         said += &format!("\n{with:?}\n{:?}", with_imports(Some(&text), schema, &[]));
         if let Ok(with) = with {
             said += &format!("\n{:?}", remove_import(&with, import));

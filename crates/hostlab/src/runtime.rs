@@ -61,6 +61,9 @@ impl Twist {
                 runtimes.remove(OURS);
             }
             Self::OtherConfiguration => {
+                if let Some(path) = ours.get_mut("runtime_config_path") {
+                    *path = Value::from("/etc/other.toml");
+                }
                 if let Some(Value::Table(options)) = ours.get_mut("options") {
                     options.insert("ConfigPath".to_owned(), Value::from("/etc/other.toml"));
                 }
@@ -134,6 +137,8 @@ pub struct Runtime {
     pub environment_files: Vec<String>,
     /// The version that it says it has, if it is another one than that of its kind.
     pub version: Option<String>,
+    /// The folder of CRI-O's drop-ins.
+    pub folder: String,
     /// The main file is rendered from this one at every start.
     pub template: Option<String>,
     /// It always reads drop-ins from this folder, key by key, also without an import.
@@ -185,6 +190,7 @@ impl Runtime {
             environment: Vec::new(),
             environment_files: Vec::new(),
             version: None,
+            folder: "/etc/crio/crio.conf.d".to_owned(),
             template: None,
             watches: None,
             renders: None,
@@ -218,13 +224,7 @@ impl Runtime {
         let text =
             |path: &str| disk.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         if self.kind == Kind::Crio {
-            let mut merged = parse(&text(main).unwrap_or_default())?;
-            let folder = "/etc/crio/crio.conf.d";
-            for name in disk.list(folder).unwrap_or_default() {
-                merge(&mut merged, parse(&text(&format!("{folder}/{name}")).unwrap_or_default())?);
-            }
-            merge(&mut merged, parse("[crio.runtime.runtimes.crun]\n")?);
-            return Ok(merged);
+            return self.load_crio(disk, main);
         }
         let migrates_files = matches!(self.kind, Kind::Containerd(2, 3..));
         let mut merged = Table::new();
@@ -272,6 +272,34 @@ impl Runtime {
         }
         merged.remove("imports");
         Ok(self.with_defaults(merged))
+    }
+
+    /// As CRI-O does: every file below its folder, and a default handler that must be there.
+    fn load_crio(&self, disk: &Disk, main: &str) -> Result<Table, String> {
+        let text =
+            |path: &str| disk.read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let mut merged = parse("[crio.runtime.runtimes.crun]\n")?;
+        merge(&mut merged, parse(&text(main).unwrap_or_default())?);
+        let prefix = format!("{}/", self.folder);
+        for path in disk.all().into_keys().filter(|path| path.starts_with(&prefix)) {
+            if disk.list(&path).is_none() {
+                let text = text(&path).ok_or_else(|| format!("open {path}: no such file"))?;
+                merge(&mut merged, parse(&text)?);
+            }
+        }
+        let default =
+            at(&merged, &["crio", "runtime"]).and_then(|it| it.get("default_runtime")?.as_str());
+        match default {
+            Some(name) if !handlers(&merged).contains(name) => Err(format!(
+                "default_runtime set to \"{name}\", but no runtime entry table was found"
+            )),
+            _ => Ok(merged),
+        }
+    }
+
+    /// CRI-O's process takes its files in without a restart: it lists what is in them.
+    pub fn reload(&mut self, disk: &Disk) {
+        self.running = Some(self.load(disk, &self.main));
     }
 
     fn import(&self, merged: &mut Table, file: Table) {
@@ -416,7 +444,9 @@ impl Runtime {
                 runtime_ready: true,
                 message: String::new(),
                 handlers: names.into_iter().collect(),
-                config: None,
+                config: at(table, &["crio", "runtime", "runtimes"])
+                    .filter(|_| !self.version().version.starts_with("1.32."))
+                    .map(reported_by_crio),
             },
         }
     }
@@ -452,6 +482,22 @@ fn reported(section: &Table) -> serde_json::Value {
         all.insert(name, value);
     }
     all.into()
+}
+
+/// The runtimes as CRI-O reports them, whose keys Go spells.
+fn reported_by_crio(runtimes: &Table) -> String {
+    let of = |runtime: &Value| {
+        let text = |key: &str| runtime.get(key).and_then(Value::as_str).unwrap_or_default();
+        serde_json::json!({
+            "RuntimeType": text("runtime_type"),
+            "RuntimePath": text("runtime_path"),
+            "RuntimeConfigPath": text("runtime_config_path"),
+        })
+    };
+    let all = runtimes.iter().map(|(name, runtime)| (name.clone(), of(runtime)));
+    let all = all.collect::<serde_json::Map<_, _>>();
+    serde_json::json!({"sandboxImage": "example.invalid/pause:1", "crio": {"Runtimes": all}})
+        .to_string()
 }
 
 /// All drop-ins of a folder, key by key.

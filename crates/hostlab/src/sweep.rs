@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use kata_api::node_task::{NodeAction, NodeReport, NodeTask, Outcome};
+use kata_host::containerd::EMPTY_FILE;
 use kata_host::paths;
 
-use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
-use crate::runtime::Kind;
+use crate::node::{Deed, Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runtime::{Kind, PLUGINS};
 
 /// How often a way is gone through, and what went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,6 +224,97 @@ pub fn removal_from_a_full_disk() -> Sweep {
             gone(node, &before)
         })
     })
+}
+
+/// Another program changes the main file at any call of a task, or before it, and restarts nothing.
+///
+/// No restart of ours is into a file with which the runtime would not serve CRI, and none brings a key of others into
+/// effect that the report does not name, as long as the file was changed before the agent's last look at it. Of a way
+/// back that is the first one: its restart is of a runtime that does not serve.
+pub fn foreign_changes() -> Sweep {
+    let of_containerd =
+        |(_, node): &(&str, Node)| matches!(node.runtime.kind, Kind::Containerd(..));
+    let mut sweep = Sweep::default();
+    for (name, clean) in nodes().into_iter().filter(of_containerd) {
+        let mut fresh = clean.clone();
+        fresh.stage("a");
+        let mut with_kata = clean.clone();
+        installed(&mut with_kata);
+        let mut fails = fresh.clone();
+        fails.runtime.chokes_on = Some("kata".to_owned());
+        let mut removes = with_kata.clone();
+        removes.stage("a");
+        for (node, action) in [
+            (&fresh, NodeAction::Install),
+            (&fails, NodeAction::Install),
+            (&removes, NodeAction::Remove),
+        ] {
+            for deed in [disable_cri as Deed, add_handler as Deed] {
+                for call in 0.. {
+                    let mut node = node.clone();
+                    node.disk.settle();
+                    node.arm(usize::MAX, Fault::KilledBefore);
+                    node.at_call = Some((call, deed));
+                    let restarts = node.runtime.restarts;
+                    let report = kata_host::run(&mut node, &task(action, "a"));
+                    if node.at_call.is_some() {
+                        break;
+                    }
+                    sweep.points += 1;
+                    let wrong = activated(&node, &report, call, node.runtime.restarts != restarts);
+                    let last = node.log.get(call).cloned().unwrap_or_default();
+                    let place = format!("{name}: {action:?}, before {call} {last}");
+                    sweep.failures.extend(wrong.map(|wrong| format!("{place}: {wrong}")));
+                }
+            }
+        }
+    }
+    sweep
+}
+
+/// The plugin that serves CRI is disabled.
+fn disable_cri(node: &mut Node) {
+    change_main(node, |text| format!("disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n{text}"));
+}
+
+/// There is another handler.
+fn add_handler(node: &mut Node) {
+    let id = match node.runtime.kind {
+        Kind::Containerd(2.., _) if !node.text(&node.runtime.main).contains("version = 2") => {
+            PLUGINS[0]
+        }
+        _ => PLUGINS[1],
+    };
+    let table = format!("[plugins.\"{id}\".containerd.runtimes.more]\nruntime_type = \"more\"\n");
+    change_main(node, |text| format!("{text}{table}"));
+}
+
+fn change_main(node: &mut Node, change: impl FnOnce(&str) -> String) {
+    let main = node.runtime.main.clone();
+    let text = node.text(&main);
+    let text = if text.is_empty() { "version = 2\n" } else { &text };
+    node.disk.make_dir(paths::parent(&main), 0o755).unwrap();
+    node.disk.write(&main, change(text).as_bytes(), 0o640).unwrap();
+}
+
+/// What a restart of ours did that it must not: after it the change of another program is in effect, which was made
+/// before the last look at the files. What the files are without ours, to which a way back leads, is looked at first only.
+fn activated(node: &Node, report: &NodeReport, call: usize, restarted: bool) -> Option<String> {
+    // Whether there is a main file is looked at right before what is printed without one.
+    let looks = node.log.iter().enumerate().filter(|(_, call)| call.starts_with("dump "));
+    let mut looks = looks.map(|(at, call)| at - usize::from(call.ends_with(EMPTY_FILE)));
+    let (first, last) = (looks.next()?, looks.next_back());
+    let went_back = matches!(report.outcome, Outcome::RolledBack | Outcome::Unsafe);
+    let looked = if went_back { first } else { last.unwrap_or(first) };
+    if !restarted || looked < call {
+        return None;
+    }
+    if !matches!(node.runtime.running, Some(Ok(_))) {
+        return Some(format!("the container runtime does not serve: {report:?}"));
+    }
+    let is_named = report.checks.iter().any(|check| check.code == "KATA3048");
+    (node.offers("more") && !is_named)
+        .then(|| format!("a handler of others came unnamed: {report:?}"))
 }
 
 /// Installs and removes so many times on each kind of node, and compares everything on the disk with what was there before.

@@ -28,7 +28,7 @@ use crate::plan::Handler;
 mod merged;
 mod schema;
 
-pub use merged::{Live, built_in_runtimes, compare, live};
+pub use merged::{Live, built_in_runtimes, compare, compare_others, live};
 pub use schema::Schema;
 
 /// A file that every containerd reads as an empty configuration: what `config dump` prints of it is what
@@ -93,6 +93,12 @@ impl Base {
     /// The handlers in its table of runtimes; `None` if it has none.
     pub fn handlers(&self) -> Option<BTreeSet<String>> {
         self.section.as_ref().and_then(runtimes).map(keys)
+    }
+
+    /// Whether our drop-in has a copy of the section. On containerd 1.x it replaces the section. A containerd 2 merges
+    /// both, but it may be replaced by a 1.x, which reads the same files if they are of schema 2.
+    pub fn is_copied(&self, version: (u32, u32)) -> bool {
+        version.0 < 2 || (self.schema == Schema::V2 && self.has_runtimes())
     }
 
     /// Whether it has a table of runtimes. If it has none, the runtimes are those that containerd has by itself.
@@ -191,14 +197,14 @@ pub fn snapshotter(text: &str) -> Option<String> {
     images().or_else(before)?.as_str().map(str::to_owned)
 }
 
-/// Adds an import to a main file, and leaves every other byte's meaning alone.
+/// Adds an import to a main file, and leaves every other byte's meaning alone. A file that was not there gets a version
+/// that containerd 1.x and 2.x read.
 ///
 /// # Errors
 /// If the file is no TOML, or its imports are no list.
-pub fn add_import(text: Option<&str>, schema: Schema, import: &str) -> Result<String, String> {
+pub fn add_import(text: Option<&str>, import: &str) -> Result<String, String> {
     let Some(text) = text else {
-        let version = schema.version();
-        return Ok(format!("version = {version}\nimports = [{}]\n", Value::from(import)));
+        return Ok(format!("version = 2\nimports = [{}]\n", Value::from(import)));
     };
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| error.message().to_owned())?;
@@ -261,21 +267,19 @@ pub fn remove_import(text: &str, import: &str) -> Result<String, String> {
 
 /// Our drop-in, deterministic. `version` is containerd's, and `built_in` are the runtimes that it has by itself.
 ///
-/// On containerd 1.x it has a copy of the whole section that is in effect before it, since it replaces that
-/// section. If that has no table of runtimes, it has a copy of `built_in` as well, since ours would be the only
-/// one otherwise.
+/// It has a copy of the whole section that is in effect before it where [`Base::is_copied`] says so. If that has no table
+/// of runtimes, it has a copy of `built_in` as well, since ours would be the only one otherwise.
 pub fn drop_in(
     base: &Base,
     version: (u32, u32),
     built_in: &Table,
     handlers: &BTreeMap<String, Handler>,
 ) -> String {
-    let replaces = version.0 < 2;
-    let mut section =
-        if replaces { base.section.clone().unwrap_or_default() } else { Table::new() };
+    let copies = base.is_copied(version);
+    let mut section = if copies { base.section.clone().unwrap_or_default() } else { Table::new() };
     within(&mut section, "containerd", |containerd| {
         within(containerd, "runtimes", |runtimes| {
-            if replaces && !base.has_runtimes() {
+            if copies && !base.has_runtimes() {
                 runtimes.extend(built_in.clone());
             }
             for (name, handler) in handlers {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::configuration::Configuration;
 use crate::containerd::live;
 use crate::host::{CriStatus, CriVersion, Host, HostResult, Sandbox};
 
@@ -52,16 +51,17 @@ impl Cri {
             .collect()
     }
 
-    /// The handlers that are not ours, run, and are on disk: those that a restart must not cost.
+    /// The handlers that are not ours, run, and are on disk, if it is known what is: those that a restart must not
+    /// cost.
     pub(crate) fn kept<'a>(
         &self,
-        on_disk: &Configuration,
+        on_disk: Option<&BTreeSet<String>>,
         ours: impl Iterator<Item = &'a String>,
     ) -> BTreeSet<String> {
         let ours: BTreeSet<&String> = ours.collect();
         let mut kept = live(&self.status).handlers;
         kept.retain(|name| !ours.contains(name));
-        if let Some(on_disk) = on_disk.handlers() {
+        if let Some(on_disk) = on_disk {
             kept.retain(|name| on_disk.contains(name));
         }
         kept

@@ -37,10 +37,16 @@ pub fn drop_in(handlers: &BTreeMap<String, Handler>) -> String {
 /// If it is no TOML.
 pub fn handlers(text: &str) -> Result<BTreeSet<String>, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    let runtimes = table
-        .get("crio")
-        .and_then(|crio| crio.get("runtime"))
-        .and_then(|runtime| runtime.get("runtimes"))
-        .and_then(Value::as_table);
+    let runtimes = value(&table, ["runtime", "runtimes"]).and_then(Value::as_table);
     Ok(runtimes.map(|runtimes| runtimes.keys().cloned().collect()).unwrap_or_default())
+}
+
+/// The handler that a file makes the default one.
+pub(crate) fn default_runtime(text: &str) -> Option<String> {
+    value(&text.parse().ok()?, ["runtime", "default_runtime"])?.as_str().map(str::to_owned)
+}
+
+/// The value of a key in a section.
+fn value<'a>(table: &'a Table, [section, key]: [&str; 2]) -> Option<&'a Value> {
+    table.get("crio")?.get(section)?.get(key)
 }

@@ -36,7 +36,7 @@ pub(crate) fn decide(task: &NodeTask, observed: &Observed) -> Decision {
 }
 
 fn preflight(task: &NodeTask, observed: &Observed) -> Decision {
-    let mut checks: Vec<Check> = foreign::of_dead(observed).into_iter().collect();
+    let mut checks: Vec<Check> = foreign::of_dead(task, observed).into_iter().collect();
     checks.extend(checks_of(task, observed));
     let wanted: BTreeSet<&String> = task.handlers.iter().map(|handler| &handler.name).collect();
     let installed = observed.state.installed.iter().flat_map(|it| it.handlers.keys());
@@ -50,10 +50,10 @@ fn preflight(task: &NodeTask, observed: &Observed) -> Decision {
 }
 
 fn install(task: &NodeTask, observed: &Observed) -> Decision {
-    let mut checks: Vec<Check> = foreign::of_dead(observed).into_iter().collect();
+    let mut checks: Vec<Check> = foreign::of_dead(task, observed).into_iter().collect();
     checks.extend(checks_of(task, observed));
     if task.action == NodeAction::Inspect {
-        checks.extend(foreign::of_any_restart(observed));
+        checks.extend(foreign::of_any_restart(task, observed));
     }
     if task.action == NodeAction::Inspect
         && let Some(lost) = lost(task, observed)
@@ -82,7 +82,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
     let expect = Expect {
         ours: release.handlers.clone(),
-        kept: cri.kept(&observed.foreign.on_disk, release.handlers.keys().chain(&gone)),
+        kept: cri.kept(observed.on_disk().as_ref(), release.handlers.keys().chain(&gone)),
         gone,
     };
     let known = &live(&cri.status).handlers | &observed.files.own_handlers();
@@ -139,12 +139,17 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         retained: retained(observed, cri, release, running),
     };
     let cleanup = prune(observed, found, &next);
+    if observed.foreign.ours_is_newer {
+        let message = format!("{} was written after CRI-O was started", observed.files.drop_in);
+        drift.push(Check::new(Code::HandlersDrifted, message));
+    }
     let unchanged = prepare.is_empty()
+        && !observed.foreign.ours_is_newer
         && changes.is_empty()
         && missing.is_none()
         && cleanup.is_empty()
         && installed == Some(&next);
-    let restart = missing.is_some() || rewritten;
+    let restart = missing.is_some() || rewritten || observed.foreign.ours_is_newer;
     if task.action == NodeAction::Install {
         checks.extend(foreign::of_change(task, observed, &changes, restart));
     }
@@ -263,12 +268,10 @@ fn wanted_files(
     if let (false, Some(path)) = (files.is_imported, &site.editable) {
         let import = format!("{}/*.toml", paths::parent(&files.drop_in));
         let edited = match &files.editable {
-            Content::Absent => containerd::add_import(None, config.schema, &import)
+            Content::Absent => containerd::add_import(None, &import)
                 .map(|text| Content::File { text, mode: 0o644 }),
-            Content::File { text, mode } => {
-                containerd::add_import(Some(text), config.schema, &import)
-                    .map(|text| Content::File { text, mode: *mode })
-            }
+            Content::File { text, mode } => containerd::add_import(Some(text), &import)
+                .map(|text| Content::File { text, mode: *mode }),
             // The preflight says so.
             Content::Link { .. } => return Err(()),
             Content::Directory => Err("it is a directory".to_owned()),
@@ -302,12 +305,12 @@ fn wanted_files(
     Ok(WantedFiles { drop_in, changes, main, directories })
 }
 
-/// Who may read our drop-in. On containerd 1.x it copies a section of the main file or of another drop-in,
-/// which may have credentials of registries.
+/// Who may read our drop-in. It may copy a section of the main file or of another drop-in, which may have credentials of
+/// registries.
 fn drop_in_mode(files: &Files, site: &Site, cri: &Cri) -> u32 {
     let of_main = match (site.distribution, &files.main) {
         (Distribution::Crio | Distribution::K0s, _) | (_, Content::Absent) => return 0o644,
-        _ if cri.numbers().0 >= 2 => return 0o644,
+        _ if !files.base.is_copied(cri.numbers()) => return 0o644,
         (_, Content::File { mode, .. }) => mode & 0o666,
         (_, Content::Link { .. } | Content::Directory) => 0o600,
     };

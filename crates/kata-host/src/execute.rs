@@ -9,19 +9,20 @@
 //! The journal names a phase before it begins. A later run that finds a phase in it continues with it.
 //! The two ways back do not wait for the journal: what it says if it cannot be written leads back as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kata_api::Code;
 
 use crate::apply::{self, NotUndone};
 use crate::check::Check;
+use crate::configuration::Configuration;
 use crate::containerd;
 use crate::cri::Cri;
 use crate::durable;
 use crate::host::{ConfigSource, Host, HostError, HostErrorKind, HostResult, Sandbox};
 use crate::journal::{self, Because, JournalError, Phase, State, Transaction};
 use crate::paths;
-use crate::plan::{Baseline, Change, Expect, HostPlan, Installed, Retained, Step};
+use crate::plan::{Baseline, Change, Expect, Handler, HostPlan, Installed, Retained, Step};
 use crate::trace::Trace;
 use crate::verify::{of_unit, verify};
 use crate::written;
@@ -140,25 +141,8 @@ pub(crate) fn execute(
     if let Err(check) = written {
         return undo(host, state, &plan, check);
     }
-    let is_read = |change: &Change| change.path != paths::CURRENT;
-    if let Some(baseline) = plan.baseline.as_ref().filter(|_| plan.changes.iter().any(is_read)) {
-        let after = match dump_with_us(host, &plan, baseline) {
-            Ok(after) => after,
-            Err(error) => {
-                // Only if the program itself says no it is about our drop-in.
-                let check = match error.kind {
-                    HostErrorKind::Failed => {
-                        Check::new(Code::ChangeRefusedByCheck, error.to_string())
-                    }
-                    _ => failed(&error),
-                };
-                return undo(host, state, &plan, check);
-            }
-        };
-        let Expect { ours, gone, .. } = &plan.expect;
-        if let Err(reason) = containerd::compare(&baseline.printed, &after, ours, gone) {
-            return undo(host, state, &plan, Check::new(Code::ChangeRefusedByCheck, reason));
-        }
+    if let Err(check) = compare(host, &plan, containerd::compare) {
+        return undo(host, state, &plan, check);
     }
     if !plan.restart {
         written::note(host, &plan);
@@ -190,12 +174,47 @@ pub(crate) fn keep_room(host: &mut dyn Host, state: &State) {
     }
 }
 
-fn dump_with_us(host: &mut dyn Host, plan: &HostPlan, baseline: &Baseline) -> HostResult<String> {
+/// How what the program prints of the files with ours compares with what it printed without.
+type Comparison =
+    fn(&str, &str, &BTreeMap<String, Handler>, &BTreeSet<String>) -> Result<(), String>;
+
+/// Compares what the program prints of the files with ours with what it printed without.
+pub(crate) fn compare(host: &mut dyn Host, plan: &HostPlan, how: Comparison) -> Result<(), Check> {
+    let is_read = |change: &Change| change.path != paths::CURRENT;
+    let Some(baseline) = plan.baseline.as_ref().filter(|_| plan.changes.iter().any(is_read)) else {
+        return Ok(());
+    };
+    if baseline.printed.is_empty() {
+        // The journal is that of an earlier version of the agent.
+        return Ok(());
+    }
+    let after = print(host, plan, baseline).map_err(|error| match error.kind {
+        // Only if the program itself says no it is about our drop-in.
+        HostErrorKind::Failed => Check::new(Code::ChangeRefusedByCheck, error.to_string()),
+        _ => failed(&error),
+    })?;
+    let Expect { ours, gone, .. } = &plan.expect;
+    how(&baseline.printed, &after, ours, gone)
+        .map_err(|reason| Check::new(Code::ChangeRefusedByCheck, reason))
+}
+
+/// What the program prints of the files as they are.
+fn print(host: &mut dyn Host, plan: &HostPlan, baseline: &Baseline) -> HostResult<String> {
     // Without a main file containerd starts with what it has by itself; 1.x does not print that of a path where
     // nothing is.
     let main = &plan.site.main;
     let file = if host.stat(main)?.is_some() { main } else { containerd::EMPTY_FILE };
     host.config_dump(&baseline.program, ConfigSource::At(file))
+}
+
+/// Why a runtime that serves CRI must not be restarted: with the files as they are by now, it would not any more.
+fn serves_only_now(host: &mut dyn Host, plan: &HostPlan) -> Option<String> {
+    let baseline = plan.baseline.as_ref()?;
+    Cri::read(host, &plan.site.socket).ok().filter(|cri| cri.status.runtime_ready)?;
+    match print(host, plan, baseline) {
+        Ok(text) => Configuration::printed(&text).map_or_else(Some, |found| found.cannot_start()),
+        Err(error) => (error.kind == HostErrorKind::Failed).then_some(error.reason),
+    }
 }
 
 fn apply(host: &mut dyn Host, change: &Change) -> Result<(), Check> {
@@ -280,7 +299,8 @@ pub(crate) fn restart(
 }
 
 /// Files back, a restart, and a look whether the container runtime is as it was.
-/// Nothing keeps the restart from being tried: a node whose container runtime is down starts no next agent.
+/// A node whose container runtime is down starts no next agent, so nothing but files of others with which a runtime
+/// that serves would go down keeps the restart from being tried.
 pub(crate) fn roll_back(
     host: &mut dyn Host,
     state: &mut State,
@@ -292,6 +312,13 @@ pub(crate) fn roll_back(
     note(host, state);
     let left = apply::undo(host, plan);
     if let Some(unit) = &plan.site.unit {
+        if let Some(reason) = serves_only_now(host, plan) {
+            let main = &plan.site.main;
+            let now = format!(
+                "{unit} serves and was not restarted, since it would not start: {main}: {reason}"
+            );
+            return unsafe_now(&left, now, &check);
+        }
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI shows it.

@@ -15,6 +15,7 @@ mod configuration;
 pub mod containerd;
 mod cri;
 pub mod crio;
+mod crio_folder;
 mod decide;
 mod decision;
 pub mod digest;

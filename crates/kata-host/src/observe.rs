@@ -12,7 +12,7 @@ use crate::paths;
 use crate::payload::{self, Depth, Payload};
 use crate::plan::Content;
 use crate::release::{Release, ReleaseError, release};
-use crate::site::{self, Site, SiteError};
+use crate::site::{self, Distribution, Site, SiteError};
 use crate::verify::of_unit;
 
 mod files;
@@ -20,7 +20,7 @@ mod foreign;
 mod imports;
 
 pub(crate) use files::{Files, files, handlers};
-pub(crate) use foreign::Foreign;
+pub(crate) use foreign::{Foreign, is_newer};
 
 /// What was found on the node.
 #[derive(Clone, Debug)]
@@ -63,6 +63,9 @@ pub(crate) struct Observed {
     pub(crate) leftovers: bool,
 }
 
+/// The handlers that containerd and CRI-O have without any configuration.
+pub(crate) const BUILT_IN: [&str; 2] = ["runc", "crun"];
+
 /// A release that no journal names. Sandboxes may have been started from it nevertheless.
 #[derive(Clone, Debug)]
 pub(crate) struct Unnamed {
@@ -84,6 +87,18 @@ pub(crate) struct Found {
 }
 
 impl Observed {
+    /// The handlers that are on disk without us, if that is known.
+    pub(crate) fn on_disk(&self) -> Option<BTreeSet<String>> {
+        match &self.site {
+            Ok(Some(site)) if site.distribution == Distribution::Crio => {
+                let mut all = self.files.foreign_handlers();
+                all.extend(BUILT_IN.map(str::to_owned));
+                Some(all)
+            }
+            Ok(_) | Err(_) => self.foreign.on_disk.handlers(),
+        }
+    }
+
     /// The handlers that we installed, or that our files configure.
     pub(crate) fn ours(&self) -> BTreeSet<String> {
         let installed = self.state.installed.iter().flat_map(|it| it.handlers.keys().cloned());

@@ -29,7 +29,9 @@ pub const LOCK: &str = "/run/lock/kata-operator.lock";
 pub const CONTAINERD_DROP_IN: &str = "60-kata-operator.toml";
 /// Name of the folder for it, beside the usual one, if that has files that are not read yet.
 pub const OWN_FOLDER: &str = "kata-operator.d";
-/// The drop-in for CRI-O.
+/// Name of the drop-in without its folder, for CRI-O.
+pub const CRIO_NAME: &str = "60-kata-operator.conf";
+/// The drop-in for CRI-O where its folder is the usual one.
 pub const CRIO_DROP_IN: &str = "/etc/crio/crio.conf.d/60-kata-operator.conf";
 
 /// The folders of a node that the node agent's pod has, besides those of the kernel.
@@ -59,7 +61,7 @@ pub fn name(path: &str) -> &str {
 /// its folder, that of its drop-in is in the folder above.
 pub fn temporary(path: &str) -> String {
     let mut folder = parent(path);
-    if path == CRIO_DROP_IN {
+    if name(path) == CRIO_NAME {
         folder = parent(folder);
     }
     format!("{}/.{}.kata-operator-tmp", folder.trim_end_matches('/'), name(path))

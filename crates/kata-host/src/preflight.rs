@@ -12,7 +12,7 @@ use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::observe::{Found, Observed};
+use crate::observe::{BUILT_IN, Found, Observed};
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -22,8 +22,6 @@ use crate::site::{self, Distribution, Site, SiteError};
 
 /// Memory of the guest that upstream's configurations ask for, and of what is around it.
 const SANDBOX_MEMORY: u64 = (2048 + 350) << 20;
-/// The handlers that containerd and CRI-O have without any configuration.
-const BUILT_IN: [&str; 2] = ["runc", "crun"];
 /// What must stay free besides the payload.
 const SPARE_DISK: u64 = 1 << 30;
 
@@ -103,7 +101,7 @@ fn another(task: &NodeTask, site: &Site, cri: &Cri) -> Option<String> {
 
 /// A word of the unit's command with a variable in it.
 fn variable(site: &Site) -> Option<&str> {
-    let words = [Some(&site.main), Some(&site.socket), site.program.as_ref()];
+    let words = [Some(&site.main), Some(&site.socket), Some(&site.drop_ins), site.program.as_ref()];
     words.into_iter().flatten().map(String::as_str).find(|word| word.contains('$'))
 }
 
@@ -304,9 +302,9 @@ fn foreign_handler(task: &NodeTask, name: &str, path: &str, checks: &mut Vec<Che
 }
 
 fn crio_files(task: &NodeTask, observed: &Observed, site: &Site, checks: &mut Vec<Check>) {
-    let main = observed.files.main_text.as_ref().map(|text| (&site.main, text));
-    let others = observed.files.others.iter().map(|other| (&other.path, &other.text));
-    for (path, text) in main.into_iter().chain(others) {
+    let files = &observed.files;
+    checks.extend(files.missing(site).map(|it| Check::new(Code::RuntimeConfigBroken, it)));
+    for (path, text) in files.crio(site) {
         match crio::handlers(text) {
             Err(reason) => checks.push(Check::new(
                 Code::RuntimeConfigBroken,
@@ -361,12 +359,7 @@ fn containerd_files(
             return;
         }
     };
-    for path in &files.dangling {
-        checks.push(Check::new(
-            Code::RuntimeConfigBroken,
-            format!("{} imports {path}, which does not exist", site.main),
-        ));
-    }
+    checks.extend(files.missing(site).map(|it| Check::new(Code::RuntimeConfigBroken, it)));
     for name in &config.handlers {
         // A stub of Kata that was of use with its first version.
         let stub = site.distribution == Distribution::Microk8s && name == names::RUNTIME_CLASS;

@@ -5,11 +5,14 @@
 use kata_api::Code;
 
 use crate::check::Check;
+use crate::containerd;
 use crate::cri::Cri;
 use crate::durable;
-use crate::execute::{End, commit, restart, roll_back, undo, undone};
+use crate::execute::{End, commit, compare, restart, roll_back, undo, undone};
 use crate::host::Host;
 use crate::journal::{Because, Phase, State, Transaction};
+use crate::observe::is_newer;
+use crate::paths;
 use crate::plan::{Change, Content, HostPlan};
 use crate::trace::Trace;
 use crate::verify::unsatisfied;
@@ -45,6 +48,16 @@ fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
         // A directory may stay because of what another program has put into it.
         ![before, after].contains(&&Content::Directory)
             && durable::content(host, path).is_ok_and(|now| now == *before)
+    })
+}
+
+/// Whether CRI-O may have taken a drop-in of the plan in without a restart, which is not enough.
+fn is_reloaded(host: &mut dyn Host, plan: &HostPlan) -> bool {
+    let Some(unit) = &plan.site.unit else { return false };
+    let started = host.unit(unit).ok().flatten().and_then(|unit| unit.started);
+    plan.changes.iter().any(|Change { path, .. }| {
+        paths::name(path) == paths::CRIO_NAME
+            && is_newer(host, &plan.site, started, path).unwrap_or(true)
     })
 }
 
@@ -94,12 +107,18 @@ pub(crate) fn recover(
             match Cri::read(host, &plan.site.socket) {
                 Ok(cri)
                     if !plan.rewritten
+                        && !is_reloaded(host, &plan)
                         && cri.status.runtime_ready
                         && unsatisfied(&cri, &plan.expect).is_none() =>
                 {
                     commit(host, state, plan.clone(), Some(cri), trace)
                 }
-                Ok(_) | Err(_) => restart(host, state, plan.clone(), trace),
+                // Files of others may have been changed since they were compared.
+                Ok(_) | Err(_) => match compare(host, &plan, containerd::compare_others) {
+                    Ok(()) => restart(host, state, plan.clone(), trace),
+                    Err(check) if serves(host, &plan) => undo(host, state, &plan, check),
+                    Err(check) => roll_back(host, state, &plan, check, trace),
+                },
             }
         }
     };

@@ -146,7 +146,8 @@ fn reader(
 ) -> Result<Option<Site>, SiteError> {
     for (service, distribution) in runtimes(services).filter(|(service, _)| service.unit.active) {
         let site = site(host, service, distribution)?;
-        if drop_in.starts_with(&format!("{}/", paths::parent(&site.main))) {
+        let folders = [paths::parent(&site.main), &site.drop_ins];
+        if folders.iter().any(|folder| drop_in.starts_with(&format!("{folder}/"))) {
             return Ok(Some(site));
         }
     }

@@ -46,6 +46,21 @@ pub fn live(status: &CriStatus) -> Live {
             },
         );
     }
+    // CRI-O reports them since 1.33, as Go spells them.
+    let runtimes = config.get("crio").and_then(|crio| crio.get("Runtimes"));
+    for (name, runtime) in runtimes.and_then(serde_json::Value::as_object).into_iter().flatten() {
+        let text = |key: &str| {
+            runtime.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+        };
+        live.configured.insert(
+            name.clone(),
+            Handler {
+                runtime_type: text("RuntimeType"),
+                runtime_path: text("RuntimePath"),
+                config_path: text("RuntimeConfigPath"),
+            },
+        );
+    }
     live
 }
 
@@ -59,7 +74,7 @@ pub fn compare(
     ours: &BTreeMap<String, Handler>,
     gone: &BTreeSet<String>,
 ) -> Result<(), String> {
-    let (mut before, mut after) = (parse(before)?, parse(after)?);
+    let (before, after) = (parse(before)?, parse(after)?);
     for (name, handler) in ours {
         let Some(runtime) = runtime(&after, name) else {
             return Err(format!("the handler {name} does not take effect"));
@@ -79,16 +94,36 @@ pub fn compare(
             return Err(format!("the handler {name} is still configured by another file"));
         }
     }
+    others_differ(before, after, ours, gone).map_or(Ok(()), Err)
+}
+
+/// Whether two merged configurations differ in what is not about our handlers.
+///
+/// # Errors
+/// A sentence that names the first key that differs.
+pub fn compare_others(
+    before: &str,
+    after: &str,
+    ours: &BTreeMap<String, Handler>,
+    gone: &BTreeSet<String>,
+) -> Result<(), String> {
+    others_differ(parse(before)?, parse(after)?, ours, gone).map_or(Ok(()), Err)
+}
+
+fn others_differ(
+    mut before: Table,
+    mut after: Table,
+    ours: &BTreeMap<String, Handler>,
+    gone: &BTreeSet<String>,
+) -> Option<String> {
     for table in [&mut before, &mut after] {
         table.remove("imports");
         for name in ours.keys().chain(gone) {
             remove_runtime(table, name);
         }
     }
-    match difference("", &Value::Table(before), &Value::Table(after)) {
-        None => Ok(()),
-        Some(key) => Err(format!("the key {key} would change")),
-    }
+    let key = difference("", &Value::Table(before), &Value::Table(after))?;
+    Some(format!("the key {key} would change"))
 }
 
 /// The runtimes in what `config dump` prints of an empty file: those that containerd has by itself.

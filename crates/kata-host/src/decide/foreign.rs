@@ -2,14 +2,15 @@
 //! then, and those may have been changed since it was started.
 
 use kata_api::Code;
-use kata_api::node_task::{ForeignChanges, NodeTask};
+use kata_api::node_task::{ForeignChanges, NodeAction, NodeTask};
 
 use crate::check::Check;
 use crate::configuration::Configuration;
+use crate::crio;
 use crate::observe::Observed;
 use crate::paths;
 use crate::plan::{Baseline, Change};
-use crate::site::Site;
+use crate::site::{Distribution, Site};
 
 /// The keys and files that a message names.
 const NAMED: usize = 3;
@@ -24,7 +25,7 @@ pub(super) fn baseline(observed: &Observed, site: &Site) -> Option<Baseline> {
 /// What speaks against a restart, or has to be said about it.
 pub(super) fn of_restart(task: &NodeTask, observed: &Observed) -> Option<Check> {
     let site = observed.site.as_ref().ok()?.as_ref()?;
-    if let Some(reason) = cannot_start(observed, site) {
+    if let Some(reason) = cannot_start(task, observed, site) {
         return Some(Check::new(Code::RuntimeConfigBroken, reason));
     }
     let message = pending(observed, site)?;
@@ -50,9 +51,9 @@ pub(super) fn of_change(
 }
 
 /// The same for a node that is only looked at: nothing restarts its runtime now.
-pub(super) fn of_any_restart(observed: &Observed) -> Option<Check> {
+pub(super) fn of_any_restart(task: &NodeTask, observed: &Observed) -> Option<Check> {
     let site = observed.site.as_ref().ok()?.as_ref()?;
-    let message = match cannot_start(observed, site) {
+    let message = match cannot_start(task, observed, site) {
         Some(reason) => format!("its next start would fail: {reason}"),
         None if observed.foreign.changed.is_empty() => return None,
         None => pending(observed, site)?,
@@ -61,16 +62,24 @@ pub(super) fn of_any_restart(observed: &Observed) -> Option<Check> {
 }
 
 /// Why a runtime that does not serve CRI does not, if its files show it.
-pub(super) fn of_dead(observed: &Observed) -> Option<Check> {
+pub(super) fn of_dead(task: &NodeTask, observed: &Observed) -> Option<Check> {
     let site = observed.site.as_ref().ok()?.as_ref().filter(|_| observed.cri.is_err())?;
-    cannot_start(observed, site).map(|reason| Check::new(Code::RuntimeConfigBroken, reason))
+    let by_ours = observed.foreign.broken_by_ours.as_ref().map(|reason| {
+        let path = &observed.files.drop_in;
+        format!("{path}, without which it would start: {reason}; a removal takes the file away")
+    });
+    by_ours
+        .or_else(|| cannot_start(task, observed, site))
+        .map(|reason| Check::new(Code::RuntimeConfigBroken, reason))
 }
 
 /// Why the runtime would not start, or not serve CRI, with the files as they are.
-fn cannot_start(observed: &Observed, site: &Site) -> Option<String> {
+fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<String> {
     let foreign = &observed.foreign;
-    if let Some(path) = observed.files.dangling.first() {
-        return Some(format!("{} imports {path}, which does not exist", site.main));
+    if let Some(reason) =
+        observed.files.missing(site).or_else(|| crio_default(task, observed, site))
+    {
+        return Some(reason);
     }
     let reason = match &foreign.printed {
         Some(Err(reason)) => reason.clone(),
@@ -78,6 +87,26 @@ fn cannot_start(observed: &Observed, site: &Site) -> Option<String> {
     };
     let files = if foreign.changed.is_empty() { site.main.clone() } else { list(&foreign.changed) };
     Some(format!("{files}: {reason}"))
+}
+
+/// Why CRI-O would not start: its default handler has no table, or none but ours, which a removal takes away.
+fn crio_default(task: &NodeTask, observed: &Observed, site: &Site) -> Option<String> {
+    if site.distribution != Distribution::Crio {
+        return None;
+    }
+    let files = &observed.files;
+    let defaults = files
+        .crio(site)
+        .filter_map(|(path, text)| crio::default_runtime(text).map(|name| (path, name)));
+    let (path, name) = defaults.last()?;
+    let mut there = observed.on_disk()?;
+    if task.action != NodeAction::Remove {
+        there.extend(files.own_handlers());
+    }
+    let is_missing = !name.is_empty() && !there.contains(&name);
+    is_missing.then(|| {
+        format!("{path}: default_runtime is {name}, and no other file has a runtime of that name")
+    })
 }
 
 /// Which changes of others a restart would bring into effect.

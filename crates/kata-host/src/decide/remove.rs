@@ -33,6 +33,10 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         (Ok(Some(site)), Ok(cri)) => (site.clone(), cri.clone()),
         // Nothing of ours is in its configuration: it need not be asked.
         (Ok(Some(site)), Err(_)) if nothing_configured => (site.clone(), Cri::none()),
+        // It serves again once our files are gone. Which sandboxes run is asked then, before the payload goes.
+        (Ok(Some(site)), Err(_)) if observed.foreign.broken_by_ours.is_some() => {
+            (site.clone(), Cri::none())
+        }
         (Err(error), _) => {
             let code = match error {
                 SiteError::Systemd(_) => Code::SystemdUnreachable,
@@ -49,7 +53,7 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
             return Decision { checks, ..Decision::default() };
         }
         (Ok(Some(_)), Err(error)) => {
-            checks.extend(foreign::of_dead(observed));
+            checks.extend(foreign::of_dead(task, observed));
             checks.push(Check::new(Code::RuntimeUnreachable, error.clone()));
             return Decision { checks, ..Decision::default() };
         }
@@ -81,10 +85,14 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     }
     let expect = Expect {
         ours: BTreeMap::new(),
-        kept: cri.kept(&observed.foreign.on_disk, ours.iter()),
+        kept: match (&observed.cri, observed.on_disk()) {
+            (Err(_), Some(on_disk)) => &on_disk - &ours,
+            (Ok(_) | Err(_), on_disk) => cri.kept(on_disk.as_ref(), ours.iter()),
+        },
         gone: ours,
     };
-    let restart = unsatisfied(&cri, &expect).is_some();
+    let restart =
+        observed.cri.is_err() && !nothing_configured || unsatisfied(&cri, &expect).is_some();
     checks.extend(foreign::of_change(task, observed, &changes, restart));
     let plan = HostPlan {
         baseline: if changes.is_empty() { None } else { foreign::baseline(observed, &site) },

@@ -7,6 +7,7 @@ use toml::Table;
 use super::imports::{self, Imported, Other, absolute, takes};
 use crate::containerd::{self, Base, MainConfig, Schema};
 use crate::crio;
+use crate::crio_folder::{self, Folder};
 use crate::durable;
 use crate::host::{ConfigSource, FileKind, Host, HostResult, Stat};
 use crate::journal::State;
@@ -98,6 +99,26 @@ impl Files {
         let main = self.config.iter().flat_map(|config| config.handlers.iter().cloned());
         let texts = self.main_text.iter().chain(self.others.iter().map(|other| &other.text));
         main.chain(texts.flat_map(|text| handlers(text))).collect()
+    }
+
+    /// CRI-O's files but ours, in the order in which it reads them, with their texts.
+    pub(crate) fn crio<'a>(
+        &'a self,
+        site: &'a Site,
+    ) -> impl Iterator<Item = (&'a String, &'a String)> {
+        let main = self.main_text.as_ref().map(|text| (&site.main, text));
+        main.into_iter().chain(self.others.iter().map(|other| (&other.path, &other.text)))
+    }
+
+    /// Why the runtime would not start because of a file that is named and not there.
+    pub(crate) fn missing(&self, site: &Site) -> Option<String> {
+        let path = self.dangling.first()?;
+        Some(match site.distribution {
+            Distribution::Crio => {
+                format!("{path} leads to no file, and CRI-O does not start with such a link")
+            }
+            _ => format!("{} imports {path}, which does not exist", site.main),
+        })
     }
 
     /// The changes that take the latter away.
@@ -252,7 +273,7 @@ fn place(
     let always_reads = matches!(site.distribution, Distribution::Crio | Distribution::K0s);
     let mut places: Vec<String> = Vec::new();
     if site.distribution == Distribution::Crio {
-        places.push(paths::CRIO_DROP_IN.to_owned());
+        places.push(format!("{}/{}", site.drop_ins, paths::CRIO_NAME));
     } else {
         let installed = state.installed.iter().map(|installed| installed.drop_in.clone());
         places.extend(installed.filter(|path| imports.iter().any(|import| takes(import, path))));
@@ -270,15 +291,17 @@ fn place(
         let is_imported = index < imported;
         let mut all = imports.to_vec();
         if always_reads || !is_imported {
-            let extension = if site.distribution == Distribution::Crio { "*" } else { "*.toml" };
-            all.push(format!("{}/{extension}", paths::parent(&drop_in)));
+            all.push(format!("{}/*.toml", paths::parent(&drop_in)));
         }
         let stale = stale(host, site, state, &drop_in, &all)?;
         // k0s generates this file from all drop-ins, ours among them.
         let is_generated =
             |path: &str| site.distribution == Distribution::K0s && path.starts_with(site::K0S_RUN);
         let skipped = |path: &str| stale.contains_key(path) || is_generated(path);
-        let found = imports::read(host, &site.main, &all, &drop_in, skipped)?;
+        let found = match site.distribution {
+            Distribution::Crio => crio_folder(host, &site.drop_ins, &drop_in)?,
+            _ => imports::read(host, &site.main, &all, &drop_in, skipped)?,
+        };
         let replaces_ours = |other: &Other| other.after_ours && other.has_section();
         let is_good = !replaces || !found.others.iter().any(replaces_ours);
         let place = Place { drop_in, is_imported, stale, found };
@@ -288,6 +311,19 @@ fn place(
         first.get_or_insert(place);
     }
     Ok(first.unwrap_or_default())
+}
+
+/// What CRI-O reads besides its main file and our drop-in.
+fn crio_folder(host: &mut dyn Host, folder: &str, ours: &str) -> HostResult<Imported> {
+    let Folder { files, dangling, folders } = crio_folder::read(host, folder)?;
+    let mut others = Vec::new();
+    for (path, mode) in files.into_iter().filter(|(path, _)| path != ours) {
+        if let Some(text) = durable::text(host, &path)? {
+            let after_ours = path.as_str() > ours;
+            others.push(Other { path, text, mode, after_ours, nested: false });
+        }
+    }
+    Ok(Imported { others, dangling, folders, unseen: Vec::new() })
 }
 
 /// The runtimes that containerd has by itself. No file names them, so containerd is asked.
@@ -342,9 +378,10 @@ fn stale(
     imports: &[String],
 ) -> HostResult<BTreeMap<String, Content>> {
     let mut stale = BTreeMap::new();
-    if site.distribution == Distribution::Crio {
-        return Ok(stale);
-    }
+    let name = match site.distribution {
+        Distribution::Crio => paths::CRIO_NAME,
+        _ => paths::CONTAINERD_DROP_IN,
+    };
     let before = state.installed.as_ref().map(|installed| paths::parent(&installed.drop_in));
     let folders = imports
         .iter()
@@ -352,7 +389,7 @@ fn stale(
         .chain(before)
         .chain([site.drop_ins.as_str()]);
     for folder in folders.collect::<BTreeSet<_>>() {
-        let path = format!("{folder}/{}", paths::CONTAINERD_DROP_IN);
+        let path = format!("{folder}/{name}");
         if path != drop_in
             && let content = durable::content(host, &path)?
             && content.ours().is_some()

@@ -26,6 +26,11 @@ pub(crate) struct Foreign {
     pub(crate) on_disk: Configuration,
     /// What the runtime's program prints of that, or in its words why it prints nothing; `None` without a program.
     pub(crate) printed: Option<Result<String, String>>,
+    /// Why a runtime that does not serve CRI would do so without our files, and does not with them.
+    pub(crate) broken_by_ours: Option<String>,
+    /// Whether CRI-O was started before our drop-in was written. It may have been reloaded since, and then lists handlers
+    /// that new sandboxes do not get (cri-o#10202).
+    pub(crate) ours_is_newer: bool,
     /// The files, and the folders of files, that were changed after the process was started.
     pub(crate) changed: Vec<String>,
 }
@@ -36,6 +41,8 @@ impl Foreign {
             running: Configuration::Unknown,
             on_disk: Configuration::Unknown,
             printed: None,
+            broken_by_ours: None,
+            ours_is_newer: false,
             changed: Vec::new(),
         }
     }
@@ -51,6 +58,15 @@ impl Foreign {
         files: &Files,
         state: &State,
     ) -> HostResult<Self> {
+        let unit = match &site.unit {
+            Some(unit) => host.unit(unit)?,
+            None => None,
+        };
+        if cri.is_none() && unit.as_ref().is_some_and(|unit| unit.changing) {
+            // That it does not serve yet is not because of its files.
+            return Ok(Self::unknown());
+        }
+        let started = unit.and_then(|unit| unit.started);
         let printed = printed(host, site, files)?;
         let (on_disk, printed) = match printed {
             None => (Configuration::Unknown, None),
@@ -60,11 +76,20 @@ impl Foreign {
                 Err(reason) => (Configuration::Unknown, Some(Err(reason))),
             },
         };
+        let broken_by_ours = match (cri, &on_disk) {
+            (None, Configuration::OnDisk(_)) if on_disk.cannot_start().is_none() => {
+                broken_by_ours(host, site, files)?
+            }
+            _ => None,
+        };
         Ok(Self {
+            broken_by_ours,
+            ours_is_newer: files.own_drop_in().is_some()
+                && is_newer(host, site, started, &files.drop_in)?,
             running: cri.map_or(Configuration::Unknown, |cri| Configuration::running(&cri.status)),
             on_disk,
             printed,
-            changed: changed(host, site, files, state)?,
+            changed: changed(host, site, started, files, state)?,
         })
     }
 }
@@ -91,18 +116,46 @@ fn printed(
     }
 }
 
+/// Whether a file that we wrote for CRI-O is newer than its process, and was not written without a need to restart.
+pub(crate) fn is_newer(
+    host: &mut dyn Host,
+    site: &Site,
+    started: Option<i64>,
+    path: &str,
+) -> HostResult<bool> {
+    let (Distribution::Crio, Some(started)) = (site.distribution, started) else {
+        return Ok(false);
+    };
+    let Some(found) = host.stat(path)? else { return Ok(false) };
+    let was_needless = written::load(host)?.get(path) == Some(&found.changed);
+    Ok(found.changed > started && !was_needless)
+}
+
+/// Why the files with ours are not such that the runtime serves CRI.
+fn broken_by_ours(host: &mut dyn Host, site: &Site, files: &Files) -> HostResult<Option<String>> {
+    let Some(program) = site.program.as_ref().filter(|_| !files.own().is_empty()) else {
+        return Ok(None);
+    };
+    match host.config_dump(program, ConfigSource::At(files.main_to_print(site))) {
+        Ok(text) => Ok(match Configuration::printed(&text) {
+            Ok(with_us) => with_us.cannot_start(),
+            Err(reason) => Some(reason),
+        }),
+        Err(error) if error.kind == HostErrorKind::Failed => Ok(Some(error.reason)),
+        Err(error) => Err(error),
+    }
+}
+
 /// The files and folders that others changed after the process was started. Which files are read at a start, an import
 /// with a `*` says by its folder.
 fn changed(
     host: &mut dyn Host,
     site: &Site,
+    started: Option<i64>,
     files: &Files,
     state: &State,
 ) -> HostResult<Vec<String>> {
-    let Some(unit) = &site.unit else { return Ok(Vec::new()) };
-    let Some(started) = host.unit(unit)?.and_then(|unit| unit.started) else {
-        return Ok(Vec::new());
-    };
+    let Some(started) = started else { return Ok(Vec::new()) };
     let mut read: BTreeSet<String> = files.others.iter().map(|other| other.path.clone()).collect();
     read.extend(files.folders.iter().cloned());
     match &site.editable {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::kind::{Distribution, Site};
 use super::services::{Program, Service};
+use crate::crio_folder;
 use crate::host::{Host, HostResult};
 use crate::paths;
 
@@ -94,16 +95,49 @@ pub(super) fn site(
                 program: None,
             }
         }
-        Distribution::Crio => Site {
-            distribution,
-            unit,
-            socket: "/run/crio/crio.sock".to_owned(),
-            main: config.unwrap_or_else(|| "/etc/crio/crio.conf".to_owned()),
-            editable: None,
-            drop_ins: paths::parent(paths::CRIO_DROP_IN).to_owned(),
-            program: None,
-        },
+        Distribution::Crio => {
+            // A flag wins over its variable, and both over a key.
+            let given = |flags: &[&str], variable: &str| {
+                let variable = variables.get(variable).map(String::as_str);
+                option(command, flags).or(variable).map(str::to_owned)
+            };
+            let main = given(&["-c", "--config"], "CONTAINER_CONFIG");
+            let main = main.unwrap_or_else(|| "/etc/crio/crio.conf".to_owned());
+            let drop_ins = given(&["-d", "--config-dir"], "CONTAINER_CONFIG_DIR")
+                .unwrap_or_else(|| paths::parent(paths::CRIO_DROP_IN).to_owned());
+            let drop_ins = drop_ins.trim_end_matches('/').to_owned();
+            let socket = match given(&["--listen"], "CONTAINER_LISTEN") {
+                Some(socket) => Some(socket),
+                None => crio_listen(host, &main, &drop_ins)?,
+            };
+            let socket = socket.as_deref().and_then(self::socket);
+            Site {
+                distribution,
+                unit,
+                socket: socket.unwrap_or_else(|| "/run/crio/crio.sock".to_owned()),
+                main,
+                editable: None,
+                drop_ins,
+                program: None,
+            }
+        }
     })
+}
+
+/// Where CRI-O's files say that it listens; the last one counts.
+fn crio_listen(host: &mut dyn Host, main: &str, drop_ins: &str) -> HostResult<Option<String>> {
+    let drop_ins = crio_folder::read(host, drop_ins)?.files.into_iter().map(|(path, _)| path);
+    let mut listen = None;
+    for path in std::iter::once(main.to_owned()).chain(drop_ins) {
+        let text = host.read(&path)?.unwrap_or_default();
+        listen = listen_key(&text).or(listen);
+    }
+    Ok(listen)
+}
+
+fn listen_key(text: &[u8]) -> Option<String> {
+    let table: toml::Table = std::str::from_utf8(text).ok()?.parse().ok()?;
+    table.get("crio")?.get("api")?.get("listen")?.as_str().map(str::to_owned)
 }
 
 /// Where containerd's main file says that it listens. A file that is no TOML is complained of elsewhere.

@@ -166,3 +166,9 @@ fn a_shim_is_taken_from_the_payload_that_was_staged_for_it() {
         }
     }
 }
+
+/// No restart of ours brings a change of another program into effect that was there before the last look.
+#[test]
+fn another_program_may_write_at_any_call() {
+    assert_sound(&sweep::foreign_changes(), 500);
+}

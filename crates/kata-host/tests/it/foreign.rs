@@ -230,3 +230,27 @@ fn the_words_of_real_programs_are_understood() {
         );
     }
 }
+
+/// The restarted runtime serves without our handler, and meanwhile another program has disabled CRI in its file.
+#[test]
+fn a_way_back_does_not_restart_a_runtime_that_serves_into_a_file_that_cannot_start() {
+    let mut node = node();
+    node.runtime.takes_in = Some(crate::runtime::Twist::IgnoresOurs);
+    node.meanwhile = Some(("restart", |node| {
+        node.meanwhile = Some(("ask CRI for status", |node| {
+            let text = format!("disabled_plugins = [\"cri\"]\n{}", node.text(MAIN));
+            node.disk.write(MAIN, text.as_bytes(), 0o640).unwrap();
+        }));
+    }));
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Unsafe, "{report:?}");
+    let says = "containerd.service serves and was not restarted, since it would not start";
+    assert!(message(&report, "KATA3034").contains(says), "{report:?}");
+    assert!(node.offers("other") && node.runtime.restarts == 1);
+    // It is gone on with once the file is repaired.
+    let text = node.text(MAIN).replace("disabled_plugins = [\"cri\"]\n", "");
+    node.disk.write(MAIN, text.as_bytes(), 0o640).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
+    assert!(node.offers("other") && !node.offers("kata"));
+}

@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn an_import_comes_and_goes_and_leaves_the_rest(text in toml_like()) {
         let import = "/etc/x/*.toml";
-        if let Ok(with) = add_import(Some(&text), Schema::V2, import)
+        if let Ok(with) = add_import(Some(&text), import)
             && let Ok(before) = text.parse::<toml::Table>()
         {
             let after: toml::Table = with.parse().unwrap();

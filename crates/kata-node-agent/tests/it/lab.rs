@@ -98,26 +98,9 @@ pub(crate) struct Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Its namespaces end with it, and everything in them.
-        self.namespaces.kill().unwrap();
-        self.namespaces.wait().unwrap();
-        // Its control groups do not; they can be removed once its processes are gone.
-        let group = format!("*/kata-node-{}", self.namespaces.id());
-        let below = format!("{group}/*");
-        let either = ["(", "-path", &group, "-o", "-path", &below, ")"];
-        let removed = || {
-            let mut find = command("find");
-            find.args(["/sys/fs/cgroup", "-depth", "-type", "d"]).args(either).arg("-delete");
-            find.stderr(Stdio::null()).status().unwrap().success()
-        };
-        let end = Instant::now() + Duration::from_secs(10);
-        let mut gone = removed();
-        while !gone && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
-            gone = removed();
-        }
+        let gone = self.power_off();
         if !std::thread::panicking() {
-            assert!(gone, "{group} cannot be removed: processes of the node outlived it");
+            assert!(gone, "control groups of {} outlived it", self.root.display());
             fs::remove_dir_all(&self.root).unwrap();
         }
     }
@@ -224,20 +207,45 @@ impl Node {
 
     /// Boots a node with the files that are below its root.
     pub(crate) fn boot(release: &str, root: PathBuf, socket: &str) -> Self {
-        let log = fs::File::create(log(&root)).unwrap();
-        let namespaces = command("sh")
-            .arg(workspace().join(".ci/node.sh"))
-            .args([&root, &packages(release)])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let namespaces = namespaces(release, &root);
         let socket = root.join(socket);
         let cri = Client::new().unwrap();
         let node = Self { root, cri, socket, confined: true, namespaces };
         node.until("the container runtime is ready", || node.ready());
         node
+    }
+
+    /// Ends everything that runs on the node, and says whether that is so.
+    fn power_off(&mut self) -> bool {
+        // Its namespaces end with it, and everything in them.
+        self.namespaces.kill().unwrap();
+        self.namespaces.wait().unwrap();
+        // Its control groups do not; they can be removed once its processes are gone.
+        let group = format!("*/kata-node-{}", self.namespaces.id());
+        let below = format!("{group}/*");
+        let either = ["(", "-path", &group, "-o", "-path", &below, ")"];
+        let removed = || {
+            let mut find = command("find");
+            find.args(["/sys/fs/cgroup", "-depth", "-type", "d"]).args(either).arg("-delete");
+            find.stderr(Stdio::null()).status().unwrap().success()
+        };
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut gone = removed();
+        while !gone && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+            gone = removed();
+        }
+        gone
+    }
+
+    /// Boots the node anew, with another release of containerd in the place of the one that it had.
+    pub(crate) fn reboot_with(&mut self, release: &str) {
+        assert!(self.power_off());
+        for folder in ["run", "tmp"] {
+            fs::remove_dir_all(self.root.join(folder)).unwrap();
+        }
+        self.namespaces = namespaces(release, &self.root);
+        self.until("the container runtime is ready", || self.ready());
     }
 
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
@@ -355,6 +363,14 @@ impl Node {
         }
         files
     }
+}
+
+/// Starts the processes of a node.
+fn namespaces(release: &str, root: &Path) -> Child {
+    let log = fs::File::create(log(root)).unwrap();
+    let mut node = command("sh");
+    node.arg(workspace().join(".ci/node.sh")).args([root, &packages(release)]);
+    node.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
 }
 
 /// What a node says while it runs, beside its root.

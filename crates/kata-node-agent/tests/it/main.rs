@@ -27,6 +27,7 @@ mod mounts;
 mod payload;
 mod pods;
 mod power;
+mod releases;
 mod sandboxes;
 mod seeds;
 mod settings;
