@@ -378,6 +378,15 @@ impl Disk {
         }
     }
 
+    /// Gives a file another mode, and nothing else.
+    pub fn chmod(&mut self, path: &str, mode: u32) {
+        let now = self.tick();
+        if let Some(Node::File(index)) = self.live.get(&self.resolve(path, true)) {
+            let file = &mut self.files[*index];
+            (file.mode, file.changed) = (mode, now);
+        }
+    }
+
     /// Everything that exists, for tests: path to a description of what is there.
     pub fn all(&self) -> BTreeMap<String, String> {
         self.live

@@ -364,8 +364,8 @@ catalogue! {
         cause: "Another program changed the container runtime's configuration, which is not in effect yet.",
         fix: "Restart the unit on the node, or undo the change and restart it; Kata follows by itself. To let the restart for Kata bring the change into effect, set spec.rollout.foreignChanges to Activate."
     }
-    KATA3048 ForeignChangeActivated Warning {
-        cause: "Any restart of the container runtime, also one that is not for Kata, brings changes of another program into effect.",
+    KATA3048 ForeignChangeOnRestart Warning {
+        cause: "The next restart of the container runtime does more than Kata needs, or fails, because of files of another program.",
         fix: "Check whether the change that the message names is wanted, and undo it if not."
     }
     KATA3101 NodeUnfit Warning {

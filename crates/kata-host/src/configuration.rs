@@ -1,5 +1,5 @@
-//! The states of containerd's configuration that are compared before anything is written: what runs, what is on
-//! disk without us, and what is on disk with us.
+//! The states of containerd's configuration that are compared before anything is written: what runs, and what is on
+//! disk, without us or with us.
 //!
 //! What runs is only known as far as CRI's verbose `Status` shows it: of containerd 1.6 and 1.7 all that concerns CRI,
 //! of 2.0 and newer what concerns its runtimes, and not its images. What is on disk is what the node's own program
@@ -49,6 +49,9 @@ impl Configuration {
     /// # Errors
     /// If it is no TOML.
     pub fn printed(dump: &str) -> Result<Self, String> {
+        if dump.trim().is_empty() {
+            return Err("the program printed nothing".to_owned());
+        }
         let table = dump.parse::<Table>();
         table
             .map(Self::OnDisk)
@@ -62,9 +65,9 @@ impl Configuration {
         Some(runtimes.map(|runtimes| runtimes.keys().cloned().collect()).unwrap_or_default())
     }
 
-    /// Why a start with this configuration would leave the node without CRI, as far as it shows: the program prints
-    /// such a configuration without complaint.
-    pub fn cannot_start(&self) -> Option<String> {
+    /// Why a start with this configuration and the handlers `ours` would leave the node without CRI, as far as it shows:
+    /// the program prints such a configuration without complaint.
+    pub fn cannot_start(&self, ours: &BTreeSet<String>) -> Option<String> {
         let Self::OnDisk(table) = self else { return None };
         let disabled = table.get("disabled_plugins").and_then(Value::as_array);
         let disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
@@ -78,6 +81,7 @@ impl Configuration {
         let runtimes = at(containerd, &["runtimes"]);
         if !name.is_empty()
             && other.is_empty()
+            && !ours.contains(name)
             && !runtimes.is_some_and(|runtimes| runtimes.contains_key(name))
         {
             return Some(format!("default_runtime_name is {name}, and no runtime has that name"));

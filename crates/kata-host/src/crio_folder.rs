@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::host::{FileKind, Host, HostResult, Stat};
+use crate::paths;
 
 /// What is in the folder.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +14,8 @@ pub(crate) struct Folder {
     pub(crate) files: Vec<(String, u32)>,
     /// Links that lead to no file.
     pub(crate) dangling: Vec<String>,
+    /// What may be there for CRI-O and is not seen, a part of a sentence each.
+    pub(crate) unseen: Vec<String>,
     /// The folder and those in it.
     pub(crate) folders: BTreeSet<String>,
 }
@@ -32,9 +35,11 @@ fn enter(host: &mut dyn Host, folder: &str, found: &mut Folder) -> HostResult<()
         match host.stat(&path)? {
             None => {}
             Some(Stat { kind: FileKind::Directory, .. }) => enter(host, &path, found)?,
-            Some(Stat { kind: FileKind::Link { .. }, .. }) => {
+            Some(Stat { kind: FileKind::Link { target }, .. }) => {
                 if host.list(&path)?.is_none() && host.read_start(&path)?.is_some() {
                     found.files.push((path, 0o600));
+                } else if !paths::is_seen(&paths::absolute(&path, &target)) {
+                    found.unseen.push(format!("{path} is a link to {target}"));
                 } else {
                     found.dangling.push(path);
                 }

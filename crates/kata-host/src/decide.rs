@@ -82,7 +82,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
     let expect = Expect {
         ours: release.handlers.clone(),
-        kept: cri.kept(observed.on_disk().as_ref(), release.handlers.keys().chain(&gone)),
+        kept: cri.kept(observed.handlers_on_disk().as_ref(), release.handlers.keys().chain(&gone)),
         gone,
     };
     let known = &live(&cri.status).handlers | &observed.files.own_handlers();
@@ -160,6 +160,7 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         restart,
         rewritten,
         baseline: foreign::baseline(observed, site),
+        changed_by_others: observed.foreign.changed.paths.clone(),
         expect,
         added,
         cleanup,

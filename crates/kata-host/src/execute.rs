@@ -212,7 +212,8 @@ fn serves_only_now(host: &mut dyn Host, plan: &HostPlan) -> Option<String> {
     let baseline = plan.baseline.as_ref()?;
     Cri::read(host, &plan.site.socket).ok().filter(|cri| cri.status.runtime_ready)?;
     match print(host, plan, baseline) {
-        Ok(text) => Configuration::printed(&text).map_or_else(Some, |found| found.cannot_start()),
+        Ok(text) => Configuration::printed(&text)
+            .map_or_else(Some, |found| found.cannot_start(&BTreeSet::new())),
         Err(error) => (error.kind == HostErrorKind::Failed).then_some(error.reason),
     }
 }
@@ -311,6 +312,8 @@ pub(crate) fn roll_back(
     begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
     let left = apply::undo(host, plan);
+    // In case the restart does not happen.
+    written::note(host, plan);
     if let Some(unit) = &plan.site.unit {
         if let Some(reason) = serves_only_now(host, plan) {
             let main = &plan.site.main;
@@ -322,8 +325,8 @@ pub(crate) fn roll_back(
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI shows it.
-        match host.restart_unit(unit) {
-            Ok(()) | Err(_) => {}
+        if host.restart_unit(unit).is_ok() {
+            written::forget(host);
         }
     }
     let verified = verify(host, &plan.site, &plan.before());
@@ -343,7 +346,6 @@ pub(crate) fn roll_back(
         }
     };
     state.transaction = None;
-    written::forget(host);
     match journal::save(host, state) {
         Ok(()) => {
             keep_room(host, state);

@@ -63,7 +63,7 @@ pub(crate) struct Observed {
     pub(crate) leftovers: bool,
 }
 
-/// The handlers that containerd and CRI-O have without any configuration.
+/// Handlers that containerd or CRI-O may have without any configuration.
 pub(crate) const BUILT_IN: [&str; 2] = ["runc", "crun"];
 
 /// A release that no journal names. Sandboxes may have been started from it nevertheless.
@@ -88,7 +88,7 @@ pub(crate) struct Found {
 
 impl Observed {
     /// The handlers that are on disk without us, if that is known.
-    pub(crate) fn on_disk(&self) -> Option<BTreeSet<String>> {
+    pub(crate) fn handlers_on_disk(&self) -> Option<BTreeSet<String>> {
         match &self.site {
             Ok(Some(site)) if site.distribution == Distribution::Crio => {
                 let mut all = self.files.foreign_handlers();

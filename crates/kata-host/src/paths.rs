@@ -17,7 +17,7 @@ pub const STATE_DIR: &str = "/var/lib/kata-operator";
 pub const STATE: &str = "/var/lib/kata-operator/state.json";
 /// Room that a removal gives free before it begins, so that it can be journalled on a full disk.
 pub const RESERVE: &str = "/var/lib/kata-operator/reserve";
-/// How large that is in bytes: the journal twice, and the files that are compared, are seldom a tenth of it.
+/// How large that is in bytes: the journal twice is seldom a tenth of it.
 pub const RESERVE_BYTES: u64 = 1 << 20;
 /// What a boot forgets. Inputs and outputs of programs are there while these run.
 pub const RUN_DIR: &str = "/run/kata-operator";
@@ -50,6 +50,23 @@ pub fn parent(path: &str) -> &str {
         Some(("", _)) | None => "/",
         Some((parent, _)) => parent,
     }
+}
+
+/// A path that a file names, relative to its folder, as one from the root without `.` and `..`.
+pub(crate) fn absolute(file: &str, named: &str) -> String {
+    let whole =
+        if named.starts_with('/') { named.to_owned() } else { format!("{}/{named}", parent(file)) };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// The last part of a path.

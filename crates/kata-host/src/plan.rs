@@ -30,6 +30,9 @@ pub struct HostPlan {
     pub rewritten: bool,
     /// What to compare the container runtime's configuration with; `None` if it prints none.
     pub baseline: Option<Baseline>,
+    /// The files and folders that others had changed since the container runtime was started.
+    #[serde(default)]
+    pub changed_by_others: Vec<String>,
     /// What the container runtime must say afterwards.
     pub expect: Expect,
     /// Our handlers that the container runtime did not offer before, and that no file configured. Once the

@@ -22,20 +22,27 @@ pub(crate) fn load(host: &mut dyn Host) -> HostResult<Written> {
 /// Notes what a plan wrote.
 pub(crate) fn note(host: &mut dyn Host, plan: &HostPlan) {
     let paths = plan.changes.iter().map(|change| change.path.as_str());
-    let paths: Vec<&str> = paths.filter(|path| !path.starts_with(paths::ROOT)).collect();
+    let paths = paths.filter(|path| !path.starts_with(paths::ROOT));
+    let paths = paths.flat_map(|path| [path, paths::parent(path)]);
+    // What others changed before stays theirs.
+    let paths: Vec<&str> =
+        paths.filter(|path| plan.changed_by_others.iter().all(|it| it != path)).collect();
     if paths.is_empty() {
         return;
     }
     let note = || -> HostResult<()> {
         let mut written = load(host)?;
-        for path in paths.into_iter().flat_map(|path| [path, paths::parent(path)]) {
+        for path in paths {
             if let Some(found) = host.stat(path)? {
                 written.insert(path.to_owned(), found.changed);
             }
         }
         let text = serde_json::to_vec(&written).unwrap_or_default();
         host.make_dir(paths::RUN_DIR, 0o700)?;
-        host.write(paths::WRITTEN, &text, 0o600)
+        // Half of it would be as good as nothing.
+        let temporary = paths::temporary(paths::WRITTEN);
+        host.write(&temporary, &text, 0o600)?;
+        host.rename(&temporary, paths::WRITTEN)
     };
     match note() {
         Ok(()) | Err(_) => {}

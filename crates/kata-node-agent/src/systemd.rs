@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kata_host::host::{Exit, HostErrorKind, Unit, UnitState};
+use rustix::time::{ClockId, clock_gettime};
 
 mod connection;
 mod fault;
@@ -280,11 +281,22 @@ fn look(connection: &mut Connection, name: &str) -> Result<Option<Unit>, Fault> 
     let environment = Reader::new(&reply.body).variant_strings().unwrap_or_default();
     let reply = get(connection, &path, SERVICE, "EnvironmentFiles")?;
     let environment_files = Reader::new(&reply.body).variant_paths().unwrap_or_default();
-    let reply = get(connection, &path, SERVICE, "ExecMainStartTimestamp")?;
+    let reply = get(connection, &path, SERVICE, "ExecMainStartTimestampMonotonic")?;
     let microseconds = Reader::new(&reply.body).variant_long().ok_or_else(odd)?;
-    let started = i64::try_from(microseconds).ok().and_then(|since| since.checked_mul(1_000));
-    let started = started.filter(|_| active || changing).filter(|since| *since > 0);
+    let started = (microseconds > 0 && (active || changing)).then(|| since(microseconds)).flatten();
     Ok(Some(Unit { active, changing, command, environment, environment_files, started }))
+}
+
+/// When it was so many microseconds after the boot, in nanoseconds since 1970 by the clock as it is now: it may have been
+/// set since then, which systemd's own time of that moment does not show.
+fn since(microseconds: u64) -> Option<i64> {
+    let nanoseconds = |clock| {
+        let now = clock_gettime(clock);
+        now.tv_sec.checked_mul(1_000_000_000)?.checked_add(now.tv_nsec)
+    };
+    let then = i64::try_from(microseconds).ok()?.checked_mul(1_000)?;
+    let ago = nanoseconds(ClockId::Monotonic)?.checked_sub(then)?;
+    nanoseconds(ClockId::Realtime)?.checked_sub(ago)
 }
 
 fn has_job(connection: &mut Connection, path: &str) -> Result<bool, Fault> {

@@ -136,7 +136,7 @@ impl Code {
             | Self::SettingUnknown
             | Self::SettingsMisfit
             | Self::ForeignChangePending
-            | Self::ForeignChangeActivated
+            | Self::ForeignChangeOnRestart
             | Self::PayloadUnusable
             | Self::GuestPullMissing
             | Self::RuntimeNotConfirmed

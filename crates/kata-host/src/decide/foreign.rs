@@ -1,13 +1,15 @@
 //! What a restart of the container runtime would do that is not ours: it starts with the files of others as they are
 //! then, and those may have been changed since it was started.
 
+use std::collections::BTreeSet;
+
 use kata_api::Code;
 use kata_api::node_task::{ForeignChanges, NodeAction, NodeTask};
 
 use crate::check::Check;
 use crate::configuration::Configuration;
 use crate::crio;
-use crate::observe::Observed;
+use crate::observe::{Foreign, Observed};
 use crate::paths;
 use crate::plan::{Baseline, Change};
 use crate::site::{Distribution, Site};
@@ -30,10 +32,10 @@ pub(super) fn of_restart(task: &NodeTask, observed: &Observed) -> Option<Check> 
     }
     let message = pending(observed, site)?;
     let waits = task.foreign_changes == ForeignChanges::Wait;
-    let code = if !observed.foreign.changed.is_empty() && waits {
+    let code = if waits && is_grave(observed) {
         Code::ForeignChangePending
     } else {
-        Code::ForeignChangeActivated
+        Code::ForeignChangeOnRestart
     };
     Some(Check::new(code, message))
 }
@@ -54,11 +56,30 @@ pub(super) fn of_change(
 pub(super) fn of_any_restart(task: &NodeTask, observed: &Observed) -> Option<Check> {
     let site = observed.site.as_ref().ok()?.as_ref()?;
     let message = match cannot_start(task, observed, site) {
-        Some(reason) => format!("its next start would fail: {reason}"),
-        None if observed.foreign.changed.is_empty() => return None,
+        Some(reason) => format!("{} would not start again: {reason}", unit(site)),
+        None if observed.foreign.changed.paths.is_empty() => return None,
         None => pending(observed, site)?,
     };
-    Some(Check::new(Code::ForeignChangeActivated, message))
+    Some(Check::new(Code::ForeignChangeOnRestart, message))
+}
+
+/// Whether a restart brings something of others into effect, and not only perhaps.
+fn is_grave(observed: &Observed) -> bool {
+    let changed = &observed.foreign.changed;
+    changed.is_sure || (!changed.paths.is_empty() && !differences(observed).is_empty())
+}
+
+fn is_comparable(observed: &Observed) -> bool {
+    let Foreign { running, on_disk, .. } = &observed.foreign;
+    *running != Configuration::Unknown && *on_disk != Configuration::Unknown
+}
+
+fn differences(observed: &Observed) -> Vec<String> {
+    observed.foreign.running.differences(&observed.foreign.on_disk, &observed.ours())
+}
+
+fn unit(site: &Site) -> &str {
+    site.unit.as_deref().unwrap_or("the container runtime")
 }
 
 /// Why a runtime that does not serve CRI does not, if its files show it.
@@ -66,7 +87,10 @@ pub(super) fn of_dead(task: &NodeTask, observed: &Observed) -> Option<Check> {
     let site = observed.site.as_ref().ok()?.as_ref().filter(|_| observed.cri.is_err())?;
     let by_ours = observed.foreign.broken_by_ours.as_ref().map(|reason| {
         let path = &observed.files.drop_in;
-        format!("{path}, without which it would start: {reason}; a removal takes the file away")
+        format!(
+            "{path}, a file of Kata, keeps {} from serving CRI: {reason}; a removal takes it away",
+            unit(site)
+        )
     });
     by_ours
         .or_else(|| cannot_start(task, observed, site))
@@ -83,10 +107,19 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
     }
     let reason = match &foreign.printed {
         Some(Err(reason)) => reason.clone(),
-        Some(Ok(_)) | None => foreign.on_disk.cannot_start()?,
+        Some(Ok(_)) | None => foreign.on_disk.cannot_start(&remaining(task, observed))?,
     };
-    let files = if foreign.changed.is_empty() { site.main.clone() } else { list(&foreign.changed) };
+    let files = if foreign.changed.paths.is_empty() {
+        site.main.clone()
+    } else {
+        list(&foreign.changed.paths)
+    };
     Some(format!("{files}: {reason}"))
+}
+
+/// Our handlers that are there at the next start.
+fn remaining(task: &NodeTask, observed: &Observed) -> BTreeSet<String> {
+    if task.action == NodeAction::Remove { BTreeSet::new() } else { observed.ours() }
 }
 
 /// Why CRI-O would not start: its default handler has no table, or none but ours, which a removal takes away.
@@ -99,11 +132,13 @@ fn crio_default(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
         .crio(site)
         .filter_map(|(path, text)| crio::default_runtime(text).map(|name| (path, name)));
     let (path, name) = defaults.last()?;
-    let mut there = observed.on_disk()?;
-    if task.action != NodeAction::Remove {
-        there.extend(files.own_handlers());
-    }
-    let is_missing = !name.is_empty() && !there.contains(&name);
+    let mut there = observed.handlers_on_disk()?;
+    there.extend(remaining(task, observed));
+    // A flag may name another default, or bring its table: what CRI-O was started with is good.
+    let is_new = observed.cri.is_err()
+        || !observed.foreign.changed.paths.is_empty()
+        || (task.action == NodeAction::Remove && observed.ours().contains(&name));
+    let is_missing = is_new && !name.is_empty() && !there.contains(&name);
     is_missing.then(|| {
         format!("{path}: default_runtime is {name}, and no other file has a runtime of that name")
     })
@@ -112,23 +147,20 @@ fn crio_default(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
 /// Which changes of others a restart would bring into effect.
 fn pending(observed: &Observed, site: &Site) -> Option<String> {
     let foreign = &observed.foreign;
-    let keys = foreign.running.differences(&foreign.on_disk, &observed.ours());
-    let unit = site.unit.as_deref().unwrap_or("the container runtime");
-    let (changed, were) = (list(&foreign.changed), verb(&foreign.changed));
-    if foreign.changed.is_empty() {
-        return (!keys.is_empty())
-            .then(|| format!("what runs differs from the files in {}", list(&keys)));
+    let keys = differences(observed);
+    let differ = format!("the process and the files differ in {}", list(&keys));
+    if foreign.changed.paths.is_empty() {
+        return (!keys.is_empty()).then_some(differ);
     }
-    let is_known =
-        foreign.running != Configuration::Unknown && foreign.on_disk != Configuration::Unknown;
     let what = if !keys.is_empty() {
-        format!("what runs differs in {}", list(&keys))
-    } else if is_known {
-        "what CRI reports is the same, and the rest is not known".to_owned()
+        differ
+    } else if is_comparable(observed) {
+        "CRI reports no difference, and does not report every setting".to_owned()
     } else {
-        "what runs cannot be compared".to_owned()
+        "what the process runs with is not known".to_owned()
     };
-    Some(format!("{changed} {were} changed after {unit} started; {what}"))
+    let (changed, were) = (list(&foreign.changed.paths), verb(&foreign.changed.paths));
+    Some(format!("{changed} {were} changed after {} started; {what}", unit(site)))
 }
 
 fn verb(all: &[String]) -> &'static str {

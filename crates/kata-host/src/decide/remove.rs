@@ -85,17 +85,20 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     }
     let expect = Expect {
         ours: BTreeMap::new(),
-        kept: match (&observed.cri, observed.on_disk()) {
-            (Err(_), Some(on_disk)) => &on_disk - &ours,
+        kept: match (&observed.cri, observed.handlers_on_disk()) {
+            (Err(_), Some(on_disk)) if !nothing_configured => &on_disk - &ours,
             (Ok(_) | Err(_), on_disk) => cri.kept(on_disk.as_ref(), ours.iter()),
         },
         gone: ours,
     };
-    let restart =
-        observed.cri.is_err() && !nothing_configured || unsatisfied(&cri, &expect).is_some();
+    let restart = match &observed.cri {
+        Ok(cri) => unsatisfied(cri, &expect).is_some(),
+        Err(_) => !nothing_configured,
+    };
     checks.extend(foreign::of_change(task, observed, &changes, restart));
     let plan = HostPlan {
         baseline: if changes.is_empty() { None } else { foreign::baseline(observed, &site) },
+        changed_by_others: observed.foreign.changed.paths.clone(),
         site,
         prepare: needless(observed),
         changes,

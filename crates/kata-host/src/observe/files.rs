@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Table;
 
-use super::imports::{self, Imported, Other, absolute, takes};
+use super::imports::{self, Imported, Other, takes};
 use crate::containerd::{self, Base, MainConfig, Schema};
 use crate::crio;
 use crate::crio_folder::{self, Folder};
@@ -121,7 +121,7 @@ impl Files {
         })
     }
 
-    /// The changes that take the latter away.
+    /// The changes that take drop-ins away that are where none belongs any more.
     pub(crate) fn without_stale(&self) -> impl Iterator<Item = Change> + '_ {
         self.stale.iter().map(|(path, content)| Change {
             path: path.clone(),
@@ -209,7 +209,7 @@ pub(crate) fn files(
     let imports: Vec<String> = config
         .iter()
         .flat_map(|config| &config.imports)
-        .map(|import| absolute(&site.main, import))
+        .map(|import| paths::absolute(&site.main, import))
         .collect();
     let replaces = site.replaces_sections(version);
     let Place {
@@ -315,7 +315,7 @@ fn place(
 
 /// What CRI-O reads besides its main file and our drop-in.
 fn crio_folder(host: &mut dyn Host, folder: &str, ours: &str) -> HostResult<Imported> {
-    let Folder { files, dangling, folders } = crio_folder::read(host, folder)?;
+    let Folder { files, dangling, folders, unseen } = crio_folder::read(host, folder)?;
     let mut others = Vec::new();
     for (path, mode) in files.into_iter().filter(|(path, _)| path != ours) {
         if let Some(text) = durable::text(host, &path)? {
@@ -323,7 +323,7 @@ fn crio_folder(host: &mut dyn Host, folder: &str, ours: &str) -> HostResult<Impo
             others.push(Other { path, text, mode, after_ours, nested: false });
         }
     }
-    Ok(Imported { others, dangling, folders, unseen: Vec::new() })
+    Ok(Imported { others, dangling, folders, unseen })
 }
 
 /// The runtimes that containerd has by itself. No file names them, so containerd is asked.

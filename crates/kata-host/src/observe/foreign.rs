@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::files::Files;
-use super::imports::absolute;
 use crate::configuration::Configuration;
 use crate::cri::Cri;
-use crate::host::{ConfigSource, FileKind, Host, HostErrorKind, HostResult};
+use crate::host::{ConfigSource, FileKind, Host, HostErrorKind, HostResult, Stat};
 use crate::journal::State;
 use crate::paths;
 use crate::plan::Content;
@@ -32,7 +31,16 @@ pub(crate) struct Foreign {
     /// that new sandboxes do not get (cri-o#10202).
     pub(crate) ours_is_newer: bool,
     /// The files, and the folders of files, that were changed after the process was started.
-    pub(crate) changed: Vec<String>,
+    pub(crate) changed: Changed,
+}
+
+/// The files, and the folders of files, that others changed after the process was started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changed {
+    pub(crate) paths: Vec<String>,
+    /// Whether there is another content for sure. Of a file only the mode or the owner may have been changed, or an old
+    /// one may have been put in its place; of a folder for containerd a file that is not read, as editors leave them.
+    pub(crate) is_sure: bool,
 }
 
 impl Foreign {
@@ -43,7 +51,7 @@ impl Foreign {
             printed: None,
             broken_by_ours: None,
             ours_is_newer: false,
-            changed: Vec::new(),
+            changed: Changed::default(),
         }
     }
 
@@ -77,7 +85,9 @@ impl Foreign {
             },
         };
         let broken_by_ours = match (cri, &on_disk) {
-            (None, Configuration::OnDisk(_)) if on_disk.cannot_start().is_none() => {
+            (None, Configuration::OnDisk(_))
+                if on_disk.cannot_start(&BTreeSet::new()).is_none() =>
+            {
                 broken_by_ours(host, site, files)?
             }
             _ => None,
@@ -138,7 +148,7 @@ fn broken_by_ours(host: &mut dyn Host, site: &Site, files: &Files) -> HostResult
     };
     match host.config_dump(program, ConfigSource::At(files.main_to_print(site))) {
         Ok(text) => Ok(match Configuration::printed(&text) {
-            Ok(with_us) => with_us.cannot_start(),
+            Ok(with_us) => with_us.cannot_start(&BTreeSet::new()),
             Err(reason) => Some(reason),
         }),
         Err(error) if error.kind == HostErrorKind::Failed => Ok(Some(error.reason)),
@@ -154,10 +164,14 @@ fn changed(
     started: Option<i64>,
     files: &Files,
     state: &State,
-) -> HostResult<Vec<String>> {
-    let Some(started) = started else { return Ok(Vec::new()) };
+) -> HostResult<Changed> {
+    let mut changed = Changed::default();
+    let Some(started) = started else { return Ok(changed) };
     let mut read: BTreeSet<String> = files.others.iter().map(|other| other.path.clone()).collect();
-    read.extend(files.folders.iter().cloned());
+    // A distribution makes folders of its own while its unit starts.
+    if site.distribution.is_plain() {
+        read.extend(files.folders.iter().cloned());
+    }
     match &site.editable {
         Some(editable) => {
             // Where that is another one, the main file is written while the unit starts.
@@ -173,25 +187,37 @@ fn changed(
             );
         }
     }
-    // That our drop-in is gone explains why its folder was changed.
+    // That our drop-in was edited, or is gone, explains why its folder was changed.
+    let ours = host.stat(&files.drop_in)?;
+    if ours.is_some_and(|ours| ours.changed > started) {
+        read.remove(paths::parent(&files.drop_in));
+    }
     if files.ours == Content::Absent
         && let Some(installed) = &state.installed
     {
         read.remove(paths::parent(&installed.drop_in));
     }
+    // MicroK8s changes the modes of its files without need after its unit was started.
+    let times = |found: &Stat| match site.distribution {
+        Distribution::Microk8s => found.modified,
+        _ => found.changed,
+    };
     let written = written::load(host)?;
-    let mut changed = Vec::new();
     for path in read {
         let mut place = path.clone();
         for _ in 0..LINKS {
             let Some(found) = host.stat(&place)? else { break };
             let by_us = written.get(&place) == Some(&found.changed);
-            if found.changed > started && !by_us {
-                changed.push(path);
+            if times(&found) > started && !by_us {
+                changed.is_sure |= match found.kind {
+                    FileKind::Directory => site.distribution == Distribution::Crio,
+                    _ => found.modified > started,
+                };
+                changed.paths.push(path);
                 break;
             }
             let FileKind::Link { target } = found.kind else { break };
-            place = absolute(&place, &target);
+            place = paths::absolute(&place, &target);
         }
     }
     Ok(changed)

@@ -71,7 +71,7 @@ pub(super) fn read(
             Some(stat) => {
                 let text = durable::text(host, &path)?;
                 if let (FileKind::Link { target }, None) = (&stat.kind, &text)
-                    && !paths::is_seen(&absolute(&path, target))
+                    && !paths::is_seen(&paths::absolute(&path, target))
                 {
                     found.unseen.push(format!("{path} is a link to {target}"));
                 }
@@ -98,7 +98,7 @@ fn expand(
     all: &mut Imported,
 ) -> HostResult<()> {
     for import in imports {
-        let import = absolute(parent, import);
+        let import = paths::absolute(parent, import);
         if !paths::is_seen(&import) {
             all.unseen.push(format!("{parent} imports {import}"));
             continue;
@@ -138,26 +138,6 @@ fn expand(
         }
     }
     Ok(())
-}
-
-/// An import as a path from the root, without `.` and `..`.
-pub(super) fn absolute(parent: &str, import: &str) -> String {
-    let whole = if import.starts_with('/') {
-        import.to_owned()
-    } else {
-        format!("{}/{import}", paths::parent(parent))
-    };
-    let mut parts: Vec<&str> = Vec::new();
-    for part in whole.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }
 
 /// Whether an import, as a path from the root, takes a path in.

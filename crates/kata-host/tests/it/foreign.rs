@@ -63,8 +63,8 @@ fn a_node_waits_until_the_owner_of_a_change_restarts_its_runtime() {
     for action in [NodeAction::Preflight, NodeAction::Install] {
         assert_eq!(
             refused(&mut node, &task(action, "a"), "KATA3047"),
-            "/etc/containerd/others.d was changed after containerd.service started; what runs differs in \
-             containerd.runtimes.other"
+            "/etc/containerd/others.d was changed after containerd.service started; the process and the \
+             files differ in containerd.runtimes.other"
         );
     }
     node.runtime.start(&mut node.disk);
@@ -80,14 +80,14 @@ fn what_the_runtime_does_not_report_is_not_taken_for_equal() {
     node.disk.write(MAIN, main.as_bytes(), 0o640).unwrap();
     assert_eq!(
         refused(&mut node, &task(NodeAction::Install, "a"), "KATA3047"),
-        "/etc/containerd/config.toml was changed after containerd.service started; what CRI reports is the same, \
-         and the rest is not known"
+        "/etc/containerd/config.toml was changed after containerd.service started; CRI reports no difference, \
+         and does not report every setting"
     );
     let mut crio = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
     crio.stage("a");
     crio.disk.write("/etc/crio/crio.conf.d/10-other.conf", b"[crio.runtime]\n", 0o644).unwrap();
     let said = refused(&mut crio, &task(NodeAction::Install, "a"), "KATA3047");
-    assert!(said.ends_with("what runs cannot be compared"), "{said}");
+    assert!(said.ends_with("what the process runs with is not known"), "{said}");
 }
 
 /// A handler that is not on disk any more was lost before our restart, and not by it.
@@ -146,7 +146,7 @@ fn an_inspection_warns_of_what_the_next_restart_would_do() {
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!(
         message(&report, "KATA3048"),
-        "its next start would fail: /etc/containerd/config.toml: default_runtime_name is gone, and no runtime has \
+        "containerd.service would not start again: /etc/containerd/config.toml: default_runtime_name is gone, and no runtime has \
          that name"
     );
 }
@@ -211,7 +211,7 @@ fn the_words_of_real_programs_are_understood() {
         let running = Configuration::running(&status);
         let differs = |dump: &str| {
             let printed = Configuration::printed(dump).unwrap();
-            assert_eq!(printed.cannot_start(), None, "{release}");
+            assert_eq!(printed.cannot_start(&std::collections::BTreeSet::new()), None, "{release}");
             running.differences(&printed, &std::collections::BTreeSet::new())
         };
         assert_eq!(differs(dump), Vec::<String>::new(), "{release}");
@@ -253,4 +253,31 @@ fn a_way_back_does_not_restart_a_runtime_that_serves_into_a_file_that_cannot_sta
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
     assert!(node.offers("other") && !node.offers("kata"));
+}
+
+/// Nor does a file that an editor leaves beside the drop-ins.
+#[test]
+fn another_mode_of_a_file_is_no_reason_to_wait() {
+    let mut node = node();
+    node.disk.chmod(MAIN, 0o600);
+    node.disk.write("/etc/containerd/others.d/.10-other.toml.swp", b"", 0o600).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(message(&report, "KATA3048").ends_with("does not report every setting"), "{report:?}");
+}
+
+/// The admin has made our handler the default one, and it runs.
+#[test]
+fn a_default_runtime_of_ours_is_there_but_for_a_removal() {
+    let mut node = installed();
+    let main = format!("{}{}", node.text(MAIN), GONE.replace("gone", "kata"));
+    node.disk.write(MAIN, main.as_bytes(), 0o640).unwrap();
+    node.runtime.start(&mut node.disk);
+    let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+    assert_eq!((report.outcome, report.checks), (Outcome::Done, vec![]));
+    node.stage("b");
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "b"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    let said = refused(&mut node, &task(NodeAction::Remove, ""), "KATA3011");
+    assert!(said.contains("default_runtime_name is kata"), "{said}");
 }

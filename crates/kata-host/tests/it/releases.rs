@@ -52,7 +52,9 @@ fn a_drop_in_of_ours_that_keeps_cri_from_serving_is_named_and_removed() {
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(report.checks[0].code, "KATA3011", "{report:?}");
-    let says = format!("{OURS}, without which it would start: default_runtime_name is runc");
+    let says = format!(
+        "{OURS}, a file of Kata, keeps containerd.service from serving CRI: default_runtime_name is runc"
+    );
     assert!(report.checks[0].message.starts_with(&says), "{report:?}");
 
     // Its sandboxes outlive that, and keep the payload until they are gone.

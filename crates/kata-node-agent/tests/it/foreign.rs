@@ -133,7 +133,7 @@ impl Words {
                 "a handler that left",
                 self.files(&native, None),
                 "KATA3047",
-                &[left, "what runs differs in containerd.runtimes.other"],
+                &[left, "the process and the files differ in containerd.runtimes.other"],
             ),
             case(
                 "a handler that came",
@@ -145,7 +145,10 @@ impl Words {
                 "a comment",
                 edited(&before, &|main| format!("# seen\n{main}")),
                 "KATA3047",
-                &["config.toml was changed after containerd.service started", "is the same"],
+                &[
+                    "config.toml was changed after containerd.service started",
+                    "CRI reports no difference",
+                ],
             ),
         ]
     }

@@ -292,7 +292,7 @@ pub(super) fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
 
 /// What the checks of a node warn of although Kata is installed there.
 const WARNINGS: [Code; 3] =
-    [Code::GuestPullMissing, Code::SettingUnknown, Code::ForeignChangeActivated];
+    [Code::GuestPullMissing, Code::SettingUnknown, Code::ForeignChangeOnRestart];
 
 fn warnings(report: &NodeReport) -> Vec<CheckWarning> {
     let is_warning = |code: &str| Code::parse(code).is_some_and(|code| WARNINGS.contains(&code));
