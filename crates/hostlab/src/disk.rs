@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kata_host::host::{FileKind, Stat};
+use kata_host::paths::RUN_DIR;
 
 /// A file system. Names and contents become durable separately, as on a real one.
 #[derive(Clone, Debug, Default)]
@@ -387,10 +388,12 @@ impl Disk {
         }
     }
 
-    /// Everything that exists, for tests: path to a description of what is there.
+    /// Everything that exists, for tests: path to a description of what is there. What of ours a boot forgets is left
+    /// out.
     pub fn all(&self) -> BTreeMap<String, String> {
         self.live
             .iter()
+            .filter(|(path, _)| !path.starts_with(RUN_DIR))
             .map(|(path, node)| {
                 let text = match node {
                     Node::Directory(mode) => format!("directory {mode:o}"),

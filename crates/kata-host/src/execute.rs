@@ -466,7 +466,7 @@ pub(crate) fn commit(
         return End::Failed(journal_failed(&error));
     }
     keep_room(host, state);
-    if cri.is_some() || removed {
+    if cri.is_some() {
         written::forget(host);
     }
     // What is cleaned up is not needed, and the next run does what this one does not.

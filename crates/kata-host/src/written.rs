@@ -49,7 +49,8 @@ pub(crate) fn note(host: &mut dyn Host, plan: &HostPlan) {
     }
 }
 
-/// Forgets it: the container runtime has been started since, or nothing of ours is left.
+/// Forgets it: the container runtime has been started since. A removal without a restart does not: the next
+/// installation would take what was undone before for a change of another program.
 pub(crate) fn forget(host: &mut dyn Host) {
     match host.unlink(paths::WRITTEN).and_then(|()| host.remove_dir(paths::RUN_DIR)) {
         Ok(_) | Err(_) => {}
