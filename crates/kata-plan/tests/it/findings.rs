@@ -46,6 +46,13 @@ fn settings_are_not_applied_on_openshift() {
     );
     let (_, message) = finding(&world, Code::SettingsNotHonoured);
     assert!(message.starts_with("spec.runtimes[kata].installOn is not applied"), "{message}");
+    world.edit(
+        Kind::KataConfig,
+        "cluster-kataconfig",
+        &json!({"metadata": {"generation": 3}, "spec": {"runtimes": null, "rollout": {"foreignChanges": "Activate"}}}),
+    );
+    let (_, message) = finding(&world, Code::SettingsNotHonoured);
+    assert!(message.starts_with("spec.rollout.foreignChanges is not applied"), "{message}");
     world.settle();
     let status = &world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["status"];
     let counts = json!([{"name": "kata", "nodeCount": 1, "readyNodeCount": 1}]);

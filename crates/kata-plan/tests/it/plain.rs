@@ -2,7 +2,7 @@
 //! that are no more than what Jobs report of them.
 
 use kata_api::node_task::{
-    FailedCheck, NodeAction, NodeReport, NodeTask, Outcome, SandboxInTheWay,
+    FailedCheck, ForeignChanges, NodeAction, NodeReport, NodeTask, Outcome, SandboxInTheWay,
 };
 use kata_plan::{Kind, Options, Platform};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use crate::world::World;
 pub(crate) enum Fate {
     /// A preflight check is fatal.
     Unfit,
+    /// Another program changed the container runtime's configuration and restarted nothing.
+    Pending,
     /// An installation finds what no check found before.
     Refused,
     /// The payload's image lacks what is asked for.
@@ -49,8 +51,9 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Unfit,
+        Self::Pending,
         Self::Refused,
         Self::NoShim,
         Self::RollsBack,
@@ -72,10 +75,13 @@ impl Fate {
 
 pub(crate) const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
-fn outcome(fate: Option<Fate>, action: NodeAction) -> Outcome {
+fn outcome(fate: Option<Fate>, task: &NodeTask) -> Outcome {
+    let action = task.action;
+    let waits = task.foreign_changes == ForeignChanges::Wait;
     let changes = matches!(action, NodeAction::Install | NodeAction::Remove);
     match fate {
         Some(Fate::Unfit) if action != NodeAction::Remove => Outcome::Refused,
+        Some(Fate::Pending) if waits && action != NodeAction::Inspect => Outcome::Refused,
         Some(Fate::RollsBack) if changes => Outcome::RolledBack,
         Some(Fate::Breaks) if changes => Outcome::Unsafe,
         Some(Fate::Fails) if changes => Outcome::Failed,
@@ -324,7 +330,7 @@ impl World {
         fate: Option<Fate>,
         state: impl Fn(Value) -> Value,
     ) {
-        let outcome = outcome(fate, task.action);
+        let outcome = outcome(fate, task);
         let done = outcome == Outcome::Done;
         let mut handlers: Vec<String> = vec!["runc".to_owned()];
         // What is not done, or undone, leaves the handlers that were there, and so does a check before a change.
@@ -354,9 +360,14 @@ impl World {
         }
         // A node may be short of memory besides, which is a warning and no difference.
         let found = [("KATA3040", "60-kata-operator.toml"), ("KATA3004", "2000 MiB are free")];
-        let unfit = fate == Some(Fate::Unfit) && outcome == Outcome::Refused;
-        let lacks = [("KATA3001", "/dev/kvm: No such file or directory")];
-        let found = found.iter().filter(|_| edited).chain(lacks.iter().filter(|_| unfit));
+        let lacks = match fate {
+            Some(Fate::Unfit) => Some(("KATA3001", "/dev/kvm: No such file or directory")),
+            Some(Fate::Pending) => Some(("KATA3047", "/etc/containerd/config.toml was changed")),
+            _ => None,
+        };
+        let lacks = lacks.filter(|_| outcome == Outcome::Refused);
+        let unfit = lacks.is_some();
+        let found = found.iter().filter(|_| edited).chain(&lacks);
         let checks = found.map(|(code, message)| FailedCheck {
             code: (*code).to_owned(),
             fatal: unfit,

@@ -18,6 +18,7 @@ fn fix(world: &World, code: &str) -> String {
 fn what_goes_wrong_with_a_job_has_a_code_and_is_tried_again() {
     for (fate, code) in [
         (Fate::Unfit, "KATA3101"),
+        (Fate::Pending, "KATA3047"),
         (Fate::NoShim, "KATA3023"),
         (Fate::Fails, "KATA3102"),
         (Fate::Breaks, "KATA3104"),

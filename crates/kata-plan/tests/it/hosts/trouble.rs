@@ -38,6 +38,36 @@ fn an_installation_that_is_refused_comes_ever_more_rarely_and_stops_nobody_else(
     until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
 }
 
+/// No watch event reports that its owner has restarted the runtime.
+#[test]
+fn a_node_that_waits_for_a_restart_by_another_program_is_looked_at_again_within_minutes() {
+    let mut world = World::plain(1, 2);
+    world.hosts.insert("worker-0".to_owned(), Fate::Pending);
+    world.config(&json!({}));
+    until(&mut world, |world| label(world, "worker-1").as_deref() == Some("true"));
+    let pass = |world: &mut World| {
+        world.now = world.now.checked_add(SignedDuration::from_mins(5)).unwrap();
+        for _ in 0..8 {
+            world.pass();
+            world.tick();
+        }
+    };
+    (0..36).for_each(|_| pass(&mut world));
+    let number = host(&world, "worker-0")["job"]["number"].as_i64().unwrap();
+    assert!(number > 30, "{number}");
+    let said = finding(&world, "KATA3047");
+    assert!(said.contains("worker-0") && said.contains("the next retry is at"), "{said}");
+    world.hosts.clear();
+    pass(&mut world);
+    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Pending);
+    world.config(&json!({"rollout": {"foreignChanges": "Activate"}}));
+    world.settle();
+    assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
 /// It is the payload that lacks something, and what is wanted of it: no other node would fare better.
 #[test]
 fn a_payload_that_is_of_no_use_on_one_node_is_not_tried_on_others_like_it() {
