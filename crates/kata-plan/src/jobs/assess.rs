@@ -337,6 +337,7 @@ fn host<'a>(
     let has_traces = may_have_artifacts
         || joined
         || unfinished
+        || record.has_orphaned_change()
         || facts.has_leaving_taint()
         || !record.is_understood;
     if !wanted && !has_traces {

@@ -94,7 +94,7 @@ impl Host<'_> {
     pub(super) fn is_changing(&self) -> bool {
         self.runs(NodeAction::Install)
             || self.runs(NodeAction::Remove)
-            || self.record.orphaned_pod.is_some_and(|pod| pod.may_change_node)
+            || self.record.has_orphaned_change()
     }
 
     /// The digest of the node's facts; see [`desired::facts_digest`]. Only nodes that have to be changed, or whose change

@@ -81,7 +81,7 @@ pub(super) fn has_artifacts_of_operator(record: &NodeRecord<'_>) -> bool {
     let changes = |action| matches!(action, NodeAction::Install | NodeAction::Remove);
     record.status.may_have_artifacts
         || record.running.is_some_and(|(job, _)| changes(job.action))
-        || record.orphaned_pod.is_some()
+        || record.has_orphaned_change()
         // The result of a removal is recorded before its Job is deleted.
         || (!record.deletable_jobs.is_empty() && last_removal(&record.status).is_some())
         || !record.is_understood

@@ -173,6 +173,11 @@ impl NodeRecord<'_> {
         self.running.is_none() && self.orphaned_pod.is_none() && self.job_of_earlier_node.is_none()
     }
 
+    /// Whether a pod without a Job of this node may still change it, for example one for an earlier node of its name.
+    pub(super) fn has_orphaned_change(&self) -> bool {
+        self.orphaned_pod.is_some_and(|pod| pod.may_change_node)
+    }
+
     /// Gives up a Job that has not started if the desired state has changed, or if other nodes wait for it
     /// (`others_wait`). Such a Job has changed nothing. Its end is recorded before it is deleted.
     pub(super) fn give_up_unstarted(

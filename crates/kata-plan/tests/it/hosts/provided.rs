@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CLAIM, finding, label, nothing_left, until};
 use crate::journeys::{condition, is};
+use crate::plain::Fate;
 use crate::world::{KATA_CLASS, World};
 
 const CLOUD: &str = "cloud";
@@ -209,6 +210,33 @@ fn a_provided_node_becomes_managed_and_back_when_no_pod_is_left() {
     world.settle();
     assert_eq!(label(&world, "cloud-0").as_deref(), Some("true"));
     assert_eq!(condition(&world, "Ready"), is("True", "AllNodesReady"));
+}
+
+/// A pod of a Job for an earlier node of the same name may still change the node, and a check's pod may not.
+#[test]
+fn a_provided_node_with_the_name_of_an_earlier_one_waits_for_what_may_change_it() {
+    let spec = json!({"providedNodes": {"matchLabels": {CLOUD: "yes"}}});
+    let mut world = World::plain(1, 1);
+    world.config(&spec);
+    world.pass();
+    assert_eq!(jobs_on(&world), ["worker-0"], "a check");
+    world.delete(Kind::Node, "worker-0");
+    add_provided(&mut world, "worker-0", Some(&["kata"]));
+    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
+
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::Hangs);
+    world.config(&spec);
+    until(&mut world, |world| !world.changing().is_empty());
+    world.delete(Kind::Node, "worker-0");
+    add_provided(&mut world, "worker-0", Some(&["kata"]));
+    world.pass();
+    assert_eq!(label(&world, "worker-0"), None);
+    let status = &world.get(Kind::KataConfig, "cluster-kataconfig").unwrap()["status"];
+    assert_eq!(status["kataNodes"]["uninstalling"], json!(["worker-0"]), "{status:#}");
+    assert_eq!(status["findings"][0]["code"], "KATA3105", "{status:#}");
+    world.hosts.clear();
+    until(&mut world, |world| label(world, "worker-0").as_deref() == Some("true"));
 }
 
 #[test]
