@@ -35,6 +35,18 @@ pub fn perform(cluster: &Cluster, ledger: &Ledger, deed: &Deed) {
     if let Some(node) = edited {
         ledger.open().edited.insert(node.clone(), Instant::now());
     }
+    if let Deed::ForeignChange { node, .. }
+    | Deed::ForeignRestart { node }
+    | Deed::ForeignEnd { node } = deed
+    {
+        let starts =
+            cluster.with(|sim, _| sim.world.hosts.get(node).map(|it| it.containerd.starts));
+        let mut page = ledger.open();
+        page.foreign.remove(node);
+        if let (Deed::ForeignChange { .. }, Some(starts)) = (deed, starts) {
+            page.foreign.insert(node.clone(), starts);
+        }
+    }
     let refusal = result.map_or_else(|error| format!(": {}", error.message), |()| String::new());
     let what = serde_json::to_string(deed).unwrap_or_default();
     ledger.open().note(&format!("deed {what}{refusal}"));
@@ -87,6 +99,20 @@ pub fn change(sim: &mut Simulation, deed: &Deed) -> Result<(), ApiError> {
             })
         }
         Deed::KillAgent { node } => topology::set_fault(sim, node, NodeFault::AgentKilled),
+        Deed::ForeignChange { node, breaks } => {
+            let fault = if *breaks { NodeFault::ForeignBreak } else { NodeFault::ForeignChange };
+            topology::set_fault(sim, node, fault)
+        }
+        Deed::ForeignRestart { node } => {
+            let host = sim.world.hosts.get_mut(node);
+            host.ok_or_else(|| ApiError::not_found(&NODES, node))?.restart_runtime();
+            sim.world.touch(node);
+            Ok(())
+        }
+        Deed::ForeignEnd { node } => {
+            let faults = [NodeFault::ForeignBreak, NodeFault::ForeignChange];
+            faults.iter().try_for_each(|fault| topology::clear_fault(sim, node, Some(fault)))
+        }
         // Matters of the operators, not of the cluster.
         Deed::Kill { .. } | Deed::Second => Ok(()),
     }

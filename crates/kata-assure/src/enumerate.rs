@@ -32,9 +32,14 @@ pub enum Sort {
     Rival,
     /// Two operators work at once.
     TwoOperators,
+    /// Another program changes the files of a node's container runtime, and restarts it later or not at all.
+    ForeignChange,
     /// Several things go wrong at random.
     Random,
 }
+
+/// How many calls after its change another program restarts a container runtime.
+const SOON: u64 = 25;
 
 /// How much is enumerated.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +190,7 @@ pub fn plans(
     plans.extend(user_deeds(&plan(), calm, share.deeds));
     plans.extend(rivals(&plan(), calm, share.deeds));
     plans.extend(two_operators(&plan(), calm, share.deeds));
+    plans.extend(foreign_changes(&plan(), calm, share.deeds));
     plans.extend((0..share.random).map(|_| (Sort::Random, random(&plan(), calm, &mut dice))));
     let keep = |plan: &Plan| Dice(amount.seed ^ hash(&plan.line())).below(100) < amount.sample;
     plans.retain(|(_, plan)| keep(plan));
@@ -504,6 +510,40 @@ fn two_operators(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> 
         }
     }
     plans
+}
+
+/// Another program changes the files of the container runtime of each node, before or after anything that is done.
+fn foreign_changes(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)> {
+    if !plan.topology.is_plain() || plan.topology.asks_again() {
+        return Vec::new();
+    }
+    let mut plans = Vec::new();
+    for index in 0..=plan.topology.selected() {
+        let node = worker(index);
+        let change = |breaks| Deed::ForeignChange { node: node.clone(), breaks };
+        let restart = || Deed::ForeignRestart { node: node.clone() };
+        let end = || Deed::ForeignEnd { node: node.clone() };
+        let kill = || Deed::KillAgent { node: node.clone() };
+        for call in calls(calm).filter(|call| (call + u64::from(index)).is_multiple_of(one_of)) {
+            let plan = || plan.clone();
+            let (soon, late) = (call + SOON, call + 2 * SOON);
+            // The first one has a containerd that keeps what our copy of its section has until the next inspection.
+            if index > 0 {
+                let again = plan().doing(call, change(false)).doing(soon, restart());
+                plans.push(again.doing(late, end()));
+            }
+            plans.push(plan().doing(call, change(true)).doing(soon, end()));
+            let killed = plan().doing(call, kill()).doing(call + 1, change(true));
+            plans.push(killed.doing(soon, end()));
+            // Only when all else has come to its end.
+            if plan().workload == Workload::Install {
+                for breaks in [false, true] {
+                    plans.push(plan().doing(call, change(breaks)).doing(u64::MAX, end()));
+                }
+            }
+        }
+    }
+    plans.into_iter().map(|plan| (Sort::ForeignChange, plan)).collect()
 }
 
 /// From 2 to 20 faults anywhere.

@@ -90,7 +90,10 @@ fn undisturbed(plan: &Plan) -> Plan {
         | Deed::StealLease
         | Deed::Second
         | Deed::RemoveJobs { .. }
-        | Deed::KillAgent { .. } => false,
+        | Deed::KillAgent { .. }
+        | Deed::ForeignChange { .. }
+        | Deed::ForeignRestart { .. }
+        | Deed::ForeignEnd { .. } => false,
     };
     let mut calm = Plan::calm(plan.workload, plan.topology);
     calm.deeds = plan.deeds.iter().filter(|at| by_users(&at.deed)).cloned().collect();

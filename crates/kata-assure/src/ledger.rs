@@ -75,6 +75,9 @@ pub struct Page {
     pub disturbed: Option<Instant>,
     /// The nodes that another client edited, and when last.
     pub edited: BTreeMap<String, Instant>,
+    /// The nodes on which a change of another program is in no effect yet, and how often their container runtime was
+    /// started by then.
+    pub foreign: BTreeMap<String, u32>,
 }
 
 impl Page {
@@ -113,6 +116,7 @@ impl Ledger {
             trace: traced.then(Vec::new),
             disturbed: None,
             edited: BTreeMap::new(),
+            foreign: BTreeMap::new(),
         })))
     }
 

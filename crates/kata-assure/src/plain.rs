@@ -10,7 +10,7 @@ use kata_api::names::{self, node_job};
 use serde_json::{Value, json};
 use simcluster::Simulation;
 use simcluster::resource::{JOBS, NODES};
-use simcluster::world::{Host, NodeFault, Platform};
+use simcluster::world::{Host, NodeFault, Platform, foreign};
 
 use crate::world::{KATANODES, condition, config, is_marked, is_true, is_usable, label, word};
 
@@ -88,9 +88,21 @@ pub fn provides_kata(host: &Host) -> bool {
     host.spec.as_ref().is_some_and(|spec| !spec.handlers.is_empty())
 }
 
-/// Whether the host behind a node can never run virtual machines.
+/// Whether the host behind a node can not run virtual machines, or not before another program has restarted its
+/// container runtime.
 pub fn refuses(sim: &Simulation, node: &str) -> bool {
-    sim.world.hosts.get(node).is_some_and(|host| host.faults.contains(&NodeFault::NoKvm))
+    let host = sim.world.hosts.get(node);
+    host.is_some_and(|host| host.faults.contains(&NodeFault::NoKvm))
+        || waits_for_another_program(sim, node)
+}
+
+/// Whether the host behind a node has no Kata and does not get any before another program has restarted its container
+/// runtime. A change of it may have begun.
+fn waits_for_another_program(sim: &Simulation, node: &str) -> bool {
+    let changes = [NodeFault::ForeignChange, NodeFault::ForeignBreak];
+    sim.world.hosts.get(node).is_some_and(|host| {
+        !offers(host) && changes.iter().any(|change| host.faults.contains(change))
+    })
 }
 
 /// The handlers of Kata that a host's container runtime offers.
@@ -176,7 +188,8 @@ pub fn missing(sim: &Simulation) -> Option<String> {
         if wants && has_startup_taint(&node) {
             return Some(format!("the node {name} has the startup taint, and Kata"));
         }
-        if label(&node, names::CLAIM_LABEL).is_some() != wants {
+        let is_claimed = label(&node, names::CLAIM_LABEL).is_some();
+        if is_claimed != wants && !waits_for_another_program(sim, name) {
             return Some(format!("the node {name} has the claim, or lacks it, and should not"));
         }
     }
@@ -300,6 +313,10 @@ pub fn comparable(sim: &Simulation, kind: &str, name: &str, entry: &mut Value) {
             let passing = ["job", "inspected", "restarts", "fitFor", "failedFor"];
             if let Some(host) = entry["status"]["host"].as_object_mut() {
                 host.retain(|key, _| !passing.contains(&key.as_str()));
+            }
+            // What another program had when the node was last looked at, and may have taken back.
+            if let Some(Value::Array(handlers)) = entry.pointer_mut("/status/host/handlers") {
+                handlers.retain(|handler| handler != foreign::HANDLER);
             }
             for ours in entry["our fields"].as_array_mut().into_iter().flatten() {
                 if let Some(host) = ours

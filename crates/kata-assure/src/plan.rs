@@ -190,6 +190,23 @@ pub enum Deed {
         /// The node.
         node: String,
     },
+    /// Another program changes the files of a node's container runtime and restarts nothing.
+    ForeignChange {
+        /// The node.
+        node: String,
+        /// Whether the container runtime does not serve with the change.
+        breaks: bool,
+    },
+    /// The other program restarts the container runtime, so that its change takes effect.
+    ForeignRestart {
+        /// The node.
+        node: String,
+    },
+    /// The other program takes its change back and restarts the container runtime.
+    ForeignEnd {
+        /// The node.
+        node: String,
+    },
 }
 
 /// The class of pods that need no particular one.

@@ -130,6 +130,9 @@ With --platform kubernetes:
   pull-fails              the payload's image cannot be pulled
   agent-killed            the next node agent is killed in the middle of its work
   payload-damaged         a file of the payload has other bytes
+  foreign-change          another program adds a handler to the container runtime's files and restarts
+                          nothing; `none` takes that back and restarts it
+  foreign-break           the same with a change with which the container runtime does not serve
 
 With --platform openshift:
   drain-blocked           pods cannot be evicted

@@ -25,7 +25,7 @@ use crate::workload::disruption::Disruption;
 use crate::workload::job::Jobs;
 use crate::workload::replicaset::ReplicaSets;
 use crate::workload::scheduler::Scheduler;
-use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime, System};
+use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime, System, foreign};
 pub use options::NodeOptions;
 
 /// How long a cluster has run when [`build`] hands it over.
@@ -281,11 +281,20 @@ fn change_faults(
         simulation.world.hosts.get_mut(name).ok_or_else(|| ApiError::not_found(&NODES, name))?;
     let missing = host.faults.contains(&NodeFault::HandlerMissing);
     let failing = host.faults.contains(&NodeFault::RuntimeFails);
+    let before = host.faults.clone();
     change(host);
+    let after = host.faults.clone();
+    for fault in after.difference(&before) {
+        foreign::change(host, fault);
+    }
+    let mut taken_back = false;
+    for fault in before.difference(&after) {
+        taken_back |= foreign::take_back(host, fault);
+    }
     // Whoever mends a container runtime that did not come up starts it, too.
     let mended = failing && !host.faults.contains(&NodeFault::RuntimeFails);
     let differs = host.faults.contains(&NodeFault::HandlerMissing) != missing;
-    if (differs || mended) && host.is_up() {
+    if (differs || mended || taken_back) && host.is_up() {
         host.restart_runtime();
     }
     let hangs = host.power == Power::Rebooting { until: Timestamp::MAX };

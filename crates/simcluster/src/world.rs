@@ -6,6 +6,7 @@ pub mod agent;
 pub mod containerd;
 pub mod crio;
 pub mod fault;
+pub mod foreign;
 pub mod host;
 pub mod identity;
 pub mod sandbox;

@@ -35,6 +35,17 @@ pub(super) fn check(event: &Event, by_operator: bool, cx: &Context<'_>, page: &m
         _ => {}
     }
     runtimes(cx, page);
+    restarts(cx, page);
+}
+
+/// S16: no restart brings into effect what another program has changed in the container runtime's files.
+fn restarts(cx: &Context<'_>, page: &mut Page) {
+    let starts = |node: &String| cx.world.hosts.get(node).map_or(0, |host| host.containerd.starts);
+    let restarted = page.foreign.iter().filter(|(node, before)| starts(node) > **before);
+    let restarted: Vec<String> = restarted.map(|(node, _)| node.clone()).collect();
+    for node in restarted {
+        page.broke("S16", format!("the change of another program took effect on host {node}"));
+    }
 }
 
 /// S3: a node is marked when its container runtime offers the handler and no Job changes it.

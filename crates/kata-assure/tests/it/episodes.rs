@@ -8,7 +8,7 @@ use kata_assure::enumerate::Amount;
 use kata_assure::episode::{self, Watch};
 use kata_assure::judge::References;
 use kata_assure::plan::{Deed, Plan, Strike, Target};
-use kata_assure::shape::Topology;
+use kata_assure::shape::{Topology, worker};
 use kata_assure::workload::Workload;
 use serde_json::json;
 use simcluster::api::fault::{Fault, When};
@@ -64,6 +64,28 @@ fn a_fault_that_never_ends_is_noticed() {
     let plan = Plan::calm(Workload::Uninstall, Topology::Single).with(strike);
     let outcome = References::default().judge(&plan, false, false).unwrap();
     assert!(outcome.broken.iter().any(|broken| broken.starts_with("L1")), "{:?}", outcome.broken);
+}
+
+/// Another program changes the files of a container runtime and restarts it late, or when all else has come to its end:
+/// until then the node waits, and nothing of the change takes effect.
+#[test]
+fn a_node_waits_until_another_program_restarts_its_container_runtime() {
+    let references = References::default();
+    let change = |node: u32, breaks| Deed::ForeignChange { node: worker(node), breaks };
+    let end = |node| Deed::ForeignEnd { node: worker(node) };
+    let install = Plan::calm(Workload::Install, Topology::PlainThree);
+    let killed = Deed::KillAgent { node: worker(0) };
+    for plan in [
+        install.clone().doing(15, change(0, true)).doing(40, end(0)),
+        install.clone().doing(20, change(1, false)).doing(u64::MAX, end(1)),
+        install.doing(30, killed).doing(31, change(0, true)).doing(55, end(0)),
+        Plan::calm(Workload::Uninstall, Topology::PlainThree)
+            .doing(20, change(1, false))
+            .doing(45, end(1)),
+    ] {
+        let outcome = references.judge(&plan, false, false).unwrap();
+        assert!(outcome.broken.is_empty(), "{}\n{:#?}", plan.line(), outcome.broken);
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use kata_assure::shape::{Topology, worker};
 use serde_json::{Value, json};
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::resource::{JOBS, KATACONFIGS, NODES, PODS, RUNTIMECLASSES};
-use simcluster::{Resource, Simulation};
+use simcluster::world::NodeFault;
+use simcluster::{Resource, Simulation, topology};
 
 /// A cluster with a checker, and a KataConfig with our finalizer.
 struct Lab {
@@ -254,6 +255,20 @@ fn a_job_that_is_deleted_while_it_changes_its_node() {
         sim.run_due(now);
     });
     lab.assert_broken("S12");
+}
+
+#[test]
+fn a_restart_that_brings_the_change_of_another_program_into_effect() {
+    let mut lab = Lab::new();
+    let node = worker(0);
+    topology::set_fault(&mut lab.sim, &node, NodeFault::ForeignChange).unwrap();
+    let starts = lab.sim.world.hosts[&node].containerd.starts;
+    lab.ledger.open().foreign.insert(node.clone(), starts);
+    lab.claim(&node);
+    assert_eq!(lab.broken(), Vec::<String>::new());
+    lab.sim.world.hosts.get_mut(&node).unwrap().restart_runtime();
+    lab.job("look", &node, "Preflight");
+    lab.assert_broken("S16");
 }
 
 #[test]

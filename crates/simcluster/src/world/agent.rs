@@ -79,6 +79,12 @@ impl Disk {
         Self { directories, ..Self::default() }
     }
 
+    /// The next moment of the disk's clock.
+    pub(super) fn tick(&mut self) -> i64 {
+        self.clock += 1;
+        self.clock
+    }
+
     /// Resolves links in all parts of a path but the last, and in the last too if asked.
     fn resolve(&self, path: &str, last: bool) -> String {
         let mut resolved = String::new();
@@ -238,9 +244,19 @@ impl Host {
     }
 
     fn agent_mark(&mut self, path: &str, mode: u32) {
-        self.disk.clock += 1;
-        let clock = self.disk.clock;
+        let clock = self.disk.tick();
         self.disk.marks.insert(path.to_owned(), (mode, clock));
+    }
+
+    /// Writes a file as another program of the host does, which keeps its mode.
+    pub(super) fn put(&mut self, path: &str, text: String) {
+        let above = paths::parent(path);
+        if self.disk.directories.insert(above.to_owned()) {
+            self.agent_mark(above, 0o755);
+        }
+        let mode = self.agent_stat(path).map_or(0o644, |found| found.mode);
+        self.files.insert(path.to_owned(), text);
+        self.agent_mark(path, mode);
     }
 
     fn agent_write(&mut self, path: &str, content: &[u8], mode: u32) -> Result<(), String> {
@@ -449,6 +465,7 @@ impl NodeHost for Agent<'_> {
             Ok((name == host.runtime_facts().2).then(|| Unit {
                 active: !host.containerd.down,
                 command: vec![host.runtime_program().to_owned()],
+                started: (host.containerd.started > 0).then_some(host.containerd.started),
                 ..Unit::default()
             }))
         })

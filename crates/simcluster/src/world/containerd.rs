@@ -39,9 +39,9 @@ pub const OLD: &str = "version = 2\nroot = \"/var/lib/containerd\"\n\n\
     [plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  snapshotter = \"overlayfs\"\n";
 
 /// The plugin with the handlers.
-const PLUGIN: &str = "io.containerd.cri.v1.runtime";
+pub(super) const PLUGIN: &str = "io.containerd.cri.v1.runtime";
 /// Its name in files of version 2.
-const OLD_PLUGIN: &str = "io.containerd.grpc.v1.cri";
+pub(super) const OLD_PLUGIN: &str = "io.containerd.grpc.v1.cri";
 
 /// What containerd adds by itself.
 const DEFAULTS: &str = "runtime_type = \"io.containerd.runc.v2\"\n[options]\n\
@@ -61,6 +61,9 @@ pub struct State {
     /// How often it was started.
     #[serde(default)]
     pub starts: u32,
+    /// When it was last started, by the clock of the host's disk; 0 if that is not known.
+    #[serde(default)]
+    pub started: i64,
 }
 
 /// Reads the files as a start does.
@@ -173,7 +176,7 @@ pub fn start(host: &mut Host) {
     let main = if host.runtime() == Runtime::K3s { K3S_MAIN } else { MAIN };
     let loaded = load(host, main);
     let starts = host.containerd.starts.saturating_add(1);
-    let mut state = State { starts, ..State::default() };
+    let mut state = State { starts, started: host.disk.tick(), ..State::default() };
     host.handlers.clear();
     match loaded {
         Err(reason) => {
@@ -184,7 +187,11 @@ pub fn start(host: &mut Host) {
             let handlers = handlers(&table);
             let ours = handlers.values().any(Handler::is_vm);
             state.config = toml::to_string(&table).unwrap_or_default();
-            if ours && host.faults.contains(&NodeFault::RuntimeFails) {
+            let disabled = table.get("disabled_plugins").and_then(Value::as_array);
+            let mut disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
+            if disabled.any(|plugin| [PLUGIN, OLD_PLUGIN].contains(&plugin)) {
+                state.dead = Some("the plugin of CRI is disabled".to_owned());
+            } else if ours && host.faults.contains(&NodeFault::RuntimeFails) {
                 state.dead = Some(
                     "invalid plugin config: simulated: no snapshotter for the runtime".to_owned(),
                 );
@@ -224,7 +231,7 @@ pub fn listed(host: &Host) -> BTreeSet<String> {
     host.handlers.keys().cloned().chain([String::new()]).collect()
 }
 
-/// `info["config"]` of CRI's `Status`, which CRI-O does not have.
+/// `info["config"]` of CRI's `Status`, which that of the simulated CRI-O does not have.
 pub fn verbose(host: &Host) -> Option<String> {
     if host.runtime() == Runtime::Crio {
         return None;

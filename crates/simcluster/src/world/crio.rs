@@ -49,12 +49,34 @@ pub fn start(host: &mut Host) {
     if host.platform() == Platform::Kubernetes {
         let ours = host.handlers.values().any(Handler::is_vm);
         let fails = ours && host.faults.contains(&NodeFault::RuntimeFails);
+        let lacks = lacks_default(host, &host.handlers);
         host.containerd = containerd::State {
-            dead: fails.then(|| "simulated: the runtime service does not start".to_owned()),
+            down: lacks.is_some(),
+            dead: lacks.or_else(|| {
+                fails.then(|| "simulated: the runtime service does not start".to_owned())
+            }),
             starts: host.containerd.starts.saturating_add(1),
+            started: host.disk.tick(),
             ..containerd::State::default()
         };
+        if host.containerd.down {
+            host.handlers.clear();
+        }
     }
+}
+
+/// That the default runtime which the drop-ins name, of which the last one counts, is none of those that there are, in
+/// CRI-O's words.
+fn lacks_default(host: &Host, handlers: &BTreeMap<String, Handler>) -> Option<String> {
+    let lines = host.files_under(DROP_IN_DIRECTORY).flat_map(|(_, text)| text.lines());
+    let name = lines.filter_map(|line| line.trim().strip_prefix("default_runtime")).last()?;
+    let name = name.trim_matches([' ', '=', '"']);
+    (!handlers.contains_key(name)).then(|| {
+        format!(
+            "validating runtime config: default_runtime set to \"{name}\", but no runtime entry table \
+             [crio.runtime.runtimes.{name}] was found"
+        )
+    })
 }
 
 /// The handlers that the runtime offers when it starts with the host's files.

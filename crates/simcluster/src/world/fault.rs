@@ -52,6 +52,11 @@ pub enum NodeFault {
     /// Without the Machine Config Operator: a file of the payload has other bytes than it was written with,
     /// with nothing else to tell it from an intact one. It stays so until somebody writes it anew.
     PayloadDamaged,
+    /// Without the Machine Config Operator: another program adds a handler to the container runtime's files and
+    /// restarts nothing. At the end of the fault it takes that back and restarts the container runtime.
+    ForeignChange,
+    /// Without the Machine Config Operator: the same with a change with which the container runtime does not serve.
+    ForeignBreak,
 }
 
 /// What [`NodeFault`]'s `from_str` accepts.
@@ -60,7 +65,8 @@ pub const FAULT_NAMES: &str = "no-kvm, drain-blocked, reboot-hang, reboot-held, 
                                boot-fails=REASON, uncordon-fails, drift=REASON, \
                                sandbox-fails=REASON, not-ready, disk-pressure, network-unavailable, kubelet-restart, \
                                runtime-fails, disk-full, \
-                               pull-fails, agent-killed, payload-damaged";
+                               pull-fails, agent-killed, payload-damaged, foreign-change, \
+                               foreign-break";
 
 impl NodeFault {
     /// The only platform on which the fault does anything, if there is one.
@@ -77,7 +83,9 @@ impl NodeFault {
             | Self::DiskFull
             | Self::PullFails
             | Self::AgentKilled
-            | Self::PayloadDamaged => Some(Platform::Kubernetes),
+            | Self::PayloadDamaged
+            | Self::ForeignChange
+            | Self::ForeignBreak => Some(Platform::Kubernetes),
             Self::RebootHang
             | Self::NoKvm
             | Self::HandlerMissing
@@ -113,6 +121,8 @@ impl std::str::FromStr for NodeFault {
             "pull-fails" => Self::PullFails,
             "agent-killed" => Self::AgentKilled,
             "payload-damaged" => Self::PayloadDamaged,
+            "foreign-change" => Self::ForeignChange,
+            "foreign-break" => Self::ForeignBreak,
             "uncordon-fails" => Self::FailUncordon,
             "install-fails" => Self::InstallFails(reason(
                 "error running rpm-ostree update --install kata-containers: error: \
@@ -161,6 +171,8 @@ impl std::fmt::Display for NodeFault {
             Self::PullFails => f.write_str("pull-fails"),
             Self::AgentKilled => f.write_str("agent-killed"),
             Self::PayloadDamaged => f.write_str("payload-damaged"),
+            Self::ForeignChange => f.write_str("foreign-change"),
+            Self::ForeignBreak => f.write_str("foreign-break"),
         }
     }
 }
