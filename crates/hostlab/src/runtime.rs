@@ -153,6 +153,8 @@ pub struct Runtime {
     pub sandboxes: Vec<Sandbox>,
     /// A fault: the runtime never becomes ready while our handler is configured.
     pub chokes_on: Option<String>,
+    /// What the program that prints CRI-O's configuration says instead of that.
+    pub complains: Option<String>,
     /// A fault: the runtime does not start any more, with any configuration.
     pub broken: bool,
     /// The real program that prints its configuration, if there is one.
@@ -199,6 +201,7 @@ impl Runtime {
             restarts: 0,
             sandboxes: Vec::new(),
             chokes_on: None,
+            complains: None,
             broken: false,
             printer: None,
             prints: None,
@@ -444,9 +447,11 @@ impl Runtime {
                 runtime_ready: true,
                 message: String::new(),
                 handlers: names.into_iter().collect(),
-                config: at(table, &["crio", "runtime", "runtimes"])
-                    .filter(|_| !self.version().version.starts_with("1.32."))
-                    .map(reported_by_crio),
+                config: if self.version().version.starts_with("1.32.") {
+                    Some("{\"sandboxImage\": \"\"}".to_owned())
+                } else {
+                    at(table, &["crio", "runtime", "runtimes"]).map(reported_by_crio)
+                },
             },
         }
     }

@@ -232,10 +232,8 @@ pub fn removal_from_a_full_disk() -> Sweep {
 /// effect that the report does not name, as long as the file was changed before the agent's last look at it. Of a way
 /// back that is the first one: its restart is of a runtime that does not serve.
 pub fn foreign_changes() -> Sweep {
-    let of_containerd =
-        |(_, node): &(&str, Node)| matches!(node.runtime.kind, Kind::Containerd(..));
     let mut sweep = Sweep::default();
-    for (name, clean) in nodes().into_iter().filter(of_containerd) {
+    for (name, clean) in nodes() {
         let mut fresh = clean.clone();
         fresh.stage("a");
         let mut with_kata = clean.clone();
@@ -272,13 +270,21 @@ pub fn foreign_changes() -> Sweep {
     sweep
 }
 
-/// The plugin that serves CRI is disabled.
+/// The plugin that serves CRI is disabled, or the default runtime is gone.
 fn disable_cri(node: &mut Node) {
+    if node.runtime.kind == Kind::Crio {
+        let section = "[crio.runtime]\n";
+        let gone = format!("{section}default_runtime = \"gone\"\n");
+        return change_main(node, |text| text.replacen(section, &gone, 1));
+    }
     change_main(node, |text| format!("disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n{text}"));
 }
 
 /// There is another handler.
 fn add_handler(node: &mut Node) {
+    if node.runtime.kind == Kind::Crio {
+        return change_main(node, |text| format!("{text}[crio.runtime.runtimes.more]\n"));
+    }
     let id = match node.runtime.kind {
         Kind::Containerd(2.., _) if !node.text(&node.runtime.main).contains("version = 2") => {
             PLUGINS[0]
@@ -292,7 +298,8 @@ fn add_handler(node: &mut Node) {
 fn change_main(node: &mut Node, change: impl FnOnce(&str) -> String) {
     let main = node.runtime.main.clone();
     let text = node.text(&main);
-    let text = if text.is_empty() { "version = 2\n" } else { &text };
+    let is_new = text.is_empty() && node.runtime.kind != Kind::Crio;
+    let text = if is_new { "version = 2\n" } else { &text };
     node.disk.make_dir(paths::parent(&main), 0o755).unwrap();
     node.disk.write(&main, change(text).as_bytes(), 0o640).unwrap();
 }
@@ -301,7 +308,8 @@ fn change_main(node: &mut Node, change: impl FnOnce(&str) -> String) {
 /// before the last look at the files. What the files are without ours, to which a way back leads, is looked at first only.
 fn activated(node: &Node, report: &NodeReport, call: usize, restarted: bool) -> Option<String> {
     // Whether there is a main file is looked at right before what is printed without one.
-    let looks = node.log.iter().enumerate().filter(|(_, call)| call.starts_with("dump "));
+    let is_look = |call: &str| call.starts_with("dump ") || call.starts_with("print ");
+    let looks = node.log.iter().enumerate().filter(|(_, call)| is_look(call));
     let mut looks = looks.map(|(at, call)| at - usize::from(call.ends_with(EMPTY_FILE)));
     let (first, last) = (looks.next()?, looks.next_back());
     let went_back = matches!(report.outcome, Outcome::RolledBack | Outcome::Unsafe);

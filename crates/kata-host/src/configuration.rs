@@ -1,15 +1,16 @@
-//! The states of containerd's configuration that are compared before anything is written: what runs, and what is on
-//! disk, without us or with us.
+//! The states of a container runtime's configuration that are compared before anything is written: what runs, and what
+//! is on disk, without us or with us.
 //!
 //! What runs is only known as far as CRI's verbose `Status` shows it: of containerd 1.6 and 1.7 all that concerns CRI,
-//! of 2.0 and newer what concerns its runtimes, and not its images. What is on disk is what the node's own program
-//! prints. What a state does not say is unknown, and not equal.
+//! of 2.0 and newer what concerns its runtimes, and not its images; of CRI-O since 1.33 its section `crio.runtime`. What
+//! is on disk is what the node's own program prints, which is of CRI-O what differs from its defaults. What a state does
+//! not say is unknown, and not equal.
 //!
 //! It finds differences, and must not decide what follows from them.
 
 use std::collections::BTreeSet;
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use crate::containerd::Schema;
@@ -36,12 +37,20 @@ const CRI: [&str; 4] = [
 const SNAPSHOTTERS: &str = "io.containerd.snapshotter.v1.";
 /// Keys that containerd fills in after it has read them.
 const FILLED_IN: [&str; 2] = ["sandbox_mode", "sandboxer"];
+/// The same of CRI-O, besides those that are empty.
+const FILLED_IN_BY_CRIO: [&str; 5] =
+    ["monitor_cgroup", "monitor_path", "monitor_env", "container_min_memory", "hooks_dir"];
+/// The handler that CRI-O's program always prints, and CRI-O leaves out where its program is not there.
+const DEFAULT_OF_CRIO: &str = "crun";
 
 impl Configuration {
     /// What runs.
     pub fn running(status: &CriStatus) -> Self {
-        let config = status.config.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        config.map_or(Self::Unknown, Self::Running)
+        let config = status.config.as_deref();
+        let config = config.and_then(|text| serde_json::from_str::<Json>(text).ok());
+        // CRI-O before 1.33 has but its image there.
+        let says = |config: &Json| ["containerd", "crio"].iter().any(|it| config.get(it).is_some());
+        config.filter(says).map_or(Self::Unknown, Self::Running)
     }
 
     /// What a program printed.
@@ -74,6 +83,10 @@ impl Configuration {
         if let Some(plugin) = disabled.into_iter().find(|plugin| CRI.contains(plugin)) {
             return Some(format!("disabled_plugins has {plugin}, without which there is no CRI"));
         }
+        let manager = text(table, &["crio", "runtime", "cgroup_manager"]);
+        if let Some(name) = manager.filter(|name| !["systemd", "cgroupfs"].contains(name)) {
+            return Some(format!("cgroup_manager is {name}, and CRI-O knows systemd and cgroupfs"));
+        }
         let containerd = section(table).and_then(|section| at(section, &["containerd"]))?;
         let name = text(containerd, &["default_runtime_name"]).unwrap_or_default();
         // The deprecated table adds a runtime of its own.
@@ -100,22 +113,19 @@ impl Configuration {
     /// The keys in which what runs differs from what is on disk, except for the handlers `ours`: those of which both
     /// say something.
     pub fn differences(&self, on_disk: &Self, ours: &BTreeSet<String>) -> Vec<String> {
-        let mut found = Vec::new();
-        let (Self::Running(running), Self::OnDisk(table)) = (self, on_disk) else { return found };
-        if let (Some(section), Json::Object(_)) = (section(table), running) {
-            let mut section = section.clone();
-            let mut running = running.clone();
-            let runtimes = section.get_mut("containerd").and_then(|it| it.get_mut("runtimes"));
-            if let Some(runtimes) = runtimes.and_then(Value::as_table_mut) {
-                runtimes.retain(|name, _| !ours.contains(name));
-            }
-            let runtimes = running.get_mut("containerd").and_then(|it| it.get_mut("runtimes"));
-            if let Some(runtimes) = runtimes.and_then(Json::as_object_mut) {
-                runtimes.retain(|name, _| !ours.contains(name));
-            }
-            compare("", &Value::Table(section), &running, &mut found);
+        let (Self::Running(running), Self::OnDisk(table)) = (self, on_disk) else {
+            return Vec::new();
+        };
+        let of_crio = at(table, &["crio", "runtime"]);
+        let (section, running) = match of_crio {
+            Some(section) => (Some(section), running.get("crio")),
+            None => (section(table), Some(running)),
+        };
+        let mut comparison = Comparison { ours, is_crio: of_crio.is_some(), found: Vec::new() };
+        if let (Some(section), Some(Json::Object(running))) = (section, running) {
+            comparison.tables("", section, running);
         }
-        found
+        comparison.found
     }
 }
 
@@ -140,36 +150,61 @@ fn plain(key: &str) -> String {
     key.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-/// Adds the keys in which a value on disk differs from the one that runs.
-fn compare(key: &str, on_disk: &Value, running: &Json, found: &mut Vec<String>) {
-    match (on_disk, running) {
-        (Value::Table(on_disk), Json::Object(running)) => {
-            let below = |name: &str| {
-                if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+/// Of what is on disk and what runs.
+struct Comparison<'a> {
+    /// The handlers that are left out.
+    ours: &'a BTreeSet<String>,
+    is_crio: bool,
+    /// The keys that differ.
+    found: Vec<String>,
+}
+
+impl Comparison<'_> {
+    fn tables(&mut self, key: &str, on_disk: &Table, running: &Map<String, Json>) {
+        let below = |name: &str| {
+            if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+        };
+        // The names in these are data, and one that only one side has differs.
+        let table = key.rsplit('.').next().unwrap_or(key);
+        let is_map = ["runtimes", "options"].contains(&table);
+        let (ours, is_crio) = (self.ours, self.is_crio);
+        let is_left_out = |name: &String| table == "runtimes" && ours.contains(name);
+        let mut pairs: Vec<(String, &Value, &Json)> = Vec::new();
+        for (name, value) in on_disk.iter().filter(|(name, _)| !is_left_out(name)) {
+            let filled_in: &[&str] = if is_crio { &FILLED_IN_BY_CRIO } else { &FILLED_IN };
+            let is_filled_in = filled_in.contains(&name.as_str());
+            let is_empty = value.as_str() == Some("");
+            if (is_crio && (is_filled_in || is_empty)) || (is_filled_in && is_empty) {
+                continue;
+            }
+            let same = |(other, _): &(&String, &Json)| {
+                if is_map { *other == name } else { plain(other) == plain(name) }
             };
-            // The names in these are data, and one that only one side has differs.
-            let is_map = ["runtimes", "options"].contains(&key.rsplit('.').next().unwrap_or(key));
-            for (name, value) in on_disk {
-                if FILLED_IN.contains(&name.as_str()) && value.as_str() == Some("") {
-                    continue;
-                }
-                let same = |(other, _): &(&String, &Json)| {
-                    if is_map { *other == name } else { plain(other) == plain(name) }
-                };
-                match running.iter().find(same) {
-                    Some((_, running)) => compare(&below(name), value, running, found),
-                    None if is_map => compare(&below(name), value, &Json::Null, found),
-                    None => {}
-                }
+            match running.iter().find(same) {
+                Some((_, running)) => pairs.push((below(name), value, running)),
+                None if is_crio && name == DEFAULT_OF_CRIO => {}
+                None if is_map => pairs.push((below(name), value, &Json::Null)),
+                None => {}
             }
-            let only = running.iter().filter(|(name, _)| is_map && !on_disk.contains_key(*name));
-            found.extend(only.filter(|(_, value)| !is_zero(value)).map(|(name, _)| below(name)));
         }
-        _ => {
-            let on_disk = serde_json::to_value(on_disk).unwrap_or_default();
-            if on_disk != *running && !(is_zero(&on_disk) && is_zero(running)) {
-                found.push(key.to_owned());
-            }
+        let is_only_there = |(name, value): &(&String, &Json)| {
+            is_map && !on_disk.contains_key(*name) && !is_left_out(name) && !is_zero(value)
+        };
+        let only: Vec<String> =
+            running.iter().filter(is_only_there).map(|(name, _)| below(name)).collect();
+        for (key, on_disk, running) in pairs {
+            self.values(&key, on_disk, running);
+        }
+        self.found.extend(only);
+    }
+
+    fn values(&mut self, key: &str, on_disk: &Value, running: &Json) {
+        if let (Value::Table(on_disk), Json::Object(running)) = (on_disk, running) {
+            return self.tables(key, on_disk, running);
+        }
+        let on_disk = serde_json::to_value(on_disk).unwrap_or_default();
+        if on_disk != *running && !(is_zero(&on_disk) && is_zero(running)) {
+            self.found.push(key.to_owned());
         }
     }
 }

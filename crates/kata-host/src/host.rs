@@ -294,6 +294,12 @@ pub trait Host {
     fn restart_unit(&mut self, name: &str) -> HostResult<()>;
     /// The output of the node's own `PROGRAM --config CONFIG config dump`. At most 30 s.
     fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String>;
+    /// The output of `COMMAND config` with the command and the variables of a unit of CRI-O, or in its own words why there
+    /// is none. At most 30 s.
+    ///
+    /// # Errors
+    /// Also if it does not say why.
+    fn crio_config(&mut self, unit: &Unit) -> HostResult<Result<String, String>>;
 
     /// CRI's `Version`. At most 5 s, as all calls of CRI.
     fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion>;

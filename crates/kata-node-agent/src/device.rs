@@ -96,15 +96,15 @@ pub(super) fn probe_on_node(
     let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{PROBE}{}-{:x}", std::process::id(), elapsed.as_nanos());
     let (folder, place) = (format!("{PLACE}/{name}"), parent.join(&name));
+    let command = vec![
+        format!("{folder}/agent"),
+        "node-agent".to_owned(),
+        "device".to_owned(),
+        path(device).trim_start_matches("/dev/").to_owned(),
+    ];
     let program = Program {
-        command: vec![
-            format!("{folder}/agent"),
-            "node-agent".to_owned(),
-            "device".to_owned(),
-            path(device).trim_start_matches("/dev/").to_owned(),
-        ],
         output: Some((format!("{folder}/out"), format!("{folder}/err"))),
-        limit: Duration::from_secs(10),
+        ..Program::new(command, Duration::from_secs(10))
     };
     let made = fs::create_dir(&place)
         .map_err(|error| without_error_numbers(&error.to_string()))

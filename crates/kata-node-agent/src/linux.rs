@@ -115,6 +115,39 @@ impl Linux {
     pub(crate) fn know(&mut self, path: PathBuf, sha256: String) {
         self.known.insert(path, sha256);
     }
+
+    /// What a program of the node prints that systemd starts as in a unit; if that fails, the last line of what it
+    /// complained of.
+    fn printed(&mut self, action: String, unit: Unit) -> HostResult<String> {
+        // What cannot be written would look like a configuration that cannot be read, so not on a disk that
+        // may be full. Input and output have all secrets that are configured.
+        let [output, errors] = ["out", "err"].map(|it| format!("{RUN_DIR}/dump.{it}"));
+        // systemd goes on with what an agent asked for that was killed since; what that writes must not get
+        // into these files.
+        self.unlink(&output)?;
+        self.unlink(&errors)?;
+        let ran = self.systemd.execute(&Program {
+            command: unit.command,
+            environment: unit.environment,
+            environment_files: unit.environment_files,
+            output: Some((output.clone(), errors.clone())),
+            limit: Duration::from_secs(30),
+        });
+        let text = |bytes: Option<Vec<u8>>| {
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
+        let (said, complained) = (text(self.read(&output)?), text(self.read(&errors)?));
+        self.unlink(&output)?;
+        self.unlink(&errors)?;
+        ran.map(|()| said).map_err(|fault| {
+            let last = complained.lines().rev().find(|line| !line.trim().is_empty());
+            let mut error = fault.at(action);
+            if let Some(last) = last {
+                last.clone_into(&mut error.reason);
+            }
+            error
+        })
+    }
 }
 
 pub(crate) fn error(action: String, source: &io::Error) -> HostError {
@@ -378,11 +411,8 @@ impl Host for Linux {
     }
 
     fn load_module(&mut self, name: &str) -> HostResult<()> {
-        let program = Program {
-            command: vec!["/sbin/modprobe".to_owned(), name.to_owned()],
-            output: None,
-            limit: Duration::from_secs(30),
-        };
+        let command = vec!["/sbin/modprobe".to_owned(), name.to_owned()];
+        let program = Program::new(command, Duration::from_secs(30));
         self.systemd.execute(&program).map_err(|fault| fault.at(format!("load {name}")))
     }
 
@@ -406,15 +436,8 @@ impl Host for Linux {
 
     fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String> {
         let action = format!("read the merged configuration of {config}");
-        // What cannot be written would look like a configuration that cannot be read, so not on a disk that
-        // may be full. Input and output have all secrets that are configured.
+        let input = format!("{RUN_DIR}/dump.toml");
         self.make_dir(RUN_DIR, 0o700)?;
-        let [input, output, errors] =
-            ["toml", "out", "err"].map(|it| format!("{RUN_DIR}/dump.{it}"));
-        // systemd goes on with what an agent asked for that was killed since; what that writes must not get
-        // into these files.
-        self.unlink(&output)?;
-        self.unlink(&errors)?;
         let path = match config {
             ConfigSource::At(path) => path,
             ConfigSource::Text(text) => {
@@ -422,31 +445,30 @@ impl Host for Linux {
                 &input
             }
         };
-        let command = [program, "--config", path, "config", "dump"];
-        let ran = self.systemd.execute(&Program {
-            command: command.map(str::to_owned).to_vec(),
-            output: Some((output.clone(), errors.clone())),
-            limit: Duration::from_secs(30),
-        });
-        let text = |bytes: Option<Vec<u8>>| {
-            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-        };
-        let (said, complained) = (text(self.read(&output)?), text(self.read(&errors)?));
-        for path in [&input, &output, &errors] {
-            self.unlink(path)?;
-        }
+        let command = [program, "--config", path, "config", "dump"].map(str::to_owned);
+        let printed = self.printed(action, Unit { command: command.to_vec(), ..Unit::default() });
+        self.unlink(&input)?;
         self.remove_dir(RUN_DIR)?;
-        match ran {
-            Ok(()) => Ok(said),
-            Err(fault) => {
-                let last = complained.lines().rev().find(|line| !line.trim().is_empty());
-                let mut error = fault.at(action);
-                if let Some(last) = last {
-                    // It may name the file that is gone by now.
-                    error.reason = last.replace(&format!("{input}: "), "");
-                }
-                Err(error)
-            }
+        printed.map_err(|mut error| {
+            // It may name the file that is gone by now.
+            error.reason = error.reason.replace(&format!("{input}: "), "");
+            error
+        })
+    }
+
+    fn crio_config(&mut self, unit: &Unit) -> HostResult<Result<String, String>> {
+        let action = "read the configuration of CRI-O".to_owned();
+        self.make_dir(RUN_DIR, 0o700)?;
+        let mut unit = unit.clone();
+        unit.command.push("config".to_owned());
+        let printed = self.printed(action, unit);
+        self.remove_dir(RUN_DIR)?;
+        match printed {
+            Ok(printed) => Ok(Ok(printed)),
+            Err(error) => match fatal(&error.reason) {
+                Some(message) => Ok(Err(message)),
+                None => Err(error),
+            },
         }
     }
 
@@ -469,6 +491,21 @@ impl Host for Linux {
     fn wait(&mut self, duration: Duration) {
         std::thread::sleep(duration);
     }
+}
+
+/// The message of the line of CRI-O's log with which it ends.
+fn fatal(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once("level=fatal msg=\"")?;
+    let mut message = String::new();
+    let mut letters = rest.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => break,
+            '\\' => message.extend(letters.next()),
+            letter => message.push(letter),
+        }
+    }
+    Some(message)
 }
 
 fn memory_available(meminfo: &str) -> u64 {

@@ -37,12 +37,24 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A program to run on the node.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The program and its arguments.
+    /// The program and its arguments, in which systemd fills in variables if there are any.
     pub command: Vec<String>,
+    /// Its variables, as `NAME=VALUE`.
+    pub environment: Vec<String>,
+    /// Files with more variables, which need not be there.
+    pub environment_files: Vec<String>,
     /// Files of the node for its standard output and standard error.
     pub output: Option<(String, String)>,
     /// How long it may take.
     pub limit: Duration,
+}
+
+impl Program {
+    /// One without variables, whose output is not kept.
+    pub fn new(command: Vec<String>, limit: Duration) -> Self {
+        let (environment, environment_files) = (Vec::new(), Vec::new());
+        Self { command, environment, environment_files, output: None, limit }
+    }
 }
 
 /// systemd of a node.
@@ -215,6 +227,22 @@ impl Systemd {
             if let Some((output, errors)) = &program.output {
                 properties.property("StandardOutputFile", "s", |value| value.string(output));
                 properties.property("StandardErrorFile", "s", |value| value.string(errors));
+            }
+            if !program.environment.is_empty() {
+                properties.property("Environment", "as", |value| {
+                    value.array(4, |all| program.environment.iter().for_each(|it| all.string(it)));
+                });
+            }
+            if !program.environment_files.is_empty() {
+                properties.property("EnvironmentFiles", "a(sb)", |value| {
+                    value.array(8, |files| {
+                        for path in &program.environment_files {
+                            files.align(8);
+                            files.string(path);
+                            files.boolean(true);
+                        }
+                    });
+                });
             }
             properties.property("ExecStart", "a(sasb)", |value| {
                 value.array(8, |commands| {

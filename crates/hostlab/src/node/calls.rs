@@ -222,6 +222,18 @@ impl Host for Node {
             Ok(toml::to_string(&table).unwrap())
         })
     }
+    fn crio_config(&mut self, unit: &Unit) -> HostResult<Result<String, String>> {
+        self.call(false, "print the configuration of CRI-O".to_owned(), |node| {
+            if unit.command.first() != node.runtime.command.first() {
+                return Err(("no such program".to_owned(), HostErrorKind::Failed));
+            }
+            if let Some(complaint) = &node.runtime.complains {
+                return Ok(Err(complaint.clone()));
+            }
+            let table = node.runtime.load(&node.disk, &node.runtime.main);
+            Ok(table.map(|table| toml::to_string(&table).unwrap()))
+        })
+    }
     fn cri_version(&mut self, socket: &str) -> HostResult<CriVersion> {
         self.cri("version", socket, |runtime, _| runtime.version())
     }

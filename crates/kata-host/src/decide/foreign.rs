@@ -32,7 +32,7 @@ pub(super) fn of_restart(task: &NodeTask, observed: &Observed) -> Option<Check> 
     }
     let message = pending(observed, site)?;
     let waits = task.foreign_changes == ForeignChanges::Wait;
-    let code = if waits && is_grave(observed) {
+    let code = if waits && is_grave(observed, site) {
         Code::ForeignChangePending
     } else {
         Code::ForeignChangeOnRestart
@@ -63,10 +63,12 @@ pub(super) fn of_any_restart(task: &NodeTask, observed: &Observed) -> Option<Che
     Some(Check::new(Code::ForeignChangeOnRestart, message))
 }
 
-/// Whether a restart brings something of others into effect, and not only perhaps.
-fn is_grave(observed: &Observed) -> bool {
+/// Whether a restart brings something of others into effect, and not only perhaps. CRI-O fills values in and leaves
+/// handlers out when it starts, so that a difference alone says nothing of it.
+fn is_grave(observed: &Observed, site: &Site) -> bool {
     let changed = &observed.foreign.changed;
-    changed.is_sure || (!changed.paths.is_empty() && !differences(observed).is_empty())
+    let differs = || site.distribution != Distribution::Crio && !differences(observed).is_empty();
+    changed.is_sure || (!changed.paths.is_empty() && differs())
 }
 
 fn is_comparable(observed: &Observed) -> bool {
@@ -105,7 +107,12 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
     {
         return Some(reason);
     }
+    // With what CRI-O was started with, it serves, also if its program says otherwise.
+    let is_proven = site.distribution == Distribution::Crio
+        && observed.cri.is_ok()
+        && foreign.changed.paths.is_empty();
     let reason = match &foreign.printed {
+        Some(Err(_)) if is_proven => return None,
         Some(Err(reason)) => reason.clone(),
         Some(Ok(_)) | None => foreign.on_disk.cannot_start(&remaining(task, observed))?,
     };
@@ -147,6 +154,9 @@ fn crio_default(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
 /// Which changes of others a restart would bring into effect.
 fn pending(observed: &Observed, site: &Site) -> Option<String> {
     let foreign = &observed.foreign;
+    if site.distribution == Distribution::Crio && foreign.changed.paths.is_empty() {
+        return None;
+    }
     let keys = differences(observed);
     let differ = format!("the process and the files differ in {}", list(&keys));
     if foreign.changed.paths.is_empty() {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::files::Files;
 use crate::configuration::Configuration;
 use crate::cri::Cri;
-use crate::host::{ConfigSource, FileKind, Host, HostErrorKind, HostResult, Stat};
+use crate::host::{ConfigSource, FileKind, Host, HostErrorKind, HostResult, Stat, Unit};
 use crate::journal::State;
 use crate::paths;
 use crate::plan::Content;
@@ -74,46 +74,61 @@ impl Foreign {
             // That it does not serve yet is not because of its files.
             return Ok(Self::unknown());
         }
-        let started = unit.and_then(|unit| unit.started);
-        let printed = printed(host, site, files)?;
+        let printed = match site.distribution {
+            Distribution::Crio => printed_by_crio(host, unit.as_ref())?,
+            _ => printed(host, site, files)?,
+        };
         let (on_disk, printed) = match printed {
             None => (Configuration::Unknown, None),
             Some(Err(reason)) => (Configuration::Unknown, Some(Err(reason))),
             Some(Ok(text)) => match Configuration::printed(&text) {
                 Ok(on_disk) => (on_disk, Some(Ok(text))),
+                // CRI-O prints some values without the marks that TOML needs.
+                Err(_) if site.distribution == Distribution::Crio => (Configuration::Unknown, None),
                 Err(reason) => (Configuration::Unknown, Some(Err(reason))),
             },
         };
-        let broken_by_ours = match (cri, &on_disk) {
-            (None, Configuration::OnDisk(_))
+        let is_ours = |reason: &String| {
+            site.distribution == Distribution::Crio && reason.contains(&files.drop_in)
+        };
+        let broken_by_ours = match (cri, &on_disk, &printed) {
+            (None, Configuration::OnDisk(_), _)
                 if on_disk.cannot_start(&BTreeSet::new()).is_none() =>
             {
                 broken_by_ours(host, site, files)?
             }
+            (None, _, Some(Err(reason))) if is_ours(reason) => Some(reason.clone()),
             _ => None,
         };
+        // What is wrong with our file is put right, and holds nothing up.
+        let printed = printed.filter(|it| !it.as_ref().is_err_and(is_ours));
         Ok(Self {
             broken_by_ours,
             ours_is_newer: files.own_drop_in().is_some()
-                && is_newer(host, site, started, &files.drop_in)?,
+                && is_newer(
+                    host,
+                    site,
+                    unit.as_ref().and_then(|unit| unit.started),
+                    &files.drop_in,
+                )?,
             running: cri.map_or(Configuration::Unknown, |cri| Configuration::running(&cri.status)),
             on_disk,
             printed,
-            changed: changed(host, site, started, files, state)?,
+            changed: match &unit {
+                Some(unit) => changed(host, site, unit, files, state)?,
+                None => Changed::default(),
+            },
         })
     }
 }
 
-/// What the program prints of the files without ours, or why it prints nothing.
+/// What containerd's program prints of the files without ours, or why it prints nothing.
 fn printed(
     host: &mut dyn Host,
     site: &Site,
     files: &Files,
 ) -> HostResult<Option<Result<String, String>>> {
-    let Some(program) = site.program.as_ref().filter(|_| site.distribution != Distribution::Crio)
-    else {
-        return Ok(None);
-    };
+    let Some(program) = &site.program else { return Ok(None) };
     let text = files.main_without_ours();
     let source = match &text {
         Some(text) => ConfigSource::Text(text),
@@ -122,6 +137,22 @@ fn printed(
     match host.config_dump(program, source) {
         Ok(text) => Ok(Some(Ok(text))),
         Err(error) if error.kind == HostErrorKind::Failed => Ok(Some(Err(error.reason))),
+        Err(error) => Err(error),
+    }
+}
+
+/// What CRI-O's program prints of its files, or why it prints nothing. Our handlers are in it, which is all that our
+/// drop-in brings.
+fn printed_by_crio(
+    host: &mut dyn Host,
+    unit: Option<&Unit>,
+) -> HostResult<Option<Result<String, String>>> {
+    // An argument after those of another program would be one of that program.
+    let is_crio = |unit: &&Unit| unit.command.first().is_some_and(|it| paths::name(it) == "crio");
+    let Some(unit) = unit.filter(is_crio) else { return Ok(None) };
+    match host.crio_config(unit) {
+        Ok(printed) => Ok(Some(printed)),
+        Err(error) if error.kind == HostErrorKind::Failed => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -161,16 +192,17 @@ fn broken_by_ours(host: &mut dyn Host, site: &Site, files: &Files) -> HostResult
 fn changed(
     host: &mut dyn Host,
     site: &Site,
-    started: Option<i64>,
+    unit: &Unit,
     files: &Files,
     state: &State,
 ) -> HostResult<Changed> {
     let mut changed = Changed::default();
-    let Some(started) = started else { return Ok(changed) };
+    let Some(started) = unit.started else { return Ok(changed) };
     let mut read: BTreeSet<String> = files.others.iter().map(|other| other.path.clone()).collect();
     // A distribution makes folders of its own while its unit starts.
     if site.distribution.is_plain() {
         read.extend(files.folders.iter().cloned());
+        read.extend(unit.environment_files.iter().cloned());
     }
     match &site.editable {
         Some(editable) => {
@@ -220,5 +252,11 @@ fn changed(
             place = paths::absolute(&place, &target);
         }
     }
+    // A file says more than its folder.
+    let all = changed.paths.clone();
+    let is_in = |path: &str, folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    };
+    changed.paths.retain(|folder| !all.iter().any(|path| is_in(path, folder)));
     Ok(changed)
 }

@@ -83,11 +83,39 @@ fn what_the_runtime_does_not_report_is_not_taken_for_equal() {
         "/etc/containerd/config.toml was changed after containerd.service started; CRI reports no difference, \
          and does not report every setting"
     );
-    let mut crio = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
-    crio.stage("a");
-    crio.disk.write("/etc/crio/crio.conf.d/10-other.conf", b"[crio.runtime]\n", 0o644).unwrap();
-    let said = refused(&mut crio, &task(NodeAction::Install, "a"), "KATA3047");
-    assert!(said.ends_with("what the process runs with is not known"), "{said}");
+    // Before 1.33 CRI-O reports nothing.
+    for (version, text, says) in [
+        ("1.32.4", "[crio.runtime]\n", "what the process runs with is not known"),
+        ("1.34.1", "[crio.runtime]\n", "and does not report every setting"),
+        (
+            "1.34.1",
+            "[crio.runtime.runtimes.other]\nruntime_path = \"/usr/bin/runc\"\n",
+            "the process and the files differ in runtimes.other",
+        ),
+    ] {
+        let mut crio = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
+        crio.runtime.version = Some(version.to_owned());
+        crio.stage("a");
+        let other = "/etc/crio/crio.conf.d/10-other.conf";
+        crio.disk.write(other, text.as_bytes(), 0o644).unwrap();
+        let said = refused(&mut crio, &task(NodeAction::Install, "a"), "KATA3047");
+        assert!(said.ends_with(says), "{version}: {said}");
+    }
+}
+
+/// A unit that starts CRI-O through another program cannot be asked what it would start with, and what it says counts
+/// only of what it was not started with.
+#[test]
+fn what_cri_o_is_started_with_is_good_whatever_its_program_says() {
+    let mut node = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
+    node.stage("a");
+    node.runtime.complains = Some("pinns is not there".to_owned());
+    let mut changed = node.clone();
+    assert_eq!(kata_host::run(&mut node, &task(NodeAction::Install, "a")).outcome, Outcome::Done);
+    let other = "/etc/crio/crio.conf.d/10-other.conf";
+    changed.disk.write(other, b"[crio.runtime]\n", 0o644).unwrap();
+    let said = refused(&mut changed, &activate(NodeAction::Install), "KATA3011");
+    assert!(said.contains("10-other.conf: pinns is not there"), "{said}");
 }
 
 /// A handler that is not on disk any more was lost before our restart, and not by it.
@@ -229,6 +257,42 @@ fn the_words_of_real_programs_are_understood() {
             "{release}"
         );
     }
+}
+
+/// The same of CRI-O 1.36.3 with the defaults of its project but for a storage driver, cgroups and host ports. What it
+/// prints of its defaults are comments.
+#[test]
+fn the_words_of_the_real_cri_o_are_understood() {
+    let ours = std::collections::BTreeSet::from(["kata".to_owned()]);
+    let status = include_str!("recorded/crio-1.36.json").to_owned();
+    let status = CriStatus { config: Some(status), ..CriStatus::default() };
+    let running = Configuration::running(&status);
+    let dump = include_str!("recorded/crio-1.36.toml");
+    let differs = |dump: &str| running.differences(&Configuration::printed(dump).unwrap(), &ours);
+    assert_eq!(differs(dump), Vec::<String>::new());
+    for (from, to, keys) in [
+        ("[crio.runtime]", "[crio.runtime]\npids_limit = 4096", vec!["pids_limit"]),
+        (
+            "runtime_root = \"/run/crun\"",
+            "runtime_root = \"/run/x\"",
+            vec!["runtimes.crun.runtime_root"],
+        ),
+        ("runtimes.crun]", "runtimes.other]", vec!["runtimes.other", "runtimes.crun"]),
+        (
+            "[crio.image]",
+            "[crio.runtime.runtimes.kata]\nruntime_type = \"vm\"\n[crio.image]",
+            vec![],
+        ),
+    ] {
+        assert_eq!(differs(&dump.replace(from, to)), keys, "{to}");
+    }
+    let invalid = dump.replace("\"cgroupfs\"", "\"foo\"");
+    let says = Configuration::printed(&invalid).unwrap().cannot_start(&ours).unwrap();
+    assert_eq!(says, "cgroup_manager is foo, and CRI-O knows systemd and cgroupfs");
+    // Before 1.33 it reports its image, and nothing of its runtimes.
+    let old = "{\"sandboxImage\":\"registry.k8s.io/pause:3.9\"}".to_owned();
+    let old = CriStatus { config: Some(old), ..CriStatus::default() };
+    assert_eq!(Configuration::running(&old), Configuration::Unknown);
 }
 
 /// The restarted runtime serves without our handler, and meanwhile another program has disabled CRI in its file.

@@ -17,7 +17,7 @@ use kata_host::{PodName, SandboxError};
 use kata_host::{digest, paths};
 use serde::{Deserialize, Serialize};
 
-use super::{Host, NodeFault, Runtime, containerd};
+use super::{Host, NodeFault, Runtime, containerd, crio};
 
 mod payload;
 
@@ -509,6 +509,11 @@ impl NodeHost for Agent<'_> {
             let table = table.map_err(|reason| (reason, HostErrorKind::Failed))?;
             toml::to_string(&table).map_err(|error| other(error.to_string()))
         })
+    }
+
+    fn crio_config(&mut self, _unit: &Unit) -> HostResult<Result<String, String>> {
+        self.elapsed += DUMP;
+        self.call("print the configuration of CRI-O".to_owned(), |host| Ok(crio::printed(host)))
     }
 
     fn cri_version(&mut self, _socket: &str) -> HostResult<CriVersion> {

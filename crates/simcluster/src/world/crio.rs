@@ -79,6 +79,24 @@ fn lacks_default(host: &Host, handlers: &BTreeMap<String, Handler>) -> Option<St
     })
 }
 
+/// What CRI-O's program prints of its files.
+///
+/// # Errors
+/// Why a start with them fails.
+pub fn printed(host: &Host) -> Result<String, String> {
+    let handlers = handlers(host);
+    if let Some(reason) = lacks_default(host, &handlers) {
+        return Err(reason);
+    }
+    let tables = handlers.iter().map(|(name, Handler { runtime_path, runtime_type })| {
+        format!(
+            "[crio.runtime.runtimes.{name}]\nruntime_path = \"{runtime_path}\"\n\
+             runtime_type = \"{runtime_type}\"\n"
+        )
+    });
+    Ok(tables.collect())
+}
+
 /// The handlers that the runtime offers when it starts with the host's files.
 pub fn handlers(host: &Host) -> BTreeMap<String, Handler> {
     let oci = |path: &str| Handler { runtime_path: path.into(), runtime_type: "oci".into() };
