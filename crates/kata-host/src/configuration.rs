@@ -3,8 +3,8 @@
 //!
 //! What runs is only known as far as CRI's verbose `Status` shows it: of containerd 1.6 and 1.7 all that concerns CRI,
 //! of 2.0 and newer what concerns its runtimes, and not its images; of CRI-O since 1.33 its section `crio.runtime`. What
-//! is on disk is what the node's own program prints, which is of CRI-O what differs from its defaults. What a state does
-//! not say is unknown, and not equal.
+//! is on disk is what the node's own program prints; CRI-O's program prints only what differs from its defaults. What a
+//! state does not say is unknown, and not equal.
 //!
 //! It finds differences, and must not decide what follows from them.
 
@@ -37,10 +37,10 @@ const CRI: [&str; 4] = [
 const SNAPSHOTTERS: &str = "io.containerd.snapshotter.v1.";
 /// Keys that containerd fills in after it has read them.
 const FILLED_IN: [&str; 2] = ["sandbox_mode", "sandboxer"];
-/// The same of CRI-O, besides those that are empty.
+/// Keys that CRI-O fills in when it starts, besides those that are empty in its files.
 const FILLED_IN_BY_CRIO: [&str; 5] =
     ["monitor_cgroup", "monitor_path", "monitor_env", "container_min_memory", "hooks_dir"];
-/// The handler that CRI-O's program always prints, and CRI-O leaves out where its program is not there.
+/// The handler that `crio config` prints on every node. CRI-O does not offer it on nodes without the program crun.
 const DEFAULT_OF_CRIO: &str = "crun";
 
 impl Configuration {
@@ -48,7 +48,7 @@ impl Configuration {
     pub fn running(status: &CriStatus) -> Self {
         let config = status.config.as_deref();
         let config = config.and_then(|text| serde_json::from_str::<Json>(text).ok());
-        // CRI-O before 1.33 has but its image there.
+        // CRI-O before 1.33 reports only its pause image.
         let says = |config: &Json| ["containerd", "crio"].iter().any(|it| config.get(it).is_some());
         config.filter(says).map_or(Self::Unknown, Self::Running)
     }
@@ -70,7 +70,8 @@ impl Configuration {
     /// The handlers of a configuration on disk; `None` if it is not known.
     pub fn handlers(&self) -> Option<BTreeSet<String>> {
         let Self::OnDisk(table) = self else { return None };
-        let runtimes = section(table).and_then(|section| at(section, &["containerd", "runtimes"]));
+        let of_containerd = || at(section(table)?, &["containerd", "runtimes"]);
+        let runtimes = at(table, &["crio", "runtime", "runtimes"]).or_else(of_containerd);
         Some(runtimes.map(|runtimes| runtimes.keys().cloned().collect()).unwrap_or_default())
     }
 
@@ -150,7 +151,7 @@ fn plain(key: &str) -> String {
     key.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-/// Of what is on disk and what runs.
+/// The comparison of a configuration on disk with the one that runs.
 struct Comparison<'a> {
     /// The handlers that are left out.
     ours: &'a BTreeSet<String>,

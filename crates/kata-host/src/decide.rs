@@ -41,9 +41,11 @@ fn preflight(task: &NodeTask, observed: &Observed) -> Decision {
     let wanted: BTreeSet<&String> = task.handlers.iter().map(|handler| &handler.name).collect();
     let installed = observed.state.installed.iter().flat_map(|it| it.handlers.keys());
     let offered = observed.cri.as_ref().map(|cri| live(&cri.status).handlers).unwrap_or_default();
-    if installed.collect::<BTreeSet<_>>() != wanted
-        || !wanted.iter().all(|name| offered.contains(*name))
-    {
+    let restarts = installed.collect::<BTreeSet<_>>() != wanted
+        || !wanted.iter().all(|name| offered.contains(*name));
+    // A file that cannot be read is named once, and not again in the words of the container runtime's program.
+    let is_named = checks.iter().any(|check| check.code == Code::RuntimeConfigBroken);
+    if restarts && !is_named {
         checks.extend(foreign::of_restart(task, observed));
     }
     Decision { checks, ..Decision::default() }

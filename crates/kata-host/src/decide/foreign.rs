@@ -63,8 +63,9 @@ pub(super) fn of_any_restart(task: &NodeTask, observed: &Observed) -> Option<Che
     Some(Check::new(Code::ForeignChangeOnRestart, message))
 }
 
-/// Whether a restart brings something of others into effect, and not only perhaps. CRI-O fills values in and leaves
-/// handlers out when it starts, so that a difference alone says nothing of it.
+/// Whether a restart brings something of others into effect, and not only perhaps. When CRI-O starts, it fills in values
+/// and leaves out handlers, so a difference between its process and its files does not show that another program changed
+/// something.
 fn is_grave(observed: &Observed, site: &Site) -> bool {
     let changed = &observed.foreign.changed;
     let differs = || site.distribution != Distribution::Crio && !differences(observed).is_empty();
@@ -107,7 +108,7 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
     {
         return Some(reason);
     }
-    // With what CRI-O was started with, it serves, also if its program says otherwise.
+    // CRI-O serves with these files already, so a complaint of its program about them does not count.
     let is_proven = site.distribution == Distribution::Crio
         && observed.cri.is_ok()
         && foreign.changed.paths.is_empty();

@@ -85,9 +85,10 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     }
     let expect = Expect {
         ours: BTreeMap::new(),
-        kept: match (&observed.cri, observed.handlers_on_disk()) {
+        // Of a CRI-O that is down it is not known which handlers it offered: it leaves out those whose program is gone.
+        kept: match (&observed.cri, observed.foreign.on_disk.handlers()) {
             (Err(_), Some(on_disk)) if !nothing_configured => &on_disk - &ours,
-            (Ok(_) | Err(_), on_disk) => cri.kept(on_disk.as_ref(), ours.iter()),
+            (Ok(_) | Err(_), _) => cri.kept(observed.handlers_on_disk().as_ref(), ours.iter()),
         },
         gone: ours,
     };

@@ -99,23 +99,74 @@ fn what_the_runtime_does_not_report_is_not_taken_for_equal() {
         let other = "/etc/crio/crio.conf.d/10-other.conf";
         crio.disk.write(other, text.as_bytes(), 0o644).unwrap();
         let said = refused(&mut crio, &task(NodeAction::Install, "a"), "KATA3047");
+        assert!(said.starts_with(&format!("{other} was changed after crio.service")), "{said}");
         assert!(said.ends_with(says), "{version}: {said}");
     }
 }
 
-/// A unit that starts CRI-O through another program cannot be asked what it would start with, and what it says counts
-/// only of what it was not started with.
-#[test]
-fn what_cri_o_is_started_with_is_good_whatever_its_program_says() {
+fn crio() -> Node {
     let mut node = Node::new(Kind::Crio, Some("[crio.runtime]\n"));
     node.stage("a");
+    node
+}
+
+/// It counts once a file was changed, and not of the files with which CRI-O was started.
+#[test]
+fn a_complaint_of_cri_os_program_refuses_a_change_of_another_program_only() {
+    let mut node = crio();
     node.runtime.complains = Some("pinns is not there".to_owned());
     let mut changed = node.clone();
     assert_eq!(kata_host::run(&mut node, &task(NodeAction::Install, "a")).outcome, Outcome::Done);
     let other = "/etc/crio/crio.conf.d/10-other.conf";
     changed.disk.write(other, b"[crio.runtime]\n", 0o644).unwrap();
+    // A unit that starts CRI-O through another program cannot be asked.
+    let mut wrapped = changed.clone();
+    wrapped.runtime.command.insert(0, "/usr/bin/env".to_owned());
+    refused(&mut wrapped, &task(NodeAction::Install, "a"), "KATA3047");
     let said = refused(&mut changed, &activate(NodeAction::Install), "KATA3011");
-    assert!(said.contains("10-other.conf: pinns is not there"), "{said}");
+    assert_eq!(said, format!("{other}: pinns is not there"));
+}
+
+#[test]
+fn a_file_of_variables_that_was_changed_is_a_change_of_another_program() {
+    let variables = "/etc/sysconfig/crio";
+    let mut node = crio();
+    node.disk.make_dir("/etc/sysconfig", 0o755).unwrap();
+    node.disk.write(variables, b"A=1\n", 0o644).unwrap();
+    node.runtime.environment_files = vec![variables.to_owned()];
+    node.runtime.start(&mut node.disk);
+    let mut changed = node.clone();
+    assert_eq!(kata_host::run(&mut node, &task(NodeAction::Install, "a")).outcome, Outcome::Done);
+    changed.disk.write(variables, b"A=2\n", 0o644).unwrap();
+    let said = refused(&mut changed, &task(NodeAction::Install, "a"), "KATA3047");
+    assert!(said.starts_with(&format!("{variables} was changed")), "{said}");
+}
+
+#[test]
+fn a_file_of_kata_that_cri_o_cannot_read_is_named_and_a_removal_takes_it_away() {
+    let mut node = crio();
+    assert_eq!(kata_host::run(&mut node, &task(NodeAction::Install, "a")).outcome, Outcome::Done);
+    let ours = "/etc/crio/crio.conf.d/60-kata-operator.conf";
+    node.runtime.complains = Some(format!("unable to decode configuration {ours}"));
+    // It serves, and another file was changed: that counts, and not what is wrong with ours.
+    let mut serves = node.clone();
+    serves.disk.write("/etc/crio/crio.conf.d/10-other.conf", b"[crio.runtime]\n", 0o644).unwrap();
+    refused(&mut serves, &task(NodeAction::Remove, ""), "KATA3047");
+    node.runtime.running = None;
+    let said = refused(&mut node, &task(NodeAction::Install, "a"), "KATA3011");
+    assert!(said.starts_with(&format!("{ours}, a file of Kata, keeps crio.service")), "{said}");
+    let report = kata_host::run(&mut node, &task(NodeAction::Remove, ""));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+    assert!(node.disk.stat(ours).is_none() && node.offers("crun"));
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_named_once() {
+    let mut node = crio();
+    node.disk.write("/etc/crio/crio.conf.d/10-other.conf", b"a = = 1\n", 0o644).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Preflight, "a"));
+    let codes: Vec<&str> = report.checks.iter().map(|check| check.code.as_str()).collect();
+    assert_eq!(codes, ["KATA3011"], "{report:?}");
 }
 
 /// A handler that is not on disk any more was lost before our restart, and not by it.
@@ -270,6 +321,8 @@ fn the_words_of_the_real_cri_o_are_understood() {
     let dump = include_str!("recorded/crio-1.36.toml");
     let differs = |dump: &str| running.differences(&Configuration::printed(dump).unwrap(), &ours);
     assert_eq!(differs(dump), Vec::<String>::new());
+    let handlers = Configuration::printed(dump).unwrap().handlers();
+    assert_eq!(handlers, Some(std::collections::BTreeSet::from(["crun".to_owned()])));
     for (from, to, keys) in [
         ("[crio.runtime]", "[crio.runtime]\npids_limit = 4096", vec!["pids_limit"]),
         (
