@@ -116,8 +116,8 @@ impl Linux {
         self.known.insert(path, sha256);
     }
 
-    /// What a program of the node prints that systemd starts as in a unit; if that fails, the last line of what it
-    /// complained of.
+    /// The output of a program of the node, which systemd starts with the command and the variables of a unit. The
+    /// reason of an error is the last line of the program's standard error.
     fn printed(&mut self, action: String, unit: Unit) -> HostResult<String> {
         // What cannot be written would look like a configuration that cannot be read, so not on a disk that
         // may be full. Input and output have all secrets that are configured.
@@ -465,7 +465,7 @@ impl Host for Linux {
         self.remove_dir(RUN_DIR)?;
         match printed {
             Ok(printed) => Ok(Ok(printed)),
-            Err(error) => match fatal(&error.reason) {
+            Err(error) => match fatal_message(&error.reason) {
                 Some(message) => Ok(Err(message)),
                 None => Err(error),
             },
@@ -493,8 +493,8 @@ impl Host for Linux {
     }
 }
 
-/// The message of the line of CRI-O's log with which it ends.
-fn fatal(line: &str) -> Option<String> {
+/// The message in the line of its log with which CRI-O ends; `None` if it is not such a line.
+fn fatal_message(line: &str) -> Option<String> {
     let (_, rest) = line.split_once("level=fatal msg=\"")?;
     let mut message = String::new();
     let mut letters = rest.chars();

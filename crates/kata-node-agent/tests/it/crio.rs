@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +23,21 @@ use crate::payload;
 const SOCKET: &str = "run/crio/crio.sock";
 /// CRI-O's drop-ins as they were when the unit was started.
 const STARTED_WITH: &str = "run/crio/started-with";
+/// Stands in for CRI-O's program: as a service it does nothing; asked for its configuration it prints one, or ends as
+/// CRI-O does with what it was given if a file is there that it cannot start with.
+const PROGRAM: &str = "node/crio";
+const STAND_IN: &str = r#"#!/bin/sh
+case "$*" in
+*config) ;;
+*) exec sleep infinity ;;
+esac
+if [ -e /etc/crio/crio.conf.d/90-bad.conf ]; then
+    echo 'time="now" level=info msg="Updating config"' >&2
+    echo 'time="now" level=fatal msg="given '"$*, $SITE"': \"gone\" was not found"' >&2
+    exit 1
+fi
+echo "[crio.runtime]"
+"#;
 const DROP_IN: &str = "etc/crio/crio.conf.d/60-kata-operator.conf";
 
 /// How the server is.
@@ -126,8 +141,16 @@ fn start() -> (Node, Arc<Crio>) {
         let unit = format!(
             "[Unit]\nDefaultDependencies=no\nStartLimitIntervalSec=0\n[Service]\n\
              ExecStartPre=/bin/sh -c 'rm -rf /{STARTED_WITH}; cp -r /etc/crio/crio.conf.d /{STARTED_WITH}'\n\
-             ExecStart=/bin/sleep infinity\n"
+             Environment=SITE=one\nEnvironmentFile=-/etc/sysconfig/crio\nEnvironmentFile=-/etc/sysconfig/none\n\
+             ExecStart=/{PROGRAM} $CRIO_OPTIONS $NOT_SET\n"
         );
+        for (path, text) in [(PROGRAM, STAND_IN), ("etc/sysconfig/crio", "CRIO_OPTIONS=-l debug\n")]
+        {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
         fs::write(units.join("crio.service"), unit).unwrap();
         symlink("../crio.service", units.join("node.target.wants/crio.service")).unwrap();
         fs::create_dir_all(root.join("etc/crio/crio.conf.d")).unwrap();
@@ -192,6 +215,21 @@ fn cri_o_is_changed_rolled_back_and_left_alone() {
     let report = install(&["kata"]);
     assert!(!report.changed && !report.restarted, "{report:?}");
     assert_eq!((node.files(), process()), good);
+
+    // Another program changes a file with which CRI-O would not start: its own program says so, which systemd starts
+    // with the command and the variables of the unit.
+    let bad = node.root.join("etc/crio/crio.conf.d/90-bad.conf");
+    fs::write(&bad, "[crio.runtime]\n").unwrap();
+    let report = install(&["kata", "kata-two"]);
+    assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    let says = "90-bad.conf: given -l debug config, one: \"gone\" was not found";
+    assert!(has(&report, "KATA3011", says), "{report:?}");
+    fs::remove_file(&bad).unwrap();
+    let report = install(&["kata", "kata-two"]);
+    assert_eq!(report.outcome, Outcome::Refused, "the folder was changed: {report:?}");
+    assert!(has(&report, "KATA3047", "/etc/crio/crio.conf.d was changed"), "{report:?}");
+    node.systemctl(&["restart", "crio.service"]);
+    let good = (good.0, process());
 
     // Its unit is active and it serves nothing with the change.
     crio.set(Mood::DeadWith("kata-two"));
