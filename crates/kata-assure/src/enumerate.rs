@@ -527,7 +527,7 @@ fn foreign_changes(plan: &Plan, calm: &Outcome, one_of: u64) -> Vec<(Sort, Plan)
         for call in calls(calm).filter(|call| (call + u64::from(index)).is_multiple_of(one_of)) {
             let plan = || plan.clone();
             let (soon, late) = (call + SOON, call + 2 * SOON);
-            // The first one has a containerd that keeps what our copy of its section has until the next inspection.
+            // worker-0 has containerd 1.x, where our copy of the section keeps the change until the next inspection.
             if index > 0 {
                 let again = plan().doing(call, change(false)).doing(soon, restart());
                 plans.push(again.doing(late, end()));

@@ -190,7 +190,7 @@ pub fn start(host: &mut Host) {
             let disabled = table.get("disabled_plugins").and_then(Value::as_array);
             let mut disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
             if disabled.any(|plugin| [PLUGIN, OLD_PLUGIN].contains(&plugin)) {
-                state.dead = Some("the plugin of CRI is disabled".to_owned());
+                state.dead = Some("simulated: the plugin of CRI is disabled".to_owned());
             } else if ours && host.faults.contains(&NodeFault::RuntimeFails) {
                 state.dead = Some(
                     "invalid plugin config: simulated: no snapshotter for the runtime".to_owned(),
@@ -231,7 +231,7 @@ pub fn listed(host: &Host) -> BTreeSet<String> {
     host.handlers.keys().cloned().chain([String::new()]).collect()
 }
 
-/// `info["config"]` of CRI's `Status`, which that of the simulated CRI-O does not have.
+/// `info["config"]` of CRI's `Status`, which the simulated CRI-O does not report.
 pub fn verbose(host: &Host) -> Option<String> {
     if host.runtime() == Runtime::Crio {
         return None;

@@ -65,8 +65,7 @@ pub fn start(host: &mut Host) {
     }
 }
 
-/// That the default runtime which the drop-ins name, of which the last one counts, is none of those that there are, in
-/// CRI-O's words.
+/// CRI-O's error if no handler has the name of the default runtime. Of several drop-ins that name one, the last counts.
 fn lacks_default(host: &Host, handlers: &BTreeMap<String, Handler>) -> Option<String> {
     let lines = host.files_under(DROP_IN_DIRECTORY).flat_map(|(_, text)| text.lines());
     let name = lines.filter_map(|line| line.trim().strip_prefix("default_runtime")).last()?;

@@ -1,6 +1,6 @@
 //! Another program on a host, which changes the container runtime's configuration and restarts nothing.
 //!
-//! It must not restart the container runtime: that is for whoever takes its change back.
+//! It must not restart the container runtime: the caller does so after the change was taken back.
 
 use super::{Host, NodeFault, Runtime, containerd, crio};
 
@@ -15,9 +15,9 @@ const GONE: &str = "gone";
 pub(crate) fn change(host: &mut Host, fault: &NodeFault) {
     let Some((path, text)) = changed(host, fault) else { return };
     let before = host.files.get(&path).cloned().unwrap_or_default();
-    // The keys of a table come after those of none.
-    let is_key = !text.starts_with('[');
-    let after = if is_key { format!("{text}{before}") } else { format!("{before}{text}") };
+    // In TOML a key without a table must stand before the first table.
+    let is_top_level = !text.starts_with('[');
+    let after = if is_top_level { format!("{text}{before}") } else { format!("{before}{text}") };
     host.put(&path, after);
 }
 
