@@ -14,6 +14,7 @@ pub mod fault;
 pub mod fields;
 pub mod frontend;
 pub mod handle;
+pub(crate) mod jsonpath;
 pub mod list;
 pub mod negotiate;
 pub mod openapi;

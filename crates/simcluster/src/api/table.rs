@@ -4,7 +4,6 @@
 
 mod core;
 mod duration;
-mod jsonpath;
 mod pod;
 mod row;
 mod workload;
@@ -13,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::row::{Printer, Row};
+use super::jsonpath;
 use super::registry::{CustomDef, ResourceDef};
 
 /// The `columnDefinitions` of a kind.

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{cells, columns, duration, jsonpath};
+use super::{cells, columns, duration};
 use crate::Resource;
+use crate::api::jsonpath;
 use crate::api::registry::{CustomDef, Registry, ResourceDef};
 
 const CREATED: &str = "2026-01-01T00:00:00Z";

@@ -1,4 +1,4 @@
-//! The part of JSONPath that printer columns use: members, indexes, `[*]` and filters.
+//! The part of JSONPath that printer columns and paths of jq use: members, indexes, `[*]` and filters.
 //!
 //! A path that cannot be read finds nothing, as a column whose value is missing.
 
@@ -18,11 +18,15 @@ struct Filter {
 }
 
 /// The first value that the path finds.
-pub(super) fn first<'a>(path: &str, value: &'a Value) -> Option<&'a Value> {
+pub(crate) fn first<'a>(path: &str, value: &'a Value) -> Option<&'a Value> {
     let path = path.trim();
     let path = path.strip_prefix('{').and_then(|path| path.strip_suffix('}')).unwrap_or(path);
-    let steps = parse(path)?;
-    find(&steps, value).into_iter().next()
+    all(path, value)?.into_iter().next()
+}
+
+/// The values that the path finds; `None` if it cannot be read.
+pub(crate) fn all<'a>(path: &str, value: &'a Value) -> Option<Vec<&'a Value>> {
+    Some(find(&parse(path)?, value))
 }
 
 fn find<'a>(steps: &[Step], value: &'a Value) -> Vec<&'a Value> {
