@@ -25,6 +25,7 @@ pub use sandbox::{Sandbox, VirtualMachine};
 pub use system::System;
 
 use crate::api::ApiServer;
+use crate::node::PodKey;
 use crate::node::agent::Ending;
 use crate::simulation::Context;
 
@@ -106,6 +107,20 @@ pub struct World {
     pub now: Timestamp,
     changed: BTreeSet<String>,
     changes: u64,
+    exits: Vec<Exit>,
+}
+
+/// A container that was ended by its input.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    /// The node.
+    pub(crate) node: String,
+    /// The pod's namespace and name.
+    pub(crate) pod: PodKey,
+    /// The container's name in the pod.
+    pub(crate) container: String,
+    /// Its exit code.
+    pub(crate) code: i32,
 }
 
 impl World {
@@ -119,6 +134,17 @@ impl World {
     pub fn touch(&mut self, host: &str) {
         self.changes += 1;
         self.changed.insert(host.to_owned());
+    }
+
+    /// Ends a container.
+    pub(crate) fn end_container(&mut self, exit: Exit) {
+        self.touch(&exit.node);
+        self.exits.push(exit);
+    }
+
+    /// The containers of a node that have ended since the last call.
+    pub(crate) fn take_exits(&mut self, node: &str) -> Vec<Exit> {
+        self.exits.extract_if(.., |exit| exit.node == node).collect()
     }
 
     /// How many changes [`World::touch`] told of.

@@ -4,7 +4,7 @@
 //! The answers are the simulator's models; this module only asks and compares.
 
 use serde_json::Value;
-use simcluster::api::frontend::ExecRequest;
+use simcluster::api::frontend::{ExecRequest, Session};
 use simcluster::world::Platform;
 use simcluster::{Simulation, resource};
 
@@ -91,7 +91,7 @@ fn exec(sim: &mut Simulation, pod: &str, argv: &[&str]) -> String {
         ..ExecRequest::default()
     };
     let Some(hook) = sim.frontend.exec else { return String::new() };
-    hook(&mut sim.world, &sim.api, &request, &[])
+    hook(&mut sim.world, &sim.api, &request, &mut Session::default(), &[])
         .map(|outcome| String::from_utf8_lossy(&outcome.stdout).into_owned())
         .unwrap_or_default()
 }

@@ -47,12 +47,21 @@ pub struct ExecRequest {
     pub pod: String,
     /// The container; empty for the only or first one.
     pub container: String,
-    /// The command and its arguments.
+    /// The command and its arguments; none for the one that the container runs by itself.
     pub argv: Vec<String>,
     /// Whether standard input will be sent.
     pub stdin: bool,
     /// Whether a terminal is wanted.
     pub tty: bool,
+}
+
+impl ExecRequest {
+    /// Whether it can be a shell that reads commands; what it is, the hook's outcome says.
+    pub fn may_be_shell(&self) -> bool {
+        let name = self.argv.last().map(|word| word.rsplit('/').next().unwrap_or_default());
+        matches!(name, None | Some("sh" | "bash" | "ash"))
+            || self.argv.first().is_some_and(|it| it == "chroot")
+    }
 }
 
 /// What a command did.
@@ -64,11 +73,34 @@ pub struct ExecOutcome {
     pub stderr: Vec<u8>,
     /// The exit code.
     pub exit_code: i32,
+    /// What a shell shows before its next line; `None` if it has ended, and for every other command.
+    pub prompt: Option<String>,
 }
 
-/// Runs a command in a container; the bytes are its standard input.
+/// What the shells of a connection keep from one line to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// The shells, each of which was started by the one before it; none before the first line and after the end.
+    pub(crate) shells: Vec<Shell>,
+    /// Lines without the end of their last quotation.
+    pub(crate) unfinished: String,
+}
+
+/// A shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shell {
+    /// Its variables.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// The exit code of its last command.
+    pub(crate) status: i32,
+    /// Whether its root directory is that of the host.
+    pub(crate) on_host: bool,
+}
+
+/// Runs a command in a container; the bytes are its standard input. A shell runs what the bytes say, goes on with the
+/// session, and ends with it.
 pub type ExecHook =
-    fn(&mut World, &ApiServer, &ExecRequest, &[u8]) -> Result<ExecOutcome, ApiError>;
+    fn(&mut World, &ApiServer, &ExecRequest, &mut Session, &[u8]) -> Result<ExecOutcome, ApiError>;
 
 /// Which log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

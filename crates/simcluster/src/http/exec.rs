@@ -1,8 +1,9 @@
-//! Commands in containers over WebSocket, in the protocols `v5.channel.k8s.io` and
+//! Commands in containers, and their own shells, over WebSocket, in the protocols `v5.channel.k8s.io` and
 //! `v4.channel.k8s.io`.
 //!
-//! It carries bytes; what a command does is the exec hook's business.
+//! It carries bytes, and lines to a shell; what a command does is the exec hook's business.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::api::ApiError;
-use crate::api::frontend::{ExecOutcome, ExecRequest};
+use crate::api::frontend::{ExecOutcome, ExecRequest, Session};
 use crate::cluster::Cluster;
 
 /// The channels: the first byte of every message.
@@ -22,15 +23,18 @@ const ERROR: u8 = 3;
 /// In v5, a message that closes the channel that its second byte names.
 const CLOSE: u8 = 255;
 
+/// What a terminal sends for its keys.
+const CTRL_C: u8 = 3;
+const CTRL_D: u8 = 4;
+const BACKSPACE: u8 = 8;
+const DELETE: u8 = 127;
+
 /// How long the client may take to close the connection.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long a command takes at least: kubectl up to 1.32 loses what arrives before it has opened all
 /// its streams, and no real container is faster.
 const SPAWN: Duration = Duration::from_millis(100);
-
-/// Commands that read more commands from a terminal.
-const SHELLS: &[&str] = &["sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh"];
 
 /// Accepts the upgrade and runs the command.
 pub(super) fn upgrade(
@@ -53,9 +57,8 @@ async fn serve(
     request: &ExecRequest,
 ) -> Result<(), axum::Error> {
     tokio::time::sleep(SPAWN).await;
-    let shell = matches!(request.argv.as_slice(), [program] if SHELLS.contains(&program.as_str()));
-    let status = if request.tty && request.stdin && shell {
-        terminal(socket, cluster, request).await?
+    let status = if request.may_be_shell() {
+        shell(socket, cluster, request).await?
     } else {
         let mut input = Vec::new();
         // A terminal's input does not end; only a shell reads it.
@@ -65,8 +68,8 @@ async fn serve(
         {
             input.extend_from_slice(&part);
         }
-        let outcome = run(cluster, request, &input);
-        report(socket, request.tty, outcome).await?
+        let outcome = run(cluster, request, &mut Session::default(), &input);
+        report(socket, request, outcome).await?
     };
     send(socket, ERROR, status.to_string().as_bytes()).await?;
     // Anything but a normal closure is an error to kubectl, even after the Status.
@@ -80,63 +83,93 @@ async fn serve(
     Ok(())
 }
 
-/// A shell: each line is a command of its own.
-async fn terminal(
+/// A shell, which gets one line after the other; a command that is none ends before its first line.
+async fn shell(
     socket: &mut WebSocket,
     cluster: &Cluster,
     request: &ExecRequest,
 ) -> Result<Value, axum::Error> {
-    const PROMPT: &[u8] = b"(simulated) # ";
-    let mut line = Vec::new();
-    let mut last = success();
-    send(socket, STDOUT, PROMPT).await?;
-    while let Some(part) = read_stdin(socket).await? {
-        for byte in part.iter().copied() {
-            match byte {
-                // Ctrl-D
-                4 if line.is_empty() => return Ok(last),
-                b'\r' | b'\n' => {
-                    send(socket, STDOUT, b"\r\n").await?;
-                    let text = String::from_utf8_lossy(&line).trim().to_owned();
-                    line.clear();
-                    if text == "exit" {
-                        return Ok(last);
+    let mut session = Session::default();
+    let mut input = Input { is_over: !request.stdin, ..Input::default() };
+    let mut line = String::new();
+    loop {
+        let outcome = run(cluster, request, &mut session, line.as_bytes());
+        let prompt = outcome.as_ref().ok().and_then(|outcome| outcome.prompt.clone());
+        let status = report(socket, request, outcome).await?;
+        let Some(prompt) = prompt else { return Ok(status) };
+        if request.tty {
+            send(socket, STDOUT, prompt.as_bytes()).await?;
+        }
+        // The end of its input ends a shell.
+        let next = input.next_line(socket, request.tty).await?;
+        line = next.unwrap_or_else(|| "exit".to_owned()) + "\n";
+    }
+}
+
+/// The standard input of a shell.
+#[derive(Default)]
+struct Input {
+    unread: VecDeque<u8>,
+    is_over: bool,
+}
+
+impl Input {
+    /// The next line; `None` at the end. A terminal shows what is typed.
+    async fn next_line(
+        &mut self,
+        socket: &mut WebSocket,
+        tty: bool,
+    ) -> Result<Option<String>, axum::Error> {
+        let mut line = Vec::new();
+        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+        loop {
+            while let Some(byte) = self.unread.pop_front() {
+                match byte {
+                    b'\n' if !tty => return Ok(Some(text(&line))),
+                    byte if !tty => line.push(byte),
+                    b'\r' | b'\n' => {
+                        send(socket, STDOUT, b"\r\n").await?;
+                        return Ok(Some(text(&line)));
                     }
-                    if !text.is_empty() {
-                        let argv = vec![request.argv[0].clone(), "-c".to_owned(), text];
-                        let command = ExecRequest { argv, ..request.clone() };
-                        let mut outcome = run(cluster, &command, b"");
-                        if let Ok(outcome) = &mut outcome {
-                            outcome.stdout = crlf(&outcome.stdout);
-                            outcome.stderr = crlf(&outcome.stderr);
+                    CTRL_C => {
+                        send(socket, STDOUT, b"^C\r\n").await?;
+                        return Ok(Some(String::new()));
+                    }
+                    CTRL_D if line.is_empty() => return Ok(None),
+                    BACKSPACE | DELETE => {
+                        if line.pop().is_some() {
+                            send(socket, STDOUT, b"\x08 \x08").await?;
                         }
-                        last = report(socket, true, outcome).await?;
                     }
-                    send(socket, STDOUT, PROMPT).await?;
-                }
-                // Backspace
-                8 | 127 => {
-                    if line.pop().is_some() {
-                        send(socket, STDOUT, b"\x08 \x08").await?;
+                    byte => {
+                        line.push(byte);
+                        send(socket, STDOUT, &[byte]).await?;
                     }
                 }
-                byte => {
-                    line.push(byte);
-                    send(socket, STDOUT, &[byte]).await?;
-                }
+            }
+            if self.is_over {
+                return Ok((!line.is_empty()).then(|| text(&line)));
+            }
+            match read_stdin(socket).await? {
+                Some(part) => self.unread.extend(part),
+                None => self.is_over = true,
             }
         }
     }
-    Ok(last)
 }
 
 fn crlf(text: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(text).replace('\n', "\r\n").into_bytes()
 }
 
-fn run(cluster: &Cluster, request: &ExecRequest, input: &[u8]) -> Result<ExecOutcome, ApiError> {
+fn run(
+    cluster: &Cluster,
+    request: &ExecRequest,
+    session: &mut Session,
+    input: &[u8],
+) -> Result<ExecOutcome, ApiError> {
     cluster.with(|simulation, _| match simulation.frontend.exec {
-        Some(hook) => hook(&mut simulation.world, &simulation.api, request, input),
+        Some(hook) => hook(&mut simulation.world, &simulation.api, request, session, input),
         None => Err(ApiError::new(501, "NotImplemented", "the pod is simulated")),
     })
 }
@@ -144,7 +177,7 @@ fn run(cluster: &Cluster, request: &ExecRequest, input: &[u8]) -> Result<ExecOut
 /// Sends what a command wrote; returns the Status to end with.
 async fn report(
     socket: &mut WebSocket,
-    tty: bool,
+    request: &ExecRequest,
     outcome: Result<ExecOutcome, ApiError>,
 ) -> Result<Value, axum::Error> {
     let outcome = match outcome {
@@ -152,13 +185,16 @@ async fn report(
         Err(error) => return Ok(error.to_status()),
     };
     // A terminal has one stream for both.
-    let stderr = if tty { STDOUT } else { STDERR };
-    for (channel, output) in [(STDOUT, &outcome.stdout), (stderr, &outcome.stderr)] {
+    let stderr = if request.tty { STDOUT } else { STDERR };
+    for (channel, output) in [(STDOUT, outcome.stdout), (stderr, outcome.stderr)] {
+        let is_typed = request.tty && request.stdin;
+        let output = if is_typed { crlf(&output) } else { output };
         for part in output.chunks(32 << 10) {
             send(socket, channel, part).await?;
         }
     }
-    if outcome.exit_code == 0 {
+    // How an attached container ends is in its pod's status.
+    if outcome.exit_code == 0 || request.argv.is_empty() {
         return Ok(success());
     }
     Ok(json!({

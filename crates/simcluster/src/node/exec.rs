@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::pod;
-use crate::api::frontend::{ExecOutcome, ExecRequest, LogRequest};
+use crate::api::frontend::{ExecOutcome, ExecRequest, LogRequest, Session};
 use crate::api::{ApiError, ApiServer};
 use crate::resource::PODS;
-use crate::world::{Host, Sandbox, VirtualMachine, World};
+use crate::world::{Exit, Host, Sandbox, VirtualMachine, World};
 
 /// What a process in a container can see.
 #[derive(Clone, Copy)]
@@ -46,14 +46,16 @@ impl<'a> View<'a> {
     }
 }
 
-/// Runs a command in a container.
+/// Runs a command in a container, or lines in a session of its shell.
 ///
 /// # Errors
-/// As the API server and the kubelet answer when there is no such container, or it does not run.
+/// As the API server and the kubelet answer when there is no such container, or it does not run; and if the
+/// container's own command is asked for, and is no shell.
 pub fn exec(
     world: &mut World,
     api: &ApiServer,
     request: &ExecRequest,
+    session: &mut Session,
     input: &[u8],
 ) -> Result<ExecOutcome, ApiError> {
     let pod = api
@@ -61,11 +63,43 @@ pub fn exec(
         .ok_or_else(|| ApiError::not_found(&PODS, &request.pod))?;
     let view = view(world, &pod, &request.container)?;
     let input = String::from_utf8_lossy(input).into_owned();
-    let output = shell::exec(view, &request.argv, &input);
+    let is_attached = request.argv.is_empty();
+    if is_attached && !shell::reads_commands(view.container) {
+        return Err(ApiError::new(
+            501,
+            "NotImplemented",
+            format!(
+                "container {} is simulated: attach needs one with stdin whose command is a shell",
+                view.container["name"]
+            ),
+        ));
+    }
+    let mut prompt = None;
+    let shell = if is_attached { Some(view) } else { shell::shell_of(view, &request.argv) };
+    let output = if let Some(inside) = shell {
+        if *session == Session::default() {
+            *session = Session::of(inside.host_root == Some(""));
+        }
+        let output = shell::lines(view, session, &input);
+        prompt = session.prompt(view);
+        output
+    } else {
+        shell::exec(view, &request.argv, &input)
+    };
+    if is_attached && prompt.is_none() {
+        let exit = Exit {
+            node: view.host.name().to_owned(),
+            pod: (request.namespace.clone(), request.pod.clone()),
+            container: view.container["name"].as_str().unwrap_or_default().to_owned(),
+            code: output.code,
+        };
+        world.end_container(exit);
+    }
     Ok(ExecOutcome {
         stdout: output.stdout.into_bytes(),
         stderr: output.stderr.into_bytes(),
         exit_code: output.code,
+        prompt,
     })
 }
 

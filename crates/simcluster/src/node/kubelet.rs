@@ -130,6 +130,12 @@ impl Controller for Kubelets {
 
     fn host_changed(&mut self, host: &str, cx: &mut Context<'_>) {
         cx.reschedule(format!("node/{host}"), Duration::ZERO);
+        for exit in cx.world.take_exits(host) {
+            let Some(pod) = cx.api.get(&PODS, &exit.pod.0, &exit.pod.1) else { continue };
+            cx.reschedule(exit_key(&exit.pod, &pod, &exit.container), Duration::ZERO);
+            let ending = Ending { after: Duration::ZERO, code: exit.code, message: String::new() };
+            self.endings.insert((exit.pod, exit.container), ending);
+        }
     }
 
     fn act(&mut self, key: &str, cx: &mut Context<'_>) {

@@ -222,7 +222,7 @@ impl Call<'_> {
                 };
                 Ok(text_answer(200, text))
             }
-            "exec" if sim.frontend.exec.is_some() => {
+            "exec" | "attach" if sim.frontend.exec.is_some() => {
                 if *self.request.method() == Method::POST {
                     return Err(ApiError::new(
                         400,

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::shell::Output;
 use super::{View, proc};
+use crate::api::jsonpath;
 use crate::world::{Host, Process};
 
 /// The names of the programs, for who asks for another.
-const KNOWN: &str = "cat crictl cut date df echo egrep env false free grep head hostname id ls nproc \
-                     printenv ps pwd sh sleep tail test true uname uptime wc whoami";
+const KNOWN: &str = "cat crictl cut date df echo egrep env false free grep head hostname id jq ls \
+                     nproc printenv ps pwd sh sleep tail test true uname uptime wc whoami";
 
 /// Runs a program.
 pub(super) fn run(view: View<'_>, name: &str, arguments: &[String], input: &str) -> Output {
@@ -36,6 +37,7 @@ pub(super) fn run(view: View<'_>, name: &str, arguments: &[String], input: &str)
         "wc" => wc(view, &words, input),
         "head" | "tail" => ends(name == "head", &words, input),
         "cut" => cut(&words, input),
+        "jq" => jq(view, &words, input),
         "ps" => ps(view, &words),
         "crictl" => crictl(view, &words),
         "kata-operator" => operator(view, &words),
@@ -268,6 +270,34 @@ fn cut(words: &[&str], input: &str) -> Output {
         format!("{found}\n")
     };
     Output::printed(input.lines().map(line).collect::<String>())
+}
+
+/// The values at a path; `-r` shows texts without quotes.
+fn jq(view: View<'_>, words: &[&str], input: &str) -> Output {
+    let (flags, rest): (Vec<&str>, Vec<&str>) =
+        words.iter().partition(|word| word.starts_with('-'));
+    let Some((path, files)) = rest.split_first() else {
+        return Output::failed(2, "jq: simulated: give a path, as .info.sandboxID\n");
+    };
+    let read = cat(view, files, input);
+    if read.code != 0 {
+        return Output::failed(2, read.stderr.replace("cat:", "jq: error:"));
+    }
+    let value: Value = match serde_json::from_str(&read.stdout) {
+        Ok(value) => value,
+        Err(error) => return Output::failed(2, format!("jq: error: {error}\n")),
+    };
+    let found = path.starts_with('.').then(|| jsonpath::all(&path.replace("[]", "[*]"), &value));
+    let Some(found) = found.flatten() else {
+        return Output::failed(3, format!("jq: simulated: {path} is no path; no filters here\n"));
+    };
+    let found = if found.is_empty() && !path.contains("[]") { vec![&Value::Null] } else { found };
+    let raw = flags.contains(&"-r") || flags.contains(&"--raw-output");
+    let shown = found.iter().map(|value| match value {
+        Value::String(text) if raw => format!("{text}\n"),
+        value => format!("{value:#}\n"),
+    });
+    Output::printed(shown.collect::<String>())
 }
 
 fn ps(view: View<'_>, words: &[&str]) -> Output {

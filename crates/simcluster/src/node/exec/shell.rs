@@ -1,10 +1,15 @@
-//! A little of the shell: words, quotes, pipes, and lists with `;`, `&&` and `||`.
+//! A little of the shell: words, quotes, variables, `$( )`, pipes, and lists with `;`, `&&` and `||`; and sessions,
+//! in which a shell takes one line after the other and starts another one, as `chroot /host bash` does.
 //!
-//! No variables but those of the environment, no redirections to files, no control structures.
+//! No redirections to files, no control structures, no functions.
+
+use std::iter::Peekable;
+use std::str::Chars;
 
 use serde_json::Value;
 
 use super::{View, program};
+use crate::api::frontend::{Session, Shell};
 
 /// What a command printed, and how it ended.
 #[derive(Debug, Default)]
@@ -29,44 +34,135 @@ pub(super) fn exec(view: View<'_>, argv: &[String], input: &str) -> Output {
     let Some((program, arguments)) = argv.split_first() else {
         return Output::failed(126, "no command given\n");
     };
-    let name = program.rsplit('/').next().unwrap_or_default();
+    let name = base(program);
+    if let Some(inside) = shell_of(view, argv) {
+        let mut session = Session::of(inside.host_root == Some(""));
+        return lines(view, &mut session, &format!("{input}\n"));
+    }
     match (name, arguments) {
         ("sh" | "bash" | "ash", [option, script, ..])
             if option.starts_with('-') && option.ends_with('c') =>
         {
             run_script(view, script, input)
         }
-        ("sh" | "bash" | "ash", []) => run_script(view, input, ""),
-        ("chroot", [root, rest @ ..]) => match view.host_root {
-            Some(mount) if mount == root.trim_end_matches('/') => {
-                let inside = View { host_root: Some(""), ..view };
-                if rest.is_empty() {
-                    run_script(inside, input, "")
-                } else {
-                    exec(inside, rest, input)
-                }
-            }
-            _ => Output::failed(
+        ("chroot", [root, rest @ ..]) => match chroot(view, root) {
+            Some(inside) => exec(inside, rest, input),
+            None => Output::failed(
                 125,
                 format!(
                     "chroot: cannot change root directory to '{root}': No such file or directory\n"
                 ),
             ),
         },
-        ("nsenter", _) => {
-            let command = arguments.iter().position(|word| word == "--");
-            match command.filter(|_| view.sees_host_processes()) {
-                Some(at) => {
-                    let inside = View { host_root: Some(""), ..view };
-                    exec(inside, &arguments[at + 1..], input)
-                }
-                None => {
-                    Output::failed(1, "nsenter: simulated: give -t 1 -m -- COMMAND with hostPID\n")
+        ("nsenter", _) => match nsenter(view, arguments) {
+            Some((inside, command)) => exec(inside, command, input),
+            None => Output::failed(1, "nsenter: simulated: give -t 1 -m -- COMMAND with hostPID\n"),
+        },
+        _ => program::run(view, name, arguments, input),
+    }
+}
+
+/// The last part of a path.
+fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+fn chroot<'a>(view: View<'a>, root: &str) -> Option<View<'a>> {
+    let is_mounted = view.host_root == Some(root.trim_end_matches('/'));
+    is_mounted.then_some(View { host_root: Some(""), ..view })
+}
+
+fn nsenter<'a, 'w>(view: View<'a>, words: &'w [String]) -> Option<(View<'a>, &'w [String])> {
+    let at = words.iter().position(|word| word == "--").filter(|_| view.sees_host_processes())?;
+    Some((View { host_root: Some(""), ..view }, &words[at + 1..]))
+}
+
+/// What the shell sees that the command is, if it is one that reads its commands from its input.
+pub(super) fn shell_of<'a>(view: View<'a>, argv: &[String]) -> Option<View<'a>> {
+    let (program, arguments) = argv.split_first()?;
+    match (base(program), arguments) {
+        ("sh" | "bash" | "ash", []) => Some(view),
+        ("chroot", [root]) => chroot(view, root),
+        ("chroot", [root, rest @ ..]) => shell_of(chroot(view, root)?, rest),
+        ("nsenter", words) => {
+            let (inside, command) = nsenter(view, words)?;
+            shell_of(inside, command)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the container's own command is a shell that reads its commands from the container's input. The entry
+/// point of an image is not known; that of an image for debugging is a shell.
+pub(super) fn reads_commands(container: &Value) -> bool {
+    let words = |field: &str| {
+        let words = container[field].as_array().into_iter().flatten();
+        words.filter_map(Value::as_str).map(base)
+    };
+    let argv: Vec<&str> = words("command").chain(words("args")).collect();
+    container["stdin"] == true && matches!(argv.as_slice(), [] | ["sh" | "bash" | "ash"])
+}
+
+impl Session {
+    /// A session of one shell, in the container or on the host.
+    pub(super) fn of(on_host: bool) -> Self {
+        Self { shells: vec![Shell { on_host, ..Shell::default() }], ..Self::default() }
+    }
+
+    /// What the terminal shows before the next line; `None` if the last shell has ended.
+    pub(super) fn prompt(&self, view: View<'_>) -> Option<String> {
+        let shell = self.shells.last()?;
+        Some(if !self.unfinished.is_empty() {
+            "> ".to_owned()
+        } else if shell.on_host {
+            format!("(simulated) [root@{} /]# ", view.host.name())
+        } else {
+            "(simulated) # ".to_owned()
+        })
+    }
+}
+
+/// Runs lines in a session's shells. A shell that a line starts takes the lines that follow; `exit` ends it.
+pub(super) fn lines(view: View<'_>, session: &mut Session, text: &str) -> Output {
+    let mut total = Output::default();
+    for line in text.lines() {
+        let Some(shell) = session.shells.last_mut() else { break };
+        let inside =
+            View { host_root: if shell.on_host { Some("") } else { view.host_root }, ..view };
+        let script = std::mem::take(&mut session.unfinished) + line;
+        let list = match parse(&script) {
+            Ok(list) => list,
+            Err(Fault::Unfinished) => {
+                session.unfinished = format!("{script}\n");
+                continue;
+            }
+            Err(fault) => {
+                shell.status = 2;
+                total.stderr.push_str(&fault.message());
+                continue;
+            }
+        };
+        let mut run = Run { view: inside, shell, output: Output::default() };
+        let next = run.list(list, "", true);
+        let output = run.output;
+        total.stdout.push_str(&output.stdout);
+        total.stderr.push_str(&output.stderr);
+        match next {
+            Next::Line => {}
+            Next::Shell(on_host) => session.shells.push(Shell { on_host, ..Shell::default() }),
+            Next::End => {
+                let ended = session.shells.pop().unwrap_or_default();
+                total.code = ended.status;
+                if let Some(outer) = session.shells.last_mut() {
+                    outer.status = ended.status;
                 }
             }
         }
-        _ => program::run(view, name, arguments, input),
     }
+    if let Some(shell) = session.shells.last() {
+        total.code = shell.status;
+    }
+    total
 }
 
 /// What the container's own command has printed since it started.
@@ -81,101 +177,256 @@ pub(super) fn printed(view: View<'_>, container: &Value) -> String {
     if probes || argv.iter().any(speaks) { exec(view, &argv, "").stdout } else { String::new() }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// A part of a word.
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Variable { name: String, quoted: bool },
+    Command { script: String, quoted: bool },
+}
+
+type Word = Vec<Piece>;
+
+#[derive(Debug)]
 enum Token {
-    Word(String),
+    Word(Word),
     Pipe,
     And,
     Or,
     Then,
 }
 
-fn run_script(view: View<'_>, script: &str, input: &str) -> Output {
-    let tokens = match tokens(view, script) {
-        Ok(tokens) => tokens,
-        Err(why) => return Output::failed(2, format!("sh: syntax error: {why}\n")),
-    };
-    let mut total = Output::default();
-    let mut skip = false;
-    let mut pipeline: Vec<Vec<String>> = vec![Vec::new()];
-    for token in tokens.into_iter().chain([Token::Then]) {
-        match token {
-            Token::Word(word) => {
-                if let Some(command) = pipeline.last_mut() {
-                    command.push(word);
-                }
-                continue;
-            }
-            Token::Pipe => {
-                pipeline.push(Vec::new());
-                continue;
-            }
-            Token::And | Token::Or | Token::Then => {}
-        }
-        let commands = std::mem::replace(&mut pipeline, vec![Vec::new()]);
-        if !skip && !commands.iter().all(Vec::is_empty) {
-            if commands[0].first().is_some_and(|word| word == "exit") {
-                total.code = commands[0].get(1).and_then(|c| c.parse().ok()).unwrap_or(total.code);
-                return total;
-            }
-            let output = run_pipeline(view, &commands, input);
-            total.stdout.push_str(&output.stdout);
-            total.stderr.push_str(&output.stderr);
-            total.code = output.code;
-        }
-        skip = match token {
-            Token::And => total.code != 0,
-            Token::Or => total.code == 0,
-            _ => false,
+/// Why a script cannot be read.
+#[derive(Debug)]
+enum Fault {
+    Unfinished,
+    Unknown(&'static str),
+}
+
+impl Fault {
+    fn message(&self) -> String {
+        let why = match self {
+            Self::Unfinished => "unterminated quoted string",
+            Self::Unknown(why) => why,
         };
+        format!("sh: syntax error: {why}\n")
     }
-    total
 }
 
-fn run_pipeline(view: View<'_>, commands: &[Vec<String>], input: &str) -> Output {
-    let mut last = Output::printed(input);
-    let mut stderr = String::new();
-    for command in commands {
-        if command.is_empty() {
-            return Output::failed(2, "sh: syntax error: a pipe without a command\n");
+/// What a session does after a list.
+enum Next {
+    /// Its shell reads the next line.
+    Line,
+    /// A shell in the container or on the host reads it.
+    Shell(bool),
+    /// Its shell has ended.
+    End,
+}
+
+fn run_script(view: View<'_>, script: &str, input: &str) -> Output {
+    script_in(view, &mut Shell::default(), script, input)
+}
+
+fn script_in(view: View<'_>, shell: &mut Shell, script: &str, input: &str) -> Output {
+    match parse(script) {
+        Ok(list) => {
+            let mut run = Run { view, shell, output: Output::default() };
+            run.list(list, input, false);
+            Output { code: run.shell.status, ..run.output }
         }
-        last = exec(view, command, &last.stdout);
-        stderr.push_str(&last.stderr);
+        Err(fault) => Output::failed(2, fault.message()),
     }
-    last.stderr = stderr;
-    last
 }
 
-fn tokens(view: View<'_>, script: &str) -> Result<Vec<Token>, String> {
+/// Commands that a shell runs, and what they have printed.
+struct Run<'a, 's> {
+    view: View<'a>,
+    shell: &'s mut Shell,
+    output: Output,
+}
+
+impl Run<'_, '_> {
+    /// Runs pipelines one after the other. In a session a command can be another shell.
+    fn list(&mut self, list: Vec<Token>, input: &str, in_session: bool) -> Next {
+        let mut skip = false;
+        let mut pipeline: Vec<Vec<Word>> = vec![Vec::new()];
+        for token in list.into_iter().chain([Token::Then]) {
+            match token {
+                Token::Word(word) => {
+                    if let Some(command) = pipeline.last_mut() {
+                        command.push(word);
+                    }
+                    continue;
+                }
+                Token::Pipe => {
+                    pipeline.push(Vec::new());
+                    continue;
+                }
+                Token::And | Token::Or | Token::Then => {}
+            }
+            let commands = std::mem::replace(&mut pipeline, vec![Vec::new()]);
+            if !skip && !commands.iter().all(Vec::is_empty) {
+                match self.pipeline(&commands, input, in_session) {
+                    Next::Line => {}
+                    next => return next,
+                }
+            }
+            skip = match token {
+                Token::And => self.shell.status != 0,
+                Token::Or => self.shell.status == 0,
+                _ => false,
+            };
+        }
+        Next::Line
+    }
+
+    fn pipeline(&mut self, commands: &[Vec<Word>], input: &str, in_session: bool) -> Next {
+        let before = self.shell.status;
+        if let [words] = commands {
+            if self.assign(words) {
+                return Next::Line;
+            }
+            let argv = self.expand(words);
+            match argv.split_first() {
+                Some((word, rest)) if word == "exit" => {
+                    let code = rest.first().and_then(|code| code.parse().ok());
+                    self.shell.status = code.unwrap_or(before);
+                    return Next::End;
+                }
+                Some(_) if in_session => {
+                    if let Some(inside) = shell_of(self.view, &argv) {
+                        return Next::Shell(inside.host_root == Some(""));
+                    }
+                }
+                _ => {}
+            }
+            return self.command(&argv, input);
+        }
+        let mut passed = input.to_owned();
+        for (at, words) in commands.iter().enumerate() {
+            if words.is_empty() {
+                self.output.stderr.push_str("sh: syntax error: a pipe without a command\n");
+                self.shell.status = 2;
+                return Next::Line;
+            }
+            let argv = self.expand(words);
+            if at + 1 == commands.len() {
+                return self.command(&argv, &passed);
+            }
+            let output = exec(self.view, &argv, &passed);
+            self.output.stderr.push_str(&output.stderr);
+            passed = output.stdout;
+        }
+        Next::Line
+    }
+
+    fn command(&mut self, argv: &[String], input: &str) -> Next {
+        let output = exec(self.view, argv, input);
+        self.output.stdout.push_str(&output.stdout);
+        self.output.stderr.push_str(&output.stderr);
+        self.shell.status = output.code;
+        Next::Line
+    }
+
+    /// Sets variables, if the command does nothing else.
+    fn assign(&mut self, words: &[Word]) -> bool {
+        let words = match words {
+            [first, rest @ ..] if matches!(first.as_slice(), [Piece::Text(it)] if it == "export") => {
+                rest
+            }
+            words => words,
+        };
+        let named: Option<Vec<(&str, &str, &[Piece])>> =
+            words.iter().map(|word| assignment(word)).collect();
+        let Some(named) = named.filter(|named| !named.is_empty()) else { return false };
+        self.shell.status = 0;
+        for (name, text, rest) in named {
+            let value = text.to_owned() + &self.text(rest);
+            self.shell.variables.insert(name.to_owned(), value);
+        }
+        true
+    }
+
+    /// The words that a command gets; what an expansion outside of quotes gives is split at white space.
+    fn expand(&mut self, words: &[Word]) -> Vec<String> {
+        let mut argv = Vec::new();
+        for word in words {
+            let mut current: Option<String> = None;
+            for piece in word {
+                let (text, quoted) = match piece {
+                    Piece::Text(text) => (text.clone(), true),
+                    Piece::Variable { quoted, .. } | Piece::Command { quoted, .. } => {
+                        (self.value(piece), *quoted)
+                    }
+                };
+                if quoted {
+                    current.get_or_insert_default().push_str(&text);
+                    continue;
+                }
+                for (at, part) in text.split_whitespace().enumerate() {
+                    if at > 0 {
+                        argv.extend(current.take());
+                    }
+                    current.get_or_insert_default().push_str(part);
+                }
+            }
+            argv.extend(current);
+        }
+        argv
+    }
+
+    fn text(&mut self, pieces: &[Piece]) -> String {
+        pieces.iter().map(|piece| self.value(piece)).collect()
+    }
+
+    fn value(&mut self, piece: &Piece) -> String {
+        match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Variable { name, .. } if name == "?" => self.shell.status.to_string(),
+            Piece::Variable { name, .. } => match self.shell.variables.get(name) {
+                Some(value) => value.clone(),
+                None => program::environment(self.view).remove(name).unwrap_or_default(),
+            },
+            Piece::Command { script, .. } => {
+                let output = script_in(self.view, &mut self.shell.clone(), script, "");
+                self.output.stderr.push_str(&output.stderr);
+                self.shell.status = output.code;
+                output.stdout.trim_end_matches('\n').to_owned()
+            }
+        }
+    }
+}
+
+/// The name of the variable that a word sets, and its value: a text, and the pieces after it.
+fn assignment(word: &[Piece]) -> Option<(&str, &str, &[Piece])> {
+    let (Piece::Text(first), rest) = word.split_first()? else { return None };
+    let (name, value) = first.split_once('=')?;
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(is_name_letter);
+    is_name.then_some((name, value, rest))
+}
+
+fn is_name_letter(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn parse(script: &str) -> Result<Vec<Token>, Fault> {
     let mut tokens = Vec::new();
-    let mut word: Option<String> = None;
+    let mut word: Option<Word> = None;
     let mut rest = script.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
             '\'' => {
-                let text = word.get_or_insert_default();
-                loop {
-                    match rest.next() {
-                        Some('\'') => break,
-                        Some(c) => text.push(c),
-                        None => return Err("unterminated quoted string".to_owned()),
-                    }
-                }
+                let text = until(&mut rest, '\'')?;
+                word.get_or_insert_default().push(Piece::Text(text));
             }
-            '"' => {
-                let text = word.get_or_insert_default();
-                loop {
-                    match rest.next() {
-                        Some('"') => break,
-                        Some('$') => text.push_str(&variable(view, &mut rest)),
-                        Some('\\') => text.extend(rest.next()),
-                        Some(c) => text.push(c),
-                        None => return Err("unterminated quoted string".to_owned()),
-                    }
-                }
-            }
-            '$' => word.get_or_insert_default().push_str(&variable(view, &mut rest)),
-            '\\' => word.get_or_insert_default().extend(rest.next()),
+            '"' => quoted(&mut rest, word.get_or_insert_default())?,
+            '$' | '`' => word.get_or_insert_default().push(expansion(c, &mut rest, false)?),
+            '\\' => match rest.next() {
+                Some('\n') => {}
+                Some(c) => push(word.get_or_insert_default(), c),
+                None => return Err(Fault::Unfinished),
+            },
             ' ' | '\t' => tokens.extend(word.take().map(Token::Word)),
             ';' | '\n' => {
                 tokens.extend(word.take().map(Token::Word));
@@ -188,11 +439,12 @@ fn tokens(view: View<'_>, script: &str) -> Result<Vec<Token>, String> {
                     ('|', false) => Token::Pipe,
                     ('|', true) => Token::Or,
                     ('&', true) => Token::And,
-                    _ => return Err("no background jobs in simulated pods".to_owned()),
+                    _ => return Err(Fault::Unknown("no background jobs in simulated pods")),
                 });
             }
             '>' | '<' => {
-                let errors = word.as_deref() == Some("2");
+                let errors =
+                    matches!(word.as_deref(), Some([Piece::Text(stream)]) if stream == "2");
                 let to: String = std::iter::from_fn(|| rest.next_if(|c| *c == ' ')).collect();
                 let to: String = to
                     .trim_start()
@@ -200,27 +452,89 @@ fn tokens(view: View<'_>, script: &str) -> Result<Vec<Token>, String> {
                     .chain(std::iter::from_fn(|| rest.next_if(|c| !c.is_whitespace() && *c != ';')))
                     .collect();
                 if !errors || (to != "/dev/null" && to != "&1") {
-                    return Err("no redirections in simulated pods".to_owned());
+                    return Err(Fault::Unknown("no redirections in simulated pods"));
                 }
                 word = None;
             }
             '#' if word.is_none() => while rest.next_if(|c| *c != '\n').is_some() {},
-            c => word.get_or_insert_default().push(c),
+            c => push(word.get_or_insert_default(), c),
         }
     }
     tokens.extend(word.map(Token::Word));
     Ok(tokens)
 }
 
-fn variable(view: View<'_>, rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
-    let braces = rest.next_if_eq(&'{').is_some();
-    let name: String =
-        std::iter::from_fn(|| rest.next_if(|c| c.is_ascii_alphanumeric() || *c == '_')).collect();
-    if braces {
-        rest.next_if_eq(&'}');
+fn push(word: &mut Word, c: char) {
+    match word.last_mut() {
+        Some(Piece::Text(text)) => text.push(c),
+        _ => word.push(Piece::Text(c.into())),
     }
+}
+
+fn until(rest: &mut Peekable<Chars<'_>>, end: char) -> Result<String, Fault> {
+    let mut text = String::new();
+    loop {
+        match rest.next() {
+            Some(c) if c == end => return Ok(text),
+            Some(c) => text.push(c),
+            None => return Err(Fault::Unfinished),
+        }
+    }
+}
+
+/// What follows a double quote, up to the next one.
+fn quoted(rest: &mut Peekable<Chars<'_>>, word: &mut Word) -> Result<(), Fault> {
+    // Quotes with nothing in them are a word.
+    word.push(Piece::Text(String::new()));
+    loop {
+        match rest.next() {
+            Some('"') => return Ok(()),
+            Some(c @ ('$' | '`')) => word.push(expansion(c, rest, true)?),
+            Some('\\') => rest.next().into_iter().for_each(|c| push(word, c)),
+            Some(c) => push(word, c),
+            None => return Err(Fault::Unfinished),
+        }
+    }
+}
+
+/// What follows a dollar sign or a backtick.
+fn expansion(sign: char, rest: &mut Peekable<Chars<'_>>, quoted: bool) -> Result<Piece, Fault> {
+    if sign == '`' {
+        return Ok(Piece::Command { script: until(rest, '`')?, quoted });
+    }
+    if rest.next_if_eq(&'(').is_some() {
+        return Ok(Piece::Command { script: parenthesized(rest)?, quoted });
+    }
+    if rest.next_if_eq(&'{').is_some() {
+        return Ok(Piece::Variable { name: until(rest, '}')?, quoted });
+    }
+    let name: String = match rest.next_if_eq(&'?') {
+        Some(status) => status.into(),
+        None => std::iter::from_fn(|| rest.next_if(|c| is_name_letter(*c))).collect(),
+    };
     if name.is_empty() {
-        return "$".to_owned();
+        return Ok(Piece::Text("$".to_owned()));
     }
-    program::environment(view).remove(&name).unwrap_or_default()
+    Ok(Piece::Variable { name, quoted })
+}
+
+/// What stands before the closing parenthesis, past quotes and inner parentheses.
+fn parenthesized(rest: &mut Peekable<Chars<'_>>) -> Result<String, Fault> {
+    let mut text = String::new();
+    let mut depth = 0_u32;
+    loop {
+        let c = rest.next().ok_or(Fault::Unfinished)?;
+        match c {
+            ')' if depth == 0 => return Ok(text),
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '\'' | '"' => {
+                let inside = until(rest, c)?;
+                text.push(c);
+                text.push_str(&inside);
+            }
+            _ => {}
+        }
+        text.push(c);
+    }
 }

@@ -4,12 +4,27 @@ use std::time::Duration;
 
 use serde_json::json;
 use simcluster::Simulation;
-use simcluster::api::frontend::ExecRequest;
+use simcluster::api::ApiError;
+use simcluster::api::frontend::{ExecOutcome, ExecRequest, Session};
 use simcluster::resource::PODS;
 
 use super::{cluster, create, get, pod, with_crio, with_kata, writer};
 
 fn exec(sim: &mut Simulation, pod: &str, argv: &[&str]) -> (String, String, i32) {
+    let outcome = send(sim, (pod, argv), &mut Session::default(), "").unwrap();
+    (text(outcome.stdout), text(outcome.stderr), outcome.exit_code)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn send(
+    sim: &mut Simulation,
+    (pod, argv): (&str, &[&str]),
+    session: &mut Session,
+    input: &str,
+) -> Result<ExecOutcome, ApiError> {
     let request = ExecRequest {
         namespace: "default".into(),
         pod: pod.into(),
@@ -17,12 +32,7 @@ fn exec(sim: &mut Simulation, pod: &str, argv: &[&str]) -> (String, String, i32)
         ..ExecRequest::default()
     };
     let hook = sim.frontend.exec.unwrap();
-    let outcome = hook(&mut sim.world, &sim.api, &request, b"").unwrap();
-    (
-        String::from_utf8(outcome.stdout).unwrap(),
-        String::from_utf8(outcome.stderr).unwrap(),
-        outcome.exit_code,
-    )
+    hook(&mut sim.world, &sim.api, &request, session, input.as_bytes())
 }
 
 #[test]
@@ -107,10 +117,14 @@ fn a_debug_pod_sees_the_host() {
     let vm = get(&sim, &PODS, "default", "vm");
     let container = vm["status"]["containerStatuses"][0]["containerID"].as_str().unwrap();
     let container = container.strip_prefix("cri-o://").unwrap().to_owned();
-    let script = format!("crictl inspect {container} | grep sandboxID");
-    let inspected = exec(&mut sim, "debug", &["chroot", "/host", "sh", "-c", &script]).0;
     let uid = vm["metadata"]["uid"].as_str().unwrap();
-    assert!(inspected.contains(&sim.world.hosts["worker-0"].sandboxes[uid].id), "{inspected}");
+    let sandbox = sim.world.hosts["worker-0"].sandboxes[uid].id.clone();
+    let script = format!(
+        "sandboxID=$(crictl inspect {container} | jq -r '.info.sandboxID')\necho $sandboxID\n\
+         ps aux | grep qemu | grep $sandboxID | wc -l; echo $?"
+    );
+    let inspected = exec(&mut sim, "debug", &["chroot", "/host", "sh", "-c", &script]).0;
+    assert_eq!(inspected, format!("{sandbox}\n1\n0\n"));
     let pods = exec(&mut sim, "debug", &["chroot", "/host", "crictl", "pods"]).0;
     assert!(pods.lines().any(|line| line.contains(" vm ") && line.ends_with("kata")), "{pods}");
 }
@@ -130,6 +144,19 @@ fn commands_answer_as_far_as_there_is_a_model() {
         ("echo 'a", "", 2),
         ("echo a | tr a b", "", 127),
         ("sleep 1 &", "", 2),
+        ("a=one b=\"$a  two\"; echo $b; echo \"$b\"", "one two\none  two\n", 0),
+        ("export A=1; echo ${A}$B-", "1-\n", 0),
+        ("false; echo $?; echo $?", "1\n0\n", 0),
+        ("a=$(false); echo $?$a", "1\n", 0),
+        ("echo a$(echo b; echo \"c)\")d `echo e`", "ab c)d e\n", 0),
+        ("echo \"$(echo \"a  b\")\" '$(x)'", "a  b $(x)\n", 0),
+        ("echo $(exit 3)$?", "3\n", 0),
+        ("echo $(echo a", "", 2),
+        ("echo '{\"a\": [{\"b\": \"c\"}]}' | jq '.a[].b'", "\"c\"\n", 0),
+        ("echo '{\"a\": [{\"b\": \"c\"}]}' | jq -r .a[0].b", "c\n", 0),
+        ("echo '{}' | jq .a", "null\n", 0),
+        ("echo '{}' | jq keys", "", 3),
+        ("echo x | jq .a", "", 2),
     ] {
         let (out, _, got) = exec(&mut sim, "web", &["sh", "-c", script]);
         assert_eq!((out.as_str(), got), (stdout, code), "{script}");
@@ -138,4 +165,74 @@ fn commands_answer_as_far_as_there_is_a_model() {
     assert_eq!(code, 127);
     assert!(err.starts_with("exec: \"vim\": executable file not found in $PATH\n"), "{err}");
     assert!(err.contains("the pod is simulated"), "{err}");
+}
+
+/// What is typed into a shell, line by line: what each line prints, and the prompt after it.
+fn typed(
+    sim: &mut Simulation,
+    command: (&str, &[&str]),
+    lines: &[&str],
+) -> Vec<(String, Option<String>)> {
+    let mut session = Session::default();
+    let mut answers = Vec::new();
+    for line in lines {
+        let outcome = send(sim, command, &mut session, &format!("{line}\n")).unwrap();
+        answers.push((text(outcome.stdout), outcome.prompt));
+    }
+    answers
+}
+
+#[test]
+fn a_shell_keeps_its_variables_and_starts_another_on_the_host() {
+    let mut sim = with_crio(0, 1);
+    let debug = json!({
+        "nodeName": "worker-0", "hostPID": true, "hostNetwork": true, "restartPolicy": "Never",
+        "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+        "containers": [{
+            "name": "debug", "image": "tools:1", "stdin": true, "tty": true,
+            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+        }],
+    });
+    create(&mut sim, &PODS, "default", pod("debug", debug));
+    create(&mut sim, &PODS, "default", pod("web", json!({})));
+    sim.advance(Duration::from_secs(20));
+    let lines = [
+        "a='one",
+        "two'; echo \"$a\"",
+        "cat /etc/crio/crio.conf",
+        "chroot /host bash",
+        "cat /etc/crio/crio.conf; echo $a",
+        "exit 3",
+        "echo $a $?",
+        "exit 4",
+    ];
+    let answers = typed(&mut sim, ("debug", &[]), &lines);
+    let answers: Vec<(&str, Option<&str>)> =
+        answers.iter().map(|(out, prompt)| (out.as_str(), prompt.as_deref())).collect();
+    let (own, host) = (Some("(simulated) # "), Some("(simulated) [root@worker-0 /]# "));
+    assert_eq!(
+        answers,
+        [
+            ("", Some("> ")),
+            ("one\ntwo\n", own),
+            ("", own),
+            ("", host),
+            ("[crio.runtime]\n\n", host),
+            ("", own),
+            ("one two 3\n", own),
+            ("", None),
+        ]
+    );
+    // The container ends with its shell, and only with that of its own.
+    sim.advance(Duration::from_secs(5));
+    let ended = get(&sim, &PODS, "default", "debug");
+    assert_eq!(ended["status"]["phase"], "Failed");
+    let state = &ended["status"]["containerStatuses"][0]["state"];
+    assert_eq!(state["terminated"]["exitCode"], 4);
+    let answers = typed(&mut sim, ("web", &["bash"]), &["exit"]);
+    assert_eq!(answers, [(String::new(), None)]);
+    sim.advance(Duration::from_secs(5));
+    assert_eq!(get(&sim, &PODS, "default", "web")["status"]["phase"], "Running");
+    let refused = send(&mut sim, ("web", &[]), &mut Session::default(), "").unwrap_err();
+    assert!(refused.to_string().contains("whose command is a shell"), "{refused}");
 }
