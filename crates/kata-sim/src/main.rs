@@ -4,6 +4,7 @@
 
 mod arguments;
 mod bench;
+mod bundle;
 mod compose;
 mod control;
 mod data_directory;

@@ -1,4 +1,5 @@
-//! The operator's own programs in pods of the simulated cluster that end by themselves.
+//! The operator's own programs in pods of the simulated cluster that end by themselves, and its bundle for the
+//! Operator Lifecycle Manager.
 //!
 //! A simulated kubelet starts no processes; what such a program would find is found by the product's own
 //! function, in the name of the pod's service account. It decides nothing.
@@ -14,12 +15,15 @@ use simcluster::api::rbac::{self, Access};
 use simcluster::node::agent::Ending;
 use simcluster::resource::KATACONFIGS;
 
+use crate::bundle;
+
 /// How long the check takes: a list of a few objects.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// Lets the kubelets of a cluster know the operator's programs.
+/// Adds the operator's programs and its bundle to a cluster.
 pub(crate) fn bring(simulation: &mut Simulation) {
     simulation.world.programs = vec![uninstall_check];
+    simulation.world.catalog = Some(bundle::of_catalog);
 }
 
 /// `kata-operator uninstall --check`, which the chart runs before Helm removes a release.

@@ -1,5 +1,9 @@
-//! What an OpenShift cluster serves besides the Machine Config Operator's kinds: definitions of kinds
-//! that can be stored and watched, and that nothing here acts on.
+//! What an OpenShift cluster serves besides the Machine Config Operator's kinds: definitions of kinds that can be
+//! stored and watched, and the Operator Lifecycle Manager.
+//!
+//! Nothing acts on the kinds of the console and of monitoring.
+
+pub mod lifecycle;
 
 use serde_json::{Value, json};
 
@@ -8,7 +12,7 @@ use crate::api::ApiError;
 use crate::api::server::Writer;
 use crate::resource::{CRDS, NAMESPACES};
 
-const CRD_FILES: [&str; 11] = [
+const CRD_FILES: [&str; 12] = [
     include_str!("openshift/securitycontextconstraints.yaml"),
     include_str!("openshift/servicemonitors.yaml"),
     include_str!("openshift/prometheusrules.yaml"),
@@ -17,6 +21,7 @@ const CRD_FILES: [&str; 11] = [
     include_str!("openshift/consoleclidownloads.yaml"),
     include_str!("openshift/catalogsources.yaml"),
     include_str!("openshift/subscriptions.yaml"),
+    include_str!("openshift/installplans.yaml"),
     include_str!("openshift/operatorgroups.yaml"),
     include_str!("openshift/clusterserviceversions.yaml"),
     include_str!("openshift/imagedigestmirrorsets.yaml"),
@@ -24,6 +29,11 @@ const CRD_FILES: [&str; 11] = [
 
 /// Where catalogs of operators are.
 const MARKETPLACE: &str = "openshift-marketplace";
+
+/// Adds the Operator Lifecycle Manager.
+pub fn add_controllers(simulation: &mut Simulation) {
+    simulation.add_controller(Box::new(lifecycle::LifecycleManager));
+}
 
 /// Adds the kinds of OpenShift's console, of its monitoring and of the Operator Lifecycle Manager,
 /// SecurityContextConstraints and ImageDigestMirrorSet, and the namespace of catalogs.

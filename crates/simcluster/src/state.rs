@@ -19,7 +19,7 @@ use crate::api::store::Store;
 use crate::resource::CRDS;
 use crate::topology::{self, Layout};
 use crate::world::{Host, Platform, World};
-use crate::{Resource, Simulation, mco};
+use crate::{Resource, Simulation, mco, openshift};
 
 /// The format that [`State`] is written in; it changes when an older program could not read it.
 pub const FORMAT: u32 = 1;
@@ -154,6 +154,7 @@ impl State {
         topology::add_controllers(&mut simulation);
         if self.layout.platform == Platform::OpenShift {
             mco::add_controllers(&mut simulation, self.layout.timing);
+            openshift::add_controllers(&mut simulation);
         }
         simulation.introduce();
         Ok(simulation)

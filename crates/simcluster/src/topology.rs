@@ -101,6 +101,7 @@ pub fn build(layout: &Layout, now: Timestamp) -> Result<Simulation, ApiError> {
     if layout.platform == Platform::OpenShift {
         openshift::install(&mut simulation)?;
         mco::install(&mut simulation, layout.timing)?;
+        openshift::add_controllers(&mut simulation);
         // Nodes boot from what their pool has rendered.
         simulation.advance(RENDERED);
     }

@@ -27,6 +27,7 @@ pub use system::System;
 use crate::api::ApiServer;
 use crate::node::PodKey;
 use crate::node::agent::Ending;
+use crate::openshift::lifecycle::Catalog;
 use crate::simulation::Context;
 
 /// The kind of cluster that the hosts make up.
@@ -103,6 +104,8 @@ pub struct World {
     pub platform: Platform,
     /// Programs that containers may run besides the few that every host knows.
     pub programs: Vec<Program>,
+    /// What the images of CatalogSources offer; without it, nothing.
+    pub catalog: Option<Catalog>,
     /// The cluster's time, for what hosts answer by themselves; the simulation sets it.
     pub now: Timestamp,
     changed: BTreeSet<String>,

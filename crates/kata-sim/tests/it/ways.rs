@@ -1,13 +1,10 @@
 //! What a stranger does in each of the ways to install: to Ready, through an upgrade from an earlier version,
 //! and away again, until nothing is left.
-//!
-//! There is no Operator Lifecycle Manager in the simulated cluster: what it would make of a
-//! ClusterServiceVersion is made here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kubectl_process::repository;
 use crate::site::Site;
@@ -232,95 +229,55 @@ fn with_helm() {
     }
 }
 
-/// What the Operator Lifecycle Manager makes of a bundle: everything but the ClusterServiceVersion as it is,
-/// and of that the ServiceAccount, the roles and the Deployment.
-fn made_of(bundle: &Path) -> Vec<Value> {
-    let mut objects = Vec::new();
-    let mut version = Value::Null;
-    for entry in std::fs::read_dir(bundle.join("manifests")).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let mut object: Value = serde_saphyr::from_str(&text).unwrap();
-        if object["kind"] == "ClusterServiceVersion" {
-            object["metadata"]["namespace"] = json!(NAMESPACE);
-            version = object.clone();
-        }
-        objects.push(object);
-    }
-    let name = version["metadata"]["name"].as_str().unwrap().to_owned();
-    let install = &version["spec"]["install"]["spec"];
-    let account = "kata-operator";
-    objects.push(json!({
-        "apiVersion": "v1", "kind": "ServiceAccount",
-        "metadata": {"name": account, "namespace": NAMESPACE},
-    }));
-    for (scope, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
-        let rules = &install[scope][0]["rules"];
-        let group = "rbac.authorization.k8s.io";
-        let metadata = json!({"name": name, "namespace": (kind == "Role").then_some(NAMESPACE)});
-        objects.push(json!({
-            "apiVersion": format!("{group}/v1"), "kind": kind, "metadata": metadata, "rules": rules,
-        }));
-        objects.push(json!({
-            "apiVersion": format!("{group}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
-        }));
-    }
-    let deployment = &install["deployments"][0];
-    objects.push(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {
-            "name": deployment["name"], "namespace": NAMESPACE, "labels": deployment["label"],
-        },
-        "spec": deployment["spec"],
-    }));
-    objects
-}
-
-/// The objects as a file that kubectl takes.
-fn file(site: &Site, name: &str, objects: &[Value]) -> String {
-    let path = site.up.directory.join(name);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    std::fs::write(&path, list.to_string()).unwrap();
-    path.display().to_string()
+/// The commands of a page after a line of it.
+fn commands(page: &str, after: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(repository().join(page)).unwrap();
+    let (_, rest) = page.split_once(after).unwrap();
+    let block = rest.split("```").nth(1).unwrap();
+    block.lines().skip(1).map(str::to_owned).collect()
 }
 
 #[test]
 #[ignore = "needs kubectl and helm"]
 fn with_the_operator_lifecycle_manager() {
     let mut site = Site::start("olm", "openshift", &[]);
-    let (samples, apply) = ("deploy/olm/samples", "kubectl apply --server-side -n");
-    let before = made_of(&earlier(&site, "deploy/olm"));
-    let after = made_of(&repository().join("deploy/olm"));
-    let of_version = |objects: &[Value]| -> Vec<Value> {
-        let name = |object: &Value| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            name.starts_with("kata-operator.v").then_some(name)
-        };
-        objects.iter().filter(|object| name(object).is_some()).cloned().collect()
+    let samples = "deploy/olm/samples";
+    let earlier = earlier(&site, samples);
+    let succeeded = |version: &str| {
+        format!(
+            "kubectl wait subs/kata-operator -n {NAMESPACE} --timeout=60s \
+             --for=jsonpath={{.status.installedCSV}}=kata-operator.v{version} && \
+             kubectl wait csv/kata-operator.v{version} -n {NAMESPACE} --timeout=60s \
+             --for=jsonpath={{.status.phase}}=Succeeded"
+        )
     };
-    let (before, leaving) =
-        (file(&site, "a.json", &before), file(&site, "b.json", &of_version(&before)));
-    let after = file(&site, "c.json", &after);
     live_through(
         &mut site,
         NAMESPACE,
         |site| {
-            site.good(&format!("kubectl apply -f {samples}/namespace.yaml"));
-            site.good(&format!("kubectl apply -f {samples}"));
-            site.good(&format!("{apply} {NAMESPACE} -f {before}"));
+            site.good(&format!("kubectl apply -k {}", earlier.display()));
+            site.good(&succeeded(EARLIER));
+            let bundle = files(&repository().join("deploy/olm/manifests"));
+            for file in bundle.iter().filter(|file| !file.ends_with(SERVICE_VERSION)) {
+                site.good(&format!("kubectl get -n {NAMESPACE} -f {}", file.display()));
+            }
         },
         |site| {
-            site.good(&format!("{apply} {NAMESPACE} -f {after}"));
-            site.good(&format!("kubectl delete -n {NAMESPACE} --timeout=60s -f {leaving}"));
+            site.good(&format!("kubectl apply -k {samples}"));
+            site.good(&succeeded(VERSION));
+            site.good(&format!(
+                "kubectl wait csv/kata-operator.v{EARLIER} -n {NAMESPACE} --for=delete --timeout=60s"
+            ));
         },
         |site| {
-            let delete = "kubectl delete --ignore-not-found --timeout=60s";
-            site.good(&format!("{delete} -n {NAMESPACE} -f {after}"));
-            site.good(&format!("{delete} -f {samples}"));
+            for command in commands("docs/uninstall.md", "With the Operator Lifecycle Manager") {
+                site.good(&command);
+            }
         },
     );
 }
+
+const SERVICE_VERSION: &str = "kata-operator.clusterserviceversion.yaml";
 
 /// The definition of KataConfig as another operator's package left it: not ours, and with other content.
 const LEFT: &str = "kata-operator crd | sed 's/name: Total$/name: All/' | \
@@ -383,7 +340,10 @@ fn every_manifest_is_one_that_the_api_server_takes() {
         ["deploy/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
             .map(PathBuf::from);
     let all = folders.iter().flat_map(|folder| files(&repository().join(folder))).chain(single);
-    for path in all.filter(|path| !path.to_string_lossy().contains("/bad/")) {
+    let is_object = |path: &PathBuf| {
+        !path.to_string_lossy().contains("/bad/") && !path.ends_with("kustomization.yaml")
+    };
+    for path in all.filter(is_object) {
         let text = std::fs::read_to_string(repository().join(&path)).unwrap();
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         kinds

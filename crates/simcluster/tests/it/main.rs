@@ -8,6 +8,7 @@ mod http_semantics;
 mod kube_client;
 mod kube_controller;
 mod kube_runtime;
+mod lifecycle;
 mod managed_fields;
 mod mco;
 mod nodes;
