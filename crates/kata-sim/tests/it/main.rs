@@ -19,6 +19,7 @@ mod kubectl;
 mod kubectl_process;
 mod kubectl_readme;
 mod scenarios;
+mod seed;
 mod site;
 mod walkthrough;
 mod ways;

@@ -77,17 +77,21 @@ impl Site {
 
     /// What a line does in a shell, in the repository's directory.
     pub(crate) fn line(&mut self, line: &str) -> Ended {
-        let mut shell = command("bash");
-        shell
-            .args(["-eo", "pipefail", "-c", line])
+        let ended = run(self.command("bash").args(["-eo", "pipefail", "-c", line]));
+        self.follow();
+        ended
+    }
+
+    /// A program with the stranger's environment, in the repository's directory.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = command(program);
+        command
             .env_clear()
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.bin.display()))
             .env("HOME", &self.up.directory)
             .env("KUBECONFIG", &self.up.kubeconfig)
             .env("KUBECACHEDIR", self.up.directory.join("cache"));
-        let ended = run(&mut shell);
-        self.follow();
-        ended
+        command
     }
 
     /// What a line prints that must succeed.
