@@ -21,7 +21,6 @@ const PARTS: [(&str, &[&str]); 6] = [
         &[
             "try",
             "walkthrough",
-            "walkthrough-kubernetes",
             "use-sandboxes",
             "faq",
             "concepts",

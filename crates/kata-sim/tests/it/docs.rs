@@ -7,7 +7,7 @@
 //! option of kubectl, helm and our programs. What is fenced as `yaml` and is an object is checked by the
 //! API server.
 //!
-//! The `console` blocks of README.md, docs/try.md and the two walkthroughs have tests of their own.
+//! The `console` blocks of README.md, docs/try.md and docs/walkthrough.md have tests of their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ fn blocks(page: &Path) -> Vec<Block> {
 /// Every page that git knows, but those with tests of their own.
 fn pages() -> Vec<PathBuf> {
     let listed = run(command("git").args(["ls-files", "*.md"])).good();
-    let own = ["README.md", "docs/try.md", "docs/walkthrough.md", "docs/walkthrough-kubernetes.md"];
+    let own = ["README.md", "docs/try.md", "docs/walkthrough.md"];
     listed.lines().filter(|page| !own.contains(page)).map(PathBuf::from).collect()
 }
 
