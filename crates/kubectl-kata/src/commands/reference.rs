@@ -34,13 +34,12 @@ fn page() -> String {
         "# Commands of kubectl kata\n\n\
          This page is generated from the program (`cargo xtask codegen`); `kubectl kata COMMAND --help` says the \
          same.\nWhat the commands print is shown in [the walkthrough](walkthrough.md), and the documents of \
-         `-o json` are described in `docs/schema`.\n\n| Command | What it does |\n| --- | --- |\n",
+         `-o json` are described in `docs/schema`.\n\n",
     );
     let shown: Vec<&Command> = root.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
-    for verb in &shown {
-        let name = verb.get_name();
-        line(&mut page, &format!("| [`{name}`](#{name}) | {} |", about(verb)));
-    }
+    let links: Vec<String> =
+        shown.iter().map(|verb| format!("[`{0}`](#{0})", verb.get_name())).collect();
+    line(&mut page, &format!("{}.", links.join(", ")));
     for verb in &shown {
         chapter(&mut page, verb);
     }
@@ -98,7 +97,6 @@ fn chapter(page: &mut String, verb: &Command) {
 }
 
 fn flags<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
-    page.push_str("| Option | Meaning |\n| --- | --- |\n");
     for argument in arguments {
         let mut names = Vec::new();
         if argument.is_positional() {
@@ -125,7 +123,7 @@ fn flags<'a>(page: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
         if !defaults.is_empty() && argument.get_action().takes_values() {
             meaning.push_str(&format!(" [default: {}]", defaults.join(",")));
         }
-        line(page, &format!("| `{option}` | {} |", meaning.replace('|', "\\|")));
+        line(page, &format!("- `{option}`: {meaning}"));
     }
 }
 
