@@ -47,21 +47,16 @@ pub struct ExecRequest {
     pub pod: String,
     /// The container; empty for the only or first one.
     pub container: String,
-    /// The command and its arguments; none for the one that the container runs by itself.
+    /// The command and its arguments.
     pub argv: Vec<String>,
+    /// Whether it is the container's own command, which runs already.
+    pub attach: bool,
+    /// Whether it goes on when standard input ends.
+    pub outlives_input: bool,
     /// Whether standard input will be sent.
     pub stdin: bool,
     /// Whether a terminal is wanted.
     pub tty: bool,
-}
-
-impl ExecRequest {
-    /// Whether it can be a shell that reads commands; what it is, the hook's outcome says.
-    pub fn may_be_shell(&self) -> bool {
-        let name = self.argv.last().map(|word| word.rsplit('/').next().unwrap_or_default());
-        matches!(name, None | Some("sh" | "bash" | "ash"))
-            || self.argv.first().is_some_and(|it| it == "chroot")
-    }
 }
 
 /// What a command did.
@@ -97,8 +92,13 @@ pub(crate) struct Shell {
     pub(crate) on_host: bool,
 }
 
-/// Runs a command in a container; the bytes are its standard input. A shell runs what the bytes say, goes on with the
-/// session, and ends with it.
+/// A line to a shell that gives up what was typed so far.
+pub const CTRL_C: &str = "\u{3}";
+/// A line to a shell that ends it.
+pub const CTRL_D: &str = "\u{4}";
+
+/// Runs a command in a container; the bytes are its standard input, and nothing is changed by it. To a shell that reads
+/// commands they are lines, with which it goes on with the session.
 pub type ExecHook =
     fn(&mut World, &ApiServer, &ExecRequest, &mut Session, &[u8]) -> Result<ExecOutcome, ApiError>;
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::api::ApiError;
-use crate::api::frontend::{ExecOutcome, ExecRequest, Session};
+use crate::api::frontend::{self, ExecOutcome, ExecRequest, Session};
 use crate::cluster::Cluster;
 
 /// The channels: the first byte of every message.
@@ -44,7 +44,7 @@ pub(super) fn upgrade(
 ) -> Response {
     upgrade.protocols(["v5.channel.k8s.io", "v4.channel.k8s.io"]).on_upgrade(
         async move |mut socket| {
-            // The client has gone if this fails, and there is nobody to tell.
+            // The client has disconnected if this fails, and nothing is left to report to.
             drop(serve(&mut socket, &cluster, &request).await);
         },
     )
@@ -57,18 +57,20 @@ async fn serve(
     request: &ExecRequest,
 ) -> Result<(), axum::Error> {
     tokio::time::sleep(SPAWN).await;
-    let status = if request.may_be_shell() {
-        shell(socket, cluster, request).await?
+    let mut session = Session::default();
+    let mut outcome = run(cluster, request, &mut session, b"");
+    let is_shell = outcome.as_ref().is_ok_and(|outcome| outcome.prompt.is_some());
+    let status = if is_shell {
+        shell(socket, cluster, request, session, outcome).await?
     } else {
-        let mut input = Vec::new();
         // A terminal's input does not end; only a shell reads it.
-        while request.stdin
-            && !request.tty
-            && let Some(part) = read_stdin(socket).await?
-        {
-            input.extend_from_slice(&part);
+        if request.stdin && !request.tty && outcome.is_ok() {
+            let mut input = Vec::new();
+            while let Some(part) = read_stdin(socket).await? {
+                input.extend_from_slice(&part);
+            }
+            outcome = run(cluster, request, &mut session, &input);
         }
-        let outcome = run(cluster, request, &mut Session::default(), &input);
         report(socket, request, outcome).await?
     };
     send(socket, ERROR, status.to_string().as_bytes()).await?;
@@ -83,26 +85,28 @@ async fn serve(
     Ok(())
 }
 
-/// A shell, which gets one line after the other; a command that is none ends before its first line.
+/// A shell, which gets one line after the other.
 async fn shell(
     socket: &mut WebSocket,
     cluster: &Cluster,
     request: &ExecRequest,
+    mut session: Session,
+    mut outcome: Result<ExecOutcome, ApiError>,
 ) -> Result<Value, axum::Error> {
-    let mut session = Session::default();
     let mut input = Input { is_over: !request.stdin, ..Input::default() };
-    let mut line = String::new();
     loop {
-        let outcome = run(cluster, request, &mut session, line.as_bytes());
         let prompt = outcome.as_ref().ok().and_then(|outcome| outcome.prompt.clone());
         let status = report(socket, request, outcome).await?;
         let Some(prompt) = prompt else { return Ok(status) };
         if request.tty {
             send(socket, STDOUT, prompt.as_bytes()).await?;
         }
-        // The end of its input ends a shell.
-        let next = input.next_line(socket, request.tty).await?;
-        line = next.unwrap_or_else(|| "exit".to_owned()) + "\n";
+        let line = match input.next_line(socket, request.tty).await? {
+            Some(line) => line,
+            None if request.outlives_input => return Ok(success()),
+            None => frontend::CTRL_D.to_owned(),
+        };
+        outcome = run(cluster, request, &mut session, format!("{line}\n").as_bytes());
     }
 }
 
@@ -133,9 +137,9 @@ impl Input {
                     }
                     CTRL_C => {
                         send(socket, STDOUT, b"^C\r\n").await?;
-                        return Ok(Some(String::new()));
+                        return Ok(Some(frontend::CTRL_C.to_owned()));
                     }
-                    CTRL_D if line.is_empty() => return Ok(None),
+                    CTRL_D if line.is_empty() => return Ok(Some(frontend::CTRL_D.to_owned())),
                     BACKSPACE | DELETE => {
                         if line.pop().is_some() {
                             send(socket, STDOUT, b"\x08 \x08").await?;
@@ -194,7 +198,7 @@ async fn report(
         }
     }
     // How an attached container ends is in its pod's status.
-    if outcome.exit_code == 0 || request.argv.is_empty() {
+    if outcome.exit_code == 0 || request.attach {
         return Ok(success());
     }
     Ok(json!({

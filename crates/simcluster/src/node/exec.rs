@@ -26,9 +26,19 @@ struct View<'a> {
     /// Where the host's root directory is mounted; empty after `chroot` into it.
     host_root: Option<&'a str>,
     now: Timestamp,
+    /// How many commands are around this one, each of which starts the next.
+    depth: u32,
 }
 
+/// More commands in each other than anyone types; each takes some of the stack.
+const MAX_DEPTH: u32 = 30;
+
 impl<'a> View<'a> {
+    /// What a command sees that this one starts.
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
     fn vm(&self) -> Option<&'a VirtualMachine> {
         self.sandbox.vm.as_ref()
     }
@@ -63,8 +73,7 @@ pub fn exec(
         .ok_or_else(|| ApiError::not_found(&PODS, &request.pod))?;
     let view = view(world, &pod, &request.container)?;
     let input = String::from_utf8_lossy(input).into_owned();
-    let is_attached = request.argv.is_empty();
-    if is_attached && !shell::reads_commands(view.container) {
+    if request.attach && !shell::reads_commands(view.container) {
         return Err(ApiError::new(
             501,
             "NotImplemented",
@@ -75,7 +84,7 @@ pub fn exec(
         ));
     }
     let mut prompt = None;
-    let shell = if is_attached { Some(view) } else { shell::shell_of(view, &request.argv) };
+    let shell = if request.attach { Some(view) } else { shell::shell_of(view, &request.argv) };
     let output = if let Some(inside) = shell {
         if *session == Session::default() {
             *session = Session::of(inside.host_root == Some(""));
@@ -86,7 +95,7 @@ pub fn exec(
     } else {
         shell::exec(view, &request.argv, &input)
     };
-    if is_attached && prompt.is_none() {
+    if request.attach && prompt.is_none() {
         let exit = Exit {
             node: view.host.name().to_owned(),
             pod: (request.namespace.clone(), request.pod.clone()),
@@ -126,7 +135,7 @@ fn view<'a>(world: &'a World, pod: &'a Value, container: &str) -> Result<View<'a
         ApiError::new(500, "InternalError", text)
     })?;
     let host_root = host_root(pod, container);
-    Ok(View { host, sandbox, pod, container, host_root, now: world.now })
+    Ok(View { host, sandbox, pod, container, host_root, now: world.now, depth: 0 })
 }
 
 fn find_container<'a>(pod: &'a Value, wanted: &str) -> Result<&'a Value, ApiError> {

@@ -204,9 +204,8 @@ impl Call<'_> {
     /// Logs, commands, and what else goes to a pod's node.
     pub(super) fn pod_stream(&self, sim: &mut Simulation) -> Result<Response, ApiError> {
         let Target { namespace, name, subresource, .. } = self.target;
-        if sim.api.get(&PODS, namespace, name).is_none() {
-            return Err(ApiError::not_found(&PODS, name));
-        }
+        let pod = sim.api.get(&PODS, namespace, name);
+        let pod = pod.ok_or_else(|| ApiError::not_found(&PODS, name))?;
         let container = self.query.get("container").unwrap_or_default().to_owned();
         match subresource.as_str() {
             "log" => {
@@ -230,11 +229,22 @@ impl Call<'_> {
                         "the simulated API server runs commands over WebSocket only, not over SPDY",
                     ));
                 }
+                let (argv, attach) = (self.query.all("command"), subresource == "attach");
+                if argv.is_empty() && !attach {
+                    let text = "you must specify at least 1 command for the container";
+                    return Err(ApiError::new(400, "BadRequest", text));
+                }
+                let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+                let mut named = containers
+                    .filter(|it| container.is_empty() || it["name"] == container.as_str());
+                let ends_with_input = named.next().is_some_and(|it| it["stdinOnce"] == true);
                 Ok(Response::Exec(ExecRequest {
                     namespace: namespace.clone(),
                     pod: name.clone(),
                     container,
-                    argv: self.query.all("command"),
+                    argv,
+                    attach,
+                    outlives_input: attach && !ends_with_input,
                     stdin: self.query.flag("stdin"),
                     tty: self.query.flag("tty"),
                 }))

@@ -8,8 +8,8 @@ use std::str::Chars;
 
 use serde_json::Value;
 
-use super::{View, program};
-use crate::api::frontend::{Session, Shell};
+use super::{MAX_DEPTH, View, program};
+use crate::api::frontend::{CTRL_C, CTRL_D, Session, Shell};
 
 /// What a command printed, and how it ended.
 #[derive(Debug, Default)]
@@ -34,10 +34,13 @@ pub(super) fn exec(view: View<'_>, argv: &[String], input: &str) -> Output {
     let Some((program, arguments)) = argv.split_first() else {
         return Output::failed(126, "no command given\n");
     };
+    if view.depth > MAX_DEPTH {
+        return too_deep();
+    }
     let name = base(program);
     if let Some(inside) = shell_of(view, argv) {
         let mut session = Session::of(inside.host_root == Some(""));
-        return lines(view, &mut session, &format!("{input}\n"));
+        return lines(view, &mut session, &format!("{input}\n{CTRL_D}\n"));
     }
     match (name, arguments) {
         ("sh" | "bash" | "ash", [option, script, ..])
@@ -62,6 +65,10 @@ pub(super) fn exec(view: View<'_>, argv: &[String], input: &str) -> Output {
     }
 }
 
+fn too_deep() -> Output {
+    Output::failed(126, "sh: simulated: too many commands in each other\n")
+}
+
 /// The last part of a path.
 fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
@@ -69,12 +76,12 @@ fn base(path: &str) -> &str {
 
 fn chroot<'a>(view: View<'a>, root: &str) -> Option<View<'a>> {
     let is_mounted = view.host_root == Some(root.trim_end_matches('/'));
-    is_mounted.then_some(View { host_root: Some(""), ..view })
+    (is_mounted && view.depth <= MAX_DEPTH).then_some(View { host_root: Some(""), ..view.deeper() })
 }
 
 fn nsenter<'a, 'w>(view: View<'a>, words: &'w [String]) -> Option<(View<'a>, &'w [String])> {
     let at = words.iter().position(|word| word == "--").filter(|_| view.sees_host_processes())?;
-    Some((View { host_root: Some(""), ..view }, &words[at + 1..]))
+    Some((View { host_root: Some(""), ..view.deeper() }, &words[at + 1..]))
 }
 
 /// What the shell sees that the command is, if it is one that reads its commands from its input.
@@ -129,24 +136,38 @@ pub(super) fn lines(view: View<'_>, session: &mut Session, text: &str) -> Output
         let Some(shell) = session.shells.last_mut() else { break };
         let inside =
             View { host_root: if shell.on_host { Some("") } else { view.host_root }, ..view };
-        let script = std::mem::take(&mut session.unfinished) + line;
-        let list = match parse(&script) {
-            Ok(list) => list,
-            Err(Fault::Unfinished) => {
-                session.unfinished = format!("{script}\n");
-                continue;
-            }
-            Err(fault) => {
+        let unfinished = std::mem::take(&mut session.unfinished);
+        if line == CTRL_C {
+            shell.status = 130;
+            continue;
+        }
+        let next = if line == CTRL_D {
+            if !unfinished.is_empty() {
                 shell.status = 2;
-                total.stderr.push_str(&fault.message());
-                continue;
+                total.stderr.push_str(&Fault::Unfinished.message());
+            }
+            Next::End
+        } else {
+            let script = unfinished + line;
+            match parse(&script) {
+                Ok(list) => {
+                    let mut run = Run { view: inside.deeper(), shell, output: Output::default() };
+                    let next = run.list(list, "", true);
+                    total.stdout.push_str(&run.output.stdout);
+                    total.stderr.push_str(&run.output.stderr);
+                    next
+                }
+                Err(Fault::Unfinished) => {
+                    session.unfinished = format!("{script}\n");
+                    continue;
+                }
+                Err(fault) => {
+                    shell.status = 2;
+                    total.stderr.push_str(&fault.message());
+                    continue;
+                }
             }
         };
-        let mut run = Run { view: inside, shell, output: Output::default() };
-        let next = run.list(list, "", true);
-        let output = run.output;
-        total.stdout.push_str(&output.stdout);
-        total.stderr.push_str(&output.stderr);
         match next {
             Next::Line => {}
             Next::Shell(on_host) => session.shells.push(Shell { on_host, ..Shell::default() }),
@@ -194,6 +215,37 @@ enum Token {
     And,
     Or,
     Then,
+    /// What becomes of the errors of the command before it.
+    Errors(Errors),
+}
+
+/// Where a command's errors go.
+#[derive(Clone, Copy, Debug, Default)]
+enum Errors {
+    #[default]
+    Shown,
+    /// `2>/dev/null`
+    Dropped,
+    /// `2>&1`
+    WithOutput,
+}
+
+/// A command before its words are expanded.
+#[derive(Debug, Default)]
+struct Command {
+    words: Vec<Word>,
+    errors: Errors,
+}
+
+impl Errors {
+    fn apply(self, output: Output) -> Output {
+        let Output { stdout, stderr, code } = output;
+        match self {
+            Self::Shown => Output { stdout, stderr, code },
+            Self::Dropped => Output { stdout, stderr: String::new(), code },
+            Self::WithOutput => Output { stdout: stdout + &stderr, stderr: String::new(), code },
+        }
+    }
 }
 
 /// Why a script cannot be read.
@@ -206,7 +258,7 @@ enum Fault {
 impl Fault {
     fn message(&self) -> String {
         let why = match self {
-            Self::Unfinished => "unterminated quoted string",
+            Self::Unfinished => "unexpected end of file",
             Self::Unknown(why) => why,
         };
         format!("sh: syntax error: {why}\n")
@@ -228,9 +280,12 @@ fn run_script(view: View<'_>, script: &str, input: &str) -> Output {
 }
 
 fn script_in(view: View<'_>, shell: &mut Shell, script: &str, input: &str) -> Output {
+    if view.depth > MAX_DEPTH {
+        return too_deep();
+    }
     match parse(script) {
         Ok(list) => {
-            let mut run = Run { view, shell, output: Output::default() };
+            let mut run = Run { view: view.deeper(), shell, output: Output::default() };
             run.list(list, input, false);
             Output { code: run.shell.status, ..run.output }
         }
@@ -249,23 +304,29 @@ impl Run<'_, '_> {
     /// Runs pipelines one after the other. In a session a command can be another shell.
     fn list(&mut self, list: Vec<Token>, input: &str, in_session: bool) -> Next {
         let mut skip = false;
-        let mut pipeline: Vec<Vec<Word>> = vec![Vec::new()];
+        let mut pipeline = vec![Command::default()];
         for token in list.into_iter().chain([Token::Then]) {
             match token {
                 Token::Word(word) => {
                     if let Some(command) = pipeline.last_mut() {
-                        command.push(word);
+                        command.words.push(word);
+                    }
+                    continue;
+                }
+                Token::Errors(errors) => {
+                    if let Some(command) = pipeline.last_mut() {
+                        command.errors = errors;
                     }
                     continue;
                 }
                 Token::Pipe => {
-                    pipeline.push(Vec::new());
+                    pipeline.push(Command::default());
                     continue;
                 }
                 Token::And | Token::Or | Token::Then => {}
             }
-            let commands = std::mem::replace(&mut pipeline, vec![Vec::new()]);
-            if !skip && !commands.iter().all(Vec::is_empty) {
+            let commands = std::mem::replace(&mut pipeline, vec![Command::default()]);
+            if !skip && !commands.iter().all(|command| command.words.is_empty()) {
                 match self.pipeline(&commands, input, in_session) {
                     Next::Line => {}
                     next => return next,
@@ -280,52 +341,52 @@ impl Run<'_, '_> {
         Next::Line
     }
 
-    fn pipeline(&mut self, commands: &[Vec<Word>], input: &str, in_session: bool) -> Next {
+    fn pipeline(&mut self, commands: &[Command], input: &str, in_session: bool) -> Next {
         let before = self.shell.status;
-        if let [words] = commands {
-            if self.assign(words) {
+        if let [command] = commands {
+            if self.assign(&command.words) {
                 return Next::Line;
             }
-            let argv = self.expand(words);
+            let argv = self.expand(&command.words);
             match argv.split_first() {
+                // What was to give a word gave none.
+                None => {}
                 Some((word, rest)) if word == "exit" => {
                     let code = rest.first().and_then(|code| code.parse().ok());
                     self.shell.status = code.unwrap_or(before);
                     return Next::End;
                 }
-                Some(_) if in_session => {
-                    if let Some(inside) = shell_of(self.view, &argv) {
-                        return Next::Shell(inside.host_root == Some(""));
-                    }
+                Some(_) if in_session && let Some(inside) = shell_of(self.view, &argv) => {
+                    return Next::Shell(inside.host_root == Some(""));
                 }
-                _ => {}
+                Some(_) => {
+                    let output = command.errors.apply(exec(self.view, &argv, input));
+                    self.print(&output);
+                }
             }
-            return self.command(&argv, input);
+            return Next::Line;
         }
         let mut passed = input.to_owned();
-        for (at, words) in commands.iter().enumerate() {
-            if words.is_empty() {
+        for (at, command) in commands.iter().enumerate() {
+            if command.words.is_empty() {
                 self.output.stderr.push_str("sh: syntax error: a pipe without a command\n");
                 self.shell.status = 2;
                 return Next::Line;
             }
-            let argv = self.expand(words);
-            if at + 1 == commands.len() {
-                return self.command(&argv, &passed);
+            let argv = self.expand(&command.words);
+            let mut output = command.errors.apply(exec(self.view, &argv, &passed));
+            if at + 1 < commands.len() {
+                passed = std::mem::take(&mut output.stdout);
             }
-            let output = exec(self.view, &argv, &passed);
-            self.output.stderr.push_str(&output.stderr);
-            passed = output.stdout;
+            self.print(&output);
         }
         Next::Line
     }
 
-    fn command(&mut self, argv: &[String], input: &str) -> Next {
-        let output = exec(self.view, argv, input);
+    fn print(&mut self, output: &Output) {
         self.output.stdout.push_str(&output.stdout);
         self.output.stderr.push_str(&output.stderr);
         self.shell.status = output.code;
-        Next::Line
     }
 
     /// Sets variables, if the command does nothing else.
@@ -430,7 +491,10 @@ fn parse(script: &str) -> Result<Vec<Token>, Fault> {
             ' ' | '\t' => tokens.extend(word.take().map(Token::Word)),
             ';' | '\n' => {
                 tokens.extend(word.take().map(Token::Word));
-                tokens.push(Token::Then);
+                let goes_on = matches!(tokens.last(), Some(Token::Pipe | Token::And | Token::Or));
+                if !(c == '\n' && goes_on) {
+                    tokens.push(Token::Then);
+                }
             }
             '|' | '&' => {
                 tokens.extend(word.take().map(Token::Word));
@@ -451,9 +515,11 @@ fn parse(script: &str) -> Result<Vec<Token>, Fault> {
                     .chars()
                     .chain(std::iter::from_fn(|| rest.next_if(|c| !c.is_whitespace() && *c != ';')))
                     .collect();
-                if !errors || (to != "/dev/null" && to != "&1") {
-                    return Err(Fault::Unknown("no redirections in simulated pods"));
-                }
+                tokens.push(Token::Errors(match (errors, to.as_str()) {
+                    (true, "/dev/null") => Errors::Dropped,
+                    (true, "&1") => Errors::WithOutput,
+                    _ => return Err(Fault::Unknown("no redirections in simulated pods")),
+                }));
                 word = None;
             }
             '#' if word.is_none() => while rest.next_if(|c| *c != '\n').is_some() {},
@@ -461,7 +527,10 @@ fn parse(script: &str) -> Result<Vec<Token>, Fault> {
         }
     }
     tokens.extend(word.map(Token::Word));
-    Ok(tokens)
+    match tokens.last() {
+        Some(Token::Pipe | Token::And | Token::Or) => Err(Fault::Unfinished),
+        _ => Ok(tokens),
+    }
 }
 
 fn push(word: &mut Word, c: char) {
@@ -490,7 +559,14 @@ fn quoted(rest: &mut Peekable<Chars<'_>>, word: &mut Word) -> Result<(), Fault> 
         match rest.next() {
             Some('"') => return Ok(()),
             Some(c @ ('$' | '`')) => word.push(expansion(c, rest, true)?),
-            Some('\\') => rest.next().into_iter().for_each(|c| push(word, c)),
+            Some('\\') => match rest.next().ok_or(Fault::Unfinished)? {
+                '\n' => {}
+                c @ ('$' | '`' | '"' | '\\') => push(word, c),
+                c => {
+                    push(word, '\\');
+                    push(word, c);
+                }
+            },
             Some(c) => push(word, c),
             None => return Err(Fault::Unfinished),
         }
@@ -506,7 +582,13 @@ fn expansion(sign: char, rest: &mut Peekable<Chars<'_>>, quoted: bool) -> Result
         return Ok(Piece::Command { script: parenthesized(rest)?, quoted });
     }
     if rest.next_if_eq(&'{').is_some() {
-        return Ok(Piece::Variable { name: until(rest, '}')?, quoted });
+        let name = until(rest, '}')?;
+        if name != "?" && !name.chars().all(is_name_letter) {
+            return Err(Fault::Unknown(
+                "of ${ } a simulated pod knows the name of a variable only",
+            ));
+        }
+        return Ok(Piece::Variable { name, quoted });
     }
     let name: String = match rest.next_if_eq(&'?') {
         Some(status) => status.into(),
@@ -528,10 +610,27 @@ fn parenthesized(rest: &mut Peekable<Chars<'_>>) -> Result<String, Fault> {
             ')' if depth == 0 => return Ok(text),
             '(' => depth += 1,
             ')' => depth -= 1,
-            '\'' | '"' => {
-                let inside = until(rest, c)?;
+            '\\' => {
                 text.push(c);
-                text.push_str(&inside);
+                text.push(rest.next().ok_or(Fault::Unfinished)?);
+                continue;
+            }
+            '\'' => {
+                text.push(c);
+                text.push_str(&until(rest, c)?);
+            }
+            '"' => {
+                text.push(c);
+                loop {
+                    match rest.next().ok_or(Fault::Unfinished)? {
+                        '"' => break,
+                        '\\' => {
+                            text.push('\\');
+                            text.push(rest.next().ok_or(Fault::Unfinished)?);
+                        }
+                        inside => text.push(inside),
+                    }
+                }
             }
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use simcluster::Simulation;
 use simcluster::api::ApiError;
-use simcluster::api::frontend::{ExecOutcome, ExecRequest, Session};
+use simcluster::api::frontend::{CTRL_C, CTRL_D, ExecOutcome, ExecRequest, Session};
 use simcluster::resource::PODS;
 
 use super::{cluster, create, get, pod, with_crio, with_kata, writer};
@@ -28,6 +28,7 @@ fn send(
     let request = ExecRequest {
         namespace: "default".into(),
         pod: pod.into(),
+        attach: argv.is_empty(),
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
         ..ExecRequest::default()
     };
@@ -152,6 +153,13 @@ fn commands_answer_as_far_as_there_is_a_model() {
         ("echo \"$(echo \"a  b\")\" '$(x)'", "a  b $(x)\n", 0),
         ("echo $(exit 3)$?", "3\n", 0),
         ("echo $(echo a", "", 2),
+        ("false &&\necho no\necho a |\n wc -l", "1\n", 0),
+        ("echo a &&", "", 2),
+        ("cat /none 2>&1 | wc -l; cat /none 2>/dev/null | wc -l", "1\n0\n", 0),
+        ("echo \"a\\nb\\\"\" $(echo \\\" \"\\\")\")", "a\\nb\" \" \")\n", 0),
+        ("$none; echo ${none:-a}", "", 2),
+        ("$none; echo ${HOME}", "/root\n", 0),
+        ("echo \"echo 'a\" | sh; echo $?", "2\n", 0),
         ("echo '{\"a\": [{\"b\": \"c\"}]}' | jq '.a[].b'", "\"c\"\n", 0),
         ("echo '{\"a\": [{\"b\": \"c\"}]}' | jq -r .a[0].b", "c\n", 0),
         ("echo '{}' | jq .a", "null\n", 0),
@@ -161,6 +169,9 @@ fn commands_answer_as_far_as_there_is_a_model() {
         let (out, _, got) = exec(&mut sim, "web", &["sh", "-c", script]);
         assert_eq!((out.as_str(), got), (stdout, code), "{script}");
     }
+    let deep = format!("echo {}a{}", "$(echo ".repeat(20_000), ")".repeat(20_000));
+    let (_, err, _) = exec(&mut sim, "web", &["sh", "-c", &deep]);
+    assert!(err.contains("too many commands in each other"), "{err}");
     let (_, err, code) = exec(&mut sim, "web", &["vim"]);
     assert_eq!(code, 127);
     assert!(err.starts_with("exec: \"vim\": executable file not found in $PATH\n"), "{err}");
@@ -229,8 +240,13 @@ fn a_shell_keeps_its_variables_and_starts_another_on_the_host() {
     assert_eq!(ended["status"]["phase"], "Failed");
     let state = &ended["status"]["containerStatuses"][0]["state"];
     assert_eq!(state["terminated"]["exitCode"], 4);
-    let answers = typed(&mut sim, ("web", &["bash"]), &["exit"]);
-    assert_eq!(answers, [(String::new(), None)]);
+    // What is typed can be given up, and the end of the input ends every shell.
+    let lines = ["echo 'a", CTRL_C, "echo $?", "sh", "echo 'b", CTRL_D, "echo $?", CTRL_D];
+    let answers = typed(&mut sim, ("web", &["bash"]), &lines);
+    let prompts: Vec<Option<&str>> = answers.iter().map(|(_, it)| it.as_deref()).collect();
+    let next = Some("> ");
+    assert_eq!(prompts, [next, own, own, own, next, own, own, None]);
+    assert_eq!((answers[2].0.as_str(), answers[6].0.as_str()), ("130\n", "2\n"));
     sim.advance(Duration::from_secs(5));
     assert_eq!(get(&sim, &PODS, "default", "web")["status"]["phase"], "Running");
     let refused = send(&mut sim, ("web", &[]), &mut Session::default(), "").unwrap_err();
