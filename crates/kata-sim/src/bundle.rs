@@ -1,4 +1,4 @@
-//! What an image of the operator's catalog offers: the bundle of `deploy/olm`, with the version of the image's tag.
+//! What an image of the operator's catalog offers: the bundle of `deploy/olm`, with the version of the image's tag if that is one.
 //!
 //! No registry is asked: every tag has the bundle of this build, and only its number differs.
 
@@ -33,12 +33,15 @@ const MANIFESTS: &[&str] = &[
 
 /// The bundle in the catalog's image; `None` for another image.
 pub(crate) fn of_catalog(image: &str) -> Option<Bundle> {
-    let file = image.rsplit('/').next()?;
-    let (name, tag) = file.split_once([':', '@'])?;
-    if name != "kata-operator-catalog" {
+    let tagged = image.split('@').next()?;
+    let (name, tag) = tagged.rsplit('/').next()?.split_once(':').unwrap_or((tagged, ""));
+    if name.rsplit('/').next() != Some("kata-operator-catalog") {
         return None;
     }
-    let version = tag.strip_prefix('v').unwrap_or(VERSION);
+    let tag = tag.strip_prefix('v').unwrap_or(tag);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_version = tag.split('.').count() == 3 && tag.split('.').all(is_number);
+    let version = if is_version { tag } else { VERSION };
     let parsed = MANIFESTS.iter().map(|text| {
         let text = text.replace(VERSION, version);
         serde_saphyr::from_str::<Value>(&text).ok()

@@ -9,12 +9,17 @@ use std::process::Stdio;
 use crate::kubectl_process::normal;
 use crate::site::Site;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 const NAMESPACE: &str = "openshift-sandboxed-containers-operator";
 
 /// What a terminal shows in which `line` runs and these lines are typed.
 fn typed(site: &Site, line: &str, lines: &[&str]) -> String {
-    let mut terminal = site.command("script");
-    terminal.args(["-qec", line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // One that does not end must not hold up all tests.
+    let mut terminal = site.command("timeout");
+    terminal
+        .args(["60", "script", "-qec", line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = terminal.spawn().unwrap();
     // It stays open: its end would be the terminal's.
     let mut keys = child.stdin.take().unwrap();
@@ -51,8 +56,7 @@ fn install(site: &mut Site) {
     site.good("kubectl apply -k deploy/olm/samples");
     site.good(&format!(
         "kubectl wait subs/kata-operator -n {NAMESPACE} --timeout=60s \
-         --for=jsonpath={{.status.installedCSV}}=kata-operator.v{}",
-        env!("CARGO_PKG_VERSION")
+         --for=jsonpath={{.status.installedCSV}}=kata-operator.v{VERSION}"
     ));
     let subscriptions = site.good(&format!("kubectl get subs -n {NAMESPACE}"));
     has(
@@ -67,7 +71,7 @@ fn install(site: &mut Site) {
         &versions,
         &[
             "NAME DISPLAY VERSION REPLACES PHASE",
-            "kata-operator.v0.1.0 Kata operator 0.1.0 Succeeded",
+            &format!("kata-operator.v{VERSION} Kata operator {VERSION} Succeeded"),
         ],
     );
     // The post: sandboxed-containers-operator-controller-manager, 1/1.
@@ -84,8 +88,8 @@ fn configure(site: &mut Site) -> String {
     let node = node.trim().to_owned();
     assert_eq!(node, "worker-0");
     site.good(&format!("kubectl label node {node} kata=true"));
-    // A minute takes a second now, so that the change can be watched.
-    site.good("kata-sim speed 60");
+    // A minute takes six seconds now, so that the change can be watched.
+    site.good("kata-sim speed 10");
     site.good("kubectl apply -k examples");
     site.good(&format!(
         "kubectl wait node/{node} --for=jsonpath={{.spec.unschedulable}}=true --timeout=120s"
@@ -93,7 +97,7 @@ fn configure(site: &mut Site) -> String {
     let during =
         site.good("kubectl get nodes -l kubernetes.io/os=linux,node-role.kubernetes.io/worker=");
     let changing = during.lines().find(|line| line.starts_with(&node)).unwrap();
-    assert!(changing.contains("Ready,SchedulingDisabled"), "{during}");
+    assert_eq!(changing.split_whitespace().nth(1), Some("Ready,SchedulingDisabled"), "{during}");
     for other in ["worker-1 ", "worker-2 "] {
         let line = during.lines().find(|line| line.starts_with(other)).unwrap();
         assert!(line.contains(" Ready "), "{during}");

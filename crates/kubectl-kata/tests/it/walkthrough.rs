@@ -86,7 +86,7 @@ async fn printed<'a>(platform: Platform, commands: &[&'a str]) -> BTreeMap<&'a s
                 text.push_str(&format!("(exit code {})\n", done.code));
             }
         }
-        printed.insert(*command, text);
+        assert!(printed.insert(*command, text).is_none(), "{command} is there twice");
     }
     printed
 }

@@ -4,13 +4,14 @@
 //! No image is pulled: what a catalog has is asked of [`Catalog`]. There is no resolution of dependencies, no
 //! `startingCSV`, and no Role of an OperatorGroup.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::Event;
 use crate::api::server::DeleteOptions;
-use crate::recorder::{condition, note};
+use crate::api::{ApiError, Event};
+use crate::recorder::note;
 use crate::resource::DEPLOYMENTS;
 use crate::world::identity;
 use crate::{Context, Controller, Resource};
@@ -26,8 +27,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// From a change to what follows from it.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// The label of what belongs to a version, with the version's name.
+/// The labels of what belongs to a version, with the version's name and namespace.
 const OWNER: &str = "olm.owner";
+const OWNER_NAMESPACE: &str = "olm.owner.namespace";
 
 /// What the image of a CatalogSource offers.
 pub type Catalog = fn(&str) -> Option<Bundle>;
@@ -67,32 +69,44 @@ impl Controller for LifecycleManager {
 
     fn act(&mut self, _key: &str, cx: &mut Context<'_>) {
         for subscription in cx.api.list(&SUBSCRIPTIONS) {
-            let status = match offered(&subscription, cx) {
+            let resolved = offered(&subscription, cx)
+                .and_then(|bundle| unowned(&subscription, &bundle, cx).map(|()| bundle));
+            let status = match resolved {
                 Ok(bundle) => subscribe(&subscription, &bundle, cx),
-                Err(message) => json!({"conditions": [{
-                    "type": "ResolutionFailed", "status": "True",
-                    "reason": "ConstraintsNotSatisfiable", "message": message,
-                }]}),
+                Err(message) => {
+                    let mut status = subscription["status"].clone();
+                    status["conditions"] = json!([{
+                        "type": "ResolutionFailed", "status": "True",
+                        "reason": "ConstraintsNotSatisfiable", "message": message,
+                    }]);
+                    status
+                }
             };
             write_status(&SUBSCRIPTIONS, &subscription, status, cx);
         }
         for version in cx.api.list(&VERSIONS) {
-            let replaced = replaced_by(&version, cx);
-            if replaced {
-                delete(&VERSIONS, &version, cx);
-                continue;
-            }
-            let (phase, reason, message) = operate(&version, cx);
+            let (phase, reason, message) = match replacement(&version, cx) {
+                Some(other) if other["status"]["phase"] == "Succeeded" => {
+                    delete(&VERSIONS, &version, cx);
+                    continue;
+                }
+                Some(other) => {
+                    let message = format!("being replaced by csv: {}", name(&other));
+                    ("Replacing", "BeingReplaced", message)
+                }
+                None => operate(&version, cx),
+            };
             let status = json!({"phase": phase, "reason": reason, "message": message});
             write_status(&VERSIONS, &version, status, cx);
         }
-        // What is not in a namespace goes by its label: a version, which is in one, cannot own it.
+        // What is not in a namespace goes by its labels: a version, which is in one, cannot own it.
         for plural in ["clusterroles", "clusterrolebindings"] {
             let resource = Resource::new(RBAC, plural);
             for object in cx.api.list(&resource) {
-                let owner = &object["metadata"]["labels"][OWNER];
-                let mut versions = cx.api.list(&VERSIONS).into_iter();
-                if !owner.is_null() && !versions.any(|it| it["metadata"]["name"] == *owner) {
+                let labels = &object["metadata"]["labels"];
+                let place = labels[OWNER_NAMESPACE].as_str().unwrap_or_default();
+                let gone = |owner: &str| cx.api.get(&VERSIONS, place, owner).is_none();
+                if labels[OWNER].as_str().is_some_and(gone) {
                     delete(&resource, &object, cx);
                 }
             }
@@ -149,10 +163,36 @@ fn offered(subscription: &Value, cx: &Context<'_>) -> Result<Bundle, String> {
     Ok(bundle)
 }
 
+/// The number of a version, to compare it with others.
+fn number(version: &Value) -> Vec<u64> {
+    let parts = text(version, "/spec/version").split('.');
+    parts.map(|part| part.parse().unwrap_or_default()).collect()
+}
+
+/// Whether the namespace has no version of the operator but the one that the subscription has installed.
+fn unowned(subscription: &Value, bundle: &Bundle, cx: &Context<'_>) -> Result<(), String> {
+    let installed = &subscription["status"]["installedCSV"];
+    let offered = bundle.version().map(name).unwrap_or_default();
+    let other = cx.api.list(&VERSIONS).into_iter().find(|version| {
+        namespace(version) == namespace(subscription)
+            && name(version).starts_with(&format!("{}.v", bundle.package))
+            && name(version) != offered
+            && installed.is_null()
+    });
+    other.map_or(Ok(()), |version| {
+        let (own, version) = (name(subscription), name(&version));
+        Err(format!(
+            "constraints not satisfiable: clusterserviceversion {version} exists and is not referenced by a \
+             subscription, subscription {own} exists"
+        ))
+    })
+}
+
 /// Takes one step towards the version of the bundle; returns the subscription's status.
 fn subscribe(subscription: &Value, bundle: &Bundle, cx: &mut Context<'_>) -> Value {
     let place = namespace(subscription).to_owned();
-    let wanted = bundle.version().map(name).unwrap_or_default().to_owned();
+    let offered = bundle.version().cloned().unwrap_or_default();
+    let wanted = name(&offered).to_owned();
     let installed = subscription["status"]["installedCSV"].clone();
     let status = |installed: &Value, state: &str, plan: &str| {
         json!({
@@ -163,6 +203,11 @@ fn subscribe(subscription: &Value, bundle: &Bundle, cx: &mut Context<'_>) -> Val
     let plan_name = format!("install-{}", &identity::hex_id(&format!("{place}/{wanted}"))[..5]);
     if cx.api.get(&VERSIONS, &place, &wanted).is_some() {
         return status(&json!(wanted), "AtLatestKnown", &plan_name);
+    }
+    let present = installed.as_str().and_then(|name| cx.api.get(&VERSIONS, &place, name));
+    if present.is_some_and(|present| number(&present) > number(&offered)) {
+        // A catalog that goes back takes nothing back.
+        return subscription["status"].clone();
     }
     let Some(plan) = cx.api.get(&INSTALL_PLANS, &place, &plan_name) else {
         let approval = subscription["spec"]["installPlanApproval"].as_str().unwrap_or("Automatic");
@@ -180,47 +225,76 @@ fn subscribe(subscription: &Value, bundle: &Bundle, cx: &mut Context<'_>) -> Val
         note("install plan", cx.api.create(cx.writer(), &INSTALL_PLANS, &place, plan));
         return status(&installed, "UpgradePending", &plan_name);
     };
-    if plan["spec"]["approved"] != true {
-        write_status(&INSTALL_PLANS, &plan, json!({"phase": "RequiresApproval"}), cx);
-        return status(&installed, "UpgradePending", &plan_name);
-    }
     // A version that was deleted stays deleted.
     if plan["status"]["phase"] != "Complete" {
-        install(bundle, &installed, &place, cx);
-        write_status(&INSTALL_PLANS, &plan, json!({"phase": "Complete"}), cx);
+        let status = carry_out(&plan, bundle, &installed, cx);
+        write_status(&INSTALL_PLANS, &plan, status, cx);
     }
     status(&installed, "UpgradePending", &plan_name)
 }
 
-/// Brings what is in the bundle. What is in the namespace goes with the version; the rest stays, as the real one leaves it.
-fn install(bundle: &Bundle, installed: &Value, place: &str, cx: &mut Context<'_>) {
-    let Some(version) = bundle.version() else { return };
-    let mut version = version.clone();
-    if !installed.is_null() {
-        version["spec"]["replaces"] = installed.clone();
+/// Installs what an InstallPlan is for, if it may; returns its status.
+fn carry_out(plan: &Value, bundle: &Bundle, installed: &Value, cx: &mut Context<'_>) -> Value {
+    let failed = |phase: &str, reason: &str, message: String| {
+        json!({"phase": phase, "conditions": [{
+            "type": "Installed", "status": "False", "reason": reason, "message": message,
+        }]})
+    };
+    if plan["spec"]["approved"] != true {
+        return json!({"phase": "RequiresApproval"});
     }
-    let Some(version) = put(version, place, None, cx) else { return };
-    for object in &bundle.objects {
-        if object["kind"] != "ClusterServiceVersion" {
-            put(object.clone(), place, Some(&version), cx);
-        }
+    let place = namespace(plan);
+    let count = operator_groups(place, cx);
+    if count != 1 {
+        let message = match count {
+            0 => "no operator group found that is managing this namespace".to_owned(),
+            _ => {
+                format!("more than one operator group(s) are managing this namespace count={count}")
+            }
+        };
+        return failed("Installing", "InstallCheckFailed", message);
+    }
+    match install(bundle, installed, place, cx) {
+        Ok(()) => json!({"phase": "Complete"}),
+        Err(error) => failed("Failed", "InstallComponentFailed", error.message),
     }
 }
 
-/// Whether another version of the namespace that works replaces this one.
-fn replaced_by(version: &Value, cx: &Context<'_>) -> bool {
-    cx.api.list(&VERSIONS).iter().any(|other| {
+fn operator_groups(place: &str, cx: &Context<'_>) -> usize {
+    cx.api.list(&OPERATOR_GROUPS).iter().filter(|group| namespace(group) == place).count()
+}
+
+/// Creates what is in the bundle. What is in the namespace goes with the version; the rest stays, as with the real one.
+fn install(
+    bundle: &Bundle,
+    installed: &Value,
+    place: &str,
+    cx: &mut Context<'_>,
+) -> Result<(), ApiError> {
+    let mut version = bundle.version().cloned().unwrap_or_default();
+    if !installed.is_null() {
+        version["spec"]["replaces"] = installed.clone();
+    }
+    let version = put(version, place, None, cx)?;
+    for object in &bundle.objects {
+        if object["kind"] != "ClusterServiceVersion" {
+            put(object.clone(), place, Some(&version), cx)?;
+        }
+    }
+    Ok(())
+}
+
+/// The version of the namespace that is to replace this one.
+fn replacement(version: &Value, cx: &Context<'_>) -> Option<Arc<Value>> {
+    cx.api.list(&VERSIONS).into_iter().find(|other| {
         namespace(other) == namespace(version)
             && other["spec"]["replaces"] == version["metadata"]["name"]
-            && other["status"]["phase"] == "Succeeded"
     })
 }
 
 /// Makes what the version's install strategy names; returns the version's phase, its reason and a message.
 fn operate(version: &Value, cx: &mut Context<'_>) -> (&'static str, &'static str, String) {
-    let place = namespace(version).to_owned();
-    let groups = cx.api.list(&OPERATOR_GROUPS);
-    match groups.iter().filter(|group| namespace(group) == place).count() {
+    match operator_groups(namespace(version), cx) {
         0 => {
             let message = "csv in namespace with no operatorgroups".to_owned();
             return ("Failed", "NoOperatorGroup", message);
@@ -232,27 +306,46 @@ fn operate(version: &Value, cx: &mut Context<'_>) -> (&'static str, &'static str
             return ("Failed", "TooManyOperatorGroups", message.to_owned());
         }
     }
+    match deploy(version, cx) {
+        Err(error) => ("Failed", "InstallComponentFailed", error.message),
+        Ok(Some(waits)) => {
+            let message = format!("installing: waiting for deployment {waits} to become ready");
+            ("Installing", "InstallWaiting", message)
+        }
+        Ok(None) => {
+            let message = "install strategy completed with no errors".to_owned();
+            ("Succeeded", "InstallSucceeded", message)
+        }
+    }
+}
+
+/// Makes accounts, roles and Deployments of a version; returns the Deployment that is not rolled out yet.
+fn deploy(version: &Value, cx: &mut Context<'_>) -> Result<Option<String>, ApiError> {
+    let place = namespace(version).to_owned();
     let install = &version["spec"]["install"]["spec"];
     for (field, kind) in [("clusterPermissions", "ClusterRole"), ("permissions", "Role")] {
         for permission in install[field].as_array().into_iter().flatten() {
-            let account = &permission["serviceAccountName"];
+            let account = permission["serviceAccountName"].as_str().unwrap_or_default();
             let object = json!({
                 "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account},
             });
-            put(object, &place, Some(version), cx);
-            let metadata = json!({"name": version["metadata"]["name"]});
+            put(object, &place, Some(version), cx)?;
+            let hash = identity::hex_id(&format!("{place}/{account}"));
+            let role_name = format!("{}-{}", name(version), &hash[..5]);
+            let labels = json!({OWNER: name(version), OWNER_NAMESPACE: place});
+            let metadata = json!({"name": role_name, "labels": labels});
             let role = json!({
                 "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata,
                 "rules": permission["rules"],
             });
-            put(role, &place, Some(version), cx);
+            put(role, &place, Some(version), cx)?;
             let binding = json!({
                 "apiVersion": format!("{RBAC}/v1"), "kind": format!("{kind}Binding"),
                 "metadata": metadata,
-                "roleRef": {"apiGroup": RBAC, "kind": kind, "name": version["metadata"]["name"]},
+                "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role_name},
                 "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": place}],
             });
-            put(binding, &place, Some(version), cx);
+            put(binding, &place, Some(version), cx)?;
         }
     }
     let mut waits = None;
@@ -262,21 +355,21 @@ fn operate(version: &Value, cx: &mut Context<'_>) -> (&'static str, &'static str
             "metadata": {"name": wanted["name"], "labels": wanted["label"]},
             "spec": wanted["spec"],
         });
-        let made = put(deployment, &place, Some(version), cx);
-        if made.is_none_or(|made| condition(&made, "Available") != "True") {
+        let made = put(deployment, &place, Some(version), cx)?;
+        if !is_rolled_out(&made) {
             waits = Some(text(wanted, "/name").to_owned());
         }
     }
-    match waits {
-        None => {
-            let message = "install strategy completed with no errors".to_owned();
-            ("Succeeded", "InstallSucceeded", message)
-        }
-        Some(name) => {
-            let message = format!("installing: waiting for deployment {name} to become ready");
-            ("Installing", "InstallWaiting", message)
-        }
-    }
+    Ok(waits)
+}
+
+/// Whether all pods of a Deployment are those of its present template, and available.
+fn is_rolled_out(deployment: &Value) -> bool {
+    let (status, wanted) = (&deployment["status"], &deployment["spec"]["replicas"]);
+    status["observedGeneration"] == deployment["metadata"]["generation"]
+        && ["replicas", "updatedReplicas", "availableReplicas"]
+            .iter()
+            .all(|it| status[*it] == *wanted)
 }
 
 /// Creates an object, or makes it as it should be; what is in a namespace is owned by the version.
@@ -285,42 +378,41 @@ fn put(
     place: &str,
     version: Option<&Value>,
     cx: &mut Context<'_>,
-) -> Option<Value> {
+) -> Result<Value, ApiError> {
     let kind = text(&object, "/kind").to_owned();
     let group = text(&object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let Some(def) = cx.api.registry.by_kind(group, &kind).cloned() else {
-        tracing::warn!(kind, "the simulated cluster does not serve a kind of the bundle");
-        return None;
-    };
+    let def = cx.api.registry.by_kind(group, &kind).cloned();
+    let def = def.ok_or_else(ApiError::unknown_resource)?;
     let place = if def.namespaced { place } else { "" };
     if def.namespaced {
         object["metadata"]["namespace"] = json!(place);
-    }
-    if let Some(version) = version {
-        let is_of_strategy = kind.starts_with("ClusterRole") && name(&object) == name(version);
-        if def.namespaced || is_of_strategy {
+        if let Some(version) = version {
             object["metadata"]["labels"][OWNER] = version["metadata"]["name"].clone();
-        }
-        if def.namespaced {
             object["metadata"]["ownerReferences"] = json!([owner(version)]);
         }
     }
     let writer = cx.writer();
-    let known = cx.api.get(&def.resource, place, name(&object));
-    let written = match known {
-        None => cx.api.create(writer, &def.resource, place, object),
-        Some(_) => {
-            let name = name(&object).to_owned();
-            cx.api.merge(writer, &def.resource, place, &name, &object)
-        }
+    let Some(known) = cx.api.get(&def.resource, place, name(&object)) else {
+        return cx.api.create(writer, &def.resource, place, object).map(|it| (*it).clone());
     };
-    match written {
-        Ok(object) => Some((*object).clone()),
-        Err(error) => {
-            tracing::warn!(kind, %error, "an object of a bundle is refused");
-            None
+    let mut new = (*known).clone();
+    for (key, value) in object.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("metadata", Value::Object(metadata)) => {
+                for (key, value) in metadata {
+                    new["metadata"][key] = value.clone();
+                }
+            }
+            // The API server has filled in addresses.
+            ("spec", Value::Object(spec)) if kind == "Service" => {
+                for (key, value) in spec {
+                    new["spec"][key] = value.clone();
+                }
+            }
+            _ => new[key] = value.clone(),
         }
     }
+    cx.api.update(writer, &def.resource, place, new).map(|it| (*it).clone())
 }
 
 fn delete(resource: &Resource, object: &Value, cx: &mut Context<'_>) {

@@ -63,13 +63,17 @@ fn subscribed(channel: &str, approval: &str) -> Simulation {
         "spec": {"sourceType": "grpc", "image": "x.example/catalog:1.0.0"},
     });
     create(&mut sim, &SOURCES, "ns", source);
+    subscribe(&mut sim, channel, approval);
+    sim
+}
+
+fn subscribe(sim: &mut Simulation, channel: &str, approval: &str) {
     let subscription = json!({
         "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Subscription", "metadata": {"name": "a"},
         "spec": {"name": "a", "channel": channel, "source": "a", "sourceNamespace": "ns",
                  "installPlanApproval": approval},
     });
-    create(&mut sim, &SUBSCRIPTIONS, "ns", subscription);
-    sim
+    create(sim, &SUBSCRIPTIONS, "ns", subscription);
 }
 
 fn group(sim: &mut Simulation, name: &str) {
@@ -78,6 +82,16 @@ fn group(sim: &mut Simulation, name: &str) {
         "spec": {},
     });
     create(sim, &GROUPS, "ns", group);
+}
+
+/// The versions to which ClusterRoles belong.
+fn roles(sim: &Simulation) -> Vec<String> {
+    let owner = |role: &Value| {
+        let owner = role["metadata"]["labels"]["olm.owner"].as_str()?;
+        assert!(role["metadata"]["name"].as_str()?.starts_with(&format!("{owner}-")));
+        Some(owner.to_owned())
+    };
+    sim.api.list(&ROLES).iter().filter_map(|role| owner(role)).collect()
 }
 
 fn after(sim: &mut Simulation, resource: &Resource, name: &str) -> Value {
@@ -97,7 +111,7 @@ fn a_subscription_becomes_a_version_that_a_newer_one_replaces() {
     assert_eq!(after(&mut sim, &VERSIONS, "a.v1.0.0")["status"]["phase"], "Succeeded");
     let deployment = after(&mut sim, &DEPLOYMENTS, "a");
     assert_eq!(deployment["metadata"]["labels"]["olm.owner"], "a.v1.0.0");
-    assert!(sim.api.get(&ROLES, "", "a.v1.0.0").is_some());
+    assert_eq!(roles(&sim), ["a.v1.0.0"]);
     let account = after(&mut sim, &SERVICEACCOUNTS, "a")["metadata"]["uid"].clone();
     // Nothing is written while nothing changes.
     let revision = sim.api.store.revision();
@@ -112,9 +126,20 @@ fn a_subscription_becomes_a_version_that_a_newer_one_replaces() {
     let newer = after(&mut sim, &DEPLOYMENTS, "a");
     assert_eq!(newer["metadata"]["uid"], deployment["metadata"]["uid"]);
     assert_eq!(newer["spec"]["template"]["spec"]["containers"][0]["image"], "x.example/a:1.1.0");
-    assert!(sim.api.get(&ROLES, "", "a.v1.0.0").is_none());
+    assert_eq!(roles(&sim), ["a.v1.1.0"]);
     // The account stays, and with it the tokens that pods have.
     assert_eq!(after(&mut sim, &SERVICEACCOUNTS, "a")["metadata"]["uid"], account);
+
+    // A catalog without the operator, and one that has gone back, change nothing.
+    for image in ["x.example/none:1", "x.example/catalog:1.0.0"] {
+        merge(&mut sim, &SOURCES, "a", &json!({"spec": {"image": image}}));
+        let subscription = after(&mut sim, &SUBSCRIPTIONS, "a");
+        assert_eq!(subscription["status"]["installedCSV"], "a.v1.1.0", "{image}");
+        assert_eq!(after(&mut sim, &VERSIONS, "a.v1.1.0")["status"]["phase"], "Succeeded");
+        let revision = sim.api.store.revision();
+        sim.advance(Duration::from_secs(600));
+        assert_eq!(sim.api.store.revision(), revision, "{image}");
+    }
 
     // Without its Subscription a version that is deleted takes with it what it made.
     let writer = Writer { manager: "admin", now: sim.now() };
@@ -122,7 +147,7 @@ fn a_subscription_becomes_a_version_that_a_newer_one_replaces() {
         sim.api.delete(writer, resource, "ns", name, &DeleteOptions::default()).unwrap();
     }
     assert!(after(&mut sim, &DEPLOYMENTS, "a").is_null());
-    assert!(sim.api.get(&ROLES, "", "a.v1.1.0").is_none());
+    assert!(roles(&sim).is_empty());
     assert!(after(&mut sim, &VERSIONS, "a.v1.1.0").is_null());
 }
 
@@ -134,17 +159,37 @@ fn what_is_missing_for_a_subscription_is_in_a_status() {
     let plan = subscription["status"]["installPlanRef"]["name"].as_str().unwrap().to_owned();
     assert_eq!(after(&mut sim, &PLANS, &plan)["status"]["phase"], "RequiresApproval");
     merge(&mut sim, &PLANS, &plan, &json!({"spec": {"approved": true}}));
+    // Without an OperatorGroup there is no version.
+    let plan = after(&mut sim, &PLANS, &plan);
+    assert_eq!(plan["status"]["phase"], "Installing");
+    let message = &plan["status"]["conditions"][0]["message"];
+    assert_eq!(message, "no operator group found that is managing this namespace");
+    assert!(after(&mut sim, &VERSIONS, "a.v1.0.0").is_null());
     let reason = |sim: &mut Simulation| {
         after(sim, &VERSIONS, "a.v1.0.0")["status"]["reason"]
             .as_str()
             .unwrap_or_default()
             .to_owned()
     };
-    assert_eq!(reason(&mut sim), "NoOperatorGroup");
     group(&mut sim, "one");
     assert_eq!(reason(&mut sim), "InstallSucceeded");
     group(&mut sim, "two");
     assert_eq!(reason(&mut sim), "TooManyOperatorGroups");
+
+    // A version without a Subscription is in the way of another one.
+    let mut sim = subscribed("stable", "Automatic");
+    group(&mut sim, "one");
+    assert_eq!(reason(&mut sim), "InstallSucceeded");
+    let writer = Writer { manager: "admin", now: sim.now() };
+    sim.api.delete(writer, &SUBSCRIPTIONS, "ns", "a", &DeleteOptions::default()).unwrap();
+    merge(&mut sim, &SOURCES, "a", &json!({"spec": {"image": "x.example/catalog:1.1.0"}}));
+    subscribe(&mut sim, "stable", "Automatic");
+    let condition = &after(&mut sim, &SUBSCRIPTIONS, "a")["status"]["conditions"][0];
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("clusterserviceversion a.v1.0.0 exists and is not referenced"),
+        "{message}"
+    );
 
     let mut sim = subscribed("preview", "Automatic");
     let subscription = after(&mut sim, &SUBSCRIPTIONS, "a");
