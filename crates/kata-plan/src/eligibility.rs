@@ -25,16 +25,8 @@ struct Row {
     reason: fn(&NodeFacts) -> String,
 }
 
+/// The first row that is true of a node gives the reason: special kinds of nodes come before what many have.
 const ROWS: [Row; 9] = [
-    Row {
-        platform: None,
-        counts_for_ours: true,
-        is: |node| is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux"),
-        reason: |node| {
-            let system = if is_windows(node) { "Windows" } else { &node.operating_system };
-            format!("it runs {system}")
-        },
-    },
     Row {
         platform: None,
         counts_for_ours: false,
@@ -54,6 +46,15 @@ const ROWS: [Row; 9] = [
             node.labels.get("eks.amazonaws.com/compute-type").is_some_and(|it| it == "fargate")
         },
         reason: |_| "it is a node of AWS Fargate, which runs a single pod".to_owned(),
+    },
+    Row {
+        platform: None,
+        counts_for_ours: true,
+        is: |node| is_windows(node) || !matches!(node.operating_system.as_str(), "" | "linux"),
+        reason: |node| {
+            let system = if is_windows(node) { "Windows" } else { &node.operating_system };
+            format!("it runs {system}")
+        },
     },
     Row {
         platform: None,

@@ -54,7 +54,10 @@ impl From<&Node> for NodeFacts {
                 .collect(),
             // The default handler is listed as "", so a list with only that name reports no handler.
             runtime_handlers: handlers.iter().any(|name| !name.is_empty()).then_some(handlers),
-            operating_system: info.map(|info| info.operating_system.clone()).unwrap_or_default(),
+            // Some virtual kubelets write it with a capital letter.
+            operating_system: info
+                .map(|info| info.operating_system.to_ascii_lowercase())
+                .unwrap_or_default(),
             container_runtime_version: info
                 .map(|info| info.container_runtime_version.clone())
                 .unwrap_or_default(),

@@ -113,6 +113,29 @@ fn each_kind_of_node_that_cannot_have_kata_is_named_and_delays_no_other() {
     }
 }
 
+/// Virtual kubelets write the system as they like, also with a capital letter.
+#[test]
+fn the_system_of_a_node_is_read_without_regard_to_case() {
+    let virtual_kubelet = json!({"type": "virtual-kubelet"});
+    for (system, labels, reason) in [
+        ("Linux", &json!({}), None),
+        ("Linux", &virtual_kubelet, Some("it is a virtual kubelet")),
+        ("Windows", &virtual_kubelet, Some("it is a virtual kubelet")),
+        ("Windows", &json!({}), Some("it runs Windows")),
+        ("Darwin", &json!({}), Some("it runs darwin")),
+    ] {
+        let mut world = World::plain(1, 2);
+        let info = json!({"nodeInfo": {"operatingSystem": system}});
+        world.edit(Kind::Node, "worker-0", &node_with(&info, labels));
+        world.config(&json!({}));
+        world.settle();
+        assert_eq!(label(&world, "worker-0").is_some(), reason.is_none(), "{system} {labels}");
+        if let Some(reason) = reason {
+            assert!(finding(&world, "KATA2110").contains(reason), "{system} {labels}");
+        }
+    }
+}
+
 /// Red Hat Enterprise Linux CoreOS has the same `os_id` since OpenShift 4.19.
 #[test]
 fn a_package_based_worker_of_openshift_is_named_and_coreos_is_not() {
