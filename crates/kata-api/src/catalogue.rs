@@ -250,7 +250,7 @@ catalogue! {
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
-        fix: "Install Kata as the message says, and select the node in spec.providedNodes; or exclude it in spec.kataConfigPoolSelector."
+        fix: "If the message says what to change on the node, change that. Else install Kata as the message says and select the node in spec.providedNodes, or exclude it in spec.kataConfigPoolSelector."
     }
     KATA3018 ManagedByMachineConfig Error {
         cause: "The Machine Config Operator manages the node's files and would revert or refuse the change.",

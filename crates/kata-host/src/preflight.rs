@@ -39,8 +39,10 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
     }
     machine(task, observed, &mut checks);
     match &observed.site {
-        Err(error @ SiteError::Systemd(_)) => {
-            checks.push(Check::new(Code::SystemdUnreachable, error.to_string()));
+        // The unit that was asked for first has nothing to do with it.
+        Err(SiteError::Systemd(error)) => {
+            let message = format!("systemd does not answer: {}", error.reason);
+            checks.push(Check::new(Code::SystemdUnreachable, message));
         }
         Err(error @ SiteError::File(_)) => {
             checks.push(Check::new(Code::RuntimeConfigUnknown, error.to_string()));
@@ -437,8 +439,8 @@ fn containerd_files(
                 checks.push(Check::new(
                     Code::ImportMissing,
                     format!(
-                        "{} is not kept by k0s, which reads no drop-ins then: move what is yours in it to a \
-                         file in {}, and after that begin it with the line `# k0s_managed=true`; k0s writes \
+                        "{} is not kept by k0s, so that k0s adds no drop-ins to it: move what is yours in it to \
+                         a file in {}, and after that begin it with the line `# k0s_managed=true`; k0s writes \
                          it anew, and what is in it is lost",
                         site.main, site.drop_ins
                     ),

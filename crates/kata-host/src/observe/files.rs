@@ -206,18 +206,19 @@ pub(crate) fn files(
             _ => containerd::main_config(main_text.as_deref(), version.0),
         },
     };
-    let imports: Vec<String> = config
-        .iter()
-        .flat_map(|config| &config.imports)
-        .map(|import| paths::absolute(&site.main, import))
-        .collect();
+    let absolute = |import: &String| paths::absolute(&site.main, import);
+    let written = config.as_ref().map(|config| config.imports.as_slice()).unwrap_or_default();
+    let imports: Vec<String> = written.iter().map(absolute).collect();
+    // Early releases of containerd 1.6 and 1.7 look for the files of a relative one below their working directory.
+    let is_sure = |import: &&String| site.editable.is_none() || import.starts_with('/');
+    let usable: Vec<String> = written.iter().filter(is_sure).map(absolute).collect();
     let replaces = site.replaces_sections(version);
     let Place {
         drop_in,
         is_imported,
         stale,
         found: Imported { others, dangling, mut folders, unseen },
-    } = place(host, site, state, &imports, replaces)?;
+    } = place(host, site, state, &imports, &usable, replaces)?;
     let files = main_text.iter().map(|text| (text.as_str(), false));
     let files = files.chain(others.iter().map(|other| (other.text.as_str(), other.after_ours)));
     let base = Base::of(files, version);
@@ -259,14 +260,15 @@ struct Place {
     found: Imported,
 }
 
-/// Finds the place of our drop-in: its present one if that is still imported, else the first imported folder,
-/// else a new folder, whose import has to be added. Where sections replace each other (containerd 1.x), it is the
+/// Finds the place of our drop-in: its present one if that is still imported, else the first folder of the `usable`
+/// imports, else a new folder, whose import has to be added. Where sections replace each other (containerd 1.x), it is the
 /// first of these places after which no other section is read; if there is none, the preflight refuses.
 fn place(
     host: &mut dyn Host,
     site: &Site,
     state: &State,
     imports: &[String],
+    usable: &[String],
     replaces: bool,
 ) -> HostResult<Place> {
     // Both read their folder whether the main file imports it or not.
@@ -278,7 +280,7 @@ fn place(
         let installed = state.installed.iter().map(|installed| installed.drop_in.clone());
         places.extend(installed.filter(|path| imports.iter().any(|import| takes(import, path))));
         let own = always_reads.then_some(site.drop_ins.as_str());
-        let folders = own.into_iter().chain(imports.iter().filter_map(|it| imports::folder(it)));
+        let folders = own.into_iter().chain(usable.iter().filter_map(|it| imports::folder(it)));
         places.extend(folders.map(|folder| format!("{folder}/{}", paths::CONTAINERD_DROP_IN)));
     }
     let imported = places.len();

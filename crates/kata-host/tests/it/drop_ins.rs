@@ -50,6 +50,27 @@ fn a_file_that_nobody_imports_is_not_brought_to_life() {
     }
 }
 
+/// containerd 1.6.20 looks for it below its working directory, and does not read what is beside its main file.
+#[test]
+fn a_relative_import_is_no_place_for_ours() {
+    for (kind, main) in [(Kind::Containerd(1, 6), V1_MAIN), (Kind::Containerd(2, 1), V2_MAIN)] {
+        let main = format!("imports = [\"conf.d/*.toml\"]\n{main}");
+        let mut node =
+            with_file(Node::new(kind, Some(&main)), &format!("{CONF_D}/a.toml"), METRICS);
+        node.runtime.start(&mut node.disk);
+        let before = node.disk.all();
+        node.stage("a");
+        done(&mut node, &install());
+        let text = node.text(MAIN);
+        let own = "/etc/containerd/kata-operator.d";
+        assert!(text.contains("conf.d/*.toml") && text.contains(own), "{text}");
+        assert!(node.disk.stat(&format!("{own}/60-kata-operator.toml")).is_some());
+        assert!(!done(&mut node, &install()).changed);
+        done(&mut node, &remove());
+        assert_eq!(node.disk.all(), before);
+    }
+}
+
 #[test]
 fn an_import_that_another_tool_relies_on_by_now_is_left() {
     let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));

@@ -127,7 +127,7 @@ fn a_runtime_that_cannot_be_trusted_is_left_alone() {
     refused(dead, "KATA3009", "invalid plugin config");
     let mut without = node();
     without.systemd = false;
-    refused(without, "KATA3019", "no such socket");
+    refused(without, "KATA3019", "systemd does not answer: no such socket");
     let mut other = node();
     other.runtime.unit = "docker.service".to_owned();
     other.runtime.command = vec!["/usr/bin/dockerd".to_owned()];
