@@ -176,6 +176,10 @@ pub(crate) enum NodeAction {
     Add,
     /// The node goes away
     Rm,
+    /// The machine boots
+    Reboot,
+    /// The machine is installed anew under the same name, while its Node object stays
+    Reinstall,
 }
 
 #[derive(Args, Debug)]

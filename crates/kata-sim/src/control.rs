@@ -49,25 +49,24 @@ pub(crate) async fn fault(arguments: FaultArguments) -> Result<Outcome, Failure>
     ))
 }
 
-/// `kata-sim node add|rm NAME`.
+/// `kata-sim node add|rm|reboot|reinstall NAME`.
 pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
-    let what = match arguments.action {
+    let NodeArguments { action, name, options, cluster } = arguments;
+    if action != NodeAction::Add && !options.is_empty() {
+        let text = format!("only node add takes options, such as {:?}", options[0]);
+        return Err(ControlError::Refused(text).into());
+    }
+    let boots = format!("nodes/{name}/boots");
+    let (method, path, body, what) = match action {
         NodeAction::Add => {
-            let body = json!({"name": arguments.name, "options": arguments.options});
-            call(&arguments.cluster, "POST", "nodes", &body).await?;
-            "joins"
+            ("POST", "nodes".to_owned(), json!({"name": name, "options": options}), "joins")
         }
-        NodeAction::Rm if !arguments.options.is_empty() => {
-            let text = format!("node rm {} takes no options", arguments.name);
-            return Err(ControlError::Refused(text).into());
-        }
-        NodeAction::Rm => {
-            call(&arguments.cluster, "DELETE", &format!("nodes/{}", arguments.name), &Value::Null)
-                .await?;
-            "is removed"
-        }
+        NodeAction::Rm => ("DELETE", format!("nodes/{name}"), Value::Null, "is removed"),
+        NodeAction::Reboot => ("POST", boots, json!({}), "boots"),
+        NodeAction::Reinstall => ("POST", boots, json!({"reinstall": true}), "is installed anew"),
     };
-    say(&format!("node {} {what} (simulated)", arguments.name))
+    call(&cluster, method, &path, &body).await?;
+    say(&format!("node {name} {what} (simulated)"))
 }
 
 /// `kata-sim speed X`.

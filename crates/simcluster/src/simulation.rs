@@ -237,6 +237,11 @@ impl Simulation {
         self.now
     }
 
+    /// The time at which `delay` of cluster time will have passed, at the cluster's speed.
+    pub fn deadline(&self, delay: Duration) -> Timestamp {
+        self.agenda.due(self.now, delay)
+    }
+
     /// How many times faster than real the controllers' delays pass; pending work is rescaled.
     pub fn set_speed(&mut self, speed: f64) {
         let factor = self.agenda.speed / speed;

@@ -232,6 +232,32 @@ pub fn remove_node(simulation: &mut Simulation, name: &str) -> Result<(), ApiErr
     if host.is_some() { Ok(()) } else { node.map(drop) }
 }
 
+/// How long a machine takes to boot, and to be installed anew.
+const BOOT: Duration = Duration::from_mins(4);
+
+/// Boots a machine. If it is installed anew, its host is as a new one, under the same name and with the same Node object.
+///
+/// # Errors
+/// If there is no such host.
+pub fn boot_node(
+    simulation: &mut Simulation,
+    name: &str,
+    is_reinstalled: bool,
+) -> Result<(), ApiError> {
+    let (now, until) = (simulation.now(), simulation.deadline(BOOT));
+    let hosts = &mut simulation.world.hosts;
+    let host = hosts.get_mut(name).ok_or_else(|| ApiError::not_found(&NODES, name))?;
+    if let (true, Some(spec)) = (is_reinstalled, host.spec.clone()) {
+        // Each boot has an ID of its own.
+        let boots = host.boots;
+        *host = Host::new(spec, now);
+        host.boots = boots;
+    }
+    host.reboot(until);
+    simulation.world.touch(name);
+    Ok(())
+}
+
 /// Makes something go wrong on a host, until [`clear_fault`]; a restart of the kubelet happens at once.
 ///
 /// # Errors

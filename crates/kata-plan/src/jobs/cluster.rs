@@ -97,8 +97,7 @@ impl Host<'_> {
             || self.record.has_orphaned_change()
     }
 
-    /// The digest of the node's facts; see [`desired::facts_digest`]. Only nodes that have to be changed, or whose change
-    /// failed, need it.
+    /// The digest of the node's facts; see [`desired::facts_digest`].
     pub(super) fn facts_digest(&self) -> &str {
         self.known_facts_digest.get_or_init(|| {
             let retry = record::retry_annotation(self.node.previous.as_deref());

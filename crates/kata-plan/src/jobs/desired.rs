@@ -272,7 +272,8 @@ impl NodeState {
     }
 }
 
-/// The digest of the facts about a node that, when they change, make a retry of a failed Job worthwhile.
+/// The digest of the facts about a node that, when they change, make a retry of a failed Job worthwhile, and an
+/// inspection of an installed node.
 pub(super) fn facts_digest(node: &NodeFacts, retry: Option<&str>) -> String {
     digest(&format!(
         "{}/{}/{}/{}",

@@ -95,10 +95,23 @@ fn due_on_leaving(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
     if is_ready { Due::Change(NodeAction::Remove) } else { Due::Nothing }
 }
 
+/// Whether an installed node is inspected although its period is not over: it has booted since the last Job, or has
+/// another kernel or container runtime; or the last inspection had no result.
+fn is_due_at_once(host: &Host<'_>) -> bool {
+    host.record.status.job.as_ref().is_some_and(|last| {
+        let created_for = last.node_facts_digest.as_str();
+        let has_other_facts = !created_for.is_empty() && created_for != host.facts_digest();
+        has_other_facts || (last.action == NodeAction::Inspect && last.failures > 0)
+    })
+}
+
 /// When an installed node is next inspected. Each node has its own offset in the period, so that not all
 /// nodes are inspected at once.
 fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     let last = host.record.status.inspected?;
+    if is_due_at_once(host) {
+        return Some(last);
+    }
     if host.overdue {
         return last.checked_add(HANDLERS_RECHECK).ok();
     }

@@ -96,7 +96,7 @@ fn is_found_gone(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     let is_ready = host.node.facts.ready.status == Some(true);
     let offers_none = match &host.node.facts.runtime_handlers {
         Some(reported) => !reported.iter().any(|handler| cluster.desired.is_handler(handler)),
-        None => status.installed.is_none() && !host.is_unknown(),
+        None => status.installed.is_none() && is_written && !host.is_unknown(),
     };
     let awaited = host.is_changing() || awaits_kubelet(host);
     cannot_run || (is_ready && offers_none && !awaited)
@@ -211,8 +211,10 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         return Some(finding);
     }
     if host.overdue {
+        let is_lost = host.missing.len() == host.desired.handlers().count();
         let message = format!(
-            "node {name} has Kata, but its kubelet does not report the handler {}",
+            "node {name} {} Kata, but its kubelet does not report the handler {}",
+            if is_lost { "had" } else { "has" },
             host.missing.join(", ")
         );
         let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);

@@ -65,6 +65,11 @@ pub(crate) enum Verb {
     },
     NodeAdd(String, NodeOptions),
     NodeRemove(String),
+    NodeBoot {
+        name: String,
+        /// Whether the machine is installed anew.
+        reinstall: bool,
+    },
     OsImage(String),
     ApiFault(Option<Rule>),
     EtcdBackup,

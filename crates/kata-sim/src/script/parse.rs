@@ -124,6 +124,9 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
             Ok(Verb::NodeAdd((*name).to_owned(), options))
         }
         ("node", ["rm", name]) => Ok(Verb::NodeRemove((*name).to_owned())),
+        ("node", [verb @ ("reboot" | "reinstall"), name]) => {
+            Ok(Verb::NodeBoot { name: (*name).to_owned(), reinstall: *verb == "reinstall" })
+        }
         ("cordon" | "uncordon", [node]) => Ok(Verb::Merge {
             target: Target { kind: "node".to_owned(), name: (*node).to_owned(), namespace: None },
             status: false,

@@ -5,13 +5,14 @@
 //! | `GET nodes` | lists the hosts |
 //! | `POST nodes` with `{"name", "role"}` | adds a host; the role is `worker` (default), `control-plane` or `compact` |
 //! | `DELETE nodes/NAME` | takes a host away |
+//! | `POST nodes/NAME/boots`, or with `{"reinstall": true}` | boots a host, or installs it anew |
 //! | `POST nodes/NAME/faults` with `{"fault"}` | makes something go wrong |
 //! | `DELETE nodes/NAME/faults`, or with `{"fault"}` | makes the host sound again, of all faults or of one |
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{NodeOptions, Role, add_node, clear_fault, remove_node, set_fault};
+use super::{NodeOptions, Role, add_node, boot_node, clear_fault, remove_node, set_fault};
 use crate::Simulation;
 use crate::api::ApiError;
 use crate::api::frontend::ControlRequest;
@@ -45,6 +46,9 @@ pub(super) fn nodes(
             add_node(simulation, name, role, NodeOptions::parse(options).map_err(bad)?)?;
         }
         ([name], &Method::DELETE) => remove_node(simulation, name)?,
+        ([name, "boots"], &Method::POST) => {
+            boot_node(simulation, name, request.body["reinstall"] == true)?;
+        }
         ([name, "faults"], &Method::POST) => {
             let fault: NodeFault = text(&request.body, "fault")?.parse().map_err(bad)?;
             let platform = simulation.world.hosts.get(*name).map(Host::platform);
@@ -67,9 +71,11 @@ pub(super) fn nodes(
             clear_fault(simulation, name, fault.as_ref())?;
         }
         _ => {
-            return Err(bad("there are GET and POST nodes, DELETE nodes/NAME, \
+            return Err(bad(
+                "there are GET and POST nodes, DELETE nodes/NAME, POST nodes/NAME/boots, \
                  POST and DELETE nodes/NAME/faults"
-                .to_owned()));
+                    .to_owned(),
+            ));
         }
     }
     let hosts = simulation.world.hosts.iter();

@@ -48,6 +48,52 @@ fn every_node_is_inspected_once_in_six_hours_and_few_at_the_same_time() {
     assert_eq!(inspections(&mut world), first);
 }
 
+/// A machine can be installed anew under the name of a node, and a system can write its files anew when it starts.
+#[test]
+fn a_node_that_has_booted_is_inspected_once_when_it_is_ready() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    let number = |world: &World, node: &str| host(world, node)["job"]["number"].as_u64().unwrap();
+    let before = (number(&world, "worker-0"), number(&world, "worker-1"));
+    let ready = |world: &mut World, status: &str| {
+        let conditions = json!([{"type": "Ready", "status": status, "reason": "R"}]);
+        world.edit(Kind::Node, "worker-0", &json!({"status": {"conditions": conditions}}));
+    };
+    for (boot, runtime) in [("two", "containerd://2.1.4"), ("two", "containerd://2.1.5")] {
+        let count = number(&world, "worker-0");
+        ready(&mut world, "False");
+        let info = json!({"bootID": boot, "containerRuntimeVersion": runtime});
+        world.edit(Kind::Node, "worker-0", &json!({"status": {"nodeInfo": info}}));
+        world.settle();
+        assert_eq!(number(&world, "worker-0"), count, "{boot} {runtime}: before it is Ready");
+        ready(&mut world, "True");
+        let begun = world.now;
+        world.settle();
+        let job = &host(&world, "worker-0")["job"];
+        assert_eq!((&job["action"], &job["outcome"]), (&json!("Inspect"), &json!("Done")));
+        assert_eq!(number(&world, "worker-0"), count + 1, "{boot} {runtime}");
+        assert!(world.now.duration_since(begun) < SignedDuration::from_mins(5));
+        assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
+    }
+    assert_eq!((number(&world, "worker-0"), number(&world, "worker-1")), (before.0 + 2, before.1));
+}
+
+#[test]
+fn an_inspection_after_a_boot_that_had_no_result_is_repeated() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    world.hosts.insert("worker-0".to_owned(), Fate::Garbage);
+    world.edit(Kind::Node, "worker-0", &json!({"status": {"nodeInfo": {"bootID": "two"}}}));
+    until(&mut world, |world| host(world, "worker-0")["job"]["failures"] == json!(2));
+    world.hosts.clear();
+    let begun = world.now;
+    until(&mut world, |world| host(world, "worker-0")["job"]["outcome"] == "Done");
+    assert_eq!(host(&world, "worker-0")["job"]["action"], "Inspect");
+    assert!(world.now.duration_since(begun) < SignedDuration::from_hours(1));
+}
+
 #[test]
 fn a_change_waits_for_the_inspection_that_runs_and_says_so() {
     let mut world = World::plain(1, 2);

@@ -57,6 +57,7 @@ pub(super) fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed>
             topology::add_node(sim, &name, topology::Role::Worker, options)?;
         }
         Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
+        Verb::NodeBoot { name, reinstall } => topology::boot_node(sim, &name, reinstall)?,
         Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,
         Verb::ApiFault(Some(rule)) => sim.frontend.faults.add(rule),
         Verb::ApiFault(None) => sim.frontend.faults.clear(),
