@@ -182,6 +182,22 @@ fn handlers_of(table: &Table) -> BTreeSet<String> {
 }
 
 /// Whether a file has a section that containerd 1.x takes for that of CRI.
+/// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
+pub(crate) fn copies(text: &str) -> BTreeSet<String> {
+    let table: Table = text.parse().unwrap_or_default();
+    let is_ours = |runtime: &Value| {
+        let path = runtime.get("options").and_then(|options| options.get("ConfigPath"));
+        path.and_then(Value::as_str).is_some_and(paths::is_current)
+    };
+    let sections = [Schema::V1, Schema::V2, Schema::V3].into_iter();
+    let runtimes = sections.filter_map(|schema| runtimes(section(&table, schema)?));
+    runtimes
+        .flatten()
+        .filter(|(_, runtime)| is_ours(runtime))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
 pub fn has_section_of_1(text: &str) -> bool {
     text.parse::<Table>().is_ok_and(|table| {
         [Schema::V1, Schema::V2].into_iter().any(|schema| section(&table, schema).is_some())

@@ -42,6 +42,17 @@ pub fn handlers(text: &str) -> Result<BTreeSet<String>, String> {
 }
 
 /// The handler that a file makes the default one.
+/// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
+pub(crate) fn copies(text: &str) -> BTreeSet<String> {
+    let table: Table = text.parse().unwrap_or_default();
+    let runtimes = value(&table, ["runtime", "runtimes"]).and_then(Value::as_table);
+    let is_ours = |runtime: &Value| {
+        runtime.get("runtime_config_path").and_then(Value::as_str).is_some_and(paths::is_current)
+    };
+    let copies = runtimes.into_iter().flatten().filter(|(_, runtime)| is_ours(runtime));
+    copies.map(|(name, _)| name.clone()).collect()
+}
+
 pub(crate) fn default_runtime(text: &str) -> Option<String> {
     value(&text.parse().ok()?, ["runtime", "default_runtime"])?.as_str().map(str::to_owned)
 }

@@ -87,7 +87,8 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
         kept: cri.kept(observed.handlers_on_disk().as_ref(), release.handlers.keys().chain(&gone)),
         gone,
     };
-    let known = &live(&cri.status).handlers | &observed.files.own_handlers();
+    let mut known = &live(&cri.status).handlers | &observed.files.own_handlers();
+    known.extend(observed.files.copied_handlers());
     let added = release.handlers.keys().filter(|name| !known.contains(*name)).cloned().collect();
     let touched: BTreeSet<&String> = before
         .iter()

@@ -19,7 +19,7 @@ mod files;
 mod foreign;
 mod imports;
 
-pub(crate) use files::{Files, files, handlers};
+pub(crate) use files::{Files, copies, files, handlers};
 pub(crate) use foreign::{Foreign, is_newer};
 
 /// What was found on the node.

@@ -44,6 +44,11 @@ pub fn is_seen(path: &str) -> bool {
     SEEN.iter().any(|folder| path.starts_with(folder))
 }
 
+/// Whether a path is one of the release in use.
+pub fn is_current(path: &str) -> bool {
+    path.strip_prefix(CURRENT).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// The folder that a path is in.
 pub fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {

@@ -12,7 +12,7 @@ use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::observe::{BUILT_IN, Found, Observed};
+use crate::observe::{BUILT_IN, Found, Observed, copies};
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -283,7 +283,8 @@ fn taken(task: &NodeTask, observed: &Observed, cri: &Cri, checks: &mut Vec<Check
     ours.extend(observed.released.iter().cloned());
     ours.retain(|name| !BUILT_IN.contains(&name.as_str()));
     let offered = live(&cri.status).handlers;
-    let foreign = observed.files.foreign_handlers();
+    let mut foreign = observed.files.foreign_handlers();
+    foreign.extend(observed.files.copied_handlers());
     for handler in &task.handlers {
         let name = &handler.name;
         let built_in = BUILT_IN.contains(&name.as_str());
@@ -313,7 +314,9 @@ fn crio_files(task: &NodeTask, observed: &Observed, site: &Site, checks: &mut Ve
                 format!("{path} is no TOML: {reason}"),
             )),
             Ok(names) => {
-                names.iter().for_each(|name| foreign_handler(task, name, path, checks));
+                let copied = copies(text);
+                let foreign = names.difference(&copied);
+                foreign.for_each(|name| foreign_handler(task, name, path, checks));
             }
         }
     }
@@ -362,7 +365,8 @@ fn containerd_files(
         }
     };
     checks.extend(files.missing(site).map(|it| Check::new(Code::RuntimeConfigBroken, it)));
-    for name in &config.handlers {
+    let copied = files.main_text.as_deref().map(copies).unwrap_or_default();
+    for name in config.handlers.difference(&copied) {
         // A stub of Kata that was of use with its first version.
         let stub = site.distribution == Distribution::Microk8s && name == names::RUNTIME_CLASS;
         if stub && task.handlers.iter().any(|handler| handler.name == *name) {
@@ -401,7 +405,11 @@ fn containerd_files(
                 Code::RuntimeConfigBroken,
                 format!("{path} is no TOML: {reason}"),
             )),
-            Ok(names) => names.iter().for_each(|name| foreign_handler(task, name, path, checks)),
+            Ok(names) => {
+                let copied = copies(&other.text);
+                let foreign = names.difference(&copied);
+                foreign.for_each(|name| foreign_handler(task, name, path, checks));
+            }
         }
         if replaces && other.after_ours && other.has_section() {
             let ours = &files.drop_in;

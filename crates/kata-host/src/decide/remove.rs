@@ -69,6 +69,15 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     }
     let in_the_way = cri.ready(|handler| ours.contains(handler));
     let mut changes = Vec::new();
+    // The container runtime would offer it on, without a payload.
+    if let Some((path, name)) = files.copy_of(&site, &ours) {
+        let message = format!(
+            "{path} has a copy of the table of the handler {name}, which another program has written there: take it out \
+             of that file, and Kata is removed by itself"
+        );
+        checks.push(Check::new(Code::ForeignHandler, message));
+        return Decision { checks, ..Decision::default() };
+    }
     if files.own_drop_in().is_some() {
         changes.push(Change {
             path: files.drop_in.clone(),

@@ -94,11 +94,29 @@ impl Files {
         names.filter(|name| name != "runc" && !foreign.contains(name)).collect()
     }
 
-    /// The handlers that files of others configure.
+    /// The handlers that files of others configure, without copies of ours.
     pub(crate) fn foreign_handlers(&self) -> BTreeSet<String> {
         let main = self.config.iter().flat_map(|config| config.handlers.iter().cloned());
         let texts = self.main_text.iter().chain(self.others.iter().map(|other| &other.text));
-        main.chain(texts.flat_map(|text| handlers(text))).collect()
+        let all: BTreeSet<String> = main.chain(texts.flat_map(|text| handlers(text))).collect();
+        let copied = self.copied_handlers();
+        all.into_iter().filter(|name| !copied.contains(name)).collect()
+    }
+
+    /// The handlers of ours that files of others have as well: a tool that writes the whole configuration back does that.
+    pub(crate) fn copied_handlers(&self) -> BTreeSet<String> {
+        let texts = self.main_text.iter().chain(self.others.iter().map(|other| &other.text));
+        texts.flat_map(|text| copies(text)).collect()
+    }
+
+    /// A file of others that has one of these handlers as a copy of ours, and the handler.
+    pub(crate) fn copy_of(&self, site: &Site, ours: &BTreeSet<String>) -> Option<(String, String)> {
+        let main = self.main_text.iter().map(|text| (&site.main, text));
+        let others = self.others.iter().map(|other| (&other.path, &other.text));
+        main.chain(others).find_map(|(path, text)| {
+            let name = copies(text).into_iter().find(|name| ours.contains(name))?;
+            Some((path.clone(), name))
+        })
     }
 
     /// CRI-O's files but ours, in the order in which it reads them, with their texts.
@@ -177,6 +195,13 @@ impl Files {
 pub(crate) fn handlers(text: &str) -> BTreeSet<String> {
     let mut names = crio::handlers(text).unwrap_or_default();
     names.extend(containerd::drop_in_handlers(text).unwrap_or_default());
+    names
+}
+
+/// The handlers of a file of either kind of container runtime that are copies of ours.
+pub(crate) fn copies(text: &str) -> BTreeSet<String> {
+    let mut names = crio::copies(text);
+    names.extend(containerd::copies(text));
     names
 }
 

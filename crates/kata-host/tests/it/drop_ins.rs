@@ -50,6 +50,44 @@ fn a_file_that_nobody_imports_is_not_brought_to_life() {
     }
 }
 
+/// A toolkit reads the whole configuration, changes a key, and writes all of it to the main file.
+#[test]
+fn a_copy_of_our_tables_in_a_file_of_others_is_tolerated_and_a_removal_waits_until_it_is_gone() {
+    for (kind, main) in [
+        (Kind::Containerd(2, 1), V2_MAIN),
+        (Kind::Containerd(1, 7), V1_MAIN),
+        (Kind::Crio, "[crio.runtime]\n"),
+    ] {
+        let mut node = Node::new(kind, Some(main));
+        let before = node.disk.all();
+        node.stage("a");
+        done(&mut node, &install());
+        let path = node.runtime.main.clone();
+        let own = node.text(&path);
+        let whole = node.runtime.load(&node.disk, &path).unwrap();
+        node.disk.write(&path, toml::to_string(&whole).unwrap().as_bytes(), 0o640).unwrap();
+        node.runtime.start(&mut node.disk);
+        // On 1.x our own copy of the section is made anew.
+        done(&mut node, &install());
+        let restarts = node.runtime.restarts;
+        let inspected = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+        assert_eq!(inspected.outcome, Outcome::Done, "{kind:?} {inspected:?}");
+        assert!(node.offers("kata"), "{kind:?}");
+        let report = kata_host::run(&mut node, &remove());
+        assert_eq!(report.outcome, Outcome::Refused, "{kind:?} {report:?}");
+        let check = &report.checks[0];
+        assert_eq!(check.code, "KATA3016");
+        let says = format!("{path} has a copy of the table of the handler kata");
+        assert!(check.message.starts_with(&says), "{check:?}");
+        assert!(node.offers("kata") && node.runtime.restarts == restarts, "{kind:?}");
+        // It is put right, and the next try removes Kata.
+        node.disk.write(&path, own.as_bytes(), 0o640).unwrap();
+        node.runtime.start(&mut node.disk);
+        done(&mut node, &remove());
+        assert_eq!(node.disk.all(), before, "{kind:?}");
+    }
+}
+
 /// containerd 1.6.20 looks for it below its working directory, and does not read what is beside its main file.
 #[test]
 fn a_relative_import_is_no_place_for_ours() {
