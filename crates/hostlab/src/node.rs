@@ -62,6 +62,10 @@ pub struct Node {
     pub starting: Option<String>,
     /// For how long the container runtime does not answer after a restart.
     pub starts_for: Duration,
+    /// For how long systemd is starting the unit of the container runtime, and how often it was restarted meanwhile.
+    pub activates_for: Duration,
+    pub restarts_while_starting: usize,
+    activates_until: Duration,
     answers_from: Duration,
     /// What the container runtime answers first after the next restart, the last one first.
     pub first_answers: Vec<HostErrorKind>,
@@ -117,6 +121,9 @@ impl Node {
             services: Vec::new(),
             starting: None,
             starts_for: Duration::ZERO,
+            activates_for: Duration::ZERO,
+            restarts_while_starting: 0,
+            activates_until: Duration::ZERO,
             answers_from: Duration::ZERO,
             first_answers: Vec::new(),
             pending_answers: Vec::new(),
@@ -274,15 +281,19 @@ impl Node {
     }
 
     /// The container runtime's, and others.
+    fn is_activating(&self) -> bool {
+        self.now < self.activates_until
+    }
+
     fn running_services(&self) -> Vec<(String, Unit)> {
         let runtime = &self.runtime;
         let unit = Unit {
-            active: runtime.running.is_some(),
+            active: runtime.running.is_some() && !self.is_activating(),
+            changing: self.is_activating(),
             command: runtime.command.clone(),
             environment: runtime.environment.clone(),
             environment_files: runtime.environment_files.clone(),
             started: runtime.running.is_some().then_some(runtime.started),
-            ..Unit::default()
         };
         let all = std::iter::once((runtime.unit.clone(), unit));
         all.chain(self.services.iter().cloned()).collect()
@@ -377,7 +388,7 @@ impl Node {
             _ if node.runtime.socket.as_ref().is_some_and(|place| place != socket) => {
                 Err((format!("{socket}: no such socket"), HostErrorKind::Unreachable))
             }
-            _ if node.now < node.answers_from => {
+            _ if node.is_activating() || node.now < node.answers_from => {
                 Err(("connection refused".to_owned(), HostErrorKind::Unreachable))
             }
             None => Err(("connection refused".to_owned(), HostErrorKind::Unreachable)),

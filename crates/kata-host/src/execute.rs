@@ -24,7 +24,7 @@ use crate::journal::{self, Because, JournalError, Phase, State, Transaction};
 use crate::paths;
 use crate::plan::{Baseline, Change, Expect, Handler, HostPlan, Installed, Retained, Step};
 use crate::trace::Trace;
-use crate::verify::{of_unit, verify};
+use crate::verify::{of_unit, still_starting, verify};
 use crate::written;
 
 /// How a plan ended.
@@ -278,9 +278,12 @@ pub(crate) fn restart(
             let check = match error.kind {
                 // systemd was away, which says nothing about the plan.
                 HostErrorKind::Unreachable => failed(&error),
-                _ => {
-                    let reason = of_unit(host, &plan.site, &error.reason);
-                    Check::new(Code::RestartFailed, reason)
+                kind => {
+                    let reason = match kind {
+                        HostErrorKind::TimedOut => still_starting(),
+                        _ => error.reason,
+                    };
+                    Check::new(Code::RestartFailed, of_unit(host, &plan.site, &reason))
                 }
             };
             return roll_back(host, state, &plan, check, trace);
@@ -325,7 +328,8 @@ pub(crate) fn roll_back(
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI shows it.
-        if host.restart_unit(unit).is_ok() {
+        // One that is still starting reads the files of before.
+        if host.restart_unit(unit).err().is_none_or(|it| it.kind == HostErrorKind::TimedOut) {
             written::forget(host);
         }
     }

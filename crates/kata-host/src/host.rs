@@ -105,6 +105,10 @@ pub struct Facts {
     pub selinux_confined: bool,
 }
 
+/// How long a unit may take to start. systemd ends most of them earlier (`TimeoutStartSec`); the Job that waits has half
+/// an hour.
+pub const START_LIMIT: Duration = Duration::from_mins(10);
+
 /// A unit of systemd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
@@ -289,7 +293,7 @@ pub trait Host {
     fn services(&mut self) -> HostResult<Vec<(String, Unit)>>;
     /// How a unit of systemd is; `None` if there is no such unit.
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>>;
-    /// Restarts a unit and waits for systemd's job to end. At most 120 s.
+    /// Restarts a unit and waits for systemd's job to end, at most [`START_LIMIT`].
     /// Success does not mean that the unit serves anything.
     fn restart_unit(&mut self, name: &str) -> HostResult<()>;
     /// The output of the node's own `PROGRAM --config CONFIG config dump`. At most 30 s.

@@ -15,7 +15,8 @@ use crate::observe::is_newer;
 use crate::paths;
 use crate::plan::{Change, Content, HostPlan};
 use crate::trace::Trace;
-use crate::verify::unsatisfied;
+use crate::verify::{await_start, unsatisfied};
+use crate::written;
 
 /// A change that an earlier run began, with which the container runtime was not as it should be.
 #[derive(Clone, Debug)]
@@ -49,6 +50,15 @@ fn is_taken_back(host: &mut dyn Host, plan: &HostPlan) -> bool {
         ![before, after].contains(&&Content::Directory)
             && durable::content(host, path).is_ok_and(|now| now == *before)
     })
+}
+
+/// Whether all files of a plan are as they were before it, and the container runtime was started since.
+fn is_started_without_ours(host: &mut dyn Host, plan: &HostPlan) -> bool {
+    written::load(host).is_ok_and(|written| written.is_empty())
+        && plan.changes.iter().all(|Change { path, before, .. }| {
+            *before == Content::Directory
+                || durable::content(host, path).is_ok_and(|now| now == *before)
+        })
 }
 
 /// Whether CRI-O may have taken a drop-in of the plan in without a restart, which is not enough.
@@ -89,6 +99,8 @@ pub(crate) fn recover(
         // What was just staged is in the folder that the removal would clear; the installation prunes it.
         plan.cleanup.clear();
     }
+    // The run before may have been stopped while the unit was starting.
+    await_start(host, &plan.site);
     if phase == Phase::Restarting && is_taken_back(host, &plan) {
         phase = Phase::Undoing;
     }
@@ -96,6 +108,10 @@ pub(crate) fn recover(
     trace.changed = true;
     let end = match phase {
         Phase::Writing | Phase::Undoing if serves(host, &plan) => {
+            undo(host, state, &plan, interrupted())
+        }
+        // It was started from the files of before, and has come up since.
+        Phase::RollingBack if is_started_without_ours(host, &plan) && serves(host, &plan) => {
             undo(host, state, &plan, interrupted())
         }
         // A boot may have started the container runtime from our files.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::containerd::live;
 use crate::cri::Cri;
-use crate::host::{Host, HostErrorKind};
+use crate::host::{Host, HostErrorKind, START_LIMIT};
 use crate::plan::Expect;
 use crate::site::Site;
 
@@ -39,6 +39,21 @@ pub(crate) fn verify(host: &mut dyn Host, site: &Site, expect: &Expect) -> Resul
         host.wait(pause);
         pause = (pause * 2).min(longest);
     }
+}
+
+/// Waits until systemd has started the unit of the container runtime, if it is doing that: a restart would begin it anew.
+pub(crate) fn await_start(host: &mut dyn Host, site: &Site) {
+    let Some(unit) = &site.unit else { return };
+    let end = host.now() + START_LIMIT;
+    let [_, pause] = PAUSES;
+    while host.now() < end && host.unit(unit).is_ok_and(|it| it.is_some_and(|it| it.changing)) {
+        host.wait(pause);
+    }
+}
+
+/// What is wrong with a unit that takes longer than that.
+pub(crate) fn still_starting() -> String {
+    format!("it was still starting after {} s", START_LIMIT.as_secs())
 }
 
 /// A reason together with the unit that it is about and with what systemd says of that, which is where an

@@ -15,7 +15,7 @@ use kata_api::error_text::without_error_numbers;
 use kata_host::digest;
 use kata_host::host::{
     ConfigSource, CriStatus, CriVersion, Device, Facts, FileKind, Host, HostError, HostErrorKind,
-    HostResult, Mount, Sandbox, Stat, Unit, UnitState,
+    HostResult, Mount, START_LIMIT, Sandbox, Stat, Unit, UnitState,
 };
 use kata_host::paths::{self, RUN_DIR};
 use rustix::fs::{StatVfs, StatVfsMountFlags};
@@ -429,9 +429,7 @@ impl Host for Linux {
     }
 
     fn restart_unit(&mut self, name: &str) -> HostResult<()> {
-        self.systemd
-            .restart(name, Duration::from_secs(120))
-            .map_err(|fault| fault.at(format!("restart {name}")))
+        self.systemd.restart(name, START_LIMIT).map_err(|fault| fault.at(format!("restart {name}")))
     }
 
     fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use kata_host::containerd::EMPTY_FILE;
 use kata_host::digest;
 use kata_host::host::{
-    ConfigSource, CriStatus, CriVersion, Device, Exit, Facts, Host, HostErrorKind, HostResult,
-    Mount, Sandbox, Stat, Unit, UnitState,
+    ConfigSource, CriStatus, CriVersion, Device, Exit, Facts, Host, HostError, HostErrorKind,
+    HostResult, Mount, START_LIMIT, Sandbox, Stat, Unit, UnitState,
 };
 
 use super::{Node, is_in_memory};
@@ -169,7 +169,8 @@ impl Host for Node {
     }
     fn unit_state(&mut self, name: &str) -> HostResult<Option<UnitState>> {
         self.call(false, format!("ask for the state of unit {name}"), |node| {
-            if node.starting.as_deref() == Some(name) {
+            let is_runtime = name == node.runtime.unit && node.is_activating();
+            if is_runtime || node.starting.as_deref() == Some(name) {
                 let [active, sub, result] = ["activating", "start", "success"].map(str::to_owned);
                 return Ok(Some(UnitState { active, sub, result, exit: None }));
             }
@@ -184,7 +185,9 @@ impl Host for Node {
         })
     }
     fn restart_unit(&mut self, name: &str) -> HostResult<()> {
-        self.call(true, format!("restart {name}"), |node| {
+        let restarted = self.call(true, format!("restart {name}"), |node| {
+            node.restarts_while_starting += usize::from(node.is_activating());
+            node.activates_until = node.now + node.activates_for;
             node.answers_from = node.now + node.starts_for;
             node.pending_answers = std::mem::take(&mut node.first_answers);
             node.runtime.start(&mut node.disk);
@@ -192,7 +195,17 @@ impl Host for Node {
                 None => Err(("the job failed".to_owned(), HostErrorKind::Failed)),
                 Some(_) => Ok(()),
             }
-        })
+        });
+        // A process that was killed did not wait for it.
+        let (begun, until) = (self.now, self.activates_until);
+        if restarted.is_ok() && until > begun {
+            self.now = until.min(begun + START_LIMIT);
+            if self.is_activating() {
+                let (action, reason) = (format!("restart {name}"), "no answer".to_owned());
+                return Err(HostError { action, reason, kind: HostErrorKind::TimedOut });
+            }
+        }
+        restarted
     }
     fn config_dump(&mut self, program: &str, config: ConfigSource<'_>) -> HostResult<String> {
         self.call(false, format!("dump {config}"), |node| {

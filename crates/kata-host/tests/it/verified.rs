@@ -7,7 +7,7 @@ use hostlab::sweep::nodes;
 use kata_api::node_task::{NodeReport, NodeTask, Outcome, TaskHandler};
 use kata_host::host::HostErrorKind;
 
-use crate::node::{Node, V2_MAIN};
+use crate::node::{Fault, Node, V2_MAIN};
 use crate::runs::{done, install, remove};
 use crate::runtime::Kind;
 
@@ -64,6 +64,51 @@ fn a_runtime_that_takes_a_minute_to_answer_is_waited_for() {
         node.starts_for = Duration::from_secs(60);
         done(&mut node, &install());
         assert_eq!(node.runtime.restarts, 1);
+    }
+}
+
+/// containerd that reads the state of many snapshots first takes minutes. Neither the run that has restarted it nor one
+/// after a kill begins that anew.
+#[test]
+fn a_unit_that_takes_minutes_to_start_is_waited_for_and_not_restarted_meanwhile() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        node.activates_for = Duration::from_secs(270);
+        let mut alone = node.clone();
+        done(&mut alone, &install());
+        assert_eq!(alone.runtime.restarts, 1, "{name}");
+        for twist in [None, Some(Twist::IgnoresOurs)] {
+            for fault in [Fault::KilledBefore, Fault::KilledAfter] {
+                for call in 0.. {
+                    let mut node = node.clone();
+                    node.runtime.takes_in = twist;
+                    node.arm(call, fault);
+                    kata_host::run(&mut node, &install());
+                    if !node.was_hit() {
+                        break;
+                    }
+                    node.revive(false);
+                    for _ in 0..2 {
+                        kata_host::run(&mut node, &install());
+                    }
+                    assert_eq!(node.restarts_while_starting, 0, "{name}, {twist:?}, call {call}");
+                    assert_eq!(node.offers("kata"), twist.is_none(), "{name}, call {call}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_does_not_come_up_in_time_is_said_to_be_still_starting() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        node.activates_for = Duration::from_secs(700);
+        let report = kata_host::run(&mut node, &install());
+        assert_eq!(report.outcome, Outcome::RolledBack, "{name}: {report:?}");
+        let says = "it was still starting after 600 s";
+        assert!(report.checks.iter().any(|check| check.message.contains(says)), "{report:?}");
+        assert!(!node.offers("kata"), "{name}");
     }
 }
 
