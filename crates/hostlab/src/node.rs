@@ -11,6 +11,7 @@ use crate::disk::{BLOCK, Disk};
 use crate::runtime::{self, Kind, Runtime};
 
 mod calls;
+pub mod nodeadm;
 
 /// What goes wrong at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,8 @@ pub struct Node {
     pub starting: Option<String>,
     /// For how long the container runtime does not answer after a restart.
     pub starts_for: Duration,
+    /// What `nodeadm` writes to the main file at each boot, if it does, before it merges its folder into that.
+    pub nodeadm: Option<String>,
     /// For how long systemd is starting the unit of the container runtime, and how often it was restarted meanwhile.
     pub activates_for: Duration,
     pub restarts_while_starting: usize,
@@ -121,6 +124,7 @@ impl Node {
             services: Vec::new(),
             starting: None,
             starts_for: Duration::ZERO,
+            nodeadm: None,
             activates_for: Duration::ZERO,
             restarts_while_starting: 0,
             activates_until: Duration::ZERO,
@@ -158,7 +162,26 @@ impl Node {
     }
 
     fn boot(&mut self) {
+        if let Some(template) = &self.nodeadm {
+            let text = nodeadm::of_disk(template, &self.disk);
+            self.disk.write(&self.runtime.main, text.as_bytes(), 0o644).unwrap();
+        }
         self.runtime.start(&mut self.disk);
+    }
+
+    /// A node of Amazon EKS, where `nodeadm` writes this text to the main file at each boot.
+    pub fn eks(kind: Kind, template: &str) -> Self {
+        let mut node = Self::new(kind, Some(template));
+        for folder in ["/etc/eks", nodeadm::FOLDER, "/etc/systemd", "/etc/systemd/system"] {
+            node.disk.make_dir(folder, 0o755).unwrap();
+        }
+        node.disk.make_dir(paths::parent(nodeadm::ENABLED), 0o755).unwrap();
+        node.disk.symlink("../nodeadm-run.service", nodeadm::ENABLED).unwrap();
+        node.nodeadm = Some(template.to_owned());
+        node.boot();
+        node.runtime.restarts = 0;
+        node.disk.settle();
+        node
     }
 
     /// What a stage container leaves.

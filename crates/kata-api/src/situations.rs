@@ -238,6 +238,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::AdoptedOverhead
         | Code::SettingsNotHonoured
         | Code::SettingUnknown
+        | Code::LostAtReboot
         | Code::RuntimeWithoutNodes
         | Code::GuestPullMissing
         | Code::OtherInstaller

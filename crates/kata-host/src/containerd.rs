@@ -23,6 +23,7 @@ use toml::{Table, Value};
 use toml_edit::{Array, DocumentMut, Item};
 
 use crate::header;
+use crate::paths;
 use crate::plan::Handler;
 
 mod merged;
@@ -181,7 +182,6 @@ fn handlers_of(table: &Table) -> BTreeSet<String> {
     runtimes.flat_map(keys).collect()
 }
 
-/// Whether a file has a section that containerd 1.x takes for that of CRI.
 /// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
 pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     let table: Table = text.parse().unwrap_or_default();
@@ -198,6 +198,7 @@ pub(crate) fn copies(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether a file has a section that containerd 1.x takes for that of CRI.
 pub fn has_section_of_1(text: &str) -> bool {
     text.parse::<Table>().is_ok_and(|table| {
         [Schema::V1, Schema::V2].into_iter().any(|schema| section(&table, schema).is_some())

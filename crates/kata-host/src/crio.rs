@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
 
 use crate::header;
+use crate::paths;
 use crate::plan::Handler;
 
 /// Our drop-in, deterministic.
@@ -41,7 +42,6 @@ pub fn handlers(text: &str) -> Result<BTreeSet<String>, String> {
     Ok(runtimes.map(|runtimes| runtimes.keys().cloned().collect()).unwrap_or_default())
 }
 
-/// The handler that a file makes the default one.
 /// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
 pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     let table: Table = text.parse().unwrap_or_default();
@@ -53,6 +53,7 @@ pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     copies.map(|(name, _)| name.clone()).collect()
 }
 
+/// The handler that a file makes the default one.
 pub(crate) fn default_runtime(text: &str) -> Option<String> {
     value(&text.parse().ok()?, ["runtime", "default_runtime"])?.as_str().map(str::to_owned)
 }

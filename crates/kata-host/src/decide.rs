@@ -11,6 +11,7 @@ use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
 use crate::header;
+use crate::nodeadm;
 use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
@@ -304,6 +305,21 @@ fn wanted_files(
                 ));
                 return Err(());
             }
+        }
+    }
+    if let Some(boot) = observed.boot.as_ref().filter(|boot| boot.has_place) {
+        let ours = format!("{}/*.toml", paths::parent(&files.drop_in));
+        let imports = boot.imports.iter().chain(&config.imports).filter(|import| **import != ours);
+        let mut all: Vec<String> = Vec::new();
+        for import in imports.chain([&ours]) {
+            if !all.contains(import) {
+                all.push(import.clone());
+            }
+        }
+        let after = Content::File { text: nodeadm::file(&all), mode: 0o644 };
+        if boot.found != after {
+            let (path, before) = (nodeadm::FILE.to_owned(), boot.found.clone());
+            changes.push(Change { path, before, after });
         }
     }
     Ok(WantedFiles { drop_in, changes, main, directories })

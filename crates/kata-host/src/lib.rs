@@ -25,6 +25,7 @@ mod execute;
 mod header;
 pub mod host;
 pub mod journal;
+pub mod nodeadm;
 mod observe;
 pub mod paths;
 pub mod payload;

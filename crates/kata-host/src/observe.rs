@@ -15,10 +15,12 @@ use crate::release::{Release, ReleaseError, release};
 use crate::site::{self, Distribution, Site, SiteError};
 use crate::verify::of_unit;
 
+mod boot;
 mod files;
 mod foreign;
 mod imports;
 
+pub(crate) use boot::BootFile;
 pub(crate) use files::{Files, copies, files, handlers};
 pub(crate) use foreign::{Foreign, is_newer};
 
@@ -39,6 +41,8 @@ pub(crate) struct Observed {
     pub(crate) site: Result<Option<Site>, SiteError>,
     pub(crate) cri: Result<Cri, String>,
     pub(crate) files: Files,
+    /// What keeps our import over a boot, if something writes the main file anew.
+    pub(crate) boot: Option<BootFile>,
     /// What of its configuration is not ours.
     pub(crate) foreign: Foreign,
     /// The payload that the task asks for.
@@ -239,6 +243,10 @@ pub(crate) fn observe(
         Ok(Some(site)) => files(host, site, version, &state, renders)?,
         Ok(None) | Err(_) => Files::none(),
     };
+    let boot = match &site {
+        Ok(Some(site)) => boot::read(host, site)?,
+        Ok(None) | Err(_) => None,
+    };
     let foreign = match &site {
         Ok(Some(site)) if task.action != NodeAction::Remove || files.is_changed_by(&state) => {
             Foreign::read(host, site, cri.as_ref().ok(), &files, &state)?
@@ -303,6 +311,7 @@ pub(crate) fn observe(
         site,
         cri,
         files,
+        boot,
         foreign,
         payload,
         release: release_found,

@@ -12,7 +12,8 @@ use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::observe::{BUILT_IN, Found, Observed, copies};
+use crate::nodeadm;
+use crate::observe::{BUILT_IN, BootFile, Found, Observed, copies};
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -80,11 +81,38 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
             Ok(cri) if let Some(other) = another(task, site, cri) => {
                 checks.push(Check::new(Code::RuntimeNotConfirmed, other));
             }
-            Ok(cri) => runtime(task, observed, site, cri, &mut checks),
+            Ok(cri) => {
+                runtime(task, observed, site, cri, &mut checks);
+                checks.extend(observed.boot.iter().filter_map(|boot| after_boot(boot, site)));
+            }
         },
     }
     payload(task, observed, &mut checks);
     checks
+}
+
+/// What keeps the node from having Kata after its next boot.
+fn after_boot(boot: &BootFile, site: &Site) -> Option<Check> {
+    let (file, main) = (nodeadm::FILE, &site.main);
+    if !boot.has_place {
+        let message = format!(
+            "nodeadm writes {main} anew at each boot, and no file can be written in {}: after a boot the node has no \
+             Kata until it is repaired",
+            nodeadm::FOLDER
+        );
+        return Some(Check::new(Code::LostAtReboot, message));
+    }
+    if !matches!(boot.found, Content::Absent) && boot.found.ours().is_none() {
+        return Some(Check::new(
+            Code::ForeignFile,
+            format!("{file} does not begin with our header"),
+        ));
+    }
+    let other = boot.shadowed_by.as_ref()?;
+    let message = format!(
+        "{other} sets imports and is read after {file}: the next boot would write {main} without the import of Kata"
+    );
+    Some(Check::new(Code::BootConfigShadowed, message))
 }
 
 /// Which container runtime the kubelet reports, if it is another one than the one that was found.

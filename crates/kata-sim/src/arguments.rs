@@ -164,7 +164,7 @@ pub(crate) struct NodeArguments {
     /// The node
     pub(crate) name: String,
     /// What a new node is like: handlers=NAME,NAME that its container runtime has from the beginning; runtime=crio,
-    /// containerd-1.7, containerd-2 or k3s; system=talos, aks, gke or flatcar
+    /// containerd-1.7, containerd-2 or k3s; system=talos, aks, gke, flatcar or eks
     pub(crate) options: Vec<String>,
     #[command(flatten)]
     pub(crate) cluster: Where,

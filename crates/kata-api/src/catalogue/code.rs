@@ -135,6 +135,8 @@ impl Code {
             | Self::ShimConfigurationInvalid
             | Self::SettingUnknown
             | Self::SettingsMisfit
+            | Self::BootConfigShadowed
+            | Self::LostAtReboot
             | Self::ForeignChangePending
             | Self::ForeignChangeOnRestart
             | Self::PayloadUnusable

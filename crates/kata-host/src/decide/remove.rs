@@ -9,6 +9,7 @@ use super::foreign;
 use crate::check::Check;
 use crate::cri::Cri;
 use crate::decision::Decision;
+use crate::nodeadm;
 use crate::observe::{Observed, handlers};
 use crate::paths;
 use crate::plan::{Change, Content, Expect, HostPlan, Step};
@@ -25,7 +26,8 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     // Without a journal the drop-in shows it, and without that what is prepared: sandboxes may run of it.
     ours.extend(files.own_handlers());
     ours.extend(&observed.released - &files.foreign_handlers());
-    if installed.is_none() && own.is_empty() && !observed.leftovers {
+    let boot = observed.boot.as_ref().map(|boot| &boot.found).filter(|it| it.ours().is_some());
+    if installed.is_none() && own.is_empty() && !observed.leftovers && boot.is_none() {
         return Decision::default();
     }
     let nothing_configured = installed.is_none() && own.is_empty();
@@ -67,8 +69,6 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         checks.push(Check::new(Code::ForeignFile, message));
         return Decision { checks, ..Decision::default() };
     }
-    let in_the_way = cri.ready(|handler| ours.contains(handler));
-    let mut changes = Vec::new();
     // The container runtime would offer it on, without a payload.
     if let Some((path, name)) = files.copy_of(&site, &ours) {
         let message = format!(
@@ -78,6 +78,14 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         checks.push(Check::new(Code::ForeignHandler, message));
         return Decision { checks, ..Decision::default() };
     }
+    let in_the_way = cri.ready(|handler| ours.contains(handler));
+    let mut changes = Vec::new();
+    // First, so that no boot brings the import back that goes after it.
+    changes.extend(boot.map(|found| Change {
+        path: nodeadm::FILE.to_owned(),
+        before: found.clone(),
+        after: Content::Absent,
+    }));
     if files.own_drop_in().is_some() {
         changes.push(Change {
             path: files.drop_in.clone(),

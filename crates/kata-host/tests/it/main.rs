@@ -4,6 +4,7 @@
 use hostlab::{node, runtime};
 
 mod back;
+mod boot;
 mod compared;
 mod crash;
 mod crio;

@@ -240,10 +240,16 @@ impl Node {
 
     /// Boots the node anew, with another release of containerd in the place of the one that it had.
     pub(crate) fn reboot_with(&mut self, release: &str) {
+        self.reboot_after(release, |_| {});
+    }
+
+    /// The same after something was done to the files below its root.
+    pub(crate) fn reboot_after(&mut self, release: &str, prepare: impl FnOnce(&Path)) {
         assert!(self.power_off());
         for folder in ["run", "tmp"] {
             fs::remove_dir_all(self.root.join(folder)).unwrap();
         }
+        prepare(&self.root);
         self.namespaces = namespaces(release, &self.root);
         self.until("the container runtime is ready", || self.ready());
     }

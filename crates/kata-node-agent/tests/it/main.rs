@@ -12,6 +12,7 @@
     reason = "tests drive processes, print what they measured, and end at what is wrong"
 )]
 
+mod boots;
 mod crio;
 mod dead;
 mod evil;

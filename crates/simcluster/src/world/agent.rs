@@ -79,6 +79,11 @@ impl Disk {
         Self { directories, ..Self::default() }
     }
 
+    /// Adds directories.
+    pub(super) fn add_directories(&mut self, paths: &[&str]) {
+        self.directories.extend(paths.iter().map(|path| (*path).to_owned()));
+    }
+
     /// The next moment of the disk's clock.
     pub(super) fn tick(&mut self) -> i64 {
         self.clock += 1;

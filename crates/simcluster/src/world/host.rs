@@ -233,6 +233,7 @@ impl Host {
         let main =
             if host.runtime() == Runtime::K3s { containerd::K3S_MAIN } else { containerd::MAIN };
         system::provide(&mut host, main, &handlers);
+        system::add_nodeadm(&mut host);
         host.boot(now.checked_sub(age).unwrap_or(now));
         host
     }
@@ -284,6 +285,7 @@ impl Host {
             }
             self.extensions = staged;
         }
+        system::render_main_file(self);
         self.boots += 1;
         let name = self.name().to_owned();
         self.boot_id = identity::uuid(&format!("boot/{name}/{}", self.boots));

@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::crio;
+use kata_host::nodeadm;
+
 use super::{Host, Runtime};
+use super::{containerd, crio};
 
 /// An operating system or cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,8 @@ pub enum System {
     Gke,
     /// Flatcar Container Linux with the system extension `kata-containers` and a handler that the admin configured.
     Flatcar,
+    /// Amazon Linux 2023 of EKS, which brings no such runtime, and writes containerd's main file anew at each boot.
+    Eks,
 }
 
 impl System {
@@ -29,6 +33,7 @@ impl System {
             Self::Aks => "Microsoft Azure Linux 3.0",
             Self::Gke => "Container-Optimized OS from Google",
             Self::Flatcar => "Flatcar Container Linux by Kinvolk 4459.2.0 (Oklo)",
+            Self::Eks => "Amazon Linux 2023.9.20251110",
         }
     }
 
@@ -42,6 +47,7 @@ impl System {
             Self::Talos => &["kata", "kata-qemu"],
             Self::Aks | Self::Flatcar => &["kata"],
             Self::Gke => &["gvisor"],
+            Self::Eks => &[],
         }
     }
 
@@ -50,7 +56,7 @@ impl System {
         match self {
             Self::Aks => Some(("kubernetes.azure.com/kata-vm-isolation", "true")),
             Self::Gke => Some(("sandbox.gke.io/runtime", "gvisor")),
-            Self::Talos | Self::Flatcar => None,
+            Self::Talos | Self::Flatcar | Self::Eks => None,
         }
     }
 }
@@ -64,7 +70,8 @@ impl std::str::FromStr for System {
             "aks" => Ok(Self::Aks),
             "gke" => Ok(Self::Gke),
             "flatcar" => Ok(Self::Flatcar),
-            _ => Err(format!("unknown system {text:?}: give talos, aks, gke or flatcar")),
+            "eks" => Ok(Self::Eks),
+            _ => Err(format!("unknown system {text:?}: give talos, aks, gke, flatcar or eks")),
         }
     }
 }
@@ -108,4 +115,28 @@ pub(super) fn provide(host: &mut Host, main: &str, handlers: &[String]) {
         };
         host.files.entry(path).or_default().push_str(&text);
     }
+}
+
+/// What a host has of `nodeadm`, if that is one of Amazon EKS.
+pub(super) fn add_nodeadm(host: &mut Host) {
+    if host.spec.as_ref().and_then(|spec| spec.system) == Some(System::Eks) {
+        host.files.insert(nodeadm::ENABLED.to_owned(), "simulated\n".to_owned());
+        host.disk.add_directories(&["/etc/eks", nodeadm::FOLDER]);
+    }
+}
+
+/// Writes containerd's main file, with the imports of the last file of nodeadm's folder that sets some, as nodeadm does at
+/// a boot.
+pub(super) fn render_main_file(host: &mut Host) {
+    if !host.files.contains_key(nodeadm::ENABLED) {
+        return;
+    }
+    let folder = format!("{}/", nodeadm::FOLDER);
+    let found = host.files_under(&folder).filter_map(|(_, text)| nodeadm::imports(text));
+    let imports = found.last().map(|list| format!("imports = {list:?}\n")).unwrap_or_default();
+    let template = match host.runtime() {
+        Runtime::Containerd1 => containerd::OLD,
+        _ => containerd::FRESH,
+    };
+    host.put(containerd::MAIN, format!("{imports}{template}"));
 }

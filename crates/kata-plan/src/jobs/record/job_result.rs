@@ -291,8 +291,12 @@ pub(super) fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
 }
 
 /// What the checks of a node warn of although Kata is installed there.
-const WARNINGS: [Code; 3] =
-    [Code::GuestPullMissing, Code::SettingUnknown, Code::ForeignChangeOnRestart];
+const WARNINGS: [Code; 4] = [
+    Code::GuestPullMissing,
+    Code::SettingUnknown,
+    Code::ForeignChangeOnRestart,
+    Code::LostAtReboot,
+];
 
 fn warnings(report: &NodeReport) -> Vec<CheckWarning> {
     let is_warning = |code: &str| Code::parse(code).is_some_and(|code| WARNINGS.contains(&code));

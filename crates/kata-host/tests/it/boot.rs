@@ -1,0 +1,181 @@
+//! Amazon EKS, where `nodeadm` writes containerd's main file anew at each boot: Kata is there after it, and nothing has to
+//! be repaired.
+
+use hostlab::sweep::nodes;
+use kata_api::node_task::{NodeAction, Outcome};
+use kata_host::host::Mount;
+use kata_host::nodeadm::{ENABLED, FILE, FOLDER, imports};
+use kata_host::paths;
+
+use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
+use crate::runs::{done, install, remove};
+use crate::runtime::Kind;
+
+const MAIN: &str = "/etc/containerd/config.toml";
+const OURS: &str = "/etc/containerd/conf.d/*.toml";
+
+fn both() -> [Node; 2] {
+    let mut both =
+        [Node::eks(Kind::Containerd(2, 1), V2_MAIN), Node::eks(Kind::Containerd(1, 7), V1_MAIN)];
+    both.iter_mut().for_each(|node| node.stage("a"));
+    both
+}
+
+fn boot(node: &mut Node) {
+    node.disk.settle();
+    node.revive(true);
+}
+
+fn inspected(node: &mut Node) -> Outcome {
+    kata_host::run(node, &task(NodeAction::Inspect, "a")).outcome
+}
+
+#[test]
+fn kata_is_there_after_a_boot_without_a_restart_by_us() {
+    for mut node in both() {
+        let mut before = node.disk.all();
+        before.retain(|path, _| !path.starts_with(paths::ROOT));
+        done(&mut node, &install());
+        assert_eq!(node.runtime.restarts, 1);
+        for _ in 0..2 {
+            boot(&mut node);
+            node.runtime.restarts = 0;
+            assert!(node.offers("kata") && node.offers("runc"));
+            assert_eq!(inspected(&mut node), Outcome::Done);
+            assert!(!done(&mut node, &install()).changed);
+            assert_eq!(node.runtime.restarts, 0);
+        }
+        done(&mut node, &remove());
+        assert!(node.disk.stat(FILE).is_none() && !node.offers("kata"));
+        boot(&mut node);
+        assert_eq!(node.disk.all(), before);
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_call_is_repaired_by_the_next_run() {
+    for fresh in both() {
+        let mut before = fresh.disk.all();
+        before.retain(|path, _| !path.starts_with(paths::ROOT));
+        let mut installed = fresh.clone();
+        done(&mut installed, &install());
+        boot(&mut installed);
+        for (node, task) in [(&fresh, install()), (&installed, remove())] {
+            for fault in [Fault::KilledBefore, Fault::KilledAfter] {
+                for call in 0.. {
+                    let mut node = node.clone();
+                    node.arm(call, fault);
+                    kata_host::run(&mut node, &task);
+                    if !node.was_hit() {
+                        break;
+                    }
+                    node.revive(true);
+                    done(&mut node, &task);
+                    boot(&mut node);
+                    let place = format!("{:?} {fault:?} {call}", task.action);
+                    if task.action == NodeAction::Remove {
+                        assert!(!node.offers("kata"), "{place}");
+                        assert_eq!(node.disk.all(), before, "{place}");
+                    } else {
+                        assert!(node.offers("kata"), "{place}");
+                        assert_eq!(inspected(&mut node), Outcome::Done, "{place}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_imports_of_others_stay() {
+    let user_data = format!("imports = [\"/etc/containerd/own.toml\"]\n{V2_MAIN}");
+    let mut node = Node::eks(Kind::Containerd(2, 1), &user_data);
+    node.disk.write("/etc/containerd/own.toml", b"[debug]\nlevel = \"warn\"\n", 0o644).unwrap();
+    let other = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  containerd:\n    config: |\n      \
+                 imports = [\"/etc/containerd/other.toml\"]\n";
+    node.disk.write(&format!("{FOLDER}/10-other.yaml"), other.as_bytes(), 0o644).unwrap();
+    node.disk.write("/etc/containerd/other.toml", b"[metrics]\naddress = \"x\"\n", 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    node.stage("a");
+    done(&mut node, &install());
+    let all = ["/etc/containerd/other.toml", "/etc/containerd/own.toml", OURS];
+    assert_eq!(imports(&node.text(FILE)).unwrap(), all);
+    boot(&mut node);
+    assert!(node.offers("kata"));
+    let main: toml::Table = node.text(MAIN).parse().unwrap();
+    assert_eq!(main["imports"].as_array().unwrap().len(), 3, "{main}");
+    assert_eq!(inspected(&mut node), Outcome::Done);
+}
+
+#[test]
+fn a_file_that_was_changed_is_put_back_without_a_restart() {
+    for mut node in both() {
+        done(&mut node, &install());
+        let text = node.text(FILE);
+        for changed in [None, Some(text.replace("conf.d", "conf.e"))] {
+            match changed {
+                None => node.disk.unlink(FILE).unwrap(),
+                Some(changed) => node.disk.write(FILE, changed.as_bytes(), 0o644).unwrap(),
+            }
+            assert_eq!(inspected(&mut node), Outcome::Drifted);
+            let restarts = node.runtime.restarts;
+            assert!(done(&mut node, &install()).changed);
+            assert_eq!((node.text(FILE), node.runtime.restarts), (text.clone(), restarts));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_would_take_our_import_away_is_named() {
+    for mut node in both() {
+        let other = format!("{FOLDER}/70-site.yaml");
+        let text = "spec: {containerd: {config: \"imports = [\\\"/etc/x.toml\\\"]\"}}\n";
+        node.disk.write(&other, text.as_bytes(), 0o644).unwrap();
+        let report = kata_host::run(&mut node, &install());
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+        let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
+        assert!(check.message.starts_with(&format!("{other} sets imports")), "{check:?}");
+        node.disk.write(&other, b"spec: {cluster: {name: a}}\n", 0o644).unwrap();
+        done(&mut node, &install());
+    }
+}
+
+#[test]
+fn without_a_place_for_the_file_the_next_boot_is_warned_of() {
+    let read_only = Mount { read_only: true, file_system_read_only: true, ..Mount::default() };
+    for node in both() {
+        let (mut missing, mut mounted) = (node.clone(), node);
+        assert!(missing.disk.remove_dir(FOLDER));
+        mounted.mounts.push((FOLDER.to_owned(), read_only));
+        for mut node in [missing, mounted] {
+            let report = done(&mut node, &install());
+            assert!(report.checks.iter().any(|check| check.code == "KATA3046"), "{report:?}");
+            boot(&mut node);
+            assert!(!node.offers("kata"));
+            assert_eq!(inspected(&mut node), Outcome::Drifted);
+            done(&mut node, &install());
+            assert!(node.offers("kata"));
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_in_the_place_of_ours_is_left() {
+    for mut node in both() {
+        node.disk.write(FILE, b"kind: NodeConfig\n", 0o644).unwrap();
+        let report = kata_host::run(&mut node, &install());
+        assert!(report.checks.iter().any(|check| check.code == "KATA3015"), "{report:?}");
+        assert_eq!(node.text(FILE), "kind: NodeConfig\n");
+    }
+}
+
+#[test]
+fn other_nodes_get_no_such_file() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        done(&mut node, &install());
+        let is_eks = node.disk.stat(ENABLED).is_some();
+        assert_eq!(node.disk.stat(FILE).is_some(), is_eks, "{name}");
+        assert!(node.disk.stat(paths::ROOT).is_some());
+    }
+}
