@@ -68,6 +68,11 @@ const LANES: [&[Step]; 3] = [
         Step::always("format", "cargo fmt --all --check"),
         // cargo-deny reads the crates of all systems; a build fetches only those of this one.
         Step::always("all crates", "cargo fetch --locked"),
+        // A quick run compiles none of them, and their lock file is one of its own.
+        Step::always(
+            "crates of fuzz targets",
+            "cargo fetch --locked --manifest-path fuzz/Cargo.toml",
+        ),
         Step::always(
             "licenses and sources",
             "cargo deny --offline --locked check --hide-inclusion-graph bans licenses sources",

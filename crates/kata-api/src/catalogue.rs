@@ -362,11 +362,11 @@ catalogue! {
     }
     KATA3045 BootConfigShadowed Error {
         cause: "On Amazon EKS another file of /etc/eks/nodeadm.d would take the import of Kata out of containerd's configuration at the next boot.",
-        fix: "Give that file a name that sorts before 60-kata-operator.yaml; its imports are kept."
+        fix: "Give that file a name that sorts before 60-kata-operator.yaml, whose imports are kept, or add the import that the message names to it."
     }
     KATA3046 LostAtReboot Warning {
-        cause: "The node's main configuration file of containerd is written anew at each boot, and nothing can keep the import of Kata in it.",
-        fix: "Use an image of the node's system with the folder /etc/eks/nodeadm.d, or add the import to the image or the user data. Without that the operator repairs the node after each boot."
+        cause: "The node's main configuration file of containerd is written anew at each boot, and the import of Kata will not be in it.",
+        fix: "Follow the message. Without that the operator repairs the node after each boot."
     }
     KATA3047 ForeignChangePending Error {
         cause: "Another program changed the container runtime's configuration, which is not in effect yet.",

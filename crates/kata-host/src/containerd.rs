@@ -182,20 +182,18 @@ fn handlers_of(table: &Table) -> BTreeSet<String> {
     runtimes.flat_map(keys).collect()
 }
 
-/// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
+/// The handlers of a file that are copies of what our drop-in has: with our shim and our configuration of that handler.
 pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     let table: Table = text.parse().unwrap_or_default();
-    let is_ours = |runtime: &Value| {
+    let is_ours = |name: &str, runtime: &Value| {
+        let key = |key: &str| runtime.get(key).and_then(Value::as_str).unwrap_or_default();
         let path = runtime.get("options").and_then(|options| options.get("ConfigPath"));
-        path.and_then(Value::as_str).is_some_and(paths::is_current)
+        let shim = [key("runtime_path"), key("runtime_type")].into_iter().any(paths::is_current);
+        shim && path.and_then(Value::as_str) == Some(&paths::configuration(name))
     };
     let sections = [Schema::V1, Schema::V2, Schema::V3].into_iter();
-    let runtimes = sections.filter_map(|schema| runtimes(section(&table, schema)?));
-    runtimes
-        .flatten()
-        .filter(|(_, runtime)| is_ours(runtime))
-        .map(|(name, _)| name.clone())
-        .collect()
+    let all = sections.filter_map(|schema| runtimes(section(&table, schema)?)).flatten();
+    all.filter(|(name, runtime)| is_ours(name, runtime)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Whether a file has a section that containerd 1.x takes for that of CRI.

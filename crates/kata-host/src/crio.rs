@@ -42,15 +42,17 @@ pub fn handlers(text: &str) -> Result<BTreeSet<String>, String> {
     Ok(runtimes.map(|runtimes| runtimes.keys().cloned().collect()).unwrap_or_default())
 }
 
-/// The handlers of a file whose configuration is one of ours: copies of what our drop-in has.
+/// The handlers of a file that are copies of what our drop-in has: with our shim and our configuration of that handler.
 pub(crate) fn copies(text: &str) -> BTreeSet<String> {
     let table: Table = text.parse().unwrap_or_default();
     let runtimes = value(&table, ["runtime", "runtimes"]).and_then(Value::as_table);
-    let is_ours = |runtime: &Value| {
-        runtime.get("runtime_config_path").and_then(Value::as_str).is_some_and(paths::is_current)
+    let is_ours = |name: &str, runtime: &Value| {
+        let key = |key: &str| runtime.get(key).and_then(Value::as_str).unwrap_or_default();
+        paths::is_current(key("runtime_path"))
+            && key("runtime_config_path") == paths::configuration(name)
     };
-    let copies = runtimes.into_iter().flatten().filter(|(_, runtime)| is_ours(runtime));
-    copies.map(|(name, _)| name.clone()).collect()
+    let all = runtimes.into_iter().flatten();
+    all.filter(|(name, runtime)| is_ours(name, runtime)).map(|(name, _)| name.clone()).collect()
 }
 
 /// The handler that a file makes the default one.

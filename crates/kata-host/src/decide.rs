@@ -6,7 +6,7 @@ use kata_api::Code;
 use kata_api::node_task::{NodeAction, NodeTask};
 
 use crate::check::Check;
-use crate::containerd::{self, Base, live};
+use crate::containerd::{self, Base, MainConfig, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
@@ -75,14 +75,15 @@ fn install(task: &NodeTask, observed: &Observed) -> Decision {
     let Ok(files) = wanted_files(observed, site, cri, release, &mut checks) else {
         return Decision { checks, ..Decision::default() };
     };
-    if checks.iter().any(Check::fatal) {
-        return Decision { checks, ..Decision::default() };
-    }
     let installed = observed.state.installed.as_ref();
     let before: BTreeMap<String, Handler> =
         installed.map(|installed| installed.handlers.clone()).unwrap_or_default();
     let gone: BTreeSet<String> =
         before.keys().filter(|name| !release.handlers.contains_key(*name)).cloned().collect();
+    checks.extend(foreign::copy(observed, site, &gone));
+    if checks.iter().any(Check::fatal) {
+        return Decision { checks, ..Decision::default() };
+    }
     let expect = Expect {
         ours: release.handlers.clone(),
         kept: cri.kept(observed.handlers_on_disk().as_ref(), release.handlers.keys().chain(&gone)),
@@ -307,22 +308,34 @@ fn wanted_files(
             }
         }
     }
-    if let Some(boot) = observed.boot.as_ref().filter(|boot| boot.has_place) {
-        let ours = format!("{}/*.toml", paths::parent(&files.drop_in));
-        let imports = boot.imports.iter().chain(&config.imports).filter(|import| **import != ours);
-        let mut all: Vec<String> = Vec::new();
-        for import in imports.chain([&ours]) {
-            if !all.contains(import) {
-                all.push(import.clone());
-            }
-        }
-        let after = Content::File { text: nodeadm::file(&all), mode: 0o644 };
-        if boot.found != after {
-            let (path, before) = (nodeadm::FILE.to_owned(), boot.found.clone());
-            changes.push(Change { path, before, after });
+    changes.extend(boot_file(observed, site, config));
+    Ok(WantedFiles { drop_in, changes, main, directories })
+}
+
+/// The change of the file that keeps our import over a boot, and those that are there.
+fn boot_file(observed: &Observed, site: &Site, config: &MainConfig) -> Option<Change> {
+    let boot = observed.boot.as_ref().filter(|boot| boot.is_writable && boot.unclear.is_none())?;
+    let marker = boot.marker?;
+    let ours = format!("{}/*.toml", paths::parent(&observed.files.drop_in));
+    // A tool that writes the whole configuration back may import each file by its name.
+    let is_other = |import: &&String| {
+        let path = paths::absolute(&site.main, import);
+        path != ours && path != site.main && path != observed.files.drop_in
+    };
+    let mut imports: Vec<String> = Vec::new();
+    for import in boot.imports.iter().chain(&config.imports).filter(is_other) {
+        let import = nodeadm::tolerant(import);
+        if !imports.contains(&import) {
+            imports.push(import);
         }
     }
-    Ok(WantedFiles { drop_in, changes, main, directories })
+    imports.push(ours);
+    let after = Content::File { text: nodeadm::file(&imports, marker), mode: 0o644 };
+    (boot.found != after).then(|| Change {
+        path: nodeadm::FILE.to_owned(),
+        before: boot.found.clone(),
+        after,
+    })
 }
 
 /// Who may read our drop-in. It may copy a section of the main file or of another drop-in, which may have credentials of

@@ -314,8 +314,9 @@ pub(crate) fn roll_back(
 ) -> End {
     begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
+    // In case the restart does not happen; before as well, so that a kill in between does not look like one.
+    written::note(host, plan);
     let left = apply::undo(host, plan);
-    // In case the restart does not happen.
     written::note(host, plan);
     if let Some(unit) = &plan.site.unit {
         if let Some(reason) = serves_only_now(host, plan) {
@@ -328,8 +329,7 @@ pub(crate) fn roll_back(
         trace.ask_once(host, &plan.site.socket);
         trace.restarted = true;
         // A unit that restarts by itself may come back although the job failed: CRI shows it.
-        // One that is still starting reads the files of before.
-        if host.restart_unit(unit).err().is_none_or(|it| it.kind == HostErrorKind::TimedOut) {
+        if host.restart_unit(unit).is_ok() {
             written::forget(host);
         }
     }

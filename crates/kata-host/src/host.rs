@@ -107,7 +107,7 @@ pub struct Facts {
 
 /// How long a unit may take to start. systemd ends most of them earlier (`TimeoutStartSec`); the Job that waits has half
 /// an hour.
-pub const START_LIMIT: Duration = Duration::from_mins(10);
+pub const START_LIMIT: Duration = Duration::from_mins(5);
 
 /// A unit of systemd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,9 @@
 //! It renders that file from a template without imports, merges into it what the NodeConfigs of its folder say, table by
 //! table, and restarts containerd. Of a list the file with the last name counts (`mergeContainerdConfig` in
 //! `nodeadm/internal/api/merge.go` of awslabs/amazon-eks-ami, read in July 2026; never seen on a node of EKS).
+//! For containerd 2 it has a template of version 3. Where a NodeConfig configures containerd and names neither of the
+//! plugins of version 3, it takes that of version 2 instead and writes what `containerd config migrate` makes of it, with
+//! what the imported files say (`getConfigTemplateVersion` in `nodeadm/internal/containerd/config.go`).
 //! Here are texts only: nothing is read, and nothing is decided.
 
 use toml::{Table, Value};
@@ -16,31 +19,72 @@ pub const FILE: &str = "/etc/eks/nodeadm.d/60-kata-operator.yaml";
 /// The link by which systemd starts it at each boot.
 pub const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/nodeadm-run.service";
 
-/// A NodeConfig with these imports.
-pub fn file(imports: &[String]) -> String {
-    let imports: Vec<Value> = imports.iter().map(|import| Value::from(import.as_str())).collect();
+/// A plugin of version 3, named without a setting of its own.
+const VERSION_3: &str = "plugins.\"io.containerd.cri.v1.images\" = {}";
+
+/// A NodeConfig with these imports and this marker.
+pub(crate) fn file(imports: &[String], marker: &str) -> String {
+    let imports = Value::Array(imports.iter().map(|it| Value::from(it.as_str())).collect());
     header::add(&format!(
         "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  containerd:\n    config: |\n      \
-         imports = {}\n",
-        Value::Array(imports)
+         imports = {imports}\n      {marker}\n"
     ))
 }
 
-/// The imports that a NodeConfig sets; `None` if it sets none. Its TOML is a text in YAML: the key `imports` is at the
-/// beginning of a line there, or of the text.
-pub fn imports(text: &str) -> Option<Vec<String>> {
-    let mut found = None;
-    for (at, _) in text.match_indices("imports") {
-        let before = text[..at].trim_end_matches([' ', '\t']);
-        let is_key = before.is_empty() || before.ends_with(['\n', '|', '"', '\'', ':']);
-        let rest = text[at + "imports".len()..].trim_start();
-        let Some(list) = rest.strip_prefix('=').filter(|_| is_key) else { continue };
-        let Some(end) = list.find(']') else { continue };
-        // In a quoted text of YAML the quotes of TOML are escaped.
-        let list = list[..=end].replace("\\\"", "\"");
-        let Ok(table) = format!("imports = {list}").parse::<Table>() else { continue };
-        let values = table.get("imports").and_then(Value::as_array).into_iter().flatten();
-        found = Some(values.filter_map(|value| value.as_str().map(str::to_owned)).collect());
+/// An import as it is in our file: with a `*`, since no containerd starts without a file that is imported by its name,
+/// and its owner may take it away with the NodeConfig that imports it.
+pub(crate) fn tolerant(import: &str) -> String {
+    let last = import.char_indices().last().filter(|_| !import.contains('*'));
+    last.map_or_else(|| import.to_owned(), |(at, last)| format!("{}*{last}", &import[..at]))
+}
+
+/// The line by which nodeadm takes the template again of which it made this main file; `None` where that is not known.
+pub(crate) fn marker(main: &str, ours: Option<&str>) -> Option<&'static str> {
+    let main: Table = main.parse().ok()?;
+    if main.get("version").and_then(Value::as_integer) != Some(3) {
+        return Some("");
     }
-    found
+    // What is migrated or dumped has it, and no template.
+    let is_template =
+        main.get("plugins").is_none_or(|it| it.get("io.containerd.gc.v1.scheduler").is_none());
+    let is_ours = ours.is_some_and(|ours| ours.contains(VERSION_3));
+    (is_template || is_ours).then_some(VERSION_3)
+}
+
+/// Whether nodeadm reads a file of its folder.
+pub fn is_config(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
+}
+
+/// What a NodeConfig says of containerd.
+#[derive(Debug, Default)]
+pub struct OfContainerd {
+    /// The imports that it sets.
+    pub imports: Option<Vec<String>>,
+    /// Whether it has settings of version 2 and none of version 3, so that with ours they are of no effect.
+    pub(crate) is_version_2: bool,
+}
+
+/// Reads a NodeConfig.
+///
+/// # Errors
+/// If it cannot be understood.
+pub fn read(text: &str) -> Result<OfContainerd, String> {
+    let config: serde_json::Value =
+        serde_saphyr::from_str(text).map_err(|_error| "it is no YAML".to_owned())?;
+    let Some(toml) = config["spec"]["containerd"]["config"].as_str() else {
+        return Ok(OfContainerd::default());
+    };
+    let table: Table =
+        toml.parse().map_err(|_error| "spec.containerd.config is no TOML".to_owned())?;
+    let has = |plugin: &str| table.get("plugins").is_some_and(|it| it.get(plugin).is_some());
+    Ok(OfContainerd {
+        imports: table.get("imports").and_then(Value::as_array).map(|imports| {
+            imports.iter().filter_map(|import| import.as_str().map(str::to_owned)).collect()
+        }),
+        is_version_2: has("io.containerd.grpc.v1.cri")
+            && !has("io.containerd.cri.v1.images")
+            && !has("io.containerd.cri.v1.runtime"),
+    })
 }

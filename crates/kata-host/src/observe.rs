@@ -244,7 +244,7 @@ pub(crate) fn observe(
         Ok(None) | Err(_) => Files::none(),
     };
     let boot = match &site {
-        Ok(Some(site)) => boot::read(host, site)?,
+        Ok(Some(site)) => boot::read(host, site, task.action == NodeAction::Remove)?,
         Ok(None) | Err(_) => None,
     };
     let foreign = match &site {

@@ -49,6 +49,11 @@ pub fn is_current(path: &str) -> bool {
     path.strip_prefix(CURRENT).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// The configuration of a handler, by the link to the release in use.
+pub fn configuration(handler: &str) -> String {
+    format!("{CURRENT}/etc/{handler}/configuration.toml")
+}
+
 /// The folder that a path is in.
 pub fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {

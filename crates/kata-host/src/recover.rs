@@ -110,8 +110,14 @@ pub(crate) fn recover(
         Phase::Writing | Phase::Undoing if serves(host, &plan) => {
             undo(host, state, &plan, interrupted())
         }
-        // It was started from the files of before, and has come up since.
-        Phase::RollingBack if is_started_without_ours(host, &plan) && serves(host, &plan) => {
+        // It was started from the files of before, and has come up since. With the same handlers before and after, what
+        // is offered now does not show that.
+        Phase::RollingBack
+            if !plan.rewritten
+                && !is_reloaded(host, &plan)
+                && is_started_without_ours(host, &plan)
+                && serves(host, &plan) =>
+        {
             undo(host, state, &plan, interrupted())
         }
         // A boot may have started the container runtime from our files.

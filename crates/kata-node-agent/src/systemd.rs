@@ -161,12 +161,14 @@ impl Systemd {
         let mut body = Writer::default();
         body.string(name);
         body.string("replace");
-        let reply = connection.call(
-            (MANAGER, MANAGER_INTERFACE, "RestartUnit"),
-            "ss",
-            &body.into_bytes(),
-            CALL,
-        )?;
+        let target = (MANAGER, MANAGER_INTERFACE, "RestartUnit");
+        let reply = connection.call(target, "ss", &body.into_bytes(), CALL).map_err(|fault| {
+            // Only a job that does not end says something about the unit.
+            match fault.kind {
+                HostErrorKind::TimedOut => Fault { kind: HostErrorKind::Unreachable, ..fault },
+                _ => fault,
+            }
+        })?;
         let job = text(&reply)?;
         match connection.job_result(&job, end) {
             Ok(result) => judge(&result, name),

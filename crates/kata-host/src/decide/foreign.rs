@@ -125,6 +125,17 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
     Some(format!("{files}: {reason}"))
 }
 
+/// That a file of others has a copy of the table of a handler that is to go: the container runtime would offer it on,
+/// without a payload.
+pub(super) fn copy(observed: &Observed, site: &Site, gone: &BTreeSet<String>) -> Option<Check> {
+    let (path, name) = observed.files.copy_of(site, gone)?;
+    let message = format!(
+        "{path} has a copy of the table of the handler {name}, which another program has written there: take it out of \
+         that file, and the handler is removed by itself"
+    );
+    Some(Check::new(Code::ForeignHandler, message))
+}
+
 /// Our handlers that are there at the next start.
 fn remaining(task: &NodeTask, observed: &Observed) -> BTreeSet<String> {
     if task.action == NodeAction::Remove { BTreeSet::new() } else { observed.ours() }

@@ -26,7 +26,7 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     // Without a journal the drop-in shows it, and without that what is prepared: sandboxes may run of it.
     ours.extend(files.own_handlers());
     ours.extend(&observed.released - &files.foreign_handlers());
-    let boot = observed.boot.as_ref().map(|boot| &boot.found).filter(|it| it.ours().is_some());
+    let boot = observed.boot.as_ref().filter(|boot| boot.is_writable).map(|boot| &boot.found);
     if installed.is_none() && own.is_empty() && !observed.leftovers && boot.is_none() {
         return Decision::default();
     }
@@ -69,18 +69,17 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         checks.push(Check::new(Code::ForeignFile, message));
         return Decision { checks, ..Decision::default() };
     }
-    // The container runtime would offer it on, without a payload.
-    if let Some((path, name)) = files.copy_of(&site, &ours) {
-        let message = format!(
-            "{path} has a copy of the table of the handler {name}, which another program has written there: take it out \
-             of that file, and Kata is removed by itself"
-        );
-        checks.push(Check::new(Code::ForeignHandler, message));
+    if let Some(copy) = foreign::copy(observed, &site, &ours) {
+        checks.push(copy);
         return Decision { checks, ..Decision::default() };
     }
     let in_the_way = cri.ready(|handler| ours.contains(handler));
     let mut changes = Vec::new();
-    // First, so that no boot brings the import back that goes after it.
+    let main = installed.and_then(|installed| installed.main.as_ref());
+    // First, so that no boot brings the import back that goes after it. Where others rely on an import of ours, both stay.
+    let import = format!("{}/*.toml", paths::parent(&files.drop_in));
+    let stays = files.is_relied_on(&import) && (installed.is_none() || main.is_some());
+    let boot = boot.filter(|_| !stays);
     changes.extend(boot.map(|found| Change {
         path: nodeadm::FILE.to_owned(),
         before: found.clone(),
@@ -94,7 +93,6 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
         });
     }
     changes.extend(files.without_stale());
-    let main = installed.and_then(|installed| installed.main.as_ref());
     changes.extend(main.and_then(|main| files.without_import(main)));
     let directories = installed.map(|installed| installed.directories.clone()).unwrap_or_default();
     for path in directories.into_iter().rev().filter(|path| !files.missing_dirs.contains(path)) {

@@ -148,10 +148,14 @@ impl Files {
         })
     }
 
+    /// Whether another tool relies on our import by now: taking it out would take out what that tool configures.
+    pub(crate) fn is_relied_on(&self, import: &str) -> bool {
+        self.others.iter().any(|other| takes(import, &other.path))
+    }
+
     /// The change that takes our import out of the file to which we added it, if it is there.
     pub(crate) fn without_import(&self, main: &MainFile) -> Option<Change> {
-        // Another tool may rely on the import by now: taking it out would take out what that tool configures.
-        if self.others.iter().any(|other| takes(&main.import, &other.path)) {
+        if self.is_relied_on(&main.import) {
             return None;
         }
         let now = &self.edited;

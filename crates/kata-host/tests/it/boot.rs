@@ -4,7 +4,7 @@
 use hostlab::sweep::nodes;
 use kata_api::node_task::{NodeAction, Outcome};
 use kata_host::host::Mount;
-use kata_host::nodeadm::{ENABLED, FILE, FOLDER, imports};
+use kata_host::nodeadm::{ENABLED, FILE, FOLDER, read};
 use kata_host::paths;
 
 use crate::node::{Fault, Node, V1_MAIN, V2_MAIN, task};
@@ -98,13 +98,123 @@ fn the_imports_of_others_stay() {
     node.runtime.start(&mut node.disk);
     node.stage("a");
     done(&mut node, &install());
-    let all = ["/etc/containerd/other.toml", "/etc/containerd/own.toml", OURS];
-    assert_eq!(imports(&node.text(FILE)).unwrap(), all);
+    // With a `*`, since no containerd starts without a file that is imported by its name.
+    let all = ["/etc/containerd/other.tom*l", "/etc/containerd/own.tom*l", OURS];
+    let ours = |node: &Node| read(&node.text(FILE)).unwrap().imports.unwrap();
+    assert_eq!(ours(&node), all);
     boot(&mut node);
     assert!(node.offers("kata"));
     let main: toml::Table = node.text(MAIN).parse().unwrap();
     assert_eq!(main["imports"].as_array().unwrap().len(), 3, "{main}");
     assert_eq!(inspected(&mut node), Outcome::Done);
+    // Its owner takes it away, and the node boots before a run of ours.
+    node.disk.unlink(&format!("{FOLDER}/10-other.yaml")).unwrap();
+    node.disk.unlink("/etc/containerd/other.toml").unwrap();
+    boot(&mut node);
+    assert!(node.offers("kata"));
+    assert_eq!((inspected(&mut node), ours(&node)), (Outcome::Done, all.map(str::to_owned).into()));
+}
+
+#[test]
+fn a_node_config_that_is_not_understood_takes_nothing_out_of_ours() {
+    for mut node in both() {
+        let other = format!("{FOLDER}/10-other.yaml");
+        let text =
+            "spec: {containerd: {config: \"imports = [\\\"/etc/containerd/x*.toml\\\"]\"}}\n";
+        node.disk.write(&other, text.as_bytes(), 0o644).unwrap();
+        done(&mut node, &install());
+        let ours = node.text(FILE);
+        assert!(ours.contains("/etc/containerd/x*.toml"));
+        for unclear in ["a: [", "spec: {containerd: {config: '['}}\n"] {
+            node.disk.write(&other, unclear.as_bytes(), 0o644).unwrap();
+            assert_eq!(inspected(&mut node), Outcome::Done);
+            let report = done(&mut node, &install());
+            assert!(report.checks.iter().any(|check| check.code == "KATA3046"), "{report:?}");
+            assert_eq!(node.text(FILE), ours);
+        }
+    }
+}
+
+#[test]
+fn settings_of_version_2_are_not_left_without_an_effect_by_ours() {
+    let [mut node, mut older] = both();
+    let text = "spec: {containerd: {config: 'plugins.\"io.containerd.grpc.v1.cri\".registry.config_path = \"/x\"'}}\n";
+    for node in [&mut node, &mut older] {
+        node.disk.write(&format!("{FOLDER}/20-site.yaml"), text.as_bytes(), 0o644).unwrap();
+    }
+    let report = kata_host::run(&mut node, &install());
+    let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
+    assert!(check.message.contains("in version 2"), "{check:?}");
+    done(&mut older, &install());
+    boot(&mut older);
+    assert!(older.offers("kata"));
+}
+
+#[test]
+fn a_file_that_imports_each_of_ours_by_name_brings_none_of_them_back() {
+    let [_, mut node] = both();
+    done(&mut node, &install());
+    let own = node.text(MAIN);
+    let named = "imports = [\"/etc/containerd/config.toml\", \"/etc/containerd/conf.d/60-kata-operator.toml\", ";
+    node.disk.write(MAIN, own.replace("imports = [", named).as_bytes(), 0o644).unwrap();
+    done(&mut node, &install());
+    assert_eq!(read(&node.text(FILE)).unwrap().imports.unwrap(), [OURS]);
+}
+
+#[test]
+fn what_is_no_node_config_is_not_read() {
+    for mut node in both() {
+        let text = "spec: {containerd: {config: 'imports = []'}}\n";
+        for name in ["70-site.yaml.bak", "README", ".70-site.yaml.swp"] {
+            node.disk.write(&format!("{FOLDER}/{name}"), text.as_bytes(), 0o644).unwrap();
+        }
+        node.disk.make_dir(&format!("{FOLDER}/80-old.yaml"), 0o755).unwrap();
+        done(&mut node, &install());
+        boot(&mut node);
+        assert!(node.offers("kata"));
+        let broken = format!("{FOLDER}/90-broken.json");
+        node.disk.write(&broken, b"\xff", 0o644).unwrap();
+        // Kata is there, so it is a warning.
+        let report = done(&mut node, &install());
+        assert!(report.checks.iter().any(|check| check.code == "KATA3046"), "{report:?}");
+        done(&mut node, &remove());
+        let report = kata_host::run(&mut node, &install());
+        assert!(report.checks.iter().any(|check| check.code == "KATA3045"), "{report:?}");
+    }
+}
+
+#[test]
+fn an_import_that_others_rely_on_stays_with_the_file_that_keeps_it() {
+    let [mut node, _] = both();
+    done(&mut node, &install());
+    node.disk.write("/etc/containerd/conf.d/90-site.toml", b"[debug]\n", 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    done(&mut node, &remove());
+    assert!(node.text(MAIN).contains("conf.d") && node.disk.stat(FILE).is_some());
+}
+
+#[test]
+fn an_import_that_was_there_before_ours_needs_no_file_of_ours() {
+    let with_import = format!("imports = [\"{OURS}\"]\n{V2_MAIN}");
+    let mut node = Node::eks(Kind::Containerd(2, 1), &with_import);
+    node.disk.make_dir("/etc/containerd/conf.d", 0o755).unwrap();
+    node.disk.write("/etc/containerd/conf.d/90-site.toml", b"[debug]\n", 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    node.stage("a");
+    done(&mut node, &install());
+    assert!(node.disk.stat(FILE).is_some());
+    done(&mut node, &remove());
+    assert!(node.text(MAIN).contains("conf.d") && node.disk.stat(FILE).is_none());
+}
+
+#[test]
+fn a_removal_takes_the_file_away_where_nodeadm_is_off_by_now() {
+    for mut node in both() {
+        done(&mut node, &install());
+        node.disk.unlink(ENABLED).unwrap();
+        done(&mut node, &remove());
+        assert!(node.disk.stat(FILE).is_none());
+    }
 }
 
 #[test]
@@ -135,8 +245,10 @@ fn a_file_that_would_take_our_import_away_is_named() {
         assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
         let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
         assert!(check.message.starts_with(&format!("{other} sets imports")), "{check:?}");
-        node.disk.write(&other, b"spec: {cluster: {name: a}}\n", 0o644).unwrap();
-        done(&mut node, &install());
+        for harmless in ["spec: {cluster: {name: a}}\n", &text.replace("/etc/x.toml", OURS)] {
+            node.disk.write(&other, harmless.as_bytes(), 0o644).unwrap();
+            done(&mut node, &install());
+        }
     }
 }
 
@@ -157,6 +269,26 @@ fn without_a_place_for_the_file_the_next_boot_is_warned_of() {
             assert!(node.offers("kata"));
         }
     }
+}
+
+#[test]
+fn a_main_file_that_nodeadm_migrated_gets_no_file_that_would_change_its_template() {
+    let migrated =
+        format!("{V2_MAIN}[plugins.\"io.containerd.gc.v1.scheduler\"]\n  pause_threshold = 0.02\n");
+    let mut node = Node::eks(Kind::Containerd(2, 1), &migrated);
+    node.stage("a");
+    let report = done(&mut node, &install());
+    let check = report.checks.iter().find(|check| check.code == "KATA3046").unwrap();
+    assert!(check.message.contains("the plugins of version 3"), "{check:?}");
+    assert!(node.offers("kata") && node.disk.stat(FILE).is_none());
+    assert_eq!(inspected(&mut node), Outcome::Done);
+    // Where ours is there, another program has written such a file.
+    let [mut node, _] = both();
+    done(&mut node, &install());
+    let whole = format!("{}{}", node.text(MAIN), &migrated[V2_MAIN.len()..]);
+    node.disk.write(MAIN, whole.as_bytes(), 0o644).unwrap();
+    node.runtime.start(&mut node.disk);
+    assert_eq!(inspected(&mut node), Outcome::Done);
 }
 
 #[test]

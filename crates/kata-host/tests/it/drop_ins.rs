@@ -80,6 +80,12 @@ fn a_copy_of_our_tables_in_a_file_of_others_is_tolerated_and_a_removal_waits_unt
         let says = format!("{path} has a copy of the table of the handler kata");
         assert!(check.message.starts_with(&says), "{check:?}");
         assert!(node.offers("kata") && node.runtime.restarts == restarts, "{kind:?}");
+        // The same of a handler that is to go while another one comes.
+        let mut other = install();
+        other.handlers[0].name = "kata-two".to_owned();
+        let report = kata_host::run(&mut node, &other);
+        assert_eq!(report.outcome, Outcome::Refused, "{kind:?} {report:?}");
+        assert!(report.checks.iter().any(|it| it.message.starts_with(&says)), "{report:?}");
         // It is put right, and the next try removes Kata.
         node.disk.write(&path, own.as_bytes(), 0o640).unwrap();
         node.runtime.start(&mut node.disk);

@@ -103,10 +103,10 @@ fn a_unit_that_takes_minutes_to_start_is_waited_for_and_not_restarted_meanwhile(
 fn a_unit_that_does_not_come_up_in_time_is_said_to_be_still_starting() {
     for (name, mut node) in nodes() {
         node.stage("a");
-        node.activates_for = Duration::from_secs(700);
+        node.activates_for = Duration::from_secs(400);
         let report = kata_host::run(&mut node, &install());
         assert_eq!(report.outcome, Outcome::RolledBack, "{name}: {report:?}");
-        let says = "it was still starting after 600 s";
+        let says = "it was still starting after 300 s";
         assert!(report.checks.iter().any(|check| check.message.contains(says)), "{report:?}");
         assert!(!node.offers("kata"), "{name}");
     }

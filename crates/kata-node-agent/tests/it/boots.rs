@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hostlab::node::nodeadm::render;
 use kata_api::node_task::{NodeAction, Outcome};
-use kata_host::nodeadm::{ENABLED, FILE, FOLDER};
+use kata_host::nodeadm::{ENABLED, FILE, FOLDER, is_config};
 
 use crate::lab::{Node, assert_same};
 use crate::payload;
@@ -22,6 +22,7 @@ fn write_main_file(root: &Path, template: &str) {
     let mut files: Vec<_> =
         fs::read_dir(below(root, FOLDER)).unwrap().map(|it| it.unwrap().path()).collect();
     files.sort();
+    files.retain(|path| is_config(path.file_name().unwrap().to_str().unwrap()));
     let texts = files.iter().map(|path| fs::read_to_string(path).unwrap());
     fs::write(root.join(MAIN), render(template, texts)).unwrap();
 }

@@ -13,6 +13,7 @@
 )]
 
 mod boots;
+mod copies;
 mod crio;
 mod dead;
 mod evil;

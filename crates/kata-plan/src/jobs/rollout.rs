@@ -311,8 +311,12 @@ fn permit_checks(cluster: &Cluster<'_>, rollout: &mut Rollout) {
         .filter(|host| matches!(host.due, Due::Check(_)) && host.record.has_no_job())
         .filter(|host| !waits_to_stage(host))
         .collect();
-    // Nodes that were not tried yet come before those on which no Job would start or end well.
-    waiting.sort_by_key(|host| never_began(host) || has_failed_before(host));
+    // Nodes that were not tried yet come before those on which no Job would start or end well, and a new node before
+    // inspections, which are due on all nodes after a power cut.
+    waiting.sort_by_key(|host| {
+        let is_inspection = host.due == Due::Check(NodeAction::Inspect);
+        (never_began(host) || has_failed_before(host), is_inspection)
+    });
     let mut waiting = waiting.into_iter().map(name);
     rollout.permitted.extend(waiting.by_ref().take(MAX_CHECKS.saturating_sub(running)));
     rollout.waiting.extend(waiting.map(|name| (name, WaitReason::CheckLimit)));

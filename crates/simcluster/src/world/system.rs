@@ -132,7 +132,7 @@ pub(super) fn render_main_file(host: &mut Host) {
         return;
     }
     let folder = format!("{}/", nodeadm::FOLDER);
-    let found = host.files_under(&folder).filter_map(|(_, text)| nodeadm::imports(text));
+    let found = host.files_under(&folder).filter_map(|(_, text)| nodeadm::read(text).ok()?.imports);
     let imports = found.last().map(|list| format!("imports = {list:?}\n")).unwrap_or_default();
     let template = match host.runtime() {
         Runtime::Containerd1 => containerd::OLD,
