@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kata_api::Code;
 use kata_api::node_task::{NodeAction, NodeTask};
 
+use crate::boot;
 use crate::check::Check;
-use crate::containerd::{self, Base, MainConfig, live};
+use crate::containerd::{self, Base, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::decision::Decision;
 use crate::header;
-use crate::nodeadm;
 use crate::observe::{Files, Found, Observed};
 use crate::paths;
 use crate::payload::{Entry, TREE};
@@ -308,34 +308,8 @@ fn wanted_files(
             }
         }
     }
-    changes.extend(boot_file(observed, site, config));
+    changes.extend(boot::change(observed, site, config));
     Ok(WantedFiles { drop_in, changes, main, directories })
-}
-
-/// The change of the file that keeps our import over a boot, and those that are there.
-fn boot_file(observed: &Observed, site: &Site, config: &MainConfig) -> Option<Change> {
-    let boot = observed.boot.as_ref().filter(|boot| boot.is_writable && boot.unclear.is_none())?;
-    let marker = boot.marker?;
-    let ours = format!("{}/*.toml", paths::parent(&observed.files.drop_in));
-    // A tool that writes the whole configuration back may import each file by its name.
-    let is_other = |import: &&String| {
-        let path = paths::absolute(&site.main, import);
-        path != ours && path != site.main && path != observed.files.drop_in
-    };
-    let mut imports: Vec<String> = Vec::new();
-    for import in boot.imports.iter().chain(&config.imports).filter(is_other) {
-        let import = nodeadm::tolerant(import);
-        if !imports.contains(&import) {
-            imports.push(import);
-        }
-    }
-    imports.push(ours);
-    let after = Content::File { text: nodeadm::file(&imports, marker), mode: 0o644 };
-    (boot.found != after).then(|| Change {
-        path: nodeadm::FILE.to_owned(),
-        before: boot.found.clone(),
-        after,
-    })
 }
 
 /// Who may read our drop-in. It may copy a section of the main file or of another drop-in, which may have credentials of

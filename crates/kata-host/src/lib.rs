@@ -10,6 +10,7 @@
 //! [`Host`], which the node agent implements for Linux and the simulated cluster for its nodes.
 
 mod apply;
+mod boot;
 mod check;
 mod configuration;
 pub mod containerd;

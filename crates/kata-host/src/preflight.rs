@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use kata_api::node_task::{NodeAction, NodeTask, TaskHandler};
 use kata_api::{Code, names};
 
+use crate::boot;
 use crate::check::Check;
 use crate::containerd::{self, Schema, live};
 use crate::cri::Cri;
 use crate::crio;
 use crate::host::Device;
-use crate::nodeadm;
-use crate::observe::{BUILT_IN, BootFile, Found, Observed, copies};
+use crate::observe::{BUILT_IN, Found, Observed, copies};
 use crate::paths;
 use crate::payload::has;
 use crate::plan::Content;
@@ -83,64 +83,12 @@ pub(crate) fn checks(task: &NodeTask, observed: &Observed) -> Vec<Check> {
             }
             Ok(cri) => {
                 runtime(task, observed, site, cri, &mut checks);
-                checks.extend(observed.boot.iter().filter_map(|boot| after_boot(observed, boot, site)));
+                checks.extend(observed.boot.iter().filter_map(|boot| boot::check(observed, boot, site)));
             }
         },
     }
     payload(task, observed, &mut checks);
     checks
-}
-
-/// Where the admin of Amazon EKS configures containerd.
-const CONFIG: &str = "spec.containerd.config of the user data";
-
-/// What keeps the node from having Kata after its next boot. That of a node that has it is no reason to leave it alone.
-fn after_boot(observed: &Observed, boot: &BootFile, site: &Site) -> Option<Check> {
-    let (file, main, files) = (nodeadm::FILE, &site.main, &observed.files);
-    let import = format!("{}/*.toml", paths::parent(&files.drop_in));
-    let installed = observed.state.installed.as_ref();
-    let is_of_others =
-        files.is_imported && installed.is_none_or(|installed| installed.main.is_none());
-    let missing = match boot.marker {
-        None => Some(format!(
-            "and what it says now is not from a template of version 3: configure containerd with the plugins of version 3 \
-             in {CONFIG}"
-        )),
-        Some(line) if !boot.is_writable => {
-            let line = if line.is_empty() { String::new() } else { format!(" and `{line}`") };
-            let folder = nodeadm::FOLDER;
-            Some(format!(
-                "and no file can be written in {folder}: add `imports = [\"{import}\"]`{line} to {CONFIG}"
-            ))
-        }
-        Some(_) => None,
-    };
-    if let Some(missing) = missing {
-        let message = format!(
-            "nodeadm writes {main} anew at each boot, {missing}, or the node has no Kata after a boot until it is \
-             repaired"
-        );
-        return (!is_of_others).then(|| Check::new(Code::LostAtReboot, message));
-    }
-    if !matches!(boot.found, Content::Absent) && boot.found.ours().is_none() {
-        return Some(Check::new(
-            Code::ForeignFile,
-            format!("{file} does not begin with our header"),
-        ));
-    }
-    let message = if let Some((path, reason)) = &boot.unclear {
-        format!(
-            "{path} cannot be understood, so that what the next boot writes to {main} is not known: {reason}"
-        )
-    } else {
-        let (path, _) = boot.later.as_ref().filter(|(_, all)| !all.contains(&import))?;
-        format!(
-            "{path} sets imports without {import} and is read after {file}: the next boot writes {main} without the \
-             import of Kata"
-        )
-    };
-    let code = if installed.is_some() { Code::LostAtReboot } else { Code::BootConfigShadowed };
-    Some(Check::new(code, message))
 }
 
 /// Which container runtime the kubelet reports, if it is another one than the one that was found.
