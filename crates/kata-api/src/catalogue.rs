@@ -245,8 +245,8 @@ catalogue! {
         fix: "Move the file that the message names to another name or folder; delete it only if what it configures is not needed."
     }
     KATA3016 ForeignHandler Error {
-        cause: "Another installer has configured a handler with the same name in the container runtime.",
-        fix: "Give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
+        cause: "A file of another program configures a handler of this name in the container runtime.",
+        fix: "If the message says what to take out of a file, do that. Else give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
@@ -361,12 +361,12 @@ catalogue! {
         fix: "Correct spec.runtimes[].config as the message says, or use a payload that it fits."
     }
     KATA3045 BootConfigShadowed Error {
-        cause: "On Amazon EKS another file of /etc/eks/nodeadm.d would take the import of Kata out of containerd's configuration at the next boot.",
-        fix: "Give that file a name that sorts before 60-kata-operator.yaml, whose imports are kept, or add the import that the message names to it."
+        cause: "On Amazon EKS another NodeConfig of /etc/eks/nodeadm.d would take the import of Kata out of containerd's configuration at the next boot, or cannot be combined with it.",
+        fix: "Do what the message says. The operator tries again by itself."
     }
     KATA3046 LostAtReboot Warning {
-        cause: "The node's main configuration file of containerd is written anew at each boot, and the import of Kata will not be in it.",
-        fix: "Follow the message. Without that the operator repairs the node after each boot."
+        cause: "The node's main configuration file of containerd is written anew at each boot, and may be without the import of Kata then.",
+        fix: "Do what the message says. Else Kata is missing after each boot until the operator has repaired the node, with a restart of containerd and within the limits of spec.rollout."
     }
     KATA3047 ForeignChangePending Error {
         cause: "Another program changed the container runtime's configuration, which is not in effect yet.",

@@ -71,13 +71,16 @@ pub struct OfContainerd {
 /// # Errors
 /// If it cannot be understood.
 pub fn read(text: &str) -> Result<OfContainerd, String> {
-    let config: serde_json::Value =
-        serde_saphyr::from_str(text).map_err(|_error| "it is no YAML".to_owned())?;
+    let config: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| {
+        let line = error.location().map_or(0, |location| location.line());
+        format!("line {line} is no YAML")
+    })?;
     let Some(toml) = config["spec"]["containerd"]["config"].as_str() else {
         return Ok(OfContainerd::default());
     };
-    let table: Table =
-        toml.parse().map_err(|_error| "spec.containerd.config is no TOML".to_owned())?;
+    let table: Table = toml.parse().map_err(|error: toml::de::Error| {
+        format!("spec.containerd.config is no TOML: {}", error.message())
+    })?;
     let has = |plugin: &str| table.get("plugins").is_some_and(|it| it.get(plugin).is_some());
     Ok(OfContainerd {
         imports: table.get("imports").and_then(Value::as_array).map(|imports| {

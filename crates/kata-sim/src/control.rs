@@ -53,7 +53,10 @@ pub(crate) async fn fault(arguments: FaultArguments) -> Result<Outcome, Failure>
 pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
     let NodeArguments { action, name, options, cluster } = arguments;
     if action != NodeAction::Add && !options.is_empty() {
-        let text = format!("only node add takes options, such as {:?}", options[0]);
+        let text = format!(
+            "{:?} is too much: only node add takes options, and it is one node at a time",
+            options[0]
+        );
         return Err(ControlError::Refused(text).into());
     }
     let boots = format!("nodes/{name}/boots");

@@ -15,8 +15,10 @@ pub(crate) struct BootFile {
     pub(crate) imports: Vec<String>,
     /// The last file that is read after ours and sets imports, and those.
     pub(crate) later: Option<(String, Vec<String>)>,
-    /// A file that is read and cannot be understood, and why.
-    pub(crate) unclear: Option<(String, String)>,
+    /// A NodeConfig that cannot be read, and why.
+    pub(crate) unreadable: Option<(String, String)>,
+    /// A NodeConfig with settings that ours would leave without effect.
+    pub(crate) of_version_2: Option<String>,
     /// Whether a file can be written there.
     pub(crate) is_writable: bool,
     /// [`nodeadm::marker`].
@@ -40,7 +42,8 @@ pub(super) fn read(
         found: durable::content(host, nodeadm::FILE)?,
         imports: Vec::new(),
         later: None,
-        unclear: None,
+        unreadable: None,
+        of_version_2: None,
         is_writable: false,
         marker: None,
     };
@@ -66,20 +69,20 @@ pub(super) fn read(
         let text = match durable::text(host, &path) {
             Ok(text) => text.unwrap_or_default(),
             Err(error) => {
-                boot.unclear = Some((path, error.reason));
+                boot.unreadable = Some((path, error.reason));
                 continue;
             }
         };
         match nodeadm::read(&text) {
             Ok(config) if config.is_version_2 && boot.marker.is_some_and(|it| !it.is_empty()) => {
-                boot.unclear = Some((path, "it configures containerd 2 in version 2".to_owned()));
+                boot.of_version_2 = Some(path);
             }
             Ok(OfContainerd { imports: None, .. }) => {}
             Ok(OfContainerd { imports: Some(imports), .. }) if path.as_str() > nodeadm::FILE => {
                 boot.later = Some((path, imports));
             }
             Ok(OfContainerd { imports: Some(imports), .. }) => boot.imports = imports,
-            Err(reason) => boot.unclear = Some((path, reason)),
+            Err(reason) => boot.unreadable = Some((path, reason)),
         }
     }
     Ok(Some(boot))

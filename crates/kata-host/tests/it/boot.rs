@@ -144,7 +144,7 @@ fn settings_of_version_2_are_not_left_without_an_effect_by_ours() {
     }
     let report = kata_host::run(&mut node, &install());
     let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
-    assert!(check.message.contains("in version 2"), "{check:?}");
+    assert!(check.message.contains("plugins of version 2"), "{check:?}");
     done(&mut older, &install());
     boot(&mut older);
     assert!(older.offers("kata"));
@@ -244,7 +244,7 @@ fn a_file_that_would_take_our_import_away_is_named() {
         let report = kata_host::run(&mut node, &install());
         assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
         let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
-        assert!(check.message.starts_with(&format!("{other} sets imports")), "{check:?}");
+        assert!(check.message.starts_with(&format!("{other} is read after")), "{check:?}");
         for harmless in ["spec: {cluster: {name: a}}\n", &text.replace("/etc/x.toml", OURS)] {
             node.disk.write(&other, harmless.as_bytes(), 0o644).unwrap();
             done(&mut node, &install());
@@ -266,6 +266,13 @@ fn without_a_place_for_the_file_the_next_boot_is_warned_of() {
             assert!(!node.offers("kata"));
             assert_eq!(inspected(&mut node), Outcome::Drifted);
             done(&mut node, &install());
+            assert!(node.offers("kata"));
+            // The user data has the import, as the message asks for.
+            let template = node.nodeadm.take().unwrap();
+            node.nodeadm = Some(format!("imports = [\"{OURS}\"]\n{template}"));
+            boot(&mut node);
+            let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
+            assert_eq!((report.outcome, report.checks), (Outcome::Done, Vec::new()));
             assert!(node.offers("kata"));
         }
     }

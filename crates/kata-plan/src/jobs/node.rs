@@ -218,7 +218,8 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
             host.missing.join(", ")
         );
         let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);
-        "Check the logs of the container runtime and of the kubelet on the node."
+        "The operator inspects the node by itself. If this stays, check the logs of the container runtime and of the \
+         kubelet on the node."
             .clone_into(&mut finding.fix);
         return Some(finding);
     }

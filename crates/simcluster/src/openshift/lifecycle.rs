@@ -145,12 +145,17 @@ fn offered(subscription: &Value, cx: &Context<'_>) -> Result<Bundle, String> {
             "constraints not satisfiable: {what} referenced by subscription {own}, subscription {own} exists"
         )
     };
-    let bundle = cx.api.get(&CATALOG_SOURCES, place, catalog).and_then(|source| {
-        let image = text(&source, "/spec/image").to_owned();
+    let source = cx.api.get(&CATALOG_SOURCES, place, catalog);
+    let bundle = source.as_ref().and_then(|source| {
+        let image = text(source, "/spec/image").to_owned();
         cx.world.catalog.and_then(|catalog| catalog(&image))
     });
     let bundle = bundle.ok_or_else(|| {
-        because(format!("no operators found from catalog {catalog} in namespace {place}"))
+        let why = match source {
+            Some(_) => " (simulated: its image is not known)",
+            None => "",
+        };
+        because(format!("no operators found from catalog {catalog} in namespace {place}{why}"))
     })?;
     if bundle.package != package {
         return Err(because(format!("no operators found in package {package} in the catalog")));

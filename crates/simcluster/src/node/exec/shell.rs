@@ -257,11 +257,10 @@ enum Fault {
 
 impl Fault {
     fn message(&self) -> String {
-        let why = match self {
-            Self::Unfinished => "unexpected end of file",
-            Self::Unknown(why) => why,
-        };
-        format!("sh: syntax error: {why}\n")
+        match self {
+            Self::Unfinished => "sh: syntax error: unexpected end of file\n".to_owned(),
+            Self::Unknown(why) => format!("sh: simulated: {why}\n"),
+        }
     }
 }
 
@@ -503,7 +502,7 @@ fn parse(script: &str) -> Result<Vec<Token>, Fault> {
                     ('|', false) => Token::Pipe,
                     ('|', true) => Token::Or,
                     ('&', true) => Token::And,
-                    _ => return Err(Fault::Unknown("no background jobs in simulated pods")),
+                    _ => return Err(Fault::Unknown("no background jobs")),
                 });
             }
             '>' | '<' => {
@@ -518,7 +517,7 @@ fn parse(script: &str) -> Result<Vec<Token>, Fault> {
                 tokens.push(Token::Errors(match (errors, to.as_str()) {
                     (true, "/dev/null") => Errors::Dropped,
                     (true, "&1") => Errors::WithOutput,
-                    _ => return Err(Fault::Unknown("no redirections in simulated pods")),
+                    _ => return Err(Fault::Unknown("of redirections only 2>&1 and 2>/dev/null")),
                 }));
                 word = None;
             }
