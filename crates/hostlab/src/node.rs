@@ -303,11 +303,12 @@ impl Node {
         String::from_utf8(self.disk.read(path).unwrap_or_default()).unwrap()
     }
 
-    /// The container runtime's, and others.
+    /// Whether systemd is still starting the container runtime's unit.
     fn is_activating(&self) -> bool {
         self.now < self.activates_until
     }
 
+    /// The container runtime's, and others.
     fn running_services(&self) -> Vec<(String, Unit)> {
         let runtime = &self.runtime;
         let unit = Unit {

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::disk::Disk;
 
 mod defaults;
-mod tables;
+pub(crate) mod tables;
 
 pub use defaults::built_in_runc;
 use defaults::empty_runtime;

@@ -14,7 +14,7 @@ use crate::header;
 
 /// The folder of its NodeConfigs.
 pub const FOLDER: &str = "/etc/eks/nodeadm.d";
-/// Ours.
+/// The operator's NodeConfig.
 pub const FILE: &str = "/etc/eks/nodeadm.d/60-kata-operator.yaml";
 /// The link by which systemd starts it at each boot.
 pub const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/nodeadm-run.service";
@@ -22,24 +22,24 @@ pub const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants/nodeadm-r
 /// A plugin of version 3, named without a setting of its own.
 const VERSION_3: &str = "plugins.\"io.containerd.cri.v1.images\" = {}";
 
-/// A NodeConfig with these imports and this marker.
-pub(crate) fn file(imports: &[String], marker: &str) -> String {
+/// A NodeConfig with these imports and this line of [`template_line`].
+pub(crate) fn file(imports: &[String], template_line: &str) -> String {
     let imports = Value::Array(imports.iter().map(|it| Value::from(it.as_str())).collect());
     header::add(&format!(
         "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  containerd:\n    config: |\n      \
-         imports = {imports}\n      {marker}\n"
+         imports = {imports}\n      {template_line}\n"
     ))
 }
 
 /// An import as it is in our file: with a `*`, since no containerd starts without a file that is imported by its name,
 /// and its owner may take it away with the NodeConfig that imports it.
-pub(crate) fn tolerant(import: &str) -> String {
+pub(crate) fn as_glob(import: &str) -> String {
     let last = import.char_indices().last().filter(|_| !import.contains('*'));
     last.map_or_else(|| import.to_owned(), |(at, last)| format!("{}*{last}", &import[..at]))
 }
 
-/// The line by which nodeadm takes the template again of which it made this main file; `None` where that is not known.
-pub(crate) fn marker(main: &str, ours: Option<&str>) -> Option<&'static str> {
+/// The line that makes nodeadm choose the template that it used for this main file; `None` if that is unknown.
+pub(crate) fn template_line(main: &str, ours: Option<&str>) -> Option<&'static str> {
     let main: Table = main.parse().ok()?;
     if main.get("version").and_then(Value::as_integer) != Some(3) {
         return Some("");
@@ -58,7 +58,7 @@ pub fn is_config(name: &str) -> bool {
 }
 
 /// What a NodeConfig says of containerd.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OfContainerd {
     /// The imports that it sets.
     pub imports: Option<Vec<String>>,

@@ -23,6 +23,7 @@ mod imports;
 pub(crate) use boot::BootFile;
 pub(crate) use files::{Files, copies, files, handlers};
 pub(crate) use foreign::{Foreign, is_newer};
+pub(crate) use imports::folder;
 
 /// What was found on the node.
 #[derive(Clone, Debug)]

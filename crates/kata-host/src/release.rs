@@ -143,7 +143,7 @@ pub(crate) fn release(
             Handler {
                 runtime_type: format!("io.containerd.kata-{shim}.v2"),
                 runtime_path: format!("{}/payload/{}", paths::CURRENT, found.binary),
-                config_path: format!("{}/etc/{name}/configuration.toml", paths::CURRENT),
+                config_path: paths::configuration(name),
             },
         );
     }

@@ -51,7 +51,7 @@ pub(crate) fn await_start(host: &mut dyn Host, site: &Site) {
     }
 }
 
-/// What is wrong with a unit that takes longer than that.
+/// What is wrong with a unit that takes longer than [`START_LIMIT`].
 pub(crate) fn still_starting() -> String {
     format!("it was still starting after {} s", START_LIMIT.as_secs())
 }

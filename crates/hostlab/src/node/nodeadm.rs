@@ -9,6 +9,7 @@ pub(super) use kata_host::nodeadm::{ENABLED, FOLDER};
 use toml::{Table, Value};
 
 use crate::disk::Disk;
+use crate::runtime::tables::merge;
 
 /// The main file after a boot of a node in memory.
 pub(super) fn of_disk(template: &str, disk: &Disk) -> String {
@@ -46,16 +47,4 @@ pub fn render(template: &str, configs: impl IntoIterator<Item = String>) -> Stri
     assert_eq!(is_3, of_version_3.contains(&true), "nodeadm would take another template: {text}");
     merge(&mut merged, of_configs);
     toml::to_string(&merged).unwrap()
-}
-
-/// Tables are merged; everything else, lists too, is replaced.
-fn merge(into: &mut Table, from: Table) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Table(into)), Value::Table(from)) => merge(into, from),
-            (_, value) => {
-                into.insert(key, value);
-            }
-        }
-    }
 }

@@ -19,7 +19,7 @@ pub(super) fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Table> {
 }
 
 /// Merges a table into another one, key by key.
-pub(super) fn merge(into: &mut Table, from: Table) {
+pub(crate) fn merge(into: &mut Table, from: Table) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
             (Some(Value::Table(into)), Value::Table(from)) => merge(into, from),

@@ -125,8 +125,8 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
     Some(format!("{files}: {reason}"))
 }
 
-/// That a file of others has a copy of the table of a handler that is to go: the container runtime would offer it on,
-/// without a payload.
+/// The file of another program that copies the table of a handler that is being removed: the container runtime would keep
+/// offering it, without a payload.
 pub(super) fn copy(observed: &Observed, site: &Site, gone: &BTreeSet<String>) -> Option<Check> {
     let (path, name) = observed.files.copy_of(site, gone)?;
     let message = format!(

@@ -26,7 +26,7 @@ pub(super) fn remove(task: &NodeTask, observed: &Observed) -> Decision {
     // Without a journal the drop-in shows it, and without that what is prepared: sandboxes may run of it.
     ours.extend(files.own_handlers());
     ours.extend(&observed.released - &files.foreign_handlers());
-    let boot = observed.boot.as_ref().filter(|boot| boot.is_writable).map(|boot| &boot.found);
+    let boot = observed.boot.as_ref().map(|boot| &boot.found);
     if installed.is_none() && own.is_empty() && !observed.leftovers && boot.is_none() {
         return Decision::default();
     }

@@ -11,18 +11,12 @@ use crate::site::{Distribution, Site};
 pub(crate) struct BootFile {
     /// What is at [`nodeadm::FILE`].
     pub(crate) found: Content,
-    /// The imports that the last file before ours sets.
-    pub(crate) imports: Vec<String>,
-    /// The last file that is read after ours and sets imports, and those.
-    pub(crate) later: Option<(String, Vec<String>)>,
-    /// A NodeConfig that cannot be read, and why.
-    pub(crate) unreadable: Option<(String, String)>,
-    /// A NodeConfig with settings that ours would leave without effect.
-    pub(crate) of_version_2: Option<String>,
+    /// The other NodeConfigs in the order in which they are read, or why one cannot be.
+    pub(crate) configs: Vec<(String, Result<OfContainerd, String>)>,
     /// Whether a file can be written there.
     pub(crate) is_writable: bool,
-    /// [`nodeadm::marker`].
-    pub(crate) marker: Option<&'static str>,
+    /// [`nodeadm::template_line`].
+    pub(crate) template_line: Option<&'static str>,
 }
 
 /// The file that keeps our import; `None` where the main file stays as it is. A removal looks for ours only, and
@@ -40,19 +34,16 @@ pub(super) fn read(
     }
     let mut boot = BootFile {
         found: durable::content(host, nodeadm::FILE)?,
-        imports: Vec::new(),
-        later: None,
-        unreadable: None,
-        of_version_2: None,
+        configs: Vec::new(),
         is_writable: false,
-        marker: None,
+        template_line: None,
     };
     if removes && boot.found.ours().is_none() {
         return Ok(None);
     }
     if !removes {
         let main = durable::text(host, &site.main).ok().flatten();
-        boot.marker = nodeadm::marker(&main.unwrap_or_default(), boot.found.ours());
+        boot.template_line = nodeadm::template_line(&main.unwrap_or_default(), boot.found.ours());
     }
     let Some(mut names) = host.list(nodeadm::FOLDER)? else { return Ok(Some(boot)) };
     boot.is_writable = !host.mount(nodeadm::FOLDER)?.file_system_read_only;
@@ -66,24 +57,11 @@ pub(super) fn read(
         if path == nodeadm::FILE || is_folder {
             continue;
         }
-        let text = match durable::text(host, &path) {
-            Ok(text) => text.unwrap_or_default(),
-            Err(error) => {
-                boot.unreadable = Some((path, error.reason));
-                continue;
-            }
+        let config = match durable::text(host, &path) {
+            Ok(text) => nodeadm::read(&text.unwrap_or_default()),
+            Err(error) => Err(error.reason),
         };
-        match nodeadm::read(&text) {
-            Ok(config) if config.is_version_2 && boot.marker.is_some_and(|it| !it.is_empty()) => {
-                boot.of_version_2 = Some(path);
-            }
-            Ok(OfContainerd { imports: None, .. }) => {}
-            Ok(OfContainerd { imports: Some(imports), .. }) if path.as_str() > nodeadm::FILE => {
-                boot.later = Some((path, imports));
-            }
-            Ok(OfContainerd { imports: Some(imports), .. }) => boot.imports = imports,
-            Err(reason) => boot.unreadable = Some((path, reason)),
-        }
+        boot.configs.push((path, config));
     }
     Ok(Some(boot))
 }

@@ -149,7 +149,7 @@ pub(super) fn takes(import: &str, path: &str) -> bool {
 }
 
 /// The folder of an import that reads a drop-in of ours from one.
-pub(super) fn folder(import: &str) -> Option<&str> {
+pub(crate) fn folder(import: &str) -> Option<&str> {
     let (folder, pattern) = import.rsplit_once('/')?;
     let is_ours = pattern.contains('*') && matches_glob(pattern, paths::CONTAINERD_DROP_IN);
     (is_ours && !folder.split('/').any(is_glob) && !folder.contains('$')).then_some(folder)

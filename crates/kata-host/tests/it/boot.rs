@@ -208,10 +208,12 @@ fn an_import_that_was_there_before_ours_needs_no_file_of_ours() {
 }
 
 #[test]
-fn a_removal_takes_the_file_away_where_nodeadm_is_off_by_now() {
+fn a_removal_takes_the_file_away_where_nodeadm_is_off_by_now_or_its_folder_read_only() {
     for mut node in both() {
         done(&mut node, &install());
         node.disk.unlink(ENABLED).unwrap();
+        let read_only = Mount { read_only: true, file_system_read_only: true, ..Mount::default() };
+        node.mounts.push((FOLDER.to_owned(), read_only));
         done(&mut node, &remove());
         assert!(node.disk.stat(FILE).is_none());
     }
@@ -245,7 +247,11 @@ fn a_file_that_would_take_our_import_away_is_named() {
         assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
         let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
         assert!(check.message.starts_with(&format!("{other} is read after")), "{check:?}");
-        for harmless in ["spec: {cluster: {name: a}}\n", &text.replace("/etc/x.toml", OURS)] {
+        for harmless in [
+            "spec: {cluster: {name: a}}\n",
+            &text.replace("/etc/x.toml", OURS),
+            &text.replace("x.toml", "containerd/conf.d/*"),
+        ] {
             node.disk.write(&other, harmless.as_bytes(), 0o644).unwrap();
             done(&mut node, &install());
         }
@@ -274,6 +280,7 @@ fn without_a_place_for_the_file_the_next_boot_is_warned_of() {
             let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "a"));
             assert_eq!((report.outcome, report.checks), (Outcome::Done, Vec::new()));
             assert!(node.offers("kata"));
+            done(&mut node, &remove());
         }
     }
 }
@@ -313,8 +320,7 @@ fn other_nodes_get_no_such_file() {
     for (name, mut node) in nodes() {
         node.stage("a");
         done(&mut node, &install());
-        let is_eks = node.disk.stat(ENABLED).is_some();
-        assert_eq!(node.disk.stat(FILE).is_some(), is_eks, "{name}");
+        assert!(node.disk.stat(FILE).is_none(), "{name}");
         assert!(node.disk.stat(paths::ROOT).is_some());
     }
 }

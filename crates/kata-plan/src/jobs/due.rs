@@ -95,8 +95,8 @@ fn due_on_leaving(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
     if is_ready { Due::Change(NodeAction::Remove) } else { Due::Nothing }
 }
 
-/// Whether an installed node is inspected although its period is not over: it has booted since the last Job, or has
-/// another kernel or container runtime; or the last inspection had no result.
+/// Whether an installed node is inspected although its period is not over: since the last Job it has booted, or has
+/// another kernel or container runtime, or was asked to retry; or the last inspection had no result.
 fn is_due_at_once(host: &Host<'_>) -> bool {
     host.record.status.job.as_ref().is_some_and(|last| {
         let created_for = last.node_facts_digest.as_str();

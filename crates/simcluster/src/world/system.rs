@@ -117,7 +117,7 @@ pub(super) fn provide(host: &mut Host, main: &str, handlers: &[String]) {
     }
 }
 
-/// What a host has of `nodeadm`, if that is one of Amazon EKS.
+/// Adds the link and the folders of `nodeadm` to a host of Amazon EKS.
 pub(super) fn add_nodeadm(host: &mut Host) {
     if host.spec.as_ref().and_then(|spec| spec.system) == Some(System::Eks) {
         host.files.insert(nodeadm::ENABLED.to_owned(), "simulated\n".to_owned());
@@ -126,13 +126,14 @@ pub(super) fn add_nodeadm(host: &mut Host) {
 }
 
 /// Writes containerd's main file, with the imports of the last file of nodeadm's folder that sets some, as nodeadm does at
-/// a boot.
+/// a boot. Its templates, and where it fails, are in the model of `hostlab` only.
 pub(super) fn render_main_file(host: &mut Host) {
     if !host.files.contains_key(nodeadm::ENABLED) {
         return;
     }
     let folder = format!("{}/", nodeadm::FOLDER);
-    let found = host.files_under(&folder).filter_map(|(_, text)| nodeadm::read(text).ok()?.imports);
+    let configs = host.files_under(&folder).filter(|(path, _)| nodeadm::is_config(path));
+    let found = configs.filter_map(|(_, text)| nodeadm::read(text).ok()?.imports);
     let imports = found.last().map(|list| format!("imports = {list:?}\n")).unwrap_or_default();
     let template = match host.runtime() {
         Runtime::Containerd1 => containerd::OLD,
