@@ -9,7 +9,6 @@ use kata_api::node_task::{NodeAction, Outcome};
 use kata_host::nodeadm::{ENABLED, FILE, FOLDER, is_config};
 
 use crate::lab::{Node, assert_same};
-use crate::payload;
 
 const MAIN: &str = "etc/containerd/config.toml";
 
@@ -40,9 +39,7 @@ fn kata_is_there_after_a_boot_that_writes_the_main_file_anew() {
         };
         let mut node = Node::start_on(release, "eks", prepare);
         let before = node.files();
-        let images = node.root.join("tmp");
-        fs::create_dir_all(&images).unwrap();
-        let image = payload::image(&images, "3.24.0");
+        let image = node.image("3.24.0");
         assert!(node.stage("a", &image).status.success());
         let report = node.run(NodeAction::Install, "a", &["kata"]);
         assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");

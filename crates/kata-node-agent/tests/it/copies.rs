@@ -6,7 +6,6 @@ use std::path::Path;
 use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::lab::{Node, assert_same};
-use crate::payload;
 
 const MAIN: &str = "etc/containerd/config.toml";
 const CONF_D: &str = "etc/containerd/conf.d";
@@ -36,9 +35,7 @@ fn a_copy_of_our_tables_stays_and_only_a_removal_waits_for_its_end() {
     for release in ["1.7", "2"] {
         let node = Node::start(release, "copies");
         let before = node.files();
-        let images = node.root.join("tmp");
-        fs::create_dir_all(&images).unwrap();
-        let image = payload::image(&images, "3.24.0");
+        let image = node.image("3.24.0");
         assert!(node.stage("a", &image).status.success());
         let report = node.run(NodeAction::Install, "a", &["kata"]);
         assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");

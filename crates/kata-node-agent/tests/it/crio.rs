@@ -18,7 +18,6 @@ use prost::Message as _;
 
 use crate::lab::{Node, assert_same, assert_went_back};
 use crate::mock::{Answer, crio_status, ready, serve_at};
-use crate::payload;
 
 const SOCKET: &str = "run/crio/crio.sock";
 /// CRI-O's drop-ins as they were when the unit was started.
@@ -179,8 +178,6 @@ fn start() -> (Node, Arc<Crio>) {
 fn cri_o_is_changed_rolled_back_and_left_alone() {
     let (node, crio) = start();
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
     let install = |handlers: &[&str]| node.run(NodeAction::Install, "a", handlers);
     let process = || node.systemctl(&["show", "--property", "MainPID", "crio.service"]);
     let has = |report: &NodeReport, code: &str, text: &str| {
@@ -188,7 +185,7 @@ fn cri_o_is_changed_rolled_back_and_left_alone() {
     };
 
     // Nothing is done to one that does not answer, does not serve CRI, or is not ready.
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     let staged = (node.files(), process());
     for (mood, code, text) in [
         (Mood::NotReady, "KATA3010", "NetworkPluginNotReady: no CNI"),

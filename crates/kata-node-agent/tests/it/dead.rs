@@ -5,7 +5,6 @@ use std::fs;
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 
 use crate::lab::{Node, assert_same, assert_went_back};
-use crate::payload;
 
 #[test]
 #[ignore = "needs a real containerd"]
@@ -43,9 +42,7 @@ fn assert_cause(report: &NodeReport, code: &str) {
 fn dead(release: &str) {
     let node = Node::start(release, "dead");
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     let install = |handlers: &[&str]| node.run(NodeAction::Install, "a", handlers);
     let report = install(&["kata"]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");

@@ -6,7 +6,6 @@ use std::fs;
 use kata_api::node_task::{ForeignChanges, NodeAction, Outcome};
 
 use crate::lab::{Node, assert_same, report, task_with};
-use crate::payload;
 
 const MAIN: &str = "etc/containerd/config.toml";
 const DROP_IN: &str = "etc/containerd/others.d/10-other.toml";
@@ -183,9 +182,7 @@ fn every_case(release: &str, words: &Words) {
     let node = Node::start_on(release, "foreign", |root| {
         fs::create_dir_all(root.join("etc/containerd/others.d")).unwrap();
     });
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let image = payload::image(&images, "3.24.0");
+    let image = node.image("3.24.0");
     for Case { name, before, after, code, says } in words.cases() {
         assert!(node.stage("a", &image).status.success(), "{name}");
         put(&node, &before);

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::lab::{Mounted, Node, command};
-use crate::payload;
 
 #[test]
 #[ignore = "needs a real containerd"]
@@ -20,9 +19,7 @@ fn a_disk_without_room_for_the_payload_is_named_and_nothing_stays_on_it() {
     };
     let node = Node::start_on("2", "disk", small);
     let mounted = mounted.unwrap();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let image = payload::image(&images, "3.24.0");
+    let image = node.image("3.24.0");
     let staged = || fs::read_dir(node.root.join("opt/kata-operator/staging")).unwrap().count();
 
     // Too small from the beginning.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::lab::{Node, child, command, task, workspace};
-use crate::payload;
 
 /// How often the process is killed if `KATA_TEST_KILLS` does not say otherwise.
 const KILLS: u32 = 50;
@@ -41,10 +40,8 @@ fn a_killed_agent_leaves_nothing_that_the_next_one_cannot_mend() {
     fs::write(node.root.join("etc/containerd/other.toml"), "# of another program").unwrap();
     let before = node.files();
     let others = foreign(&node);
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let a = payload::image(&images, "3.24.0");
-    let b = payload::image(&images, "3.25.0");
+    let a = node.image("3.24.0");
+    let b = node.image("3.25.0");
     let kills: u32 = std::env::var("KATA_TEST_KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let mut moments = Moments(0x9E37_79B9_7F4A_7C15);
     let (mut killed, mut round) = (0, 0);

@@ -14,6 +14,8 @@ use kata_api::node_task::{
 };
 use kata_node_agent::cri::Client;
 
+use crate::payload;
+
 pub(crate) const SOCKET: &str = "run/containerd/containerd.sock";
 
 /// What the Job of a node adds to no capabilities at all for what changes the node, see docs/privileges.md.
@@ -346,6 +348,13 @@ impl Node {
         let task = task(action, image, handlers);
         let output = self.agent(&["run", "--task", &task]).output().unwrap();
         report(&output)
+    }
+
+    /// Makes an image on the node that has a payload of this version.
+    pub(crate) fn image(&self, version: &str) -> PathBuf {
+        let images = self.root.join("tmp");
+        fs::create_dir_all(&images).unwrap();
+        payload::image(&images, version)
     }
 
     /// Stages a payload out of an image.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 
 use crate::lab::{Mounted, Node, assert_same, assert_went_back};
-use crate::payload;
 
 #[test]
 #[ignore = "needs a real containerd"]
@@ -76,9 +75,7 @@ fn a_disk_without_room_for_the_journal_is_not_taken_for_a_broken_configuration()
         mounted = Some(Mounted::small(&state(root), "size=8k,mode=700"));
     };
     let node = Node::start_on("2", "full", small);
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     let (incarnation, etc) = (node.incarnation(), node.files());
     let report = node.run(NodeAction::Install, "a", &["kata"]);
     assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
@@ -100,10 +97,8 @@ fn life(release: &str) {
         std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
     }
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let a = payload::image(&images, "3.24.0");
-    let b = payload::image(&images, "3.25.0");
+    let a = node.image("3.24.0");
+    let b = node.image("3.25.0");
 
     // Nothing is staged yet, and nothing is changed for it.
     let report = node.run(NodeAction::Install, "a", &["kata"]);

@@ -10,7 +10,6 @@ use kata_host::paths;
 use rustix::fs::inotify;
 
 use crate::lab::{Node, assert_same, assert_went_back, child, report, task};
-use crate::payload;
 
 /// Bits of capabilities(7).
 const CHOWN: u64 = 1;
@@ -36,9 +35,7 @@ fn opened(watch: &impl std::os::fd::AsFd) -> usize {
 #[ignore = "needs a real containerd"]
 fn an_agent_waits_for_another_one_and_works_when_that_is_done() {
     let node = Node::start("2", "lock");
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let a = payload::image(&images, "3.24.0");
+    let a = node.image("3.24.0");
     let lock = node.root.join(paths::LOCK.trim_start_matches('/'));
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     let install = task(NodeAction::Install, "a", &["kata"]);
@@ -110,9 +107,7 @@ fn restart_under_reexec(node: &Node, handlers: &[&str], fails: bool) -> NodeRepo
 #[ignore = "needs a real containerd"]
 fn a_distribution_that_is_being_started_is_not_passed_over_for_a_plain_containerd() {
     let node = Node::start("2", "starting");
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     let units = node.root.join("run/systemd/system");
     fs::create_dir_all(&units).unwrap();
     fs::write(
@@ -139,9 +134,7 @@ fn a_distribution_that_is_being_started_is_not_passed_over_for_a_plain_container
 #[ignore = "needs a real containerd"]
 fn a_unit_that_waits_for_its_start_while_systemd_executes_itself_anew_is_waited_for() {
     let node = Node::start("2", "halves");
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     let file = |name: &str| node.root.join("run").join(name);
     fs::write(file("hold"), "").unwrap();
     let units = node.root.join("run/systemd/system");
@@ -190,9 +183,7 @@ fn inode(path: &Path) -> u64 {
 fn systemd_may_execute_itself_anew_while_the_runtime_is_restarted() {
     let node = Node::start("2", "reexec");
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    assert!(node.stage("a", &payload::image(&images, "3.24.0")).status.success());
+    assert!(node.stage("a", &node.image("3.24.0")).status.success());
     node.service(
         "containerd.service",
         "ExecStartPre=/bin/sh -c 'while [ -e /run/hold ]; do sleep 0.02; done; \

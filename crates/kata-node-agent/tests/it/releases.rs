@@ -7,7 +7,6 @@ use std::path::Path;
 use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::lab::{Mounted, Node, assert_same};
-use crate::payload;
 
 /// Main files that both releases read.
 fn main_files() -> Vec<(&'static str, Option<String>)> {
@@ -69,9 +68,7 @@ fn every_main_file([first, second]: [&str; 2]) {
         let mut node = Node::start_on(first, &format!("to-{second}-{name}"), prepare);
         let (before, handlers) = (node.files(), node.handlers());
         for again in [false, true] {
-            let images = node.root.join("tmp");
-            fs::create_dir_all(&images).unwrap();
-            let image = payload::image(&images, "3.24.0");
+            let image = node.image("3.24.0");
             assert!(node.stage("a", &image).status.success(), "{place}");
             let report = node.run(NodeAction::Install, "a", &["kata"]);
             assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
@@ -79,8 +76,7 @@ fn every_main_file([first, second]: [&str; 2]) {
             node.reboot_with(if again { first } else { second });
             assert!(handlers.is_subset(&node.handlers()), "{place}: {:?}", node.handlers());
             // What the other release needs instead is repaired as any drift is.
-            fs::create_dir_all(&images).unwrap();
-            let image = payload::image(&images, "3.24.0");
+            let image = node.image("3.24.0");
             assert!(node.stage("a", &image).status.success(), "{place}");
             let report = node.run(NodeAction::Install, "a", &["kata"]);
             assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");

@@ -7,7 +7,6 @@ use kata_api::node_task::{NodeAction, Outcome};
 use kata_api::sandbox_facts::{ProcessRole, SandboxFacts};
 
 use crate::lab::{Node, assert_same};
-use crate::payload;
 use crate::pods::Pod;
 
 #[test]
@@ -65,9 +64,7 @@ fn shows(node: &Node, pod: &Pod) {
 fn sandboxes(release: &str) {
     let node = Node::start(release, "pods");
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let [a, b, c] = ["3.24.0", "3.25.0", "3.26.0"].map(|version| payload::image(&images, version));
+    let [a, b, c] = ["3.24.0", "3.25.0", "3.26.0"].map(|version| node.image(version));
     node.import_pause(release);
     let install = |image, handlers: &[&str]| node.run(NodeAction::Install, image, handlers);
     let done = |image, handlers: &[&str]| {

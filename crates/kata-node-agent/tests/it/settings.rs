@@ -5,7 +5,6 @@ use std::fs;
 use kata_api::node_task::{NodeAction, NodeTask, Outcome};
 
 use crate::lab::{Node, assert_same, report, task};
-use crate::payload;
 
 const CURRENT: &str = "opt/kata-operator/current";
 const RELEASES: &str = "opt/kata-operator/releases";
@@ -25,9 +24,7 @@ fn containerd_1_7() {
 fn settings(release: &str) {
     let node = Node::start(release, "settings");
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let image = payload::image(&images, "3.24.0");
+    let image = node.image("3.24.0");
     node.import_pause(release);
     assert!(node.stage("a", &image).status.success());
     let run = |action, config: Option<&str>| {

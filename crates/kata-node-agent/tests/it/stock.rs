@@ -7,7 +7,6 @@ use std::path::Path;
 use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::lab::{Mounted, Node, assert_same, packages};
-use crate::payload;
 
 #[test]
 #[ignore = "needs a real containerd"]
@@ -50,9 +49,7 @@ fn a_unit_that_names_its_configuration_by_a_variable() {
     node.systemctl(&["restart", "containerd.service"]);
     node.until("the container runtime is ready", || node.ready());
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
-    let staged = node.stage("a", &payload::image(&images, "3.24.0"));
+    let staged = node.stage("a", &node.image("3.24.0"));
     assert!(staged.status.success(), "{staged:?}");
     let report = node.run(NodeAction::Install, "a", &["kata"]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
@@ -85,15 +82,13 @@ fn life(release: &str, name: &str, main: Option<&[u8]>) {
     let node = Node::start_on(release, &format!("stock-{name}"), prepare);
     let place = format!("{release}, {name}");
     let before = node.files();
-    let images = node.root.join("tmp");
-    fs::create_dir_all(&images).unwrap();
     let change = |action, image: &str, handlers: &[&str]| {
         let report = node.run(action, image, handlers);
         assert_eq!(report.outcome, Outcome::Done, "{place}: {report:?}");
         report
     };
     for (image, version) in [("a", "3.24.0"), ("b", "3.25.0")] {
-        let staged = node.stage(image, &payload::image(&images, version));
+        let staged = node.stage(image, &node.image(version));
         assert!(staged.status.success(), "{place}: {staged:?}");
         let report = change(NodeAction::Install, image, &["kata"]);
         assert_eq!(report.kata_version.as_deref(), Some(version), "{place}");
