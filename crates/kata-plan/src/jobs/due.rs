@@ -1,5 +1,7 @@
 //! What is due on a node, and when. [`super::rollout`] decides whether it may happen now.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::JobOutcome;
 use kata_api::node_task::NodeAction;
@@ -105,6 +107,16 @@ fn is_due_at_once(host: &Host<'_>) -> bool {
     })
 }
 
+/// Whether the kubelet reports other handlers than the container runtime did to the last Job, and all of ours: another
+/// program has restarted it since, with another configuration.
+fn has_other_handlers(host: &Host<'_>) -> bool {
+    let Some(reported) = &host.node.facts.runtime_handlers else { return false };
+    let reported: BTreeSet<&str> =
+        reported.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let recorded: BTreeSet<&str> = host.record.status.handlers.iter().map(String::as_str).collect();
+    host.missing.is_empty() && !recorded.is_empty() && reported != recorded
+}
+
 /// When an installed node is next inspected. Each node has its own offset in the period, so that not all
 /// nodes are inspected at once.
 fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
@@ -112,7 +124,7 @@ fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     if is_due_at_once(host) {
         return Some(last);
     }
-    if host.overdue {
+    if host.overdue || has_other_handlers(host) {
         return last.checked_add(HANDLERS_RECHECK).ok();
     }
     let period = i64::try_from(cluster.base.options.inspect_every.as_secs()).ok()?.max(1);

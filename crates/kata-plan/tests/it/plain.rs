@@ -335,7 +335,8 @@ impl World {
         let mut handlers: Vec<String> = vec!["runc".to_owned()];
         // What is not done, or undone, leaves the handlers that were there, and so does a check before a change.
         let as_before = !done || task.action == NodeAction::Preflight;
-        if as_before {
+        // One that only looks finds those of others as well.
+        if as_before || task.action == NodeAction::Inspect {
             let node = self.get(Kind::Node, &task.node).unwrap();
             let reported = node["status"]["runtimeHandlers"].as_array().unwrap().clone();
             let names = reported.iter().filter_map(|handler| handler["name"].as_str());
@@ -345,6 +346,7 @@ impl World {
             handlers.extend(task.handlers.iter().map(|handler| handler.name.clone()));
         }
         handlers.sort();
+        handlers.dedup();
         if matches!(task.action, NodeAction::Install | NodeAction::Remove)
             && done
             && fate != Some(Fate::Unreported)

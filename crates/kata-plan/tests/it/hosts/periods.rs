@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use kata_plan::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{host, label, until};
 use crate::plain::{Fate, NAMESPACE};
@@ -77,6 +77,41 @@ fn a_node_that_has_booted_is_inspected_once_when_it_is_ready() {
         assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
     }
     assert_eq!((number(&world, "worker-0"), number(&world, "worker-1")), (before.0 + 2, before.1));
+}
+
+/// A toolkit that writes the runtime's whole configuration back takes the handler of others away or adds its own.
+#[test]
+fn a_runtime_that_somebody_else_restarted_with_other_handlers_is_inspected_once() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    let number = |world: &World| host(world, "worker-0")["job"]["number"].as_u64().unwrap();
+    let report = |world: &mut World, names: &[&str]| {
+        let handlers: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        world.edit(Kind::Node, "worker-0", &json!({"status": {"runtimeHandlers": handlers}}));
+    };
+    let installed = number(&world);
+    let wait = |world: &mut World| {
+        world.now = world.now.checked_add(SignedDuration::from_mins(16)).unwrap();
+        world.settle();
+    };
+    let steps = [
+        (&["", "runc", "kata"][..], 0),
+        (&["", "kata", "nvidia", "runc"][..], 1),
+        (&["", "kata", "nvidia", "runc"][..], 1),
+        (&["", "kata", "runc"][..], 2),
+    ];
+    for (reported, inspections) in steps {
+        // The fake container runtime reports to a Job what the kubelet does.
+        report(&mut world, reported);
+        wait(&mut world);
+        assert_eq!(number(&world), installed + inspections, "{reported:?}");
+    }
+    assert_eq!(host(&world, "worker-0")["job"]["action"], "Inspect");
+    // A kubelet of an earlier Kubernetes reports none at all.
+    report(&mut world, &[]);
+    wait(&mut world);
+    assert_eq!(number(&world), installed + 2);
 }
 
 #[test]
