@@ -9,7 +9,7 @@ use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_host::paths;
 use rustix::fs::inotify;
 
-use crate::lab::{Node, assert_same, assert_went_back, child, report, task};
+use crate::lab::{Node, assert_same, assert_went_back, child, command, report, task};
 
 /// Bits of capabilities(7).
 const CHOWN: u64 = 1;
@@ -204,4 +204,44 @@ fn systemd_may_execute_itself_anew_while_the_runtime_is_restarted() {
     let report = node.run(NodeAction::Remove, "", &[]);
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_same(&node.files(), &before);
+}
+
+/// With many containers a start can take minutes, as in `kata-host it verified`; here it takes until the test lets it go
+/// on.
+#[test]
+#[ignore = "needs a real containerd"]
+fn a_unit_that_is_still_starting_is_waited_for_and_not_restarted() {
+    for release in ["1.7", "2"] {
+        let node = Node::start(release, "slow");
+        let before = node.files();
+        assert!(node.stage("a", &node.image("3.24.0")).status.success());
+        node.service(
+            "containerd.service",
+            "TimeoutStartSec=infinity\nExecStartPre=/bin/sh -c 'echo >> /run/starts; \
+             while [ -e /run/hold ]; do sleep 0.02; done'",
+        );
+        let hold = node.root.join("run/hold");
+        let starts = || fs::read(node.root.join("run/starts")).map_or(0, |it| it.len());
+        let install = task(NodeAction::Install, "a", &["kata"]);
+        for task in &[install, task(NodeAction::Remove, "", &[])] {
+            fs::write(&hold, "").unwrap();
+            let agent = || spawn(node.agent(&["run", "--task", task]));
+            let before = starts();
+            let mut killed = agent();
+            node.until("the unit starts", || starts() == before + 1);
+            command("kill").args(["-9", &child(killed.id())]).status().unwrap();
+            killed.wait().unwrap();
+            // The one that follows finds what that one has begun.
+            let mut agent = agent();
+            node.until("the agent has looked some times", || {
+                assert_eq!(agent.try_wait().unwrap(), None, "{release}: it does not wait");
+                voluntary_switches(&child(agent.id())) > 20
+            });
+            fs::remove_file(&hold).unwrap();
+            let report = report(&agent.wait_with_output().unwrap());
+            assert_eq!(report.outcome, Outcome::Done, "{release}: {report:?}");
+            assert_eq!(starts(), before + 1, "{release}: {report:?}");
+        }
+        assert_same(&node.files(), &before);
+    }
 }
