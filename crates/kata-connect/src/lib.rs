@@ -1,16 +1,18 @@
 //! To which API server a program talks, as whom and through which proxy: kubectl's rules, for the operator and
-//! the plugin alike.
+//! the plugin alike; and what time it is there.
 //!
 //! Kubeconfigs and the certificates that they name are read here. Nothing is sent, and no variable of the
 //! environment is looked up: the programs hand over what they found.
 
 mod kubeconfig;
 mod proxy;
+mod server_time;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 pub use kubeconfig::{cause, target};
+pub use server_time::ServerTime;
 
 /// Where the kubeconfig is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,8 @@
     reason = "a test ends at the first thing that is not as expected"
 )]
 
+mod server_time;
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
