@@ -8,7 +8,7 @@ mod plugin;
 
 use std::time::Duration;
 
-use kata_connect::Connection;
+use kata_connect::{Connection, ServerTime};
 
 pub(crate) use cause::failure;
 
@@ -21,11 +21,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How this program calls itself to the API server.
 const USER_AGENT: &str = concat!("kubectl-kata/v", env!("CARGO_PKG_VERSION"));
 
-/// Builds a client.
+/// Builds a client, from whose answers `time` learns.
 ///
 /// # Errors
 /// If there is no usable configuration, or if there are no credentials.
-pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
+pub async fn connect(connection: &Connection, time: ServerTime) -> Result<kube::Client, Failure> {
     let (mut config, user) = kata_connect::target(connection)?;
     kata_connect::keep_credentials_for_tls(&mut config);
     config.default_retry = false;
@@ -36,6 +36,6 @@ pub async fn connect(connection: &Connection) -> Result<kube::Client, Failure> {
     let server = kata_connect::describe(&config);
     let credentials = Credentials::of(&mut config.auth_info, &user).await?;
     let namespace = config.default_namespace.clone();
-    let channel = Channel::new(config, server, credentials).await?;
+    let channel = Channel::new(config, server, credentials, time).await?;
     Ok(kube::Client::new(channel, namespace))
 }

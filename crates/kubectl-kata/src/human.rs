@@ -1,10 +1,16 @@
 //! Times, counts and amounts as people read them, in the forms that kubectl uses.
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 /// The age of something, as kubectl writes ages: two units at most, and the finer the younger.
 pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
     span(now.duration_since(then))
+}
+
+/// How long ago something happened in this process. The time of day may change meanwhile.
+pub(crate) fn elapsed(since: Instant) -> String {
+    span(SignedDuration::try_from(since.elapsed()).unwrap_or_default())
 }
 
 /// A duration as kubectl writes ages.

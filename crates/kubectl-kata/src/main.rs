@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use jiff::Timestamp;
+use kata_connect::ServerTime;
 use kubectl_kata::environment::{EnvVars, Terminal, settings};
 use kubectl_kata::{Exit, Printer, connect, help, run};
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,7 +43,16 @@ fn main() -> ExitCode {
         height: size.map(|(_, height)| usize::from(height.0)),
     };
     let environment = EnvVars::of_process();
-    let settings = settings(&arguments.global(), &environment, terminal, Arc::new(Timestamp::now));
+    // What is compared with it was written by the API server.
+    let time = ServerTime::default();
+    let now = {
+        let time = time.clone();
+        move || {
+            let own = Timestamp::now();
+            own.checked_add(time.ahead()).unwrap_or(own)
+        }
+    };
+    let settings = settings(&arguments.global(), &environment, terminal, Arc::new(now));
     let live = terminal.err && environment.term != "dumb";
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -70,7 +80,7 @@ fn main() -> ExitCode {
         let (mut out, mut err) = (BufWriter::new(out.lock()), err.lock());
         let mut printer = Printer::new(&mut out, &mut err, settings.style, live);
         run(&arguments.command, &settings, &mut printer, interrupted, async |connection| {
-            connect(connection).await
+            connect(connection, time.clone()).await
         })
         .await
     });

@@ -10,6 +10,7 @@ use kata_api::probe::ProbeFacts;
 use kata_api::{Code, KataNode};
 use kata_manifests::manifests::IMAGE;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{expect_output, marked, problem_lines};
 use crate::Context;
@@ -168,7 +169,6 @@ async fn nodes(
     let namespace = context.namespace();
     let run = probe::Run::new(&image, &class, &namespace, arguments, &context.settings.now);
     let api = &context.api;
-    let now = &context.settings.now;
     let probes = stream::iter(wanted.iter().map(|node| {
         let mut info = infos
             .get(node)
@@ -184,12 +184,12 @@ async fn nodes(
             .or_else(|| unfit::scheduling(&info, &class, kata));
         let (run, handler) = (&run, handler.as_str());
         async move {
-            let begin = now();
+            let begin = Instant::now();
             if let Some(verdict) = unfit {
                 return Ok(verdict);
             }
             let outcome = run.probe(api, &info.name).await?;
-            let seconds = now().duration_since(begin).as_secs_f64();
+            let seconds = begin.elapsed().as_secs_f64();
             Ok::<_, Failure>(compare::verdict(&info, handler, &outcome, seconds))
         }
     }))

@@ -144,7 +144,7 @@ pub(crate) async fn until(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     let mut wanted = wanted.clone();
-    let begin = context.settings.now();
+    let begin = Instant::now();
     let end = (!timeout.is_zero()).then(|| Instant::now() + timeout);
     let settled = Instant::now() + SETTLE;
     let settled = end.map_or(settled, |end| end.min(settled));
@@ -209,7 +209,7 @@ pub(crate) async fn until(
                     None => "the API server does not answer".to_owned(),
                     Some(seen) => standing(&wanted, seen),
                 };
-                let span = human::span(context.settings.now().duration_since(begin));
+                let span = human::elapsed(begin);
                 context.printer.say(&format!("error: timed out after {span}: {text}"))?;
                 let problems: Vec<Problem> =
                     seen.iter().flat_map(|seen| concerning(&wanted, seen)).cloned().collect();
@@ -269,7 +269,7 @@ async fn observe(
 fn tell(
     seen: &Seen,
     wanted: &Wanted,
-    begin: Timestamp,
+    begin: Instant,
     said: &mut String,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
@@ -399,12 +399,12 @@ fn with_problems(mut text: String, problems: &[&Problem]) -> String {
 fn bars(
     seen: &Seen,
     wanted: &Wanted,
-    begin: Timestamp,
+    begin: Instant,
     now: Timestamp,
     style: &Style,
 ) -> Vec<String> {
     let report = &seen.report;
-    let elapsed = human::span(now.duration_since(begin));
+    let elapsed = human::elapsed(begin);
     let told = |problem: &Problem| format!(" {} {}", problem.id, problem.message);
     if let Some(text) = idle(wanted, seen) {
         let silence = report.problems.iter().filter(|problem| is_silence(problem)).map(told);
@@ -443,7 +443,7 @@ fn bars(
 fn finish(
     report: &StatusReport,
     wanted: &Wanted,
-    begin: Timestamp,
+    begin: Instant,
     exit: Exit,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
@@ -451,7 +451,7 @@ fn finish(
     if context.printer.document(context.settings.output, report)? {
         return Ok(exit);
     }
-    let span = human::span(context.settings.now().duration_since(begin));
+    let span = human::elapsed(begin);
     let style = context.printer.style();
     if exit == Exit::Fine {
         let text = match (wanted, &report.config) {

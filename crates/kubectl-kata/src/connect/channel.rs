@@ -13,8 +13,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{Request, Response};
+use jiff::Timestamp;
+use kata_connect::ServerTime;
 use kube::client::Body;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tower::{BoxError, Service};
 
 use super::cause::{self, Broken, of_transport};
@@ -30,6 +33,7 @@ struct Shared {
     server: String,
     config: kube::Config,
     credentials: Credentials,
+    time: ServerTime,
     connection: Mutex<Connection>,
 }
 
@@ -48,11 +52,12 @@ impl Channel {
         config: kube::Config,
         server: String,
         credentials: Credentials,
+        time: ServerTime,
     ) -> Result<Self, Failure> {
         let certificate = credentials.current().await?.certificate;
         let connection = Connection::new(&config, &server, certificate)?;
         let connection = Mutex::new(connection);
-        Ok(Self(Arc::new(Shared { server, config, credentials, connection })))
+        Ok(Self(Arc::new(Shared { server, config, credentials, time, connection })))
     }
 }
 
@@ -90,10 +95,13 @@ impl Shared {
             }
             connection.client.clone()
         };
-        client.send(request).await.map_err(|error| Broken::Connection {
+        let sent = Instant::now();
+        let response = client.send(request).await.map_err(|error| Broken::Connection {
             server: self.server.clone(),
             cause: of_transport(&error),
-        })
+        })?;
+        self.time.learn(response.headers(), Timestamp::now(), sent.elapsed());
+        Ok(response)
     }
 }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use kata_api::Code;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::compare::{self, Compared};
 use super::exec::{self, Silence};
@@ -63,21 +64,20 @@ async fn judge(
     kata: &Kata,
     context: &mut Context<'_, '_>,
 ) -> Result<Verdict, Failure> {
-    let begin = context.settings.now();
+    let begin = Instant::now();
     let namespace = context.namespace();
     let subject = format!("pod/{name}");
     let classes = kata.sandbox_classes();
     let class = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty());
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     let running = pod["status"]["phase"] == "Running";
-    let seconds =
-        |context: &Context<'_, '_>| context.settings.now().duration_since(begin).as_secs_f64();
+    let seconds = || begin.elapsed().as_secs_f64();
     // Whether a class is Kata's is not known to who may not see classes; the kernel says it then.
     let unknown = kata.configs.is_forbidden() || kata.classes.is_forbidden();
     let sandboxed = class.is_some_and(|class| unknown || classes.contains(class));
     if sandboxed && !running {
         let text = format!("pod {name} does not run, so there is nothing to verify");
-        return Ok(failed(subject, Code::PodNotRunning, text, seconds(context)));
+        return Ok(failed(subject, Code::PodNotRunning, text, seconds()));
     }
     let mut infos = infos(context).await?;
     if let (Some(info), Some(class)) = (infos.get_mut(&node), class) {
@@ -123,7 +123,7 @@ async fn judge(
                 "add `runtimeClassName: {fix}` under spec, and create the pod again"
             ));
         let result = VerifyResult::NotIsolated;
-        let seconds = seconds(context);
+        let seconds = seconds();
         let problems = vec![problem];
         return Ok(Verdict {
             subject,
@@ -142,15 +142,15 @@ async fn judge(
             let text = format!(
                 "nothing can be asked in pod {name}: you may not create pods/exec in namespace {namespace}"
             );
-            return Ok(failed(subject, Code::IsolationUnproven, text, seconds(context)));
+            return Ok(failed(subject, Code::IsolationUnproven, text, seconds()));
         }
         Err(Silence::Failed(why)) => {
             let text = format!("nothing can be asked in pod {name}: {why}");
-            return Ok(failed(subject, Code::IsolationUnproven, text, seconds(context)));
+            return Ok(failed(subject, Code::IsolationUnproven, text, seconds()));
         }
     };
     let (result, problem) = compare::decide(&facts, None, node_facts, &subject);
-    let seconds = seconds(context);
+    let seconds = seconds();
     let problems = problem.into_iter().collect();
     Ok(Verdict { subject, result, seconds, signals, problems, host: None, host_unknown: false })
 }
