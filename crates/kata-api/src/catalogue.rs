@@ -92,6 +92,10 @@ catalogue! {
         cause: "A step of the operator's plan would break one of its promises, such as never to delete a pool that nodes are on, so the operator skips the step and those that depend on it; this is a bug in the operator.",
         fix: "Report the bug with the message and the files of `kubectl kata must-gather`; if another client changed the object that the message names, change it back. All other steps go on."
     }
+    KATA1024 ClockSkew Warning {
+        cause: "The clock of the machine that runs the operator differs from the API server's by 30 seconds or more. The operator goes by the API server's, so nothing waits for this; certificates, logs and other programs there may go wrong.",
+        fix: "Have the machines of the control plane and the node of the operator's pod synchronize their clocks, such as by chrony."
+    }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
         fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."

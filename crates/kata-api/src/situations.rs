@@ -243,6 +243,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::GuestPullMissing
         | Code::OtherInstaller
         | Code::OtherRollout
+        | Code::ClockSkew
         | Code::ConstraintsNotServed => Effect::Nothing,
         Code::PoolPaused | Code::RolloutPaused => Effect::Pauses,
         Code::PodsStillRunning

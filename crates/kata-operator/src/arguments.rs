@@ -405,7 +405,7 @@ pub(crate) fn resolve(
             health_address: Some(*health_addr),
             metrics_address: Some(*metrics_addr),
             dry_run: *dry_run,
-            clock: Clock::System,
+            clock: Clock::system(),
             seed: process.started ^ u64::from(process.id).rotate_left(32),
             instance,
             options: kata_plan::Options {

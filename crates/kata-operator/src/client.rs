@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use crate::clock::Clock;
 use crate::error::CallError;
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
@@ -48,6 +49,7 @@ pub struct Client {
     kube: kube::Client,
     jitter: Arc<Jitter>,
     metrics: Metrics,
+    clock: Clock,
     /// Whether this process may write, and until when.
     fence: watch::Receiver<WritePermit>,
     /// Whether each call records a heartbeat of the loop.
@@ -88,9 +90,10 @@ impl Client {
         kube: kube::Client,
         jitter: Arc<Jitter>,
         metrics: Metrics,
+        clock: Clock,
         fence: watch::Receiver<WritePermit>,
     ) -> Self {
-        Self { kube, jitter, metrics, fence, records_heartbeat: false }
+        Self { kube, jitter, metrics, clock, fence, records_heartbeat: false }
     }
 
     /// The same client for the Lease itself, which must be writable before this process holds it.
@@ -102,6 +105,11 @@ impl Client {
     /// has ended. The pages of a list are one call, so that an endless list records no more heartbeats.
     pub fn with_heartbeat(&self) -> Self {
         Self { records_heartbeat: true, ..self.clone() }
+    }
+
+    /// The time of day, as the answers show it.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     fn record_heartbeat(&self) {
@@ -456,7 +464,10 @@ impl Client {
             .insert(http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT));
         let unreachable =
             |source| CallError::Unreachable { call: call.to_owned(), source: Box::new(source) };
+        let sent = Instant::now();
         let response = self.kube.send(request).await.map_err(unreachable)?;
+        self.clock.learn(response.headers(), sent.elapsed());
+        self.metrics.set_server_ahead(self.clock.server_ahead());
         let code = response.status();
         if code.is_success() {
             return Ok(response);

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
-use crate::clock::Clock;
 use crate::error::chain;
 use crate::pacing::{EVENT_INTERVAL, EVENTS_REFUSED};
 
@@ -34,7 +33,6 @@ struct DatedEvent {
 #[derive(Debug)]
 pub struct EventRecorder {
     client: Client,
-    clock: Clock,
     instance: String,
     /// Names of Events that the API server has, so that they are not sent again and again while the
     /// status that records their transition cannot be written.
@@ -51,10 +49,9 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// A recorder that has sent nothing yet. `instance` identifies this process in Events.
-    pub fn new(client: Client, clock: Clock, instance: String) -> Self {
+    pub fn new(client: Client, instance: String) -> Self {
         Self {
             client,
-            clock,
             instance,
             sent: BTreeSet::new(),
             order: VecDeque::new(),
@@ -79,7 +76,7 @@ impl EventRecorder {
             .collect();
         let due: Vec<DatedEvent> =
             due.iter().filter_map(|series| self.pending.remove(series)).collect();
-        let time = self.clock.now();
+        let time = self.client.clock().now();
         let new = events.iter().map(|event| DatedEvent { event: event.clone(), time });
         for dated in due.into_iter().chain(new) {
             if self.sent.contains(&dated.event.name) {

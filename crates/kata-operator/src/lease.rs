@@ -27,7 +27,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint, WritePermit};
-use crate::clock::Clock;
 use crate::error::{CallError, chain};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
@@ -229,7 +228,6 @@ pub struct LeaderElector<'a> {
     client: Client,
     endpoint: Endpoint,
     candidate: Candidate,
-    clock: Clock,
     jitter: &'a Jitter,
     permit: watch::Sender<WritePermit>,
     metrics: Metrics,
@@ -255,7 +253,6 @@ impl<'a> LeaderElector<'a> {
         client: Client,
         namespace: &str,
         candidate: Candidate,
-        clock: Clock,
         jitter: &'a Jitter,
         permit: watch::Sender<WritePermit>,
         metrics: Metrics,
@@ -268,7 +265,6 @@ impl<'a> LeaderElector<'a> {
             client,
             endpoint,
             candidate,
-            clock,
             jitter,
             permit,
             metrics,
@@ -455,7 +451,7 @@ impl<'a> LeaderElector<'a> {
             "spec": {
                 "holderIdentity": "",
                 "leaseDurationSeconds": 1,
-                "renewTime": micro_time(self.clock.now()),
+                "renewTime": micro_time(self.client.clock().now()),
             },
         });
         match self.client.merge(&self.endpoint, LEASE, None, &body).await {
@@ -516,7 +512,7 @@ impl<'a> LeaderElector<'a> {
         json!({
             "holderIdentity": self.candidate.identity,
             "leaseDurationSeconds": self.candidate.timing.duration.as_secs(),
-            "renewTime": micro_time(self.clock.now()),
+            "renewTime": micro_time(self.client.clock().now()),
         })
     }
 

@@ -84,7 +84,8 @@ pub async fn run(
 
     let Some(election) = settings.election.clone() else {
         let (_permit, fence) = channel(WritePermit::Always);
-        let client = Client::new(kube, Arc::clone(&jitter), metrics.clone(), fence);
+        let client =
+            Client::new(kube, Arc::clone(&jitter), metrics.clone(), settings.clock.clone(), fence);
         metrics.set_leading(true);
         let controller = reconcile::Controller::new(settings, client, jitter, metrics, stopped);
         // On the heap, so that callers need not hold it on their stack.
@@ -101,14 +102,14 @@ pub async fn run(
 
     let (permit, fence) = channel(WritePermit::None);
     let (_always, unfenced) = channel(WritePermit::Always);
-    let client = Client::new(kube, Arc::clone(&jitter), metrics.clone(), fence);
+    let client =
+        Client::new(kube, Arc::clone(&jitter), metrics.clone(), settings.clock.clone(), fence);
     let candidate = lease::Candidate::new(election.identity, election.timing);
     let lease_jitter = Jitter::new(settings.seed.rotate_left(1));
     let mut elector = lease::LeaderElector::new(
         client.unfenced(unfenced),
         &settings.namespace,
         candidate,
-        settings.clock,
         &lease_jitter,
         permit,
         metrics.clone(),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -64,6 +65,7 @@ struct Inner {
     promise_violations: Counters,
     watch_restarts: Counters,
     leader: Gauge<i64, AtomicI64>,
+    clock_offset: Gauge<f64, AtomicU64>,
     started: Instant,
     /// Milliseconds from `started` to the last heartbeat.
     heartbeat: AtomicU64,
@@ -124,6 +126,7 @@ impl Metrics {
         let job_seconds: Histograms =
             Family::new_with_constructor(|| Histogram::new(PHASE_SECONDS));
         let leader = Gauge::<i64, AtomicI64>::default();
+        let clock_offset = Gauge::<f64, AtomicU64>::default();
         let reconcile_seconds: Histograms =
             Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9)));
         let phase_seconds: Histograms =
@@ -189,6 +192,12 @@ impl Metrics {
             promise_violations.clone(),
         );
         registry.register("watch_restarts", "Restarts of watches", watch_restarts.clone());
+        registry.register_with_unit(
+            "clock_offset",
+            "By how much the operator's clock is ahead of the API server's",
+            Unit::Seconds,
+            clock_offset.clone(),
+        );
         registry.register("leader", "1 if this process is the leader", leader.clone());
         Self(Arc::new(Inner {
             registry,
@@ -208,6 +217,7 @@ impl Metrics {
             promise_violations,
             watch_restarts,
             leader,
+            clock_offset,
             started: Instant::now(),
             heartbeat: AtomicU64::new(0),
             ready: AtomicBool::new(false),
@@ -249,6 +259,11 @@ impl Metrics {
             .watch_restarts
             .get_or_create(&vec![("kind", kind.to_owned()), ("reason", why.to_owned())])
             .inc();
+    }
+
+    /// Sets by how much the API server's clock is ahead of the operator's.
+    pub fn set_server_ahead(&self, ahead: SignedDuration) {
+        self.0.clock_offset.set(-ahead.as_secs_f64());
     }
 
     /// Counts a promise that a plan or a report would have broken.

@@ -16,7 +16,6 @@ use kata_plan::{
 use tokio::time::Instant;
 
 use crate::client::{Client, Endpoint};
-use crate::clock::Clock;
 use crate::error::chain;
 use crate::ingest::CachedValue;
 use crate::watch::{Cache, View};
@@ -51,7 +50,6 @@ pub enum ObserveError {
 pub struct Observer {
     client: Client,
     caches: Arc<Caches>,
-    clock: Clock,
     options: Options,
     /// The rendered MachineConfigs of the last snapshot, without their Ignition part. They never change.
     rendered: BTreeMap<String, MachineConfig>,
@@ -59,9 +57,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    pub fn new(client: Client, caches: Arc<Caches>, clock: Clock, options: Options) -> Self {
+    pub fn new(client: Client, caches: Arc<Caches>, options: Options) -> Self {
         let (rendered, blockers) = (BTreeMap::new(), Blockers::default());
-        Self { client, caches, clock, options, rendered, blockers }
+        Self { client, caches, options, rendered, blockers }
     }
 
     /// The KataConfigs in the cache.
@@ -178,7 +176,8 @@ impl Observer {
         ]
         .concat();
         Ok(Snapshot {
-            now: self.clock.now(),
+            now: self.client.clock().now(),
+            server_ahead: self.client.clock().server_ahead(),
             freshness,
             options: self.options.clone(),
             configs: require_known(configs.objects)?,

@@ -83,9 +83,8 @@ impl Controller {
         };
         let caches = Arc::new(Caches::new(&options));
         let (client, watch_client) = (client.with_heartbeat(), client);
-        let observer = Observer::new(client.clone(), Arc::clone(&caches), settings.clock, options);
-        let event_recorder =
-            EventRecorder::new(client.clone(), settings.clock, settings.instance.clone());
+        let observer = Observer::new(client.clone(), Arc::clone(&caches), options);
+        let event_recorder = EventRecorder::new(client.clone(), settings.instance.clone());
         let reporter = Reporter::new(client.clone(), metrics.clone());
         Self {
             settings,

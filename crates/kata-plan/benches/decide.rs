@@ -86,6 +86,7 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
     let nodes = (0..workers).map(|index| Arc::new(node(index, changed > 0, index < changed)));
     let mut snapshot = Snapshot {
         now: "2026-01-01T00:00:00Z".parse().unwrap(),
+        server_ahead: jiff::SignedDuration::ZERO,
         freshness: Freshness::Objects,
         options: Options::default(),
         configs: vec![config()],

@@ -9,7 +9,7 @@ mod node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::{Code, KataConfig, KataNode, Natural, names};
@@ -25,6 +25,9 @@ use crate::report::Finding;
 use crate::selector;
 use crate::snapshot::{NodeFacts, Options, SandboxedPod, Snapshot, UnreadableObject};
 use crate::text;
+
+/// From how much on a difference of clocks is reported.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
 
 /// The cluster as a back end assesses it.
 #[derive(Clone, Debug)]
@@ -106,7 +109,10 @@ impl Assessment {
             has_kata_nodes: snapshot.kata_nodes.known().is_none_or(|list| !list.is_empty())
                 || !snapshot.unreadable(Kind::KataNode).is_empty(),
             unreadable_nodes: Vec::new(),
-            findings: config_findings(config),
+            findings: config_findings(config)
+                .into_iter()
+                .chain(clock_skew(snapshot, config))
+                .collect(),
             candidates: Candidates::default(),
             own_node_label: ("", ""),
             unreadable_kata_nodes: BTreeSet::new(),
@@ -379,6 +385,19 @@ fn config_findings(config: &KataConfig) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// The finding that the operator's own clock is off. Nothing depends on it, but what other programs on that machine write.
+fn clock_skew(snapshot: &Snapshot, config: &KataConfig) -> Option<Finding> {
+    let ahead = snapshot.server_ahead;
+    let direction = if ahead.is_negative() { "ahead of" } else { "behind" };
+    // So coarse that it does not change with each answer of the API server.
+    let tens = ahead.unsigned_abs().as_secs() / 10;
+    let span = SignedDuration::from_secs(i64::try_from(tens.saturating_mul(10)).ok()?);
+    (span >= CLOCK_SKEW).then(|| {
+        let message = format!("the operator's clock is {span:#} {direction} the API server's");
+        Finding::new(Code::ClockSkew, config_ref(config), message)
+    })
 }
 
 /// The finding that an object cannot be parsed.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::node_task::{NodeAction, NodeReport};
@@ -24,8 +24,10 @@ use crate::observed::Observed;
 /// The observed state of the cluster, as far as the decision needs it. The order of lists does not matter.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The time of the decision.
+    /// The time of the decision, by the API server's clock.
     pub now: Timestamp,
+    /// By how much that clock is ahead of the operator's own.
+    pub server_ahead: SignedDuration,
     /// Whether the reads below may be older than the operator's last write.
     pub freshness: Freshness,
     /// Settings of the operator that the decision depends on.
@@ -160,6 +162,15 @@ pub struct NodeJob {
     pub end: Option<JobEnd>,
 }
 
+impl NodeJob {
+    /// When it ended, or may have. That is not before it was created and not after `now`, both by the API server's clock:
+    /// the clock of the machine that wrote [`JobEnd::time`] may differ.
+    pub(crate) fn ended_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let at = self.end.as_ref()?.time?;
+        Some(self.created.map_or(at, |created| at.max(created)).min(now))
+    }
+}
+
 /// The end of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobEnd {
@@ -167,7 +178,7 @@ pub struct JobEnd {
     pub failed: Option<String>,
     /// The condition's message.
     pub message: String,
-    /// When the condition changed.
+    /// When the condition changed, by the clock of who wrote it; see [`NodeJob::ended_at`].
     pub time: Option<Timestamp>,
     /// Whether the Job controller has counted a pod of the Job that ended or was deleted.
     pub had_pod: bool,
@@ -188,7 +199,7 @@ pub struct JobPod {
     /// The scheduler's message, if the pod cannot be scheduled.
     pub unschedulable: Option<String>,
     /// Since when it waits for its next container: since the previous container ended, or since the pod was
-    /// scheduled or, if that is not known, created. `None` if a container runs, or if the node agent has
+    /// scheduled or, if that is not known or earlier by another machine's clock, created. `None` if a container runs, or if the node agent has
     /// started.
     pub waits_since: Option<Timestamp>,
     /// The container that cannot start, if there is one.

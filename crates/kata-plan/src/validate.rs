@@ -256,7 +256,7 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .filter_map(ended_at)
             .max()
             .or(bound)
-            .or(created)
+            .max(created)
             .filter(|_| waits),
         stuck: containers().find_map(stuck),
         started,

@@ -27,6 +27,7 @@ pub(crate) fn only_operator_notices(code: Code) -> bool {
         Code::WriteFailed
             | Code::WriteUndone
             | Code::UnsafeStepSkipped
+            | Code::ClockSkew
             | Code::ConstraintsNotServed
     )
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -143,6 +143,8 @@ pub(crate) async fn read(
     let nodes = observed(nodes?, NODES, Vec::new()).map(|all| all.iter().map(facts).collect());
     let mut snapshot = Snapshot {
         now,
+        // Only the operator knows its clock.
+        server_ahead: SignedDuration::ZERO,
         freshness: Freshness::Quorum,
         options,
         configs: match assumed.configs {

@@ -63,6 +63,7 @@ impl Code {
             | Self::WriteFailed
             | Self::WriteUndone
             | Self::UnsafeStepSkipped
+            | Self::ClockSkew
             | Self::PlatformUnsupported
             | Self::ConstraintsNotServed
             | Self::AgentImageUnknown

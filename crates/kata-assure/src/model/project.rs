@@ -236,6 +236,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
         .collect();
     Snapshot {
         now: NOW,
+        server_ahead: jiff::SignedDuration::ZERO,
         freshness,
         options: Options::default(),
         configs: kata_config(world).into_iter().collect(),

@@ -132,7 +132,8 @@ impl Server {
         });
         let (_sender, fence) = watch::channel(WritePermit::Always);
         let kube = kube::Client::new(service, "default");
-        Client::new(kube, Arc::new(Jitter::new(1)), Metrics::new(), fence)
+        let clock = kata_operator::clock::Clock::simulated(lab::epoch());
+        Client::new(kube, Arc::new(Jitter::new(1)), Metrics::new(), clock, fence)
     }
 }
 

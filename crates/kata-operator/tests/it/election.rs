@@ -58,13 +58,12 @@ fn start_at(cluster: &Cluster, identity: &str, seed: u64, now: Timestamp) -> Ope
 fn start_elector(cluster: &Cluster, identity: &str, seed: u64) -> JoinHandle<()> {
     let client = lab::calls(cluster, WritePermit::Always);
     let candidate = Candidate::new(identity.to_owned(), Timing::default());
-    let clock = Clock::simulated(lab::epoch());
     tokio::spawn(async move {
         let (permit, fence) = watch::channel(WritePermit::None);
         let jitter = Jitter::new(seed);
         let metrics = Metrics::new();
         let mut elector =
-            LeaderElector::new(client, "default", candidate, clock, &jitter, permit, metrics);
+            LeaderElector::new(client, "default", candidate, &jitter, permit, metrics);
         elector.acquire_lease().await;
         assert!(fence.borrow().allows(Instant::now()));
         elector.renew_until_lost().await;

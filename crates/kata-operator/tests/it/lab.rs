@@ -42,7 +42,8 @@ pub(crate) fn bare() -> Cluster {
 pub(crate) fn calls(cluster: &Cluster, permit: WritePermit) -> Client {
     let (_sender, fence) = watch::channel(permit);
     let kube = kube::Client::new(cluster.client_service(), "default");
-    Client::new(kube, Arc::new(Jitter::new(1)), Metrics::new(), fence)
+    let clock = kata_operator::clock::Clock::simulated(epoch());
+    Client::new(kube, Arc::new(Jitter::new(1)), Metrics::new(), clock, fence)
 }
 
 /// Lets virtual time pass until `done` holds; false after `limit`.

@@ -4,6 +4,7 @@
 mod blockers;
 mod cache;
 mod calls;
+mod clocks;
 mod crash;
 mod election;
 mod failover;

@@ -13,6 +13,8 @@ use crate::text;
 
 /// How long the kubelet may take to report the handlers of a container runtime that was restarted.
 pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
+/// The least time between two inspections of a node.
+const INSPECTION_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 /// How often a node is inspected whose kubelet does not report the handlers.
 const HANDLERS_RECHECK: SignedDuration = SignedDuration::from_mins(15);
 
@@ -45,8 +47,9 @@ fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
             return Due::Nothing;
         }
         return match (inspection(cluster, host), pause) {
-            (Some(at), None) if at <= now => Due::Check(NodeAction::Inspect),
+            // It takes part in the roll-out's limit until then.
             _ if !host.missing.is_empty() && !host.overdue => Due::AwaitKubelet,
+            (Some(at), None) if at <= now => Due::Check(NodeAction::Inspect),
             (_, Some(until)) => Due::RetryAt(until),
             _ => Due::Nothing,
         };
@@ -122,7 +125,7 @@ fn has_other_handlers(host: &Host<'_>) -> bool {
 fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     let last = host.record.status.inspected?;
     if is_due_at_once(host) {
-        return Some(last);
+        return last.checked_add(INSPECTION_PAUSE).ok();
     }
     if host.overdue || has_other_handlers(host) {
         return last.checked_add(HANDLERS_RECHECK).ok();
@@ -132,7 +135,8 @@ fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     let offset = i64::try_from(offset % u64::try_from(period).unwrap_or(1)).unwrap_or(0);
     let since = last.as_second().saturating_sub(offset);
     let next = since.div_euclid(period).saturating_add(1).saturating_mul(period);
-    Timestamp::from_second(next.saturating_add(offset)).ok()
+    let next = Timestamp::from_second(next.saturating_add(offset)).ok()?;
+    Some(next.max(last.checked_add(INSPECTION_PAUSE).ok()?))
 }
 
 /// When something is next due on a node even if no watch event arrives.
@@ -144,7 +148,7 @@ pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Times
         .filter(|_| !host.missing.is_empty() && !host.overdue)
         .and_then(|job| job.time.checked_add(HANDLERS_GRACE).ok());
     let since = host.record.running.and_then(|(job, pod)| match &job.end {
-        Some(end) => end.time,
+        Some(_) => job.ended_at(cluster.now()),
         None if pod.is_none() => job.created,
         None => None,
     });

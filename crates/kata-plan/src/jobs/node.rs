@@ -269,7 +269,7 @@ fn ends_with_job(cluster: &Cluster<'_>, host: &Host<'_>, pod: &JobPod) -> bool {
 /// The pod of a Job, if it has not ended [`POD_GRACE`] after its Job.
 fn pod_outliving_job(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option<String> {
     let waits =
-        job.end.as_ref()?.time.is_some_and(|at| cluster.now().duration_since(at) >= POD_GRACE);
+        job.ended_at(cluster.now()).is_some_and(|at| cluster.now().duration_since(at) >= POD_GRACE);
     pod.filter(|pod| waits && !pod.finished).map(|pod| full_name(cluster, pod))
 }
 

@@ -1,5 +1,6 @@
 //! Findings that no other test brings about: each has its code and names its object.
 
+use jiff::SignedDuration;
 use kata_api::Code;
 use kata_plan::{Kind, decide};
 use serde_json::json;
@@ -264,4 +265,30 @@ fn to_go_on_without_a_node_is_advised_where_it_can_be_done() {
     world.config(&json!({}));
     world.set_ready("master-1", false);
     assert!(!fix(&world, "master-1").contains(advice), "it holds up the pool master");
+}
+
+#[test]
+fn a_clock_of_the_operator_that_is_off_is_named_and_stops_nothing() {
+    let mut world = World::plain(1, 1);
+    world.config(&json!({}));
+    world.settle();
+    for (seconds, says) in [
+        (29, ""),
+        (-29, ""),
+        (30, "the operator's clock is 30s behind the API server's"),
+        (-39, "the operator's clock is 30s ahead of the API server's"),
+        (187, "the operator's clock is 3m behind the API server's"),
+        (-1206, "the operator's clock is 20m ahead of the API server's"),
+    ] {
+        world.server_ahead = SignedDuration::from_secs(seconds);
+        let decision = decide(&world.observe());
+        let said: Vec<&str> =
+            decision.report.findings.iter().map(|found| found.message.as_str()).collect();
+        assert_eq!(said.concat(), says, "{seconds}");
+        world.settle();
+        let config = world.get(Kind::KataConfig, "cluster-kataconfig").unwrap();
+        let conditions = config["status"]["conditions"].as_array().unwrap();
+        let ready = conditions.iter().find(|it| it["type"] == "Ready").unwrap();
+        assert_eq!(ready["status"], "True", "{seconds}");
+    }
 }

@@ -233,7 +233,7 @@ impl World {
                 ("Failed", reason, message)
             });
         let condition = json!([{"type": kind, "status": "True", "reason": reason, "message": message,
-            "lastTransitionTime": self.now.to_string()}]);
+            "lastTransitionTime": (self.now + self.controllers_ahead).to_string()}]);
         self.edit(Kind::Job, job, &json!({"status": {"conditions": condition}}));
     }
 

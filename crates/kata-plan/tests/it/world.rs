@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kata_plan::{Decision, Kind, NodeFacts, ObjectRef, Options, Platform, Request};
 use serde_json::{Value, json};
@@ -23,6 +23,9 @@ type Key = (Kind, String);
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) now: Timestamp,
+    pub(crate) server_ahead: SignedDuration,
+    /// By how much the clock of who ends Jobs is ahead of the API server's.
+    pub(crate) controllers_ahead: SignedDuration,
     pub(crate) options: Options,
     /// Whether the API server serves SecurityContextConstraints.
     pub(crate) constraints_served: bool,
@@ -82,6 +85,8 @@ impl World {
     pub(crate) fn new(masters: usize, workers: usize) -> Self {
         let mut world = Self {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            server_ahead: SignedDuration::ZERO,
+            controllers_ahead: SignedDuration::ZERO,
             options: Options::default(),
             constraints_served: true,
             objects: BTreeMap::new(),

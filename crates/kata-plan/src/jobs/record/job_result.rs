@@ -100,7 +100,7 @@ impl<'a> EndedJob<'a> {
                 (outcome, message, None)
             }
         };
-        let at = job.end.as_ref().and_then(|end| end.time).unwrap_or(now);
+        let at = job.ended_at(now).unwrap_or(now);
         let payload_image = job.payload_image.clone().zip(pod.and_then(|pod| pod.staged.clone()));
         Self {
             payload_image: payload_image.map(|(image, digest)| PayloadImage { image, digest }),

@@ -62,6 +62,7 @@ fn a_node_that_has_booted_is_inspected_once_when_it_is_ready() {
     };
     for (boot, runtime) in [("two", "containerd://2.1.4"), ("two", "containerd://2.1.5")] {
         let count = number(&world, "worker-0");
+        world.now = world.now.checked_add(SignedDuration::from_mins(1)).unwrap();
         ready(&mut world, "False");
         let info = json!({"bootID": boot, "containerRuntimeVersion": runtime});
         world.edit(Kind::Node, "worker-0", &json!({"status": {"nodeInfo": info}}));
@@ -197,4 +198,27 @@ fn jobs_that_failed_are_kept_until_one_succeeds() {
     let kept = world.names(Kind::Job);
     let last = host(&world, "worker-0")["job"]["name"].as_str().unwrap().to_owned();
     assert_eq!(kept, [format!("{NAMESPACE}/{last}")]);
+}
+
+/// The end of a Job is dated by the controller manager, and that of a container by the node.
+#[test]
+fn clocks_of_other_machines_change_no_period() {
+    let course = |minutes| {
+        let mut world = World::plain(1, 2);
+        world.controllers_ahead = SignedDuration::from_mins(minutes);
+        world.config(&json!({}));
+        world.settle();
+        let begun = world.now;
+        for _ in 0..8 {
+            world.now = world.now.checked_add(SignedDuration::from_hours(1)).unwrap();
+            world.settle();
+        }
+        let numbers =
+            ["worker-0", "worker-1"].map(|node| host(&world, node)["job"]["number"].clone());
+        (numbers, world.now.duration_since(begun))
+    };
+    let right = course(0);
+    for minutes in [-400, -20, -3, 3, 20, 400] {
+        assert_eq!(course(minutes), right, "{minutes} min");
+    }
 }

@@ -22,6 +22,7 @@ impl World {
     pub(crate) fn observe(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             now: self.now,
+            server_ahead: self.server_ahead,
             freshness: Freshness::Cached,
             options: self.options.clone(),
             configs: self.typed(Kind::KataConfig).known().unwrap().clone(),
