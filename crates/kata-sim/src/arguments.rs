@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use jiff::SignedDuration;
 use simcluster::api::frontend::MAX_SPEED;
 
 /// Try kata-operator on a simulated cluster. No virtual machine runs, and nothing is downloaded.
@@ -69,6 +70,9 @@ pub(crate) struct UpArguments {
     /// that, as it is the operator's time [default: 6h]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_operator")]
     pub(crate) inspect_every: Option<Duration>,
+    /// By how much the operator's clock is ahead of the API server's, such as 6m or -20m
+    #[arg(long, value_name = "SPAN", value_parser = clock_offset, default_value = "0s", hide_default_value = true, allow_hyphen_values = true, conflicts_with = "no_operator")]
+    pub(crate) clock_offset: SignedDuration,
     /// Port on 127.0.0.1; 0 chooses a free one
     #[arg(long, default_value_t = 6443, value_name = "N")]
     pub(crate) port: u16,
@@ -221,6 +225,17 @@ fn duration(text: &str) -> Result<Duration, String> {
     let total = number.checked_mul(seconds).filter(|total| *total > 0);
     total.map(Duration::from_secs).ok_or_else(wrong)
 }
+
+/// By how much a clock is ahead, up to a day either way.
+pub(crate) fn clock_offset(text: &str) -> Result<SignedDuration, String> {
+    let wrong =
+        || format!("{text:?} is no difference of clocks: write 90s, 6m or -20m, a day at most");
+    let offset: SignedDuration = text.parse().map_err(|_wrong| wrong())?;
+    Some(offset).filter(|it| it.unsigned_abs() <= DAY).ok_or_else(wrong)
+}
+
+/// The largest difference of clocks.
+const DAY: Duration = Duration::from_hours(24);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kata_manifests::manifests::Options;
 use kata_operator::lease::Timing;
 use kata_operator::settings::Election;
@@ -165,6 +165,8 @@ pub(crate) struct OperatorOptions {
     pub(crate) inspect_every: Option<Duration>,
     /// How many times faster than real the cluster is, if it is.
     pub(crate) speed: Option<f64>,
+    /// By how much its clock is ahead of the API server's.
+    pub(crate) clock_offset: SignedDuration,
     /// Whether it holds a Lease, as an installed one does.
     pub(crate) leads: bool,
 }
@@ -197,7 +199,8 @@ pub(crate) fn operator_with_token(
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
 
 fn spawn(client: kube::Client, now: Timestamp, options: OperatorOptions) -> JoinHandle<()> {
-    let mut settings = kata_operator::Settings::simulated(now);
+    let shown = now.checked_add(options.clock_offset).unwrap_or(now);
+    let mut settings = kata_operator::Settings::simulated(shown);
     settings.options.monitor_image = options.monitor_image;
     if let Some(speed) = options.speed.filter(|speed| *speed > 1.0) {
         // Changes of nodes take less real time, so their limits are shorter.

@@ -43,6 +43,7 @@ pub(crate) async fn run(arguments: UpArguments) -> Result<Outcome, Failure> {
         monitor_image: arguments.monitor_image.clone(),
         inspect_every: arguments.inspect_every,
         speed: Some(arguments.speed),
+        clock_offset: arguments.clock_offset,
         leads: true,
     };
     let operator = if arguments.no_operator {

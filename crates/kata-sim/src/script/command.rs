@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::Value;
 use simcluster::api::fault::{Rule, When};
 use simcluster::topology::{Layout, NodeOptions};
@@ -75,9 +76,10 @@ pub(crate) enum Verb {
     EtcdBackup,
     EtcdRestore,
     Crash(Option<(u64, When)>),
-    /// The operator is started again, with this image of kata-monitor.
+    /// The operator is started again, with this image of kata-monitor and a clock that is so far ahead.
     Restart {
         monitor_image: Option<String>,
+        clock_offset: SignedDuration,
     },
     Invariants(bool),
 }

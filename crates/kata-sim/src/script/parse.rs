@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::Value;
 use simcluster::api::fault::When;
 use simcluster::topology::NodeOptions;
@@ -147,13 +148,7 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
         ("crash", ["operator", "after", calls, "calls", "answered"]) => {
             Ok(Verb::Crash(Some((number(calls)?, When::After))))
         }
-        ("restart", ["operator"]) => Ok(Verb::Restart { monitor_image: None }),
-        ("restart", ["operator", option]) => match option.split_once('=') {
-            Some(("monitor-image", image)) if !image.is_empty() => {
-                Ok(Verb::Restart { monitor_image: Some(image.to_owned()) })
-            }
-            _ => Err(format!("unknown option {option:?}: give monitor-image=REF")),
-        },
+        ("restart", ["operator", options @ ..]) => restart(options),
         ("foreign-write", _) => foreign_write(text),
         ("invariants", ["on"]) => Ok(Verb::Invariants(true)),
         ("invariants", ["off"]) => Ok(Verb::Invariants(false)),
@@ -175,11 +170,29 @@ fn usage(verb: &str) -> &'static str {
         }
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",
-        "restart" => "write: restart operator [monitor-image=REF]",
+        "restart" => "write: restart operator [monitor-image=REF] [clock-offset=SPAN]",
         "invariants" => "write: invariants on, or invariants off",
         "apply" => "write: apply FILE, or apply <<EOF",
         _ => "see docs/developers/scenarios.md",
     }
+}
+
+fn restart(options: &[&str]) -> Result<Verb, String> {
+    let (mut monitor_image, mut clock_offset) = (None, SignedDuration::ZERO);
+    for option in options {
+        match option.split_once('=') {
+            Some(("monitor-image", image)) if !image.is_empty() => {
+                monitor_image = Some(image.to_owned());
+            }
+            Some(("clock-offset", span)) => clock_offset = crate::arguments::clock_offset(span)?,
+            _ => {
+                return Err(format!(
+                    "unknown option {option:?}: give monitor-image=REF or clock-offset=SPAN, such as -3m"
+                ));
+            }
+        }
+    }
+    Ok(Verb::Restart { monitor_image, clock_offset })
 }
 
 fn fault(node: &str, name: Option<&str>, lasts: Option<&str>) -> Result<Verb, String> {

@@ -191,11 +191,11 @@ impl<W: Write> Stage<W> {
                 self.crash_after(calls, Fault::Crash { when });
                 Ok(())
             }
-            Verb::Restart { monitor_image } => {
+            Verb::Restart { monitor_image, clock_offset } => {
                 self.operator.abort();
                 self.operator = compose::operator_with(
                     &self.cluster,
-                    OperatorOptions { monitor_image, ..OperatorOptions::default() },
+                    OperatorOptions { monitor_image, clock_offset, ..OperatorOptions::default() },
                 );
                 Ok(())
             }
