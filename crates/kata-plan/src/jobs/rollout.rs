@@ -111,14 +111,17 @@ fn has_unknown_result(host: &Host<'_>) -> bool {
 /// Whether a node cannot be changed now: it is down, is being changed, waits for its kubelet, or was left
 /// broken by a change.
 fn cannot_be_changed(host: &Host<'_>) -> bool {
-    let facts = &host.node.facts;
-    facts.ready.status != Some(true)
-        || facts.unschedulable
-        || facts.deleting
-        || host.is_changing()
+    !may_run_pods(host)
+        || host.node.facts.deleting
         || host.due == Due::AwaitKubelet
         || host.overdue
         || host.is_broken()
+}
+
+/// Whether pods may run on a node and come to it, by its Node object.
+fn may_run_pods(host: &Host<'_>) -> bool {
+    let facts = &host.node.facts;
+    facts.ready.status == Some(true) && !facts.unschedulable && !host.is_changing()
 }
 
 /// Whether a node counts as unavailable.
@@ -197,6 +200,9 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
     // A node with an unknown result already counts as unavailable.
     let out = hosts().filter(|host| cannot_be_changed(host)).count();
     let mut room_to_resume = rollout.limit.saturating_sub(out);
+    // One that was left broken counts as unavailable, and may still run pods.
+    let serves_none = hosts().filter(|host| !may_run_pods(host)).count();
+    let mut room_to_repair = rollout.limit.saturating_sub(serves_none);
     for (host, action) in eligible {
         let name = name(host);
         let is_install = action == NodeAction::Install;
@@ -223,6 +229,12 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
                 continue;
             }
             room_to_resume -= 1;
+        } else if host.is_broken() && may_run_pods(host) {
+            if room_to_repair == 0 {
+                rollout.waiting.insert(name, WaitReason::MaxUnavailable);
+                continue;
+            }
+            room_to_repair -= 1;
         } else if !is_unavailable(host) {
             if room == 0 {
                 rollout.waiting.insert(name, WaitReason::MaxUnavailable);

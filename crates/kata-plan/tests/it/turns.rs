@@ -288,3 +288,32 @@ fn a_count_that_no_node_explains_is_the_reason() {
         assert!(ready(&world).contains(&reason), "{}", ready(&world));
     }
 }
+
+/// It is Ready, so ordinary pods may run on it.
+#[test]
+fn a_node_that_was_left_broken_loses_kata_in_its_turn() {
+    let mut world = World::plain(1, 3);
+    let expressions = json!([{"key": "kata", "operator": "NotIn", "values": ["no"]}]);
+    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": expressions}}));
+    let outcome = |world: &World, node: &str| {
+        let kata_node = world.get(Kind::KataNode, node)?;
+        kata_node["status"]["host"]["job"]["outcome"].as_str().map(str::to_owned)
+    };
+    let done =
+        |world: &World| world.names(Kind::KataNode).len() == 3 && !world.changing().is_empty();
+    until(&mut world, done);
+    world.hosts.insert("worker-2".to_owned(), Fate::Breaks);
+    until(&mut world, |world| outcome(world, "worker-2").as_deref() == Some("Unsafe"));
+    world.hosts.clear();
+    world.cordon("worker-0", true);
+    world.label("worker-2", "kata", Some("no"));
+    for _ in 0..20 {
+        world.pass();
+        world.tick();
+        assert_eq!(world.changing(), [""; 0]);
+    }
+    let wait = "1 node that is not being changed (at most 1 may be unavailable, and worker-0, worker-2 are): worker-2";
+    assert!(says(&world, wait), "{:#?}", waits(&world));
+    world.cordon("worker-0", false);
+    until(&mut world, |world| world.get(Kind::KataNode, "worker-2").is_none());
+}
