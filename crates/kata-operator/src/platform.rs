@@ -10,6 +10,9 @@ use serde::Deserialize;
 use crate::client::Client;
 use crate::error::CallError;
 
+/// The Machine Config Operator's kinds that the decision reads. A hosted control plane may serve others of their group.
+const MCO_KINDS: [&str; 3] = ["containerruntimeconfigs", "machineconfigpools", "machineconfigs"];
+
 /// The group that OpenShift serves from its first minute on.
 const OPENSHIFT_GROUP: &str = "config.openshift.io";
 
@@ -23,7 +26,8 @@ pub enum Detected {
     Openshift,
     /// Neither these kinds nor OpenShift's configuration are served: no other operator changes the nodes.
     Kubernetes,
-    /// OpenShift's configuration is served, and the Machine Config Operator's kinds are not, or not yet.
+    /// OpenShift's configuration or a part of the Machine Config Operator's kinds is served, and not all of these, or not
+    /// yet.
     Unsupported,
 }
 
@@ -58,6 +62,16 @@ struct Group {
     name: String,
 }
 
+#[derive(Deserialize)]
+struct KindList {
+    resources: Vec<Served>,
+}
+
+#[derive(Deserialize)]
+struct Served {
+    name: String,
+}
+
 /// Detects the kind of cluster, unless the settings name it.
 ///
 /// # Errors
@@ -70,14 +84,26 @@ pub async fn detect(client: &Client, platform: Platform) -> Result<Detected, Cal
     }
     let list: GroupList = client.get_document("/apis").await?;
     let served = |name: &str| list.groups.iter().any(|group| group.name == name);
-    Ok(if served(machine_config::GROUP) {
+    let has_group = served(machine_config::GROUP);
+    Ok(if has_group && serves_mco_kinds(client).await? {
         Detected::Openshift
-    } else if served(OPENSHIFT_GROUP) {
+    } else if has_group || served(OPENSHIFT_GROUP) {
         // A Machine Config Operator may still start, and two operators must not change the same nodes.
         Detected::Unsupported
     } else {
         Detected::Kubernetes
     })
+}
+
+/// Whether all of [`MCO_KINDS`] are served.
+async fn serves_mco_kinds(client: &Client) -> Result<bool, CallError> {
+    let path = format!("/apis/{}/v1", machine_config::GROUP);
+    let list = match client.get_document::<KindList>(&path).await {
+        Err(error) if error.is_not_found() => return Ok(false),
+        answer => answer?,
+    };
+    let served = |kind: &str| list.resources.iter().any(|served| served.name == kind);
+    Ok(MCO_KINDS.into_iter().all(served))
 }
 
 /// The report on OpenShift without the Machine Config Operator: every KataConfig is Stalled, and no node

@@ -388,17 +388,29 @@ impl Api {
         }
     }
 
-    /// Whether the API server serves no such group: it says "forbidden" of kinds that do not exist, too, to
-    /// whoever may not read them. Everybody who is known to it may ask which groups there are.
+    /// Whether the API server serves no such kind: it says "forbidden" of kinds that do not exist, too, to
+    /// whoever may not read them. Everybody who is known to it may ask which kinds there are.
     async fn is_absent(&self, resource: Resource) -> bool {
-        resource.is_custom() && matches!(self.serves_group_of(resource).await, Ok(false))
+        resource.is_custom() && matches!(self.serves(resource).await, Ok(false))
     }
 
-    /// Whether the API server serves the group of a kind.
-    pub(crate) async fn serves_group_of(&self, resource: Resource) -> Result<bool, Failure> {
+    /// Whether the API server serves a kind. A hosted control plane may serve others of its group.
+    pub(crate) async fn serves(&self, resource: Resource) -> Result<bool, Failure> {
+        #[derive(Deserialize)]
+        struct KindList {
+            resources: Vec<Served>,
+        }
+        #[derive(Deserialize)]
+        struct Served {
+            name: String,
+        }
         let what = "ask which kinds there are";
-        match self.text(what, &format!("/apis/{}", resource.group)).await {
-            Ok(_) => Ok(true),
+        match self.text(what, &format!("/apis/{}/{}", resource.group, resource.version)).await {
+            Ok(text) => {
+                let list: KindList = serde_json::from_str(&text)
+                    .map_err(|source| Failure::Answer { what: what.to_owned(), source })?;
+                Ok(list.resources.iter().any(|served| served.name == resource.plural))
+            }
             Err(Trouble::Status(status)) if status.code == 404 => Ok(false),
             Err(trouble) => Err(trouble.failure(what)),
         }

@@ -443,18 +443,25 @@ pub(crate) fn create_home(cluster: &Cluster) {
 /// OpenShift whose Machine Config Operator is not there yet.
 pub(crate) fn openshift_without_mco() -> Cluster {
     let cluster = kubernetes();
+    define(&cluster, "config.openshift.io", "ClusterVersion");
+    cluster
+}
+
+/// Has the cluster serve another kind.
+pub(crate) fn define(cluster: &Cluster, group: &str, kind: &str) {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusterversions.config.openshift.io"},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": "config.openshift.io", "scope": "Cluster",
-            "names": {"kind": "ClusterVersion", "plural": "clusterversions", "singular": "clusterversion", "listKind": "ClusterVersionList"},
+            "group": group, "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": singular, "listKind": format!("{kind}List")},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}}}],
         },
     });
-    create(&cluster, &CRDS, "", crd);
-    cluster
+    create(cluster, &CRDS, "", crd);
 }
 
 /// Adds our CRDs and the labels that the example's KataConfig selects.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kata_api::machine_config;
 use kata_operator::Settings;
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule, When};
@@ -171,22 +172,27 @@ async fn a_refused_write_slows_down_nothing_else() {
 }
 
 /// On OpenShift without the Machine Config Operator it says that nothing may change the nodes, once, and does
-/// nothing.
+/// nothing. A hosted control plane may serve a part of that one's kinds.
 #[tokio::test(start_paused = true)]
 async fn without_the_mco_the_status_says_so_and_nothing_is_changed() {
-    let cluster = lab::openshift_without_mco();
-    let nodes = |cluster| -> Vec<_> {
-        let state = lab::end_state(cluster).into_iter();
-        state.filter(|(name, _)| !name.starts_with("KataConfig")).collect()
-    };
-    let before = nodes(&cluster);
-    let operator = Operator::start(&cluster);
-    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
-    lab::pass(Duration::from_mins(20)).await;
-    let expected = ("False".to_owned(), "PlatformUnsupported".to_owned());
-    assert_eq!(lab::condition(&cluster, "example", "Ready"), expected);
-    assert_eq!(nodes(&cluster), before);
-    assert_eq!(operator.writes(), 2, "{:#?}", operator.requests());
-    lab::delete(&cluster, &lab::kata_configs(), "", "example");
-    assert_eq!(lab::get(&cluster, &lab::kata_configs(), "example"), None);
+    for kinds in [&[][..], &["MachineConfigNode"], &["MachineConfig", "MachineConfigPool"]] {
+        let cluster = lab::openshift_without_mco();
+        for kind in kinds {
+            lab::define(&cluster, machine_config::GROUP, kind);
+        }
+        let nodes = |cluster| -> Vec<_> {
+            let state = lab::end_state(cluster).into_iter();
+            state.filter(|(name, _)| !name.starts_with("KataConfig")).collect()
+        };
+        let before = nodes(&cluster);
+        let operator = Operator::start(&cluster);
+        lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+        lab::pass(Duration::from_mins(20)).await;
+        let expected = ("False".to_owned(), "PlatformUnsupported".to_owned());
+        assert_eq!(lab::condition(&cluster, "example", "Ready"), expected);
+        assert_eq!(nodes(&cluster), before);
+        assert_eq!(operator.writes(), 2, "{:#?}", operator.requests());
+        lab::delete(&cluster, &lab::kata_configs(), "", "example");
+        assert_eq!(lab::get(&cluster, &lab::kata_configs(), "example"), None);
+    }
 }

@@ -143,7 +143,7 @@ pub(crate) async fn pause(
         context.printer.line(&marked(&text, kata.is_simulated()))?;
         return Ok(Exit::Fine);
     }
-    let has_pools = paused && context.api.serves_group_of(POOLS).await?;
+    let has_pools = paused && context.api.serves(POOLS).await?;
     if has_pools && config.metadata.deletion_timestamp.is_some() {
         let text = format!(
             "refused: KataConfig {name} is being deleted, and spec.rollout.paused does not stop that on OpenShift: \

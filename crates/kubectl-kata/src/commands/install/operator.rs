@@ -95,7 +95,7 @@ impl Step {
             (Some(platform), _) => platform.into(),
             (None, Some("kubernetes")) => Platform::Kubernetes,
             (None, Some("openshift")) => Platform::Openshift,
-            (None, _) if api.serves_group_of(POOLS).await? => Platform::Openshift,
+            (None, _) if api.serves(POOLS).await? => Platform::Openshift,
             (None, _) => Platform::Kubernetes,
         };
         let monitor = setting("--monitor-image", "RELATED_IMAGE_KATA_MONITOR").map(str::to_owned);

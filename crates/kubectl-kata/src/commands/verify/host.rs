@@ -50,7 +50,7 @@ pub(super) async fn read(
         return Ok(Some(Err(vec![Problem::new(Code::PodNotRunning, format!("pod/{name}"), text)])));
     };
     let image = super::image(arguments, context).await?;
-    let on_openshift = api.serves_group_of(POOLS).await?;
+    let on_openshift = api.serves(POOLS).await?;
     let home = cluster::home(api).await?;
     let (kind, namespace) = if on_openshift { (PODS, OPENSHIFT_NAMESPACE) } else { (JOBS, home) };
     let run = Run::new(&image, "", namespace, arguments, &context.settings.now);
