@@ -69,8 +69,8 @@ catalogue! {
         fix: "Fix the cause in the message: a missing permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. The operator retries by itself."
     }
     KATA1018 PlatformUnsupported Error {
-        cause: "The cluster is OpenShift, but its API server does not serve machineconfiguration.openshift.io, so the operator cannot change nodes.",
-        fix: "If the cluster is still being installed, wait. If no Machine Config Operator will ever manage the nodes, run the operator with --platform=kubernetes."
+        cause: "The cluster is OpenShift, but its API server does not serve MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",
+        fix: "If the cluster is still being installed, wait. If no Machine Config Operator will ever manage the nodes, as with a hosted control plane, run the operator with --platform=kubernetes."
     }
     KATA1019 SelectorIgnored Warning {
         cause: "The control plane's nodes are the only workers, so Kata is installed on the whole pool master.",
@@ -455,6 +455,10 @@ catalogue! {
     KATA3119 PayloadTagMoved Warning {
         cause: "The tag of the payload's image moved, so nodes that were installed by it have different payloads.",
         fix: "Name the payload by one of the digests in spec.payload.image: the operator then installs it on all nodes, one after the other."
+    }
+    KATA3120 NodeJobHeld Warning {
+        cause: "Something in the cluster holds a Job: it is suspended, or its pod has scheduling gates, as queueing systems do.",
+        fix: "Exempt the operator's namespace from what the message names (such as Kueue's managedJobsNamespaceSelector). Then resume the Job: `kubectl patch job JOB -n NAMESPACE -p '{\"spec\":{\"suspend\":false}}'`."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run or wait to run, and the operator never removes the runtime from under running pods.",

@@ -34,7 +34,7 @@ fn resolved(asked: &str, reported: &str) -> Option<String> {
     };
     let hex = digest.strip_prefix("sha256:")?;
     let is_digest = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_same = name.is_none_or(|name| is_repository(repository(name), repository(asked)));
+    let is_same = name.is_none_or(|name| is_same_repository(name, asked));
     (is_digest && is_same).then(|| digest.to_owned())
 }
 
@@ -48,6 +48,11 @@ fn repository(image: &str) -> &str {
     let image = image.split('@').next().unwrap_or(image);
     let name = image.rfind('/').map_or(0, |slash| slash + 1);
     image[name..].find(':').map_or(image, |colon| &image[..name + colon])
+}
+
+/// Whether two references are of one repository.
+pub(crate) fn is_same_repository(found: &str, asked: &str) -> bool {
+    is_repository(repository(found), repository(asked))
 }
 
 /// Whether a repository that a container runtime names is the one that was asked for.

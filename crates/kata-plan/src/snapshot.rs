@@ -158,6 +158,8 @@ pub struct NodeJob {
     pub created: Option<Timestamp>,
     /// Whether it has a deletion timestamp.
     pub deleting: bool,
+    /// That it is suspended, and who did that, as the predicate of a sentence.
+    pub held: Option<String>,
     /// How it ended; `None` while it runs.
     pub end: Option<JobEnd>,
 }
@@ -196,6 +198,8 @@ pub struct JobPod {
     pub created: Option<Timestamp>,
     /// Whether its phase is `Succeeded` or `Failed`.
     pub finished: bool,
+    /// That it has scheduling gates, as the predicate of a sentence.
+    pub held: Option<String>,
     /// The scheduler's message, if the pod cannot be scheduled.
     pub unschedulable: Option<String>,
     /// Since when it waits for its next container: since the previous container ended, or since the pod was
@@ -226,6 +230,8 @@ impl JobPod {
 pub struct StuckContainer {
     pub container: String,
     pub image: String,
+    /// The image that the operator asked for, if it is of another repository.
+    pub asked_for: Option<String>,
     /// The kubelet's reason, such as `ImagePullBackOff`.
     pub reason: String,
     /// The kubelet's message.
@@ -245,6 +251,16 @@ impl StuckContainer {
                 | "ImageInspectError"
                 | "SignatureValidationFailed"
         )
+    }
+
+    /// That its image cannot be pulled, and why.
+    pub(crate) fn pull(&self) -> String {
+        let Self { image, reason, .. } = self;
+        let why = self.asked_for.as_ref().map(|asked| {
+            format!("; the operator asked for {asked}, so an admission webhook changes images here")
+        });
+        let why = why.unwrap_or_default();
+        format!("image {image} cannot be pulled: {reason}{}{why}", self.detail())
     }
 
     /// The kubelet's message with a colon before it, or an empty text.

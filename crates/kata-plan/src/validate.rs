@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kata_api::names::node_job;
 use kata_api::node_task::{NodeAction, NodeReport, Outcome};
 use kata_api::quantity::nano;
@@ -206,8 +206,35 @@ fn node_job_with(
         number: number.parse().map_err(|_ignored| unknown(node_job::NUMBER, &number))?,
         created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: job.metadata.deletion_timestamp.is_some(),
+        held: suspended(job),
         end,
     })
+}
+
+/// That a Job is suspended. An admission webhook that does so is not named: the field is then of who created the Job.
+fn suspended(job: &Job) -> Option<String> {
+    job.spec.as_ref().filter(|spec| spec.suspend == Some(true))?;
+    let sets = |entry: &&ManagedFieldsEntry| {
+        entry.fields_v1.as_ref().is_some_and(|it| it.0.pointer("/f:spec/f:suspend").is_some())
+    };
+    let entries = job.metadata.managed_fields.iter().flatten().filter(sets);
+    let manager = entries
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
+        .and_then(|entry| entry.manager.as_deref())
+        .filter(|manager| *manager != names::FIELD_MANAGER);
+    Some(match manager {
+        Some(manager) => format!("is suspended (spec.suspend), last set by {manager}"),
+        None => {
+            "is suspended (spec.suspend), by an admission webhook when it was created".to_owned()
+        }
+    })
+}
+
+/// That a pod has scheduling gates.
+fn gated(pod: &Pod) -> Option<String> {
+    let gates = pod.spec.as_ref()?.scheduling_gates.as_deref().filter(|gates| !gates.is_empty())?;
+    let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+    Some(format!("is not scheduled before these gates are open: {}", names.join(", ")))
 }
 
 /// The facts of a pod of such a Job; `None` for any other pod.
@@ -251,6 +278,7 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
         may_change_node: !matches!(action, Some(NodeAction::Preflight | NodeAction::Inspect)),
         created,
         finished: is_finished(pod),
+        held: gated(pod),
         unschedulable: refused.map(|it| it.message.clone().unwrap_or_default()),
         waits_since: containers()
             .filter_map(ended_at)
@@ -258,7 +286,8 @@ pub fn job_pod(pod: &Pod) -> Option<JobPod> {
             .or(bound)
             .max(created)
             .filter(|_| waits),
-        stuck: containers().find_map(stuck),
+        stuck: containers()
+            .find_map(|status| stuck(status, annotation(node_job::PAYLOAD).map(String::as_str))),
         started,
         staged: image_digest::staged(pod),
         report: ended
@@ -290,13 +319,17 @@ fn ended_at(status: &ContainerStatus) -> Option<Timestamp> {
     ended.finished_at.as_ref().map(|time| time.0)
 }
 
-/// Why a container waits, if it may never start.
-fn stuck(status: &ContainerStatus) -> Option<StuckContainer> {
+/// Why a container waits, if it may never start; `payload` is the image from which one of them stages.
+fn stuck(status: &ContainerStatus, payload: Option<&str>) -> Option<StuckContainer> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
     (!matches!(reason.as_str(), "ContainerCreating" | "PodInitializing")).then(|| StuckContainer {
         container: status.name.clone(),
         image: status.image.clone(),
+        asked_for: payload
+            .filter(|_| status.name == node_job::STAGE_CONTAINER)
+            .filter(|asked| !image_digest::is_same_repository(&status.image, asked))
+            .map(str::to_owned),
         reason,
         message: text::cut(waiting.message.as_deref().unwrap_or_default(), FAILURE),
     })

@@ -106,6 +106,7 @@ impl Code {
             | Self::NodeJobTimedOut
             | Self::NodeJobNoReport
             | Self::NodeJobWithoutPod
+            | Self::NodeJobHeld
             | Self::NodeJobNotStarted => {
                 &["kubectl kata events --types Warning", "kubectl kata logs node/NODE"]
             }

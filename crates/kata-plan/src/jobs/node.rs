@@ -13,7 +13,7 @@ use super::rollout::ATTEMPTS;
 use crate::assessment::{KataState, LabelDecision, NodeAssessment, OfferedHandlers};
 use crate::node;
 use crate::report::Finding;
-use crate::snapshot::{JobPod, NodeJob};
+use crate::snapshot::{JobPod, NodeJob, StuckContainer};
 use crate::text;
 
 /// How long a Job may be without a pod, or a pod outlast its Job, before that is reported.
@@ -297,10 +297,16 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
     if job.end.is_some() {
         return None;
     }
+    if let Some(held) = &job.held {
+        return Some((Code::NodeJobHeld, held.clone()));
+    }
     let Some(pod) = pod else {
         let waits = job.created.is_some_and(|made| cluster.now().duration_since(made) >= POD_GRACE);
         return waits.then(|| (Code::NodeJobWithoutPod, "has no pod".to_owned()));
     };
+    if let Some(held) = &pod.held {
+        return Some((Code::NodeJobHeld, format!("cannot run: pod {} {held}", pod.name)));
+    }
     if let Some(message) = &pod.unschedulable {
         return Some((
             Code::NodeJobUnschedulable,
@@ -314,17 +320,12 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
             format!("has not started for more than {minutes} minutes: see the Events of {pod}");
         return late.then_some((Code::NodeJobNotStarted, what));
     };
-    let detail = stuck.detail();
     Some(if stuck.is_pull() {
-        (
-            Code::NodeJobImage,
-            format!("cannot run: image {} cannot be pulled: {}{detail}", stuck.image, stuck.reason),
-        )
+        (Code::NodeJobImage, format!("cannot run: {}", stuck.pull()))
     } else {
-        (
-            Code::NodeJobFailed,
-            format!("cannot run: container {} waits: {}{detail}", stuck.container, stuck.reason),
-        )
+        let StuckContainer { container, reason, .. } = stuck;
+        let text = format!("cannot run: container {container} waits: {reason}{}", stuck.detail());
+        (Code::NodeJobFailed, text)
     })
 }
 

@@ -88,6 +88,7 @@ impl Jobs {
         let in_phase =
             |phase: &str| pods.iter().filter(|pod| pod["status"]["phase"] == phase).count();
         let (succeeded, failed) = (in_phase("Succeeded"), in_phase("Failed"));
+        let suspended = job["spec"]["suspend"] == true;
         let late = deadline(job).is_some_and(|deadline| deadline <= cx.now);
         if let Some(deadline) = deadline(job).filter(|_| !late) {
             cx.at(format!("{key}#late"), deadline);
@@ -115,7 +116,7 @@ impl Jobs {
         } else if failures > limit {
             let text = "Job has reached the specified backoff limit";
             finished = Some(("Failed", "BackoffLimitExceeded", text));
-        } else if job["spec"]["suspend"] == true {
+        } else if suspended {
             active.iter().for_each(|pod| maker.delete(pod, cx));
             running = 0;
         } else {
@@ -150,8 +151,21 @@ impl Jobs {
                 status[field] = json!(value);
             }
         }
-        if job["status"]["startTime"].is_null() && job["spec"]["suspend"] != true {
+        // The deadline of a Job does not run while it is suspended.
+        let has_begun = !job["status"]["startTime"].is_null();
+        if suspended && has_begun && finished.is_none() {
+            status["startTime"] = Value::Null;
+        } else if !suspended && !has_begun {
             status["startTime"] = json!(time(cx.now));
+        }
+        if finished.is_none() && (suspended || condition(job, "Suspended") == "True") {
+            let (value, reason, message) = if suspended {
+                ("True", "JobSuspended", "Job suspended")
+            } else {
+                ("False", "JobResumed", "Job resumed")
+            };
+            set_condition(&mut conditions, "Suspended", value, reason, message, cx.now);
+            status["conditions"] = conditions.clone();
         }
         if let Some((kind, reason, message)) = finished {
             set_condition(&mut conditions, kind, "True", reason, message, cx.now);
@@ -174,7 +188,8 @@ impl Jobs {
 
 /// When a Job must be over.
 fn deadline(job: &Value) -> Option<jiff::Timestamp> {
-    let seconds = job["spec"]["activeDeadlineSeconds"].as_i64()?;
+    let seconds = job["spec"]["activeDeadlineSeconds"].as_i64();
+    let seconds = seconds.filter(|_| job["spec"]["suspend"] != true)?;
     let started: jiff::Timestamp = job["status"]["startTime"].as_str()?.parse().ok()?;
     started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
 }

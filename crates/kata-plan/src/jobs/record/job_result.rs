@@ -140,11 +140,7 @@ pub(super) fn not_started(pod: Option<&JobPod>) -> (Code, String) {
             (Code::NodeJobUnschedulable, format!("its pod was not scheduled: {message}"))
         }
         Some(JobPod { stuck: Some(stuck), .. }) if stuck.is_pull() => {
-            let StuckContainer { image, reason, .. } = stuck;
-            (
-                Code::NodeJobImage,
-                format!("image {image} cannot be pulled: {reason}{}", stuck.detail()),
-            )
+            (Code::NodeJobImage, stuck.pull())
         }
         Some(JobPod { stuck: Some(stuck), .. }) => {
             let StuckContainer { container, reason, .. } = stuck;

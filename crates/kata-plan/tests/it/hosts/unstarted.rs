@@ -291,3 +291,87 @@ fn a_pod_whose_next_container_does_not_come_is_told_from_when_the_last_one_ended
     minutes(&mut world, 2);
     assert!(not_started(&world).is_some());
 }
+
+/// What holds a Job would hold the next one, too.
+#[test]
+fn a_job_that_something_else_holds_waits_and_says_who_holds_it() {
+    let suspend = |world: &mut World, manager: &str| {
+        let job = world.names(Kind::Job).remove(0);
+        let fields = json!([
+            {"manager": "kata-operator", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:template": {}}}},
+            {"manager": manager, "time": "2026-01-01T00:00:01Z", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
+        ]);
+        let patch = json!({"metadata": {"managedFields": fields}, "spec": {"suspend": true}});
+        world.edit(Kind::Job, &job, &patch);
+        job
+    };
+    for (manager, says) in [
+        ("queue-controller", "is suspended (spec.suspend), last set by queue-controller"),
+        (
+            "kata-operator",
+            "is suspended (spec.suspend), by an admission webhook when it was created",
+        ),
+    ] {
+        let mut world = World::plain(1, 2);
+        world.hosts.insert("worker-0".to_owned(), Fate::NoPod);
+        world.hosts.insert("worker-1".to_owned(), Fate::NoPod);
+        world.config(&json!({}));
+        until(&mut world, |world| !world.names(Kind::Job).is_empty());
+        let job = suspend(&mut world, manager);
+        assert!(finding(&world, "KATA3120").contains(says));
+        for _ in 0..60 {
+            world.now = world.now.checked_add(SignedDuration::from_mins(1)).unwrap();
+            world.pass();
+        }
+        assert!(finding(&world, "KATA3120").contains(says));
+        assert!(world.names(Kind::Job).contains(&job));
+        world.hosts.clear();
+        for job in world.names(Kind::Job) {
+            world.edit(Kind::Job, &job, &json!({"spec": {"suspend": false}}));
+        }
+        until(&mut world, |world| condition(world, "Ready") == is("True", "AllNodesReady"));
+    }
+}
+
+/// A pod that has scheduling gates is not scheduled until they are open.
+#[test]
+fn a_gate_of_a_pod_is_named() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoRoom);
+    world.config(&json!({}));
+    until(&mut world, |world| !world.names(Kind::Pod).is_empty());
+    let pod = world.names(Kind::Pod).remove(0);
+    let gates = json!({"spec": {"schedulingGates": [{"name": "example.com/queue"}]}});
+    world.edit(Kind::Pod, &pod, &gates);
+    let says = "is not scheduled before these gates are open: example.com/queue";
+    assert!(finding(&world, "KATA3120").contains(says));
+}
+
+/// An admission webhook may have pods take their images from elsewhere.
+#[test]
+fn an_image_that_something_else_has_changed_is_named_beside_ours() {
+    let mut world = World::plain(1, 1);
+    world.hosts.insert("worker-0".to_owned(), Fate::NoImage);
+    world.config(&json!({"payload": {"image": "registry.example/payload:1"}}));
+    let stuck = |world: &World| {
+        let findings = decide(&world.observe()).report.findings;
+        findings.iter().any(|it| it.to_string().starts_with("KATA3107"))
+    };
+    until(&mut world, stuck);
+    let says = "the operator asked for registry.example/payload:1";
+    assert!(!finding(&world, "KATA3107").contains(says));
+    let waits = |pod: &String| {
+        let status = &world.get(Kind::Pod, pod).unwrap()["status"];
+        status["initContainerStatuses"][0]["state"]["waiting"].is_object()
+    };
+    let pod = world.names(Kind::Pod).into_iter().find(waits).unwrap();
+    let stage = json!([{"name": "stage", "image": "mirror.example/payload:1", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull"}}}]);
+    world.edit(Kind::Pod, &pod, &json!({"status": {"initContainerStatuses": stage}}));
+    let text = finding(&world, "KATA3107");
+    assert!(
+        text.contains("image mirror.example/payload:1 cannot be pulled: ErrImagePull"),
+        "{text}"
+    );
+    assert!(text.contains(says), "{text}");
+}
