@@ -69,7 +69,7 @@ catalogue! {
         fix: "Fix the cause in the message: a missing permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. The operator retries by itself."
     }
     KATA1018 PlatformUnsupported Error {
-        cause: "The cluster is OpenShift, but its API server does not serve MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",
+        cause: "The cluster is OpenShift, but its API server does not serve all of MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",
         fix: "If the cluster is still being installed, wait. If no Machine Config Operator will ever manage the nodes, as with a hosted control plane, run the operator with --platform=kubernetes."
     }
     KATA1019 SelectorIgnored Warning {
@@ -94,7 +94,7 @@ catalogue! {
     }
     KATA1024 ClockSkew Warning {
         cause: "The clock of the machine that runs the operator differs from the API server's by 30 seconds or more. The operator goes by the API server's, so nothing waits for this; certificates, logs and other programs there may go wrong.",
-        fix: "Have the machines of the control plane and the node of the operator's pod synchronize their clocks, such as by chrony."
+        fix: "Have the machines of the control plane and the node of the operator's pod synchronize their clocks, for example with chrony."
     }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
@@ -458,7 +458,7 @@ catalogue! {
     }
     KATA3120 NodeJobHeld Warning {
         cause: "Something in the cluster holds a Job: it is suspended, or its pod has scheduling gates, as queueing systems do.",
-        fix: "Exempt the operator's namespace from what the message names (such as Kueue's managedJobsNamespaceSelector). Then resume the Job: `kubectl patch job JOB -n NAMESPACE -p '{\"spec\":{\"suspend\":false}}'`."
+        fix: "Exempt the operator's namespace from what the message names, in Kueue by managedJobsNamespaceSelector. Then have the Job resumed, or the gates opened."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run or wait to run, and the operator never removes the runtime from under running pods.",

@@ -466,10 +466,11 @@ impl Client {
             |source| CallError::Unreachable { call: call.to_owned(), source: Box::new(source) };
         let sent = Instant::now();
         let response = self.kube.send(request).await.map_err(unreachable)?;
-        self.clock.learn(response.headers(), sent.elapsed());
-        self.metrics.set_server_ahead(self.clock.server_ahead());
         let code = response.status();
         if code.is_success() {
+            // A failure may be of a proxy, with its time.
+            self.clock.learn(response.headers(), sent.elapsed());
+            self.metrics.set_server_ahead(self.clock.server_ahead());
             return Ok(response);
         }
         let header = response

@@ -263,7 +263,7 @@ impl Metrics {
 
     /// Sets by how much the API server's clock is ahead of the operator's.
     pub fn set_server_ahead(&self, ahead: SignedDuration) {
-        self.0.clock_offset.set(-ahead.as_secs_f64());
+        self.0.clock_offset.set(0.0 - ahead.as_secs_f64());
     }
 
     /// Counts a promise that a plan or a report would have broken.

@@ -203,8 +203,8 @@ pub struct JobPod {
     /// The scheduler's message, if the pod cannot be scheduled.
     pub unschedulable: Option<String>,
     /// Since when it waits for its next container: since the previous container ended, or since the pod was
-    /// scheduled or, if that is not known or earlier by another machine's clock, created. `None` if a container runs, or if the node agent has
-    /// started.
+    /// scheduled or, if that is not known or earlier by another machine's clock, created. `None` if a container
+    /// runs, or if the node agent has started.
     pub waits_since: Option<Timestamp>,
     /// The container that cannot start, if there is one.
     pub stuck: Option<StuckContainer>,
@@ -257,7 +257,7 @@ impl StuckContainer {
     pub(crate) fn pull(&self) -> String {
         let Self { image, reason, .. } = self;
         let why = self.asked_for.as_ref().map(|asked| {
-            format!("; the operator asked for {asked}, so an admission webhook changes images here")
+            format!("; the operator asked for {asked}, so something changes images here, such as an admission webhook")
         });
         let why = why.unwrap_or_default();
         format!("image {image} cannot be pulled: {reason}{}{why}", self.detail())

@@ -220,13 +220,13 @@ fn suspended(job: &Job) -> Option<String> {
     let entries = job.metadata.managed_fields.iter().flatten().filter(sets);
     let manager = entries
         .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
-        .and_then(|entry| entry.manager.as_deref())
-        .filter(|manager| *manager != names::FIELD_MANAGER);
+        .and_then(|entry| entry.manager.as_deref());
     Some(match manager {
-        Some(manager) => format!("is suspended (spec.suspend), last set by {manager}"),
-        None => {
+        Some(names::FIELD_MANAGER) => {
             "is suspended (spec.suspend), by an admission webhook when it was created".to_owned()
         }
+        Some(manager) => format!("is suspended (spec.suspend), last set by {manager}"),
+        None => "is suspended (spec.suspend)".to_owned(),
     })
 }
 
@@ -327,7 +327,7 @@ fn stuck(status: &ContainerStatus, payload: Option<&str>) -> Option<StuckContain
         container: status.name.clone(),
         image: status.image.clone(),
         asked_for: payload
-            .filter(|_| status.name == node_job::STAGE_CONTAINER)
+            .filter(|_| status.name == node_job::STAGE_CONTAINER && status.image.contains('/'))
             .filter(|asked| !image_digest::is_same_repository(&status.image, asked))
             .map(str::to_owned),
         reason,

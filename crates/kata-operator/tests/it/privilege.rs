@@ -359,7 +359,12 @@ async fn what_is_granted_where_jobs_change_nodes_is_what_is_used() {
 fn assert_used(granted: &[Permission], operators: &[Operator]) {
     let mut unused = granted.to_vec();
     let requests = operators.iter().flat_map(Operator::requests);
-    for line in requests.filter(|line| !line.ends_with(" /apis")) {
+    // Everybody who is known may ask which kinds there are.
+    let asks_kinds = |line: &String| {
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        path.starts_with("/apis") && path.matches('/').count() <= 3
+    };
+    for line in requests.filter(|line| !asks_kinds(line)) {
         let (group, resource, verb, name) = permission(&line);
         let covers = |rule: &Permission| {
             rule.0 == group

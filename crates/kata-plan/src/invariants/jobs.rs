@@ -199,9 +199,7 @@ impl<'a> Facts<'a> {
                 .created
                 .is_some_and(|created| self.snapshot.now.duration_since(created) >= START_GRACE);
             let cannot_start = self.snapshot.freshness > Freshness::Cached
-                && (had_its_time
-                    || job.held.is_some()
-                    || pods.peek().is_some_and(|pod| pod.is_waiting()))
+                && (had_its_time || pods.peek().is_some_and(|pod| pod.is_waiting()))
                 && pods.all(|pod| !pod.started && !pod.finished);
             job.end.is_some()
                 || !changes(job.action)

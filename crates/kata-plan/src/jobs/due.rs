@@ -13,7 +13,7 @@ use crate::text;
 
 /// How long the kubelet may take to report the handlers of a container runtime that was restarted.
 pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
-/// The least time between two inspections of a node.
+/// The least time from an inspection that succeeded to the next one.
 const INSPECTION_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 /// How often a node is inspected whose kubelet does not report the handlers.
 const HANDLERS_RECHECK: SignedDuration = SignedDuration::from_mins(15);
@@ -124,6 +124,10 @@ fn has_other_handlers(host: &Host<'_>) -> bool {
 /// nodes are inspected at once.
 fn inspection(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Timestamp> {
     let last = host.record.status.inspected?;
+    if last > cluster.now().checked_add(INSPECTION_PAUSE).ok()? {
+        // It was recorded by a clock that has been set back.
+        return Some(cluster.now());
+    }
     if is_due_at_once(host) {
         return last.checked_add(INSPECTION_PAUSE).ok();
     }

@@ -168,7 +168,14 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
             return Some(unended_pod(Code::NodeJobTimedOut, node, message));
         }
         if let Some((code, what)) = problem(cluster, job, pod) {
-            return make(code, format!("node {name}: Job {} {what}", job.name));
+            let mut finding = make(code, format!("node {name}: Job {} {what}", job.name))?;
+            if job.held.is_some() {
+                finding.fix.push_str(&format!(
+                    " To resume it: `kubectl patch job {} -n {} -p '{{\"spec\":{{\"suspend\":false}}}}'`.",
+                    job.name, cluster.base.options.namespace
+                ));
+            }
+            return Some(finding);
         }
     }
     let busy = host.record.running.is_some();
@@ -297,12 +304,14 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
     if job.end.is_some() {
         return None;
     }
-    if let Some(held) = &job.held {
-        return Some((Code::NodeJobHeld, held.clone()));
-    }
     let Some(pod) = pod else {
+        // What suspends a Job when it is created may resume it a moment later.
         let waits = job.created.is_some_and(|made| cluster.now().duration_since(made) >= POD_GRACE);
-        return waits.then(|| (Code::NodeJobWithoutPod, "has no pod".to_owned()));
+        let why = match &job.held {
+            Some(held) => (Code::NodeJobHeld, held.clone()),
+            None => (Code::NodeJobWithoutPod, "has no pod".to_owned()),
+        };
+        return waits.then_some(why);
     };
     if let Some(held) = &pod.held {
         return Some((Code::NodeJobHeld, format!("cannot run: pod {} {held}", pod.name)));

@@ -194,7 +194,7 @@ impl NodeRecord<'_> {
                 wanted != Some(job.desired_state_digest.as_str())
             }
         };
-        let waits = pod.map_or_else(|| job.held.is_some(), JobPod::is_waiting);
+        let waits = pod.is_some_and(JobPod::is_waiting);
         let given_up = (outdated && waits) || (others_wait && cannot_start(job, pod, now));
         if job.end.is_some() || !given_up {
             return;
@@ -221,9 +221,8 @@ impl NodeRecord<'_> {
 /// Whether a Job has not started within [`START_GRACE`]: its pod is not scheduled, a container waits, for
 /// example for its image, or the Job has no pod, for example because of a quota.
 pub(super) fn cannot_start(job: &NodeJob, pod: Option<&JobPod>, now: Timestamp) -> bool {
-    // Who holds it lets it go; another one would be held as well.
-    let held = job.held.is_some() || pod.is_some_and(|pod| pod.held.is_some());
-    let waits = !held && pod.is_none_or(|pod| !pod.started && !pod.finished);
+    // Another one would be suspended as well, and its deadline does not run.
+    let waits = job.held.is_none() && pod.is_none_or(|pod| !pod.started && !pod.finished);
     let since = job.created.is_some_and(|created| now.duration_since(created) >= START_GRACE);
     job.end.is_none()
         && waits

@@ -72,8 +72,8 @@ pub(crate) async fn report(
         given = found.config.filter(|_| !refused);
         categories.push(Category { name: "manifest".to_owned(), checks });
     }
-    let now = context.settings.now();
     let kata = Kata::read(&context.api).await?;
+    let now = context.settings.now();
     let manifest = arguments.filename.is_some();
     let pre = arguments.pre || manifest;
     categories.push(Category {

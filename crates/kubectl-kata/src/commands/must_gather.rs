@@ -12,6 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use kata_api::names;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::name::ItemName;
 use self::project::Extent;
@@ -65,8 +66,9 @@ pub(crate) async fn run(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "must-gather")?;
-    let begin = context.settings.now();
+    let begun = Instant::now();
     let kata = Kata::read(&context.api).await?;
+    let begin = context.settings.now();
     let interrupted = context.interrupted();
     let collection = tokio::select! {
         collection = Box::pin(collect(arguments, &kata, context)) => collection?,
@@ -75,7 +77,7 @@ pub(crate) async fn run(
     let stamp = begin.strftime("%Y%m%dT%H%M%SZ").to_string();
     let simulated = kata.is_simulated();
     let place = store(arguments, &collection, &stamp, begin)?;
-    let span = human::span(context.settings.now().duration_since(begin));
+    let span = human::elapsed(begun);
     let names = collection.missing();
     let got = collection.wanted - names.len();
     let missing = if names.is_empty() {

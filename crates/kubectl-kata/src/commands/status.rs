@@ -63,7 +63,7 @@ pub(crate) async fn run(
         let mut interrupted = std::pin::pin!(interrupted);
         let mut report = report;
         loop {
-            let read_at = context.settings.now();
+            let read_at = Instant::now();
             {
                 let mut next = std::pin::pin!(changes.next());
                 loop {
@@ -73,7 +73,7 @@ pub(crate) async fn run(
                         () = &mut next => break,
                         // The ages grow.
                         () = tokio::time::sleep_until(Instant::now() + TICK), if is_redrawn => {
-                            let seconds = context.settings.now().duration_since(read_at).as_secs();
+                            let seconds = read_at.elapsed().as_secs().cast_signed();
                             exit = print(&with_elapsed(&report, seconds), arguments, context)?;
                         }
                     }
@@ -135,7 +135,6 @@ pub(crate) async fn read(context: &Context<'_, '_>) -> Result<StatusReport, Fail
 /// The same with the objects of the operator.
 pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusReport), Failure> {
     let api = &context.api;
-    let now = context.settings.now();
     let (kata, (operator, lease), pods, stale) = futures::join!(
         Kata::read(api),
         // One after the other: the first finds out where the other is.
@@ -145,6 +144,7 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
     );
     let (kata, operator, pods) = (kata?, operator?, pods?);
     kata.configs.listed("tell how far Kata is", &KATA_CONFIGS.qualified())?;
+    let now = context.settings.now();
     let mut report = report(&kata, now);
     let known = &mut FixCache::default();
     Box::pin(advice::name_controllers(api, kata.active(), now, &mut report.problems, known)).await;

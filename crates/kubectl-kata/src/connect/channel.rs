@@ -100,7 +100,9 @@ impl Shared {
             server: self.server.clone(),
             cause: of_transport(&error),
         })?;
-        self.time.learn(response.headers(), Timestamp::now(), sent.elapsed());
+        if response.status().is_success() {
+            self.time.learn(response.headers(), Timestamp::now(), sent.elapsed());
+        }
         Ok(response)
     }
 }

@@ -200,7 +200,7 @@ fn jobs_that_failed_are_kept_until_one_succeeds() {
     assert_eq!(kept, [format!("{NAMESPACE}/{last}")]);
 }
 
-/// The end of a Job is dated by the controller manager, and that of a container by the node.
+/// The end of a Job is dated by the controller manager.
 #[test]
 fn clocks_of_other_machines_change_no_period() {
     let course = |minutes| {
