@@ -16,6 +16,13 @@ fn below(root: &Path, path: &str) -> std::path::PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
+/// Makes a node one of Amazon EKS.
+pub(crate) fn add_nodeadm(root: &Path) {
+    fs::create_dir_all(below(root, FOLDER)).unwrap();
+    fs::create_dir_all(below(root, ENABLED).parent().unwrap()).unwrap();
+    symlink("../nodeadm-run.service", below(root, ENABLED)).unwrap();
+}
+
 /// What `nodeadm` does at a boot.
 fn write_main_file(root: &Path, template: &str) {
     let mut files: Vec<_> =
@@ -33,9 +40,7 @@ fn kata_is_there_after_a_boot_that_writes_the_main_file_anew() {
         let mut template = String::new();
         let prepare = |root: &Path| {
             template = fs::read_to_string(root.join(MAIN)).unwrap();
-            fs::create_dir_all(below(root, FOLDER)).unwrap();
-            fs::create_dir_all(below(root, ENABLED).parent().unwrap()).unwrap();
-            symlink("../nodeadm-run.service", below(root, ENABLED)).unwrap();
+            add_nodeadm(root);
         };
         let mut node = Node::start_on(release, "eks", prepare);
         let before = node.files();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use kata_api::node_task::{NodeAction, Outcome};
 
+use crate::boots::add_nodeadm;
 use crate::kills::Moments;
 use crate::lab::{Mounted, Node, SOCKET, assert_same, child, command, task, workspace};
 use crate::payload;
@@ -40,7 +41,8 @@ fn cut_the_power(release: &str) {
     let image = empty_disk(&folder);
     // The root is a folder on it, since it goes with the node.
     let disk = Mounted::disk(&workspace().join(format!("target/nodes/{release}-power")), &image);
-    let node = Node::start(release, "power/node");
+    // There a change has the most steps.
+    let node = Node::start_on(release, "power/node", add_nodeadm);
     assert!(command("sync").arg("--file-system").arg(&node.root).status().unwrap().success());
     let before = node.files();
     let changes = [
