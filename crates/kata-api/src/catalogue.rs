@@ -69,8 +69,8 @@ catalogue! {
         fix: "Fix the cause in the message: a missing permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. The operator retries by itself."
     }
     KATA1018 PlatformUnsupported Error {
-        cause: "The cluster is OpenShift, but its API server does not serve all of MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",
-        fix: "If the cluster is still being installed, wait. If no Machine Config Operator will ever manage the nodes, as with a hosted control plane, run the operator with --platform=kubernetes."
+        cause: "The API server serves OpenShift's configuration or a part of the Machine Config Operator's kinds, but not all of MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",
+        fix: "If the cluster is still being installed, wait. `kubectl api-resources --api-group=machineconfiguration.openshift.io` lists the kinds that are served. If no Machine Config Operator will ever manage the nodes, run the operator with --platform=kubernetes; Jobs on RHEL CoreOS are not supported."
     }
     KATA1019 SelectorIgnored Warning {
         cause: "The control plane's nodes are the only workers, so Kata is installed on the whole pool master.",
@@ -93,8 +93,8 @@ catalogue! {
         fix: "Report the bug with the message and the files of `kubectl kata must-gather`; if another client changed the object that the message names, change it back. All other steps go on."
     }
     KATA1024 ClockSkew Warning {
-        cause: "The clock of the machine that runs the operator differs from the API server's by 30 seconds or more. The operator goes by the API server's, so nothing waits for this; certificates, logs and other programs there may go wrong.",
-        fix: "Have the machines of the control plane and the node of the operator's pod synchronize their clocks, for example with chrony."
+        cause: "The clock of the machine that runs the operator differs from the API server's by 30 seconds or more. The operator uses the API server's time, so nothing is delayed; certificates, logs and other programs on the machine whose clock is wrong may fail.",
+        fix: "Run `chronyc tracking` on the node of the operator's pod and on the machines of the control plane, and correct the clock that is not synchronized."
     }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
@@ -250,7 +250,7 @@ catalogue! {
     }
     KATA3016 ForeignHandler Error {
         cause: "A file of another program configures a handler of this name in the container runtime.",
-        fix: "If the message says what to take out of a file, do that. Else give the handler another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
+        fix: "If the message names a copied table, delete that table from the file. If another installation provides the handler, give yours another name in spec.runtimes, or remove the other installation of Kata from the node, once no sandbox of it runs there. If the operating system or the cloud provides that handler, select the node in spec.providedNodes."
     }
     KATA3017 SystemUnsupported Error {
         cause: "The node's operating system does not allow adding a runtime.",
@@ -365,12 +365,12 @@ catalogue! {
         fix: "Correct spec.runtimes[].config as the message says, or use a payload that it fits."
     }
     KATA3045 BootConfigShadowed Error {
-        cause: "On Amazon EKS another NodeConfig of /etc/eks/nodeadm.d would take the import of Kata out of containerd's configuration at the next boot, or cannot be combined with it.",
-        fix: "Do what the message says. The operator tries again by itself."
+        cause: "Another NodeConfig in /etc/eks/nodeadm.d conflicts with the import of Kata.",
+        fix: "Follow the message. The operator tries again by itself."
     }
     KATA3046 LostAtReboot Warning {
-        cause: "The node's main configuration file of containerd is written anew at each boot, and may be without the import of Kata then.",
-        fix: "Do what the message says. Else Kata is missing after each boot until the operator has repaired the node, with a restart of containerd and within the limits of spec.rollout."
+        cause: "Each boot of the node writes containerd's main configuration file anew, and the import of Kata may be missing then.",
+        fix: "Follow the message. Changed user data takes effect on new nodes only: replace the node. Until then Kata is missing after each boot until the operator has repaired the node, which restarts containerd within the limits of spec.rollout."
     }
     KATA3047 ForeignChangePending Error {
         cause: "Another program changed the container runtime's configuration, which is not in effect yet.",
@@ -457,8 +457,8 @@ catalogue! {
         fix: "Name the payload by one of the digests in spec.payload.image: the operator then installs it on all nodes, one after the other."
     }
     KATA3120 NodeJobHeld Warning {
-        cause: "Something in the cluster holds a Job: it is suspended, or its pod has scheduling gates, as queueing systems do.",
-        fix: "Exempt the operator's namespace from what the message names, in Kueue by managedJobsNamespaceSelector. Then have the Job resumed, or the gates opened."
+        cause: "A Job of the operator is suspended, or its pod has scheduling gates. Queueing systems such as Kueue do that.",
+        fix: "If a queueing system did it, exempt the operator's namespace from it first, in Kueue by managedJobsNamespaceSelector; `kubectl get mutatingwebhookconfigurations` lists the webhooks that may do it. Then resume the Job, or have the gates removed."
     }
     KATA4001 PodsStillRunning Error {
         cause: "Sandboxed pods still run or wait to run, and the operator never removes the runtime from under running pods.",

@@ -20,8 +20,8 @@ pub struct ServerTime {
 impl ServerTime {
     /// By how much; negative if the API server's clock is behind. Zero before the first answer.
     ///
-    /// A `Date` has no fractions of a second and is as old as the answer was long on its way. The value is the one
-    /// nearest to that of before which every such error can explain, so that clocks that agree stay as they are.
+    /// A `Date` has no fractions of a second, and the answer took time. So an answer gives bounds, and the value of before
+    /// is corrected by as little as these require: clocks that agree stay as they are.
     pub fn ahead(&self) -> SignedDuration {
         SignedDuration::from_millis(self.ahead_millis.load(Ordering::Relaxed))
     }

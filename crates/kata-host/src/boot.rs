@@ -16,49 +16,52 @@ use crate::site::Site;
 /// Where the admin of Amazon EKS configures containerd.
 const CONFIG: &str = "spec.containerd.config of the user data";
 
-/// What keeps the node from having Kata after its next boot. On a node with Kata it is a warning.
+/// What keeps the node from having Kata after its next boot. On a node with Kata it is a warning, but for a file of others in the place of ours.
 pub(crate) fn check(observed: &Observed, boot: &BootFile, site: &Site) -> Option<Check> {
     let (file, main, files) = (nodeadm::FILE, &site.main, &observed.files);
     let import = format!("{}/*.toml", paths::parent(&files.drop_in));
     let installed = observed.state.installed.as_ref();
-    // It is not our text that has the import: what wrote it anew did so with the import.
+    // The user data has the import, so a boot keeps it.
     let of_others = |installed: &Installed| {
         installed
             .main
             .as_ref()
             .is_none_or(|main| boot.template_line.is_some() && main.after != files.editable)
     };
-    let is_of_others = files.is_imported && installed.is_none_or(of_others);
+    let others_import_it = files.is_imported && installed.is_none_or(of_others);
     let missing = match boot.template_line {
         None => Some(format!(
-            "and its present text was migrated or dumped: configure the plugins of version 3 in {CONFIG}"
+            "{main} was migrated to version 3 or dumped: in {CONFIG}, configure the plugins of version 3, \
+             io.containerd.cri.v1.images and io.containerd.cri.v1.runtime, in the place of io.containerd.grpc.v1.cri"
         )),
         Some(line) if !boot.is_writable => {
-            let line = if line.is_empty() { String::new() } else { format!(" and `{line}`") };
-            let place = nodeadm::FOLDER;
+            let line = match line {
+                "" => String::new(),
+                line => {
+                    format!(", and the line `{line}` unless it configures a plugin of version 3")
+                }
+            };
             Some(format!(
-                "and {place} is missing or read-only: begin {CONFIG} with `imports = [\"{import}\"]`{line}"
+                "{} is missing or read-only: in {CONFIG}, before the first table, add {import} to `imports`{line}",
+                nodeadm::FOLDER
             ))
         }
         Some(_) => None,
     };
-    if let Some(missing) = missing {
-        let message = format!(
-            "nodeadm writes {main} anew at each boot, {missing}; until then the operator repairs the node after each boot"
-        );
-        return (!is_of_others).then(|| Check::new(Code::LostAtReboot, message));
+    if let Some(message) = missing {
+        return (!others_import_it).then(|| Check::new(Code::LostAtReboot, message));
     }
     if !matches!(boot.found, Content::Absent) && boot.found.ours().is_none() {
         let message = format!("{file} does not begin with our header");
         return Some(Check::new(Code::ForeignFile, message));
     }
-    let message = unusable(boot, site).or_else(|| {
+    let message = unusable(boot).or_else(|| {
         let ours = Some(paths::parent(&files.drop_in));
         let (path, _) = last_imports(boot, |path| path > file)
             .filter(|(_, imports)| !imports.iter().any(|import| folder(import) == ours))?;
         Some(format!(
-            "{path} is read after {file} and sets imports without {import}, so that the next boot drops Kata: add that \
-             import to it, or give it a name that sorts before"
+            "add {import} to the imports in {path}, or give it a name that sorts before {}; else the next boot drops Kata",
+            paths::name(file)
         ))
     })?;
     let code = if installed.is_some() { Code::LostAtReboot } else { Code::BootConfigShadowed };
@@ -66,17 +69,16 @@ pub(crate) fn check(observed: &Observed, boot: &BootFile, site: &Site) -> Option
 }
 
 /// What is wrong with another NodeConfig, so that what ours would do beside it is unknown.
-fn unusable(boot: &BootFile, site: &Site) -> Option<String> {
-    let (file, main) = (nodeadm::FILE, &site.main);
+fn unusable(boot: &BootFile) -> Option<String> {
     let of_version_3 = boot.template_line.is_some_and(|line| !line.is_empty());
     boot.configs.iter().find_map(|(path, config)| match config {
         Err(reason) => Some(format!(
-            "{path} cannot be read as a NodeConfig: {reason}; correct it or move it away, or the next boot may write {main} \
-             without the import of Kata"
+            "correct {path}, or move it out of the folder; else the next boot may drop Kata: it cannot be read as a \
+             NodeConfig: {reason}"
         )),
         Ok(config) if config.is_version_2 && of_version_3 => Some(format!(
-            "{path} configures containerd by plugins of version 2, which have no effect beside {file}: configure those of \
-             version 3 there"
+            "in {path}, replace the plugin of version 2, io.containerd.grpc.v1.cri, by those of version 3: it has no effect \
+             beside the operator's NodeConfig"
         )),
         Ok(_) => None,
     })
@@ -91,10 +93,10 @@ fn last_imports(boot: &BootFile, is_meant: impl Fn(&str) -> bool) -> Option<(&st
     with_imports.last()
 }
 
-/// The change of the file that keeps our import over a boot, and those that are there.
+/// The change of our NodeConfig, which keeps our import over a boot, and the imports that are there already.
 pub(crate) fn change(observed: &Observed, site: &Site, config: &MainConfig) -> Option<Change> {
     let boot = observed.boot.as_ref()?;
-    if !boot.is_writable || unusable(boot, site).is_some() {
+    if !boot.is_writable || unusable(boot).is_some() {
         return None;
     }
     let template_line = boot.template_line?;

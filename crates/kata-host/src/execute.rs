@@ -314,7 +314,7 @@ pub(crate) fn roll_back(
 ) -> End {
     begin(state, Phase::RollingBack, plan, Some(&check));
     note(host, state);
-    // In case the restart does not happen; before as well, so that a kill in between does not look like one.
+    // A file that is newer than the start of the unit shows that no restart followed, also after a kill in between.
     written::note(host, plan);
     let left = apply::undo(host, plan);
     written::note(host, plan);

@@ -25,10 +25,14 @@ const VERSION_3: &str = "plugins.\"io.containerd.cri.v1.images\" = {}";
 /// A NodeConfig with these imports and this line of [`template_line`].
 pub(crate) fn file(imports: &[String], template_line: &str) -> String {
     let imports = Value::Array(imports.iter().map(|it| Value::from(it.as_str())).collect());
-    header::add(&format!(
+    let mut text = format!(
         "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  containerd:\n    config: |\n      \
-         imports = {imports}\n      {template_line}\n"
-    ))
+         imports = {imports}\n"
+    );
+    if !template_line.is_empty() {
+        text.push_str(&format!("      {template_line}\n"));
+    }
+    header::add(&text)
 }
 
 /// An import as it is in our file: with a `*`, since no containerd starts without a file that is imported by its name,
@@ -72,14 +76,14 @@ pub struct OfContainerd {
 /// If it cannot be understood.
 pub fn read(text: &str) -> Result<OfContainerd, String> {
     let config: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| {
-        let line = error.location().map_or(0, |location| location.line());
-        format!("line {line} is no YAML")
+        let line = error.location().map(|location| format!(" at line {}", location.line()));
+        format!("invalid YAML{}", line.unwrap_or_default())
     })?;
     let Some(toml) = config["spec"]["containerd"]["config"].as_str() else {
         return Ok(OfContainerd::default());
     };
     let table: Table = toml.parse().map_err(|error: toml::de::Error| {
-        format!("spec.containerd.config is no TOML: {}", error.message())
+        format!("invalid TOML in spec.containerd.config: {}", error.message())
     })?;
     let has = |plugin: &str| table.get("plugins").is_some_and(|it| it.get(plugin).is_some());
     Ok(OfContainerd {

@@ -387,15 +387,16 @@ fn config_findings(config: &KataConfig) -> Vec<Finding> {
     findings
 }
 
-/// The finding that the operator's own clock is off. Nothing depends on it, but what other programs on that machine write.
+/// The finding that the operator's own clock is wrong. The operator does not depend on it; other programs may.
 fn clock_skew(snapshot: &Snapshot, config: &KataConfig) -> Option<Finding> {
     let ahead = snapshot.server_ahead;
     let direction = if ahead.is_negative() { "ahead of" } else { "behind" };
-    // So coarse that it does not change with each answer of the API server.
-    let tens = ahead.unsigned_abs().as_secs() / 10;
+    // To ten seconds, so that it does not change with each answer of the API server.
+    let tens = ahead.unsigned_abs().as_secs().saturating_add(5) / 10;
     let span = SignedDuration::from_secs(i64::try_from(tens.saturating_mul(10)).ok()?);
-    (span >= CLOCK_SKEW).then(|| {
-        let message = format!("the operator's clock is {span:#} {direction} the API server's");
+    (ahead.abs() >= CLOCK_SKEW).then(|| {
+        let message =
+            format!("the clock of the operator's node is {span:#} {direction} the API server's");
         Finding::new(Code::ClockSkew, config_ref(config), message)
     })
 }

@@ -166,7 +166,7 @@ pub struct NodeJob {
 
 impl NodeJob {
     /// When it ended, or may have. That is not before it was created and not after `now`, both by the API server's clock:
-    /// the clock of the machine that wrote [`JobEnd::time`] may differ.
+    /// the clock of the machine that wrote [`JobEnd::time`] may differ. If it is ahead, this is `now` for as long.
     pub(crate) fn ended_at(&self, now: Timestamp) -> Option<Timestamp> {
         let at = self.end.as_ref()?.time?;
         Some(self.created.map_or(at, |created| at.max(created)).min(now))
@@ -257,7 +257,7 @@ impl StuckContainer {
     pub(crate) fn pull(&self) -> String {
         let Self { image, reason, .. } = self;
         let why = self.asked_for.as_ref().map(|asked| {
-            format!("; the operator asked for {asked}, so something changes images here, such as an admission webhook")
+            format!("; the operator requested {asked}, so something replaced the image, such as an admission webhook")
         });
         let why = why.unwrap_or_default();
         format!("image {image} cannot be pulled: {reason}{}{why}", self.detail())

@@ -234,7 +234,10 @@ fn suspended(job: &Job) -> Option<String> {
 fn gated(pod: &Pod) -> Option<String> {
     let gates = pod.spec.as_ref()?.scheduling_gates.as_deref().filter(|gates| !gates.is_empty())?;
     let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
-    Some(format!("is not scheduled before these gates are open: {}", names.join(", ")))
+    Some(format!(
+        "has scheduling gates, and is scheduled once they are removed: {}",
+        names.join(", ")
+    ))
 }
 
 /// The facts of a pod of such a Job; `None` for any other pod.

@@ -229,7 +229,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// By how much a clock is ahead, up to a day either way.
 pub(crate) fn clock_offset(text: &str) -> Result<SignedDuration, String> {
     let wrong =
-        || format!("{text:?} is no difference of clocks: write 90s, 6m or -20m, a day at most");
+        || format!("invalid clock offset {text:?}: write 90s, 6m or -20m, 24h at most either way");
     let offset: SignedDuration = text.parse().map_err(|_wrong| wrong())?;
     Some(offset).filter(|it| it.unsigned_abs() <= DAY).ok_or_else(wrong)
 }

@@ -54,7 +54,7 @@ pub(crate) async fn node(arguments: NodeArguments) -> Result<Outcome, Failure> {
     let NodeArguments { action, name, options, cluster } = arguments;
     if action != NodeAction::Add && !options.is_empty() {
         let text = format!(
-            "{:?} is too much: only node add takes options, and it is one node at a time",
+            "unexpected argument {:?}: only node add takes options, and each command takes one node",
             options[0]
         );
         return Err(ControlError::Refused(text).into());

@@ -72,7 +72,7 @@ impl Settings {
         self.output == Output::Wide
     }
 
-    /// The current time.
+    /// The current time, which is the API server's after its first answer. Before that, it is this machine's.
     pub(crate) fn now(&self) -> Timestamp {
         (self.now)()
     }

@@ -130,8 +130,8 @@ fn cannot_start(task: &NodeTask, observed: &Observed, site: &Site) -> Option<Str
 pub(super) fn copy(observed: &Observed, site: &Site, gone: &BTreeSet<String>) -> Option<Check> {
     let (path, name) = observed.files.copy_of(site, gone)?;
     let message = format!(
-        "{path} has a copy of the table of the handler {name}, which another program has written there: take it out of \
-         that file, and the handler is removed by itself"
+        "{path}, which another program wrote, has a copy of the table of the runtime {name}: delete that table from the \
+         file; the operator then removes the handler and continues"
     );
     Some(Check::new(Code::ForeignHandler, message))
 }

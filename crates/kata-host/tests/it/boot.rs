@@ -144,7 +144,8 @@ fn settings_of_version_2_are_not_left_without_an_effect_by_ours() {
     }
     let report = kata_host::run(&mut node, &install());
     let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
-    assert!(check.message.contains("plugins of version 2"), "{check:?}");
+    assert!(check.message.contains("20-site.yaml, replace the plugin of version 2"), "{check:?}");
+    assert!(report.message.contains("by those of version 3"), "{report:?}");
     done(&mut older, &install());
     boot(&mut older);
     assert!(older.offers("kata"));
@@ -246,7 +247,11 @@ fn a_file_that_would_take_our_import_away_is_named() {
         let report = kata_host::run(&mut node, &install());
         assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
         let check = report.checks.iter().find(|check| check.code == "KATA3045").unwrap();
-        assert!(check.message.starts_with(&format!("{other} is read after")), "{check:?}");
+        let says =
+            format!("add {OURS} to the imports in {other}, or give it a name that sorts before");
+        assert!(check.message.starts_with(&says), "{check:?}");
+        // The report says it whole, too.
+        assert!(report.message.contains("else the next boot drops Kata"), "{report:?}");
         for harmless in [
             "spec: {cluster: {name: a}}\n",
             &text.replace("/etc/x.toml", OURS),

@@ -77,7 +77,9 @@ fn a_copy_of_our_tables_in_a_file_of_others_is_tolerated_and_a_removal_waits_unt
         assert_eq!(report.outcome, Outcome::Refused, "{kind:?} {report:?}");
         let check = &report.checks[0];
         assert_eq!(check.code, "KATA3016");
-        let says = format!("{path} has a copy of the table of the handler kata");
+        let says = format!(
+            "{path}, which another program wrote, has a copy of the table of the runtime kata"
+        );
         assert!(check.message.starts_with(&says), "{check:?}");
         assert!(node.offers("kata") && node.runtime.restarts == restarts, "{kind:?}");
         // The same of a handler that is to go while another one comes.

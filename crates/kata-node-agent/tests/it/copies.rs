@@ -60,7 +60,9 @@ fn a_copy_of_our_tables_stays_and_only_a_removal_waits_for_its_end() {
             let process = node.incarnation();
             let report = node.run(NodeAction::Remove, "", &[]);
             assert_eq!(report.outcome, Outcome::Refused, "{place}: {report:?}");
-            let says = format!("/{path} has a copy of the table of the handler kata");
+            let says = format!(
+                "/{path}, which another program wrote, has a copy of the table of the runtime kata: "
+            );
             let named = |it: &kata_api::node_task::FailedCheck| {
                 it.code == "KATA3016" && it.message.starts_with(&says)
             };

@@ -357,7 +357,7 @@ fn host<'a>(
     };
     let since = record.status.job.as_ref().map(|job| job.time);
     let overdue = !missing.is_empty()
-        && since.is_some_and(|since| base.now.duration_since(since).abs() >= HANDLERS_GRACE);
+        && since.is_some_and(|since| base.now.duration_since(since) >= HANDLERS_GRACE);
     let is_current = installed == Some(&desired.state);
     let node = NodeAssessment {
         wanted,

@@ -13,9 +13,10 @@ use crate::text;
 
 /// How long the kubelet may take to report the handlers of a container runtime that was restarted.
 pub(super) const HANDLERS_GRACE: SignedDuration = SignedDuration::from_mins(2);
-/// The least time from an inspection that succeeded to the next one.
+/// The least time from an inspection that succeeded to the next one, so that facts that change back and forth cost a
+/// node no more than a Job a minute.
 const INSPECTION_PAUSE: SignedDuration = SignedDuration::from_mins(1);
-/// How often a node is inspected whose kubelet does not report the handlers.
+/// How often a node is inspected whose kubelet does not report what the container runtime offers.
 const HANDLERS_RECHECK: SignedDuration = SignedDuration::from_mins(15);
 
 /// What is due on a node.
@@ -47,7 +48,7 @@ fn due_on_wanted(cluster: &Cluster<'_>, host: &Host<'_>) -> Due {
             return Due::Nothing;
         }
         return match (inspection(cluster, host), pause) {
-            // It takes part in the roll-out's limit until then.
+            // Until the kubelet has had its time, the node counts against maxUnavailable: it is not inspected yet.
             _ if !host.missing.is_empty() && !host.overdue => Due::AwaitKubelet,
             (Some(at), None) if at <= now => Due::Check(NodeAction::Inspect),
             (_, Some(until)) => Due::RetryAt(until),
@@ -153,7 +154,7 @@ pub(super) fn next_timer(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Times
         .and_then(|job| job.time.checked_add(HANDLERS_GRACE).ok());
     let since = host.record.running.and_then(|(job, pod)| match &job.end {
         Some(_) => job.ended_at(cluster.now()),
-        None if pod.is_none() => job.created,
+        None if pod.is_none_or(|pod| pod.held.is_some()) => job.created,
         None => None,
     });
     let overdue = since.and_then(|since| since.checked_add(node::POD_GRACE).ok());

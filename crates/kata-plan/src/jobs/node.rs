@@ -169,7 +169,7 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
         }
         if let Some((code, what)) = problem(cluster, job, pod) {
             let mut finding = make(code, format!("node {name}: Job {} {what}", job.name))?;
-            if job.held.is_some() {
+            if code == Code::NodeJobHeld && job.held.is_some() {
                 finding.fix.push_str(&format!(
                     " To resume it: `kubectl patch job {} -n {} -p '{{\"spec\":{{\"suspend\":false}}}}'`.",
                     job.name, cluster.base.options.namespace
@@ -225,7 +225,7 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
             host.missing.join(", ")
         );
         let mut finding = Finding::new(Code::HandlerMissing, node.object(), message);
-        "The operator inspects the node by itself. If this stays, check the logs of the container runtime and of the \
+        "The operator inspects the node every 15 minutes and repairs it. If this stays for longer, check the logs of the container runtime and of the \
          kubelet on the node."
             .clone_into(&mut finding.fix);
         return Some(finding);
@@ -304,9 +304,9 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
     if job.end.is_some() {
         return None;
     }
+    // What suspends a Job when it is created, or gates its pod, may let it go on a moment later.
+    let waits = job.created.is_some_and(|made| cluster.now().duration_since(made) >= POD_GRACE);
     let Some(pod) = pod else {
-        // What suspends a Job when it is created may resume it a moment later.
-        let waits = job.created.is_some_and(|made| cluster.now().duration_since(made) >= POD_GRACE);
         let why = match &job.held {
             Some(held) => (Code::NodeJobHeld, held.clone()),
             None => (Code::NodeJobWithoutPod, "has no pod".to_owned()),
@@ -314,7 +314,8 @@ fn problem(cluster: &Cluster<'_>, job: &NodeJob, pod: Option<&JobPod>) -> Option
         return waits.then_some(why);
     };
     if let Some(held) = &pod.held {
-        return Some((Code::NodeJobHeld, format!("cannot run: pod {} {held}", pod.name)));
+        let text = format!("cannot run: pod {} {held}", pod.name);
+        return waits.then_some((Code::NodeJobHeld, text));
     }
     if let Some(message) = &pod.unschedulable {
         return Some((

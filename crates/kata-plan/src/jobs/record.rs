@@ -221,7 +221,7 @@ impl NodeRecord<'_> {
 /// Whether a Job has not started within [`START_GRACE`]: its pod is not scheduled, a container waits, for
 /// example for its image, or the Job has no pod, for example because of a quota.
 pub(super) fn cannot_start(job: &NodeJob, pod: Option<&JobPod>, now: Timestamp) -> bool {
-    // Another one would be suspended as well, and its deadline does not run.
+    // A suspended Job may have begun before, and its deadline does not run; that of one whose pod has gates does.
     let waits = job.held.is_none() && pod.is_none_or(|pod| !pod.started && !pod.finished);
     let since = job.created.is_some_and(|created| now.duration_since(created) >= START_GRACE);
     job.end.is_none()

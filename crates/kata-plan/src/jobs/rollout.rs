@@ -118,7 +118,7 @@ fn cannot_be_changed(host: &Host<'_>) -> bool {
         || host.is_broken()
 }
 
-/// Whether pods may run on a node and come to it, by its Node object.
+/// Whether a node is Ready and not cordoned, and no Job changes it: pods may run on it and come to it.
 fn may_run_pods(host: &Host<'_>) -> bool {
     let facts = &host.node.facts;
     facts.ready.status == Some(true) && !facts.unschedulable && !host.is_changing()
@@ -201,8 +201,8 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
     let out = hosts().filter(|host| cannot_be_changed(host)).count();
     let mut room_to_resume = rollout.limit.saturating_sub(out);
     // One that was left broken counts as unavailable, and may still run pods.
-    let serves_none = hosts().filter(|host| !may_run_pods(host)).count();
-    let mut room_to_repair = rollout.limit.saturating_sub(serves_none);
+    let without_pods = hosts().filter(|host| !may_run_pods(host)).count();
+    let mut room_to_repair = rollout.limit.saturating_sub(without_pods);
     for (host, action) in eligible {
         let name = name(host);
         let is_install = action == NodeAction::Install;

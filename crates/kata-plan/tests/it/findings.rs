@@ -275,10 +275,10 @@ fn a_clock_of_the_operator_that_is_off_is_named_and_stops_nothing() {
     for (seconds, says) in [
         (29, ""),
         (-29, ""),
-        (30, "the operator's clock is 30s behind the API server's"),
-        (-39, "the operator's clock is 30s ahead of the API server's"),
-        (187, "the operator's clock is 3m behind the API server's"),
-        (-1206, "the operator's clock is 20m ahead of the API server's"),
+        (30, "the clock of the operator's node is 30s behind the API server's"),
+        (-39, "the clock of the operator's node is 40s ahead of the API server's"),
+        (187, "the clock of the operator's node is 3m 10s behind the API server's"),
+        (-1206, "the clock of the operator's node is 20m 10s ahead of the API server's"),
     ] {
         world.server_ahead = SignedDuration::from_secs(seconds);
         let decision = decide(&world.observe());

@@ -136,6 +136,7 @@ fn job_message(report: &NodeReport) -> String {
 pub(super) fn not_started(pod: Option<&JobPod>) -> (Code, String) {
     match pod {
         None => (Code::NodeJobWithoutPod, "it got no pod".to_owned()),
+        Some(JobPod { held: Some(held), .. }) => (Code::NodeJobHeld, format!("its pod {held}")),
         Some(JobPod { unschedulable: Some(message), .. }) => {
             (Code::NodeJobUnschedulable, format!("its pod was not scheduled: {message}"))
         }
