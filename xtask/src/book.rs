@@ -55,6 +55,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "alerts",
             "runbooks/KataOperatorDown",
             "runbooks/KataOperatorForbidden",
+            "runbooks/KataConfigUnreadable",
             "runbooks/KataRolloutStalled",
             "runbooks/KataConfigDegraded",
             "runbooks/KataNodeDegraded",

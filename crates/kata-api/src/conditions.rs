@@ -69,22 +69,30 @@ pub mod reasons {
     pub const NOT_BLOCKED: &str = "NotBlocked";
 }
 
-/// An alert that fires when a condition stays True.
+/// An alert that fires when a condition keeps a status.
 #[derive(Clone, Copy, Debug)]
 pub struct Alert {
     /// The type of the condition.
     pub condition: &'static str,
+    /// The status that the condition keeps.
+    pub status: &'static str,
     /// The name of the alert.
     pub alert: &'static str,
-    /// How long the condition must be True, as Prometheus writes durations.
+    /// How long the condition must have this status, as Prometheus writes durations.
     pub lasts: &'static str,
 }
 
 /// The alerts that follow from conditions.
-pub const ALERTS: [Alert; 3] = [
-    Alert { condition: STALLED, alert: "KataRolloutStalled", lasts: "60m" },
-    Alert { condition: DEGRADED, alert: "KataConfigDegraded", lasts: "30m" },
-    Alert { condition: DELETION_BLOCKED, alert: "KataDeletionBlocked", lasts: "60m" },
+pub const ALERTS: [Alert; 4] = [
+    Alert { condition: READY, status: "Unknown", alert: "KataConfigUnreadable", lasts: "15m" },
+    Alert { condition: STALLED, status: "True", alert: "KataRolloutStalled", lasts: "60m" },
+    Alert { condition: DEGRADED, status: "True", alert: "KataConfigDegraded", lasts: "30m" },
+    Alert {
+        condition: DELETION_BLOCKED,
+        status: "True",
+        alert: "KataDeletionBlocked",
+        lasts: "60m",
+    },
 ];
 
 /// Every type of condition of a KataConfig and its meaning when True, in the order in which they are written.

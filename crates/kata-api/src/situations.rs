@@ -3,13 +3,19 @@
 //! Only the table: kata-plan decides which row applies, and `docs/reference/conditions.md` prints all rows.
 
 use crate::Code;
-use crate::conditions::{ALERTS, DEGRADED, DELETION_BLOCKED, STALLED};
+use crate::conditions::{ALERTS, DEGRADED, DELETION_BLOCKED, READY, STALLED};
 
 /// The situation of a KataConfig. The first one that applies counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Situation {
     /// An older KataConfig is the active one.
     NotActive,
+    /// It is being deleted, and the operator could not read what it needs for long.
+    DeletionUnreadableForLong,
+    /// It is being deleted, and the operator cannot read what it needs.
+    DeletionUnreadable,
+    /// The operator could not read what it needs for long.
+    UnreadableForLong,
     /// The operator cannot read what it needs.
     Unreadable,
     /// It is being deleted; sandboxed pods, a failed read or a paused pool block the deletion.
@@ -75,13 +81,14 @@ pub struct Row {
 impl Row {
     /// The alerts that fire if the situation lasts, in addition to that of Degraded if something failed.
     pub fn alerts(&self) -> impl Iterator<Item = &'static str> {
-        let is_true = |condition: &str| match condition {
+        let applies = |condition: &str| match condition {
+            READY => self.ready == Readiness::Unknown,
             STALLED => self.stalled,
             DEGRADED => self.degraded,
             DELETION_BLOCKED => self.deletion_blocked == Some(true),
             _ => false,
         };
-        ALERTS.into_iter().filter(move |it| is_true(it.condition)).map(|it| it.alert)
+        ALERTS.into_iter().filter(move |it| applies(it.condition)).map(|it| it.alert)
     }
 }
 
@@ -106,11 +113,38 @@ const ROW: Row = Row {
 };
 
 /// The table, in the order in which the situations are tested.
-pub const SITUATIONS: [Row; 13] = [
+pub const SITUATIONS: [Row; 16] = [
     Row {
         situation: Situation::NotActive,
         name: "not active",
         when: "An older KataConfig exists.",
+        stalled: true,
+        ..ROW
+    },
+    Row {
+        situation: Situation::DeletionUnreadableForLong,
+        name: "deletion unreadable for long",
+        when: "It is being deleted, and the operator could not read what it needs for ten minutes, or cannot before an \
+               admin acts. `InProgress` and `Degraded` are Unknown.",
+        ready: Readiness::Unknown,
+        stalled: true,
+        deletion_blocked: Some(true),
+        ..ROW
+    },
+    Row {
+        situation: Situation::DeletionUnreadable,
+        name: "deletion unreadable",
+        when: "It is being deleted, and the operator cannot read what it needs. All other conditions keep their value.",
+        ready: Readiness::Unknown,
+        deletion_blocked: Some(true),
+        ..ROW
+    },
+    Row {
+        situation: Situation::UnreadableForLong,
+        name: "unreadable for long",
+        when: "The operator could not read what it needs for ten minutes, or cannot before an admin acts. `InProgress` \
+               and `Degraded` are Unknown.",
+        ready: Readiness::Unknown,
         stalled: true,
         ..ROW
     },

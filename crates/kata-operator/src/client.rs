@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::clock::Clock;
-use crate::error::CallError;
+use crate::error::{CallError, is_own};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use crate::traces;
@@ -287,7 +287,17 @@ impl Client {
             field_manager: Some(kata_api::names::FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        self.patch("apply", endpoint, name, subresource, &params, &Patch::Apply(object)).await
+        let kind = &endpoint.kind;
+        let answer =
+            self.patch("apply", endpoint, name, subresource, &params, &Patch::Apply(object)).await;
+        // It would create an object that does not exist, and these have no namespace that could be missing.
+        let creates = subresource.is_none() && is_own(kind);
+        answer.map_err(|error| match error {
+            CallError::Refused { code: 404, .. } if creates => {
+                CallError::NotServed { kind: kind.clone() }
+            }
+            error => error,
+        })
     }
 
     /// Merges a JSON document into an object (RFC 7386); returns the written object.
@@ -399,6 +409,9 @@ impl Client {
                     }
                     attempt += 1;
                     tokio::time::sleep_until(Instant::now() + wait).await;
+                }
+                Err(error) if verb == "list" && error.is_not_found() => {
+                    return Err(CallError::NotServed { kind: kind.to_owned() });
                 }
                 other => return other,
             }

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use kata_api::error_text::without_error_numbers;
+use kata_plan::Kind;
 use kube::client::AuthError;
 
 /// When to retry.
@@ -53,6 +54,9 @@ pub enum CallError {
         /// The wait that the API server asks for.
         retry_after: Option<Duration>,
     },
+    /// The API server does not serve the kind that was listed or applied.
+    #[error("the API server does not serve {kind}{}", fix_not_served(kind))]
+    NotServed { kind: String },
     /// The answer cannot be parsed.
     #[error("{call}: cannot read the answer")]
     Unreadable {
@@ -100,7 +104,7 @@ impl CallError {
         match self {
             Self::Timeout { .. } => "timeout",
             Self::Unreachable { .. } => "unreachable",
-            Self::Refused { code: 404, .. } => "not_found",
+            Self::Refused { code: 404, .. } | Self::NotServed { .. } => "not_found",
             Self::Refused { code: 409, .. } => "conflict",
             Self::Refused { code: 410, .. } => "expired",
             Self::Refused { code: 401 | 403, .. } => "forbidden",
@@ -122,7 +126,9 @@ impl CallError {
                 Retry::Backoff
             }
             Self::Refused { retry_after: Some(wait), .. } => Retry::After(*wait),
-            Self::Refused { code: 404 | 409 | 410, .. } | Self::Stale { .. } => Retry::Reread,
+            Self::Refused { code: 404 | 409 | 410, .. }
+            | Self::NotServed { .. }
+            | Self::Stale { .. } => Retry::Reread,
             Self::Refused { code: 422, message, .. } if names_another_uid(message) => Retry::Reread,
             Self::Refused { .. } if self.fix().is_some() => Retry::AfterChange,
             Self::Refused { code: 429 | 500.., .. } => Retry::Backoff,
@@ -147,6 +153,7 @@ impl CallError {
             Self::Unreachable { source, .. } => {
                 format!("cannot reach the API server: {}", chain(source.as_ref()))
             }
+            Self::NotServed { .. } => self.to_string(),
             Self::Unreadable { source, .. } => format!("cannot read the answer: {source}"),
             Self::Unbuildable { source, .. } => {
                 format!("cannot build the request: {}", chain(source.as_ref()))
@@ -178,6 +185,7 @@ impl CallError {
             Self::Timeout { .. } | Self::Unreachable { .. } => true,
             Self::Refused { code, .. } => matches!(code, 429 | 500..),
             Self::Unreadable { .. }
+            | Self::NotServed { .. }
             | Self::Unbuildable { .. }
             | Self::Stale { .. }
             | Self::NotLeader { .. } => false,
@@ -200,13 +208,16 @@ impl CallError {
         match self {
             Self::Timeout { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => true,
             Self::Refused { code, .. } => matches!(code, 429 | 500..) && self.fix().is_none(),
-            Self::Unbuildable { .. } | Self::Stale { .. } | Self::NotLeader { .. } => false,
+            Self::NotServed { .. }
+            | Self::Unbuildable { .. }
+            | Self::Stale { .. }
+            | Self::NotLeader { .. } => false,
         }
     }
 
-    /// Whether the object does not exist.
+    /// Whether the object or its kind does not exist.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Refused { code: 404, .. })
+        matches!(self, Self::Refused { code: 404, .. } | Self::NotServed { .. })
     }
 
     /// Whether a precondition failed, or the object to create already exists.
@@ -224,6 +235,21 @@ impl CallError {
 const UPDATE_CRDS: &str = "the CustomResourceDefinitions in the cluster are of another version than the \
                            operator; update them: `kata-operator crd | kubectl apply --server-side \
                            --force-conflicts -f -`";
+
+/// Whether the kind is defined by the operator.
+pub fn is_own(kind: &str) -> bool {
+    [Kind::KataConfig, Kind::KataNode].iter().any(|own| own.as_str() == kind)
+}
+
+/// How to bring back a kind that the API server does not serve, if it is one of the operator's.
+fn fix_not_served(kind: &str) -> &'static str {
+    if is_own(kind) {
+        "; `kata-operator crd | kubectl apply --server-side --force-conflicts -f -` restores its \
+         CustomResourceDefinition, and the operator goes on"
+    } else {
+        ""
+    }
+}
 
 /// Whether a patch was refused because it names the uid of an object's predecessor.
 fn names_another_uid(message: &str) -> bool {

@@ -370,6 +370,16 @@ impl Metrics {
         self.0.conditions.set(&values);
     }
 
+    /// Sets the conditions of all KataConfigs to Unknown, because the KataConfigs cannot be read.
+    pub fn set_conditions_unknown(&self) {
+        let known = self.0.conditions.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let values = known.into_iter().map(|labels| {
+            let is_unknown = labels.iter().any(|(_, value)| value == "Unknown");
+            (labels, i64::from(is_unknown))
+        });
+        self.0.conditions.set(&values.collect());
+    }
+
     /// Records that the loop is alive: it begins an iteration or a call, or reads the Lease as a standby.
     pub fn record_heartbeat(&self) {
         let elapsed = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -236,7 +236,7 @@ impl Controller {
         let decided = self.observer.decide().instrument(traces::part_span("decide")).await;
         let (snapshot, decision, took) = match decided {
             Ok(decided) => decided,
-            Err(error) => return observe_failed(&error),
+            Err(error) => return self.observe_failed(&error),
         };
         let Decision { plan: _, report, requeue_after, .. } = &decision;
         let begun = Instant::now();
@@ -276,6 +276,13 @@ impl Controller {
             self.write_report(&final_report, &applied, requeue_after).await
         };
         Outcome { pause, ..outcome }
+    }
+
+    fn observe_failed(&self, error: &ObserveError) -> Outcome {
+        tracing::warn!(error = chain(error), "cannot observe the cluster; nothing is decided");
+        self.metrics.set_conditions_unknown();
+        let failed = Some(("observe_failed", Retry::Backoff));
+        Outcome { requeue_after: None, pause: Duration::ZERO, failed }
     }
 
     /// The plan without the steps that would break a promise, and these steps as failures for the report.
@@ -339,7 +346,7 @@ impl Controller {
     async fn run_pass_without_mco(&mut self) -> Outcome {
         let configs = match self.observer.configs() {
             Ok(configs) => configs,
-            Err(error) => return observe_failed(&error),
+            Err(error) => return self.observe_failed(&error),
         };
         let report = platform::report_without_mco(&configs, self.settings.clock.now());
         if self.settings.dry_run {
@@ -403,12 +410,6 @@ impl Controller {
         }
         self.reporter.log_and_export(report);
     }
-}
-
-fn observe_failed(error: &ObserveError) -> Outcome {
-    tracing::warn!(error = chain(error), "cannot observe the cluster; nothing is decided");
-    let failed = Some(("observe_failed", Retry::Backoff));
-    Outcome { requeue_after: None, pause: Duration::ZERO, failed }
 }
 
 fn log_status_failure(error: &CallError) {

@@ -64,32 +64,42 @@ pub(crate) fn active(
     status_report(config, with_findings(status, &report.findings))
 }
 
-/// The status of the active KataConfig if the cluster could not be assessed: Ready, Degraded and
-/// the findings report the failed reads, and everything else stays as it was.
+/// The status of the active KataConfig if the cluster could not be assessed. The findings report the failed reads;
+/// counts and lists stay as they were, and so do the other conditions until that has lasted for long.
 pub(crate) fn unreadable(now: Timestamp, config: &KataConfig, report: &Report) -> StatusReport {
     let mut status = config.status.clone().unwrap_or_default();
     let Some(finding) = worst(report) else { return status_report(config, status) };
-    let value = if finding.code == Code::ReadFailed { "Unknown" } else { "False" };
-    let wanted = vec![
-        NewCondition::new(
-            conditions::READY,
-            value,
-            finding.code.entry().reason,
-            finding.message.clone(),
-        ),
-        degraded(report, situation::is_error),
-    ];
-    let kept: Vec<Condition> = status
-        .conditions
-        .iter()
-        .filter(|condition| wanted.iter().all(|wanted| wanted.type_ != condition.type_))
-        .cloned()
-        .collect();
-    let generation = status.observed_generation;
-    let mut all = conditions(now, config.status.as_ref(), generation, wanted);
-    all.retain(|condition| kept.iter().all(|kept| kept.type_ != condition.type_));
-    all.extend(kept);
-    sort(&mut all);
+    let row = situation::unreadable(now, config, finding).row();
+    let reason = finding.code.entry().reason;
+    let ready = if finding.code == Code::ReadFailed { "Unknown" } else { "False" };
+    let mut wanted =
+        vec![NewCondition::new(conditions::READY, ready, reason, finding.message.clone())];
+    let message = condition::with_fix(finding);
+    if row.deletion_blocked == Some(true) {
+        let blocked =
+            NewCondition::new(conditions::DELETION_BLOCKED, "True", reason, message.clone());
+        wanted.push(blocked);
+    }
+    if report.findings.iter().any(situation::is_error) {
+        wanted.push(degraded(report, situation::is_error));
+    }
+    if row.stalled {
+        wanted.push(NewCondition::new(conditions::STALLED, "True", reason, message));
+        for type_ in [conditions::IN_PROGRESS, conditions::DEGRADED] {
+            if wanted.iter().all(|condition| condition.type_ != type_) {
+                let message = finding.message.clone();
+                wanted.push(NewCondition::new(type_, "Unknown", reason, message));
+            }
+        }
+    }
+    let mut all = conditions(now, Some(&status), status.observed_generation, wanted);
+    if !row.stalled {
+        let is_new = |type_: &str| all.iter().any(|condition| condition.type_ == type_);
+        let kept = status.conditions.iter().filter(|condition| !is_new(&condition.type_));
+        let kept: Vec<Condition> = kept.cloned().collect();
+        all.extend(kept);
+        sort(&mut all);
+    }
     status.conditions = all;
     status_report(config, with_failed_reads(status, &report.findings))
 }

@@ -127,9 +127,14 @@ impl Kata {
         match &self.nodes {
             Read::Known(nodes) => Ok(nodes),
             Read::Forbidden => Err(crate::api::not_listed(what, &kind)),
-            Read::NotServed => Err(Failure::NotFound(format!(
+            Read::NotServed if self.configs.is_not_served() => Err(Failure::NotFound(format!(
                 "cannot {what}: the cluster does not serve {kind}, so the operator is not installed: see \
                  `kubectl kata doctor --pre`"
+            ))),
+            Read::NotServed => Err(Failure::NotFound(format!(
+                "cannot {what}: the cluster does not serve {kind}, whose CustomResourceDefinition was deleted. \
+                 {}",
+                Code::CustomResourceStale.entry().fix
             ))),
         }
     }

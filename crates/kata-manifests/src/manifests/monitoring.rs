@@ -3,7 +3,7 @@
 //!
 //! Alerts use only metrics that the operator has; `docs/runbooks` has a page for each.
 
-use kata_api::conditions::ALERTS;
+use kata_api::conditions::{self, ALERTS};
 use serde_json::{Value, json};
 
 use super::metadata::{NAME, metadata, selector};
@@ -66,14 +66,15 @@ pub(super) fn objects(namespace: &str) -> Vec<Value> {
 type Alert = (&'static str, &'static str, &'static str, String, &'static str, &'static str);
 
 fn alerts(namespace: &str) -> Vec<Value> {
-    let condition = |name: &str| {
+    let condition = |of: &conditions::Alert| {
+        let conditions::Alert { condition, status, .. } = of;
         format!(
             "max by (name) (kata_operator_config_condition\
-             {{namespace=\"{namespace}\",type=\"{name}\",status=\"True\"}}) == 1"
+             {{namespace=\"{namespace}\",type=\"{condition}\",status=\"{status}\"}}) == 1"
         )
     };
-    let [stalled, degraded, deletion_blocked] = ALERTS;
-    let alerts: [Alert; 6] = [
+    let [unreadable, stalled, degraded, deletion_blocked] = ALERTS;
+    let alerts: [Alert; 7] = [
         (
             "KataOperatorDown",
             "warning",
@@ -96,10 +97,19 @@ fn alerts(namespace: &str) -> Vec<Value> {
              The log and the conditions of the KataConfig name the permission.",
         ),
         (
+            unreadable.alert,
+            "warning",
+            unreadable.lasts,
+            condition(&unreadable),
+            "kata-operator cannot read what KataConfig {{ $labels.name }} needs.",
+            "kata-operator has not been able to read KataConfig {{ $labels.name }} or what it needs for it for 15 \
+             minutes: nothing is installed, checked or removed. Running pods are not affected.",
+        ),
+        (
             stalled.alert,
             "warning",
             stalled.lasts,
-            condition(stalled.condition),
+            condition(&stalled),
             "KataConfig {{ $labels.name }} needs manual action.",
             "KataConfig {{ $labels.name }} has been Stalled for an hour: without a change by an \
              administrator it will not become Ready. Its conditions say what is wrong.",
@@ -108,7 +118,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
             degraded.alert,
             "warning",
             degraded.lasts,
-            condition(degraded.condition),
+            condition(&degraded),
             "KataConfig {{ $labels.name }} is degraded.",
             "Something of KataConfig {{ $labels.name }} has failed for 30 minutes. \
              Its conditions name the object and the fix.",
@@ -128,7 +138,7 @@ fn alerts(namespace: &str) -> Vec<Value> {
             deletion_blocked.alert,
             "info",
             deletion_blocked.lasts,
-            condition(deletion_blocked.condition),
+            condition(&deletion_blocked),
             "The deletion of KataConfig {{ $labels.name }} is blocked.",
             "The deletion of KataConfig {{ $labels.name }} has been blocked for an hour, by pods that use \
              Kata Containers or by a problem. Its condition DeletionBlocked names them.",

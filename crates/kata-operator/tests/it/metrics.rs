@@ -307,6 +307,41 @@ async fn the_metrics_are_well_formed_and_are_those_of_the_documentation() {
     drop(operator);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_conditions_of_kataconfigs_that_cannot_be_read_are_unknown() {
+    let cluster = lab::openshift(3, 2);
+    let (operator, address) = served(&cluster).await;
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
+    let fail = |verb: &str, fault| {
+        let matches =
+            Match { verb: verb.to_owned(), resource: "kataconfigs".to_owned(), ..Match::default() };
+        cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault).times(0)));
+    };
+    for verb in ["list", "watch"] {
+        let code = 403;
+        fail(verb, Fault::Status { code, retry_after: None, message: None, when: When::Before });
+    }
+    fail("", Fault::CloseWatch);
+    let note = serde_json::json!({"metadata": {"annotations": {"example.com/note": "1"}}});
+    lab::merge(&cluster, &lab::kata_configs(), "example", &note);
+    lab::pass(Duration::from_mins(10)).await;
+    let conditions = async || {
+        let mut families = parse(&get(&address, "/metrics").await.2);
+        families.remove("kata_operator_config_condition").unwrap()
+    };
+    let is = |family: &Family, status| {
+        family.value(&[("name", "example"), ("type", "Ready"), ("status", status)]) == Some(1.0)
+    };
+    let unread = conditions().await;
+    assert!(is(&unread, "Unknown") && !is(&unread, "True"), "{unread:?}");
+    cluster.with(|sim, _| sim.frontend.faults.clear());
+    lab::pass(Duration::from_mins(10)).await;
+    let read = conditions().await;
+    assert!(is(&read, "True") && !is(&read, "Unknown"), "{read:?}");
+    drop(operator);
+}
+
 /// The number of series does not depend on the number of nodes.
 #[tokio::test(start_paused = true)]
 async fn labels_are_bounded() {

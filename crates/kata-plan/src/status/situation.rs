@@ -3,15 +3,19 @@
 
 use std::collections::BTreeSet;
 
+use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
 use kata_api::situations::{self, Effect, Readiness, Situation};
-use kata_api::{Code, Severity, conditions};
+use kata_api::{Code, KataConfig, Severity, conditions};
 
 use super::lists::{has_kata, runtimes_without_class};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::object::{Kind, ObjectRef};
 use crate::plan::Step;
 use crate::report::{Finding, Report, StepFailure};
+
+/// How long a read may fail until it counts as a fault that an admin has to remove.
+const UNREADABLE_FOR_LONG: SignedDuration = SignedDuration::from_mins(10);
 
 /// The state of a KataConfig from which its conditions follow.
 pub(super) struct ConfigState<'a> {
@@ -72,6 +76,21 @@ pub(super) fn config_state<'a>(
     };
     let stalled_by = stuck_by.or(worst).filter(|_| row.stalled);
     ConfigState { situation, is_ready, has_work, classes_exist, worst, stalled_by }
+}
+
+/// The situation of a KataConfig whose cluster could not be assessed because of this finding.
+pub(super) fn unreadable(now: Timestamp, config: &KataConfig, finding: &Finding) -> Situation {
+    let mut before = config.status.iter().flat_map(|status| &status.conditions);
+    let unknown = before.find(|it| it.type_ == conditions::READY && it.status == "Unknown");
+    let is_overdue = unknown
+        .is_some_and(|it| now.duration_since(it.last_transition_time.0) >= UNREADABLE_FOR_LONG);
+    let is_long = is_overdue || situations::effect(finding.code) == Effect::Holds;
+    match (config.metadata.deletion_timestamp.is_some(), is_long) {
+        (true, true) => Situation::DeletionUnreadableForLong,
+        (true, false) => Situation::DeletionUnreadable,
+        (false, true) => Situation::UnreadableForLong,
+        (false, false) => Situation::Unreadable,
+    }
 }
 
 /// The effect of a finding on the remaining work. A problem of a KataNode or of kata-monitor has no effect, except
@@ -141,7 +160,9 @@ impl TroubledNodes {
 
 fn was_stalled(cluster: &Assessment) -> bool {
     let mut before = cluster.config.status.iter().flat_map(|status| &status.conditions);
-    before.any(|it| it.type_ == conditions::STALLED && it.status == "True")
+    // Nodes do not move while they cannot be read.
+    let unread = Code::ReadFailed.entry().reason;
+    before.any(|it| it.type_ == conditions::STALLED && it.status == "True" && it.reason != unread)
 }
 
 /// Whether the work makes progress. For a stalled KataConfig only the change of a node counts, and not a

@@ -72,10 +72,13 @@ pub(crate) fn check(report: &StatusReport, snapshot: &Snapshot) {
             Readiness::False => &["False"],
             Readiness::True => &["True"],
             Readiness::IfCurrent | Readiness::IfInstalled => &["True", "False"],
-            // The others stay as they were.
-            Readiness::Unknown => return is("Ready") != Some("True"),
+            Readiness::Unknown => &["Unknown", "False"],
         };
         let blocked = row.deletion_blocked.map(|it| if it { "True" } else { "False" });
+        // The others stay as they were.
+        if is("Ready") == Some("Unknown") && !row.stalled {
+            return row.ready == Readiness::Unknown && is("DeletionBlocked") == blocked;
+        }
         ready.contains(&is("Ready").unwrap_or_default())
             && is("Reconciling") == row.reconciling.then_some("True")
             && is("Stalled") == row.stalled.then_some("True")

@@ -11,51 +11,43 @@ use tokio::time::Instant;
 
 use super::words;
 
-/// A condition that is True, and since when.
+/// Since when a condition has had the status of an alert.
 #[derive(Debug)]
 struct Pending {
     since: Instant,
     fires: bool,
 }
 
-/// The alerts of the conditions that are True, by KataConfig and type.
+/// The alerts whose conditions have their status, by KataConfig and alert.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts(BTreeMap<(String, &'static str), Pending>);
 
 impl Alerts {
-    /// Updates the conditions that are True, by KataConfig and type. Returns the alerts that begin or end now.
+    /// Updates the conditions, each with KataConfig, type and status. Returns the alerts that begin or end now.
     pub(crate) fn observe(
         &mut self,
         now: Instant,
-        are_true: &BTreeSet<(&str, &str)>,
+        conditions: &BTreeSet<(&str, &str, &str)>,
     ) -> Vec<String> {
         let mut changes = Vec::new();
-        self.0.retain(|(name, type_), pending| {
-            let stays = are_true.contains(&(name.as_str(), *type_));
-            if !stays && pending.fires {
-                changes.push(format!("{name} alert {} is over", alert(type_)));
-            }
-            stays
-        });
-        for it in &ALERTS {
-            let of_type = are_true.iter().filter(|(_, type_)| *type_ == it.condition);
-            for (name, _) in of_type {
-                let pending = self
-                    .0
-                    .entry(((*name).to_owned(), it.condition))
-                    .or_insert(Pending { since: now, fires: false });
-                if !pending.fires && now.duration_since(pending.since) >= duration(it) {
+        let mut over = std::mem::take(&mut self.0);
+        for alert in &ALERTS {
+            let has_status =
+                |it: &&(&str, &str, &str)| (it.1, it.2) == (alert.condition, alert.status);
+            for (name, ..) in conditions.iter().filter(has_status) {
+                let key = ((*name).to_owned(), alert.alert);
+                let mut pending = over.remove(&key).unwrap_or(Pending { since: now, fires: false });
+                if !pending.fires && now.duration_since(pending.since) >= duration(alert) {
                     pending.fires = true;
-                    changes.push(format!("{name} alert {} fires", it.alert));
+                    changes.push(format!("{name} alert {} fires", alert.alert));
                 }
+                self.0.insert(key, pending);
             }
         }
-        changes
+        let ended = over.into_iter().filter(|(_, pending)| pending.fires);
+        let ended = ended.map(|((name, alert), _)| format!("{name} alert {alert} is over"));
+        ended.chain(changes).collect()
     }
-}
-
-fn alert(condition: &str) -> &'static str {
-    ALERTS.iter().find(|it| it.condition == condition).map(|it| it.alert).unwrap_or_default()
 }
 
 fn duration(alert: &Alert) -> Duration {

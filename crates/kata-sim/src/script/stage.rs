@@ -342,13 +342,12 @@ impl<W: Write> Stage<W> {
 
     /// Prints the alerts that begin or end. A stopped operator exports no metric.
     fn print_alerts(&mut self, up: bool) -> io::Result<()> {
-        let are_true: BTreeSet<(&str, &str)> = self
-            .said
-            .iter()
-            .filter(|((_, type_), text)| up && type_ != "Ready" && !text.is_empty())
-            .map(|((name, type_), _)| (name.as_str(), type_.as_str()))
-            .collect();
-        for text in self.alerts.observe(Instant::now(), &are_true) {
+        let mut conditions = BTreeSet::new();
+        for ((name, type_), text) in self.said.iter().filter(|_| up) {
+            let status = text.split(['=', ' ']).nth(1).unwrap_or_default();
+            conditions.insert((name.as_str(), type_.as_str(), status));
+        }
+        for text in self.alerts.observe(Instant::now(), &conditions) {
             self.timed(&text)?;
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kata_api::conditions::READY;
 use serde_json::{Value, json};
 
 /// Seconds from one sample to the next, and from one evaluation of the rules to the next.
@@ -35,7 +36,8 @@ fn seconds(text: &str) -> Option<u64> {
     Some(minutes.parse::<u64>().ok()? * 60 + seconds.parse::<u64>().ok()?)
 }
 
-/// What begins or ends at a line: whether it is an alert, its KataConfig and name, and whether it begins.
+/// What begins or ends at a line: whether it is an alert, its KataConfig and name, and whether it begins. Of Ready, the
+/// value Unknown counts; of all others, True.
 fn change(text: &str) -> Option<(bool, String, String, bool)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let own = |word: &&str| (*word).to_owned();
@@ -44,8 +46,9 @@ fn change(text: &str) -> Option<(bool, String, String, bool)> {
         [config, "alert", alert, "is", "over"] => Some((true, own(config), own(alert), false)),
         [config, type_, "is", "over"] => Some((false, own(config), own(type_), false)),
         [config, condition, ..] => {
-            let (type_, _) = condition.split_once("=True")?;
-            Some((false, own(config), type_.to_owned(), true))
+            let (type_, status) = condition.split_once('=')?;
+            let begins = status == if type_ == READY { "Unknown" } else { "True" };
+            Some((false, own(config), type_.to_owned(), begins))
         }
         _ => None,
     }
@@ -114,7 +117,8 @@ impl Timeline {
                 json!({
                     "series": format!(
                         "kata_operator_config_condition{{namespace=\"{NAMESPACE}\",name=\"{config}\",\
-                         type=\"{type_}\",status=\"True\"}}"
+                         type=\"{type_}\",status=\"{}\"}}",
+                        if type_ == READY { "Unknown" } else { "True" }
                     ),
                     "values": self.samples(stretches),
                 })
@@ -223,7 +227,7 @@ fn fired(transcript: &str) -> String {
                 }
             }
             [_, config, condition, reason, ..] => {
-                if let Some((type_, "")) = condition.split_once("=True") {
+                if let Some((type_, "True" | "Unknown")) = condition.split_once('=') {
                     reasons.insert((*config, type_), reason.trim_end_matches(':'));
                 }
             }

@@ -92,6 +92,21 @@ async fn an_operator_that_does_not_run_or_is_too_old_is_found() {
     ]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_was_deleted_is_named_with_the_command_that_restores_it() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.delete(&simcluster::resource::CRDS, "", "katanodes.kata-operator.dev");
+    lab.pass(60).await;
+    let restores = "kata-operator crd | kubectl apply --server-side --force-conflicts -f -";
+    let done = lab.kata_command("doctor").await.expect(1);
+    done.says(&["KATA5003", "the cluster does not serve KataNode", restores, "KATA1016"]);
+    let status = lab.kata_command("status").await;
+    status.says(&["Unknown", "ReadFailed", "the API server does not serve KataNode", restores]);
+    assert!(lab.kata_command("nodes").await.err.contains(restores));
+}
+
 /// Helm installs into the namespace that it is told.
 #[tokio::test(start_paused = true)]
 async fn an_operator_in_another_namespace_is_found_there() {

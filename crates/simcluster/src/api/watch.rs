@@ -14,9 +14,10 @@ use super::error::{ApiError, FieldError};
 use super::fault::{CallInfo, Faults};
 use super::list::{Selection, invalid_options};
 use super::negotiate::Shape;
-use super::registry::ResourceDef;
+use super::registry::{ResourceDef, defined_resource};
 use super::request::ListOptions;
 use super::store::{Event, EventKind, Store};
+use crate::resource::CRDS;
 
 /// How often a BOOKMARK is sent.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -229,6 +230,10 @@ impl Watcher {
             return false;
         };
         for event in events {
+            if self.ends_the_resource(event) {
+                self.phase = Phase::Ended;
+                return false;
+            }
             let Some((kind, object)) = self.seen(event) else {
                 self.cursor = event.revision;
                 continue;
@@ -270,6 +275,13 @@ impl Watcher {
         }
         self.cursor = self.cursor.max(store.revision());
         false
+    }
+
+    /// Whether the event is that the definition of the watched resource is gone, which ends its watches.
+    fn ends_the_resource(&self, event: &Event) -> bool {
+        event.resource == CRDS
+            && event.kind == EventKind::Deleted
+            && defined_resource(&event.current) == self.selection.resource
     }
 
     /// The event as this watch sees it.

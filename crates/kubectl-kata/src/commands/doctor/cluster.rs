@@ -27,6 +27,14 @@ pub(super) async fn checks(
     let api = &context.api;
     let mut checks = vec![kubernetes(&kata.version.git_version)];
     match &kata.configs {
+        Read::Known(_) if kata.nodes.is_not_served() => checks.push(Check {
+            fix: Code::CustomResourceStale.entry().fix.to_owned(),
+            ..check(
+                Code::CustomResourceMissing,
+                CheckResult::Error,
+                "the cluster does not serve KataNode, whose CustomResourceDefinition was deleted",
+            )
+        }),
         Read::Known(_) => {
             checks.push(check(
                 Code::CustomResourceMissing,
