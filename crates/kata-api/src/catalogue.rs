@@ -96,6 +96,10 @@ catalogue! {
         cause: "The clock of the machine that runs the operator differs from the API server's by 30 seconds or more. The operator uses the API server's time, so nothing is delayed; certificates, logs and other programs on the machine whose clock is wrong may fail.",
         fix: "Run `chronyc tracking` on the node of the operator's pod and on the machines of the control plane, and correct the clock that is not synchronized."
     }
+    KATA1025 OtherInstallation Error {
+        cause: "Two installations of the operator are in the cluster, and the KataConfig belongs to the other one.",
+        fix: "Remove one of the two installations: `kubectl get deployments -A -l app.kubernetes.io/name=kata-operator` lists them, and the annotation kata-operator.dev/operator-namespace of the KataConfig names the one that it belongs to. Another one takes over when that namespace is deleted."
+    }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
         fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."

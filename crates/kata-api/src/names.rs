@@ -88,6 +88,8 @@ pub const MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-extension";
 pub const IMAGE_MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-image";
 /// Both names of the operator's MachineConfig. Either the extension or image mode is used, so one of them exists.
 pub const MACHINE_CONFIGS: [&str; 2] = [MACHINE_CONFIG, IMAGE_MACHINE_CONFIG];
+/// Annotation of a KataConfig: the namespace of the operator that it belongs to.
+pub const OPERATOR_NAMESPACE_ANNOTATION: &str = "kata-operator.dev/operator-namespace";
 /// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still
 /// run, separated by spaces.
 pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";

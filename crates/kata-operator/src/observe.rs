@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kata_api::{
     ContainerRuntimeConfig, KataConfig, KataNode, MachineConfig, MachineConfigPool, names,
@@ -116,7 +117,10 @@ impl Observer {
             let freshness = last.iter().filter_map(|need| match need {
                 Need::Objects => Some(Freshness::Objects),
                 Need::Quorum => Some(Freshness::Quorum),
-                Need::MachineConfig { .. } | Need::Pods { .. } | Need::DrainBlockers { .. } => None,
+                Need::MachineConfig { .. }
+                | Need::Pods { .. }
+                | Need::DrainBlockers { .. }
+                | Need::Namespace { .. } => None,
             });
             if let Some(freshness) = freshness.max() {
                 let fresh = self.snapshot(freshness, self.read_views(freshness).await)?;
@@ -200,6 +204,7 @@ impl Observer {
             },
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
         })
     }
 
@@ -261,6 +266,14 @@ impl Observer {
             Need::DrainBlockers { node } => {
                 let blockers = read_drain_blockers(&self.client, node).await;
                 snapshot.drain_blockers.insert(node.clone(), blockers);
+            }
+            Need::Namespace { name } => {
+                let endpoint = Endpoint::cluster::<Namespace>();
+                let exists = match self.client.get::<Namespace>(&endpoint, name).await {
+                    Ok(found) => Observed::Known(found.is_some()),
+                    Err(error) => Observed::unknown(format!("Namespace {name}"), chain(&error)),
+                };
+                snapshot.namespaces.insert(name.clone(), exists);
             }
         }
     }

@@ -108,6 +108,7 @@ fn cluster(workers: usize, changed: usize) -> Snapshot {
         jobs: JobObjects::absent(),
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
+        namespaces: BTreeMap::new(),
     };
     if changed > 0 {
         settle(&mut snapshot);

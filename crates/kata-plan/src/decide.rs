@@ -10,6 +10,7 @@ use kata_api::kata_node::NodeStep;
 use kata_api::{Code, KataConfig};
 
 use crate::assessment::{Assessment, NodeAssessment};
+use crate::claim;
 use crate::configs::Configs;
 use crate::draft::Draft;
 use crate::events;
@@ -21,6 +22,8 @@ use crate::{jobs, mco, status, steps};
 
 /// When to requeue while sandboxed pods block a step; running pods are not watched.
 const REQUEUE_FOR_PODS: Duration = Duration::from_secs(4);
+/// When to look again whether another installation's namespace is gone, which is not watched.
+const REQUEUE_FOR_NAMESPACE: Duration = Duration::from_mins(1);
 /// When to requeue after a failed read.
 const REQUEUE_FOR_READ: Duration = Duration::from_secs(10);
 
@@ -31,6 +34,8 @@ pub(crate) struct Analysis {
     now: Timestamp,
     options: Options,
     configs: Configs,
+    /// The namespace of the other installation that the active KataConfig belongs to.
+    other_installation: Option<String>,
     assessment: Option<Result<Assessment, Unreadable>>,
     draft: Draft,
 }
@@ -126,6 +131,20 @@ fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
 
 fn analyze(snapshot: &Snapshot) -> Analysis {
     let configs = Configs::of(&snapshot.configs);
+    let other =
+        configs.active.as_ref().and_then(|config| claim::other_installation(config, snapshot));
+    if let Some(name) = other.map(str::to_owned) {
+        let mut draft = Draft::default();
+        draft.needs.insert(Need::Namespace { name: name.clone() });
+        return Analysis {
+            now: to_the_second(snapshot.now),
+            options: snapshot.options.clone(),
+            configs,
+            other_installation: Some(name),
+            assessment: None,
+            draft,
+        };
+    }
     let assessed = configs.active.as_ref().map(|config| assess(snapshot, config));
     let (assessment, mut draft) = match assessed {
         Some(Ok((assessment, changes))) => {
@@ -140,6 +159,7 @@ fn analyze(snapshot: &Snapshot) -> Analysis {
         now: to_the_second(snapshot.now),
         options: snapshot.options.clone(),
         configs,
+        other_installation: None,
         assessment,
         draft,
     }
@@ -174,6 +194,7 @@ fn further_reads(snapshot: &Snapshot, draft: &Draft) -> Vec<Need> {
         .filter(|need| match need {
             Need::Pods { scope, .. } => !cluster_is_read && !snapshot.pods.contains_key(scope),
             Need::DrainBlockers { node } => !snapshot.drain_blockers.contains_key(node),
+            Need::Namespace { name } => !snapshot.namespaces.contains_key(name),
             Need::MachineConfig { .. } | Need::Objects | Need::Quorum => true,
         })
         .cloned()
@@ -187,7 +208,12 @@ fn further_reads(snapshot: &Snapshot, draft: &Draft) -> Vec<Need> {
 }
 
 fn report(analysis: &Analysis, planned: &[Step], failures: &[StepFailure]) -> Report {
-    let Analysis { now, configs, assessment, draft, options: _ } = analysis;
+    let Analysis { now, configs, other_installation, assessment, draft, options } = analysis;
+    if let (Some(config), Some(other)) = (&configs.active, other_installation) {
+        let finding = claim::finding(config, other, &options.namespace);
+        let events = vec![events::of_other_installation(&finding, other)];
+        return Report { findings: vec![finding], events, ..Report::default() };
+    }
     let mut report = Report {
         other_configs: configs
             .others
@@ -278,6 +304,9 @@ fn requeue_after(analysis: &Analysis, report: &Report) -> Option<Duration> {
                 options.requeue_after
             }
         });
+    }
+    if analysis.other_installation.is_some() {
+        times.push(REQUEUE_FOR_NAMESPACE);
     }
     // A changed spec.runtimes waits for pods to end.
     let waits = |code| matches!(code, Code::HandlerImmutable | Code::RuntimeClassInUse);

@@ -14,7 +14,7 @@ use kata_api::{Code, KataConfigStatus, Severity, event_reasons};
 use crate::assessment::{Assessment, NodeAssessment};
 use crate::configs::Configs;
 use crate::object::{Kind, ObjectRef};
-use crate::report::{EventToSend, Report, StatusReport};
+use crate::report::{EventToSend, Finding, Report, StatusReport};
 use crate::text;
 
 /// Most bytes of a note.
@@ -73,6 +73,21 @@ fn event(regarding: &ObjectRef, related: Option<&ObjectRef>, text: &EventText<'_
         action: text.action.to_owned(),
         note: crate::text::cut(&text.note, NOTE),
     }
+}
+
+/// The Event that a KataConfig belongs to another installation, once for each.
+pub(crate) fn of_other_installation(finding: &Finding, other: &str) -> EventToSend {
+    event(
+        &finding.subject,
+        None,
+        &EventText {
+            warning: true,
+            reason: finding.code.entry().reason,
+            action: "Reconcile",
+            note: format!("{}: {}. {}", finding.code, finding.message, finding.fix),
+            before: other.to_owned(),
+        },
+    )
 }
 
 /// The beginning of an object's name, short enough for an Event's name of 253 characters.

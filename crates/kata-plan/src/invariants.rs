@@ -13,6 +13,7 @@ use std::fmt;
 
 use kata_api::{Code, KataConfig, KataNode, conditions};
 
+use crate::claim;
 use crate::configs;
 use crate::decide::Decision;
 use crate::jobs::{JobsOfNode, jobs_by_node};
@@ -43,7 +44,8 @@ pub enum Property {
     /// Only objects, labels and taints of the operator are written and deleted, and only on the object that
     /// was read.
     Ownership,
-    /// The finalizer is set before the first change, and removed only when nothing of the operator is left.
+    /// The finalizer is set before the first change, together with the namespace of the installation, and removed only
+    /// when nothing of the operator is left.
     Finalizer,
     /// No disruptive step relies on facts that are unknown or may have changed.
     KnownState,
@@ -190,7 +192,7 @@ struct Facts<'a> {
 /// The effects of the earlier steps.
 #[derive(Default)]
 struct Earlier<'a> {
-    /// Whether the active KataConfig has the finalizer.
+    /// Whether the active KataConfig has the finalizer and belongs to this installation.
     has_finalizer: bool,
     /// Objects that were applied and on which later steps rely.
     applied: BTreeSet<&'a ObjectRef>,
@@ -243,7 +245,10 @@ impl<'a> Facts<'a> {
             rollout: OnceCell::new(),
             pods_by_node: cluster.map(|pods| by_node(pods)),
             earlier: Earlier {
-                has_finalizer: active.is_some_and(configs::has_finalizer),
+                has_finalizer: active.is_some_and(|config| {
+                    configs::has_finalizer(config)
+                        && claim::is_ours(config, &snapshot.options.namespace)
+                }),
                 ..Earlier::default()
             },
         }
@@ -251,14 +256,21 @@ impl<'a> Facts<'a> {
 
     fn precondition(&self, action: &Action) -> Kept {
         match action {
-            Action::AddFinalizer { .. } => return Ok(()),
+            Action::AddFinalizer { .. } => {
+                let other = self.active.and_then(|it| claim::other_installation(it, self.snapshot));
+                return ensure(other.is_none(), Property::Ownership, || {
+                    format!("{action} although it belongs to the installation in {other:?}")
+                });
+            }
             Action::RemoveFinalizers { config, .. } => {
                 return self.may_remove_finalizers(action, config);
             }
             _ => {}
         }
         ensure(self.earlier.has_finalizer, Property::Finalizer, || {
-            format!("{action} before the KataConfig has the finalizer")
+            format!(
+                "{action} before the KataConfig has the finalizer and belongs to this installation"
+            )
         })?;
         self.ensure_lists_are_known(action)?;
         match action {

@@ -6,6 +6,7 @@
 //! a panic.
 
 mod assessment;
+mod claim;
 mod classes;
 mod configs;
 pub mod decide;
@@ -36,6 +37,7 @@ mod steps;
 mod text;
 pub mod validate;
 
+pub use claim::claimed_by;
 pub use classes::is_our_class;
 pub use configs::configs_by_age;
 pub use decide::{Decision, Outcome, decide, needs, next, report_after_apply, running_pods};

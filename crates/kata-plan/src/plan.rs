@@ -60,13 +60,15 @@ pub enum OnFailure {
 /// A write, by its purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Adds the operator's finalizer to a KataConfig.
+    /// Adds the operator's finalizer and its namespace to a KataConfig.
     AddFinalizer {
         config: ObjectRef,
-        /// A precondition, because the request replaces the whole list.
+        /// A precondition, because the request replaces the whole list, and the first installation wins.
         resource_version: String,
         /// The whole desired list.
         finalizers: Vec<String>,
+        /// The namespace of the operator that the KataConfig belongs to from then on.
+        namespace: String,
     },
     /// Removes the operator's finalizers, old and new, from a KataConfig that is being deleted.
     RemoveFinalizers {
@@ -210,8 +212,19 @@ impl Action {
     /// The request to the API server.
     pub fn request(&self) -> Request {
         match self {
-            Self::AddFinalizer { config, resource_version, finalizers }
-            | Self::RemoveFinalizers { config, resource_version, finalizers } => Request::Merge {
+            Self::AddFinalizer { config, resource_version, finalizers, namespace } => {
+                Request::Merge {
+                    object: config.clone(),
+                    status: false,
+                    body: json!({"metadata": {
+                        "uid": config.uid,
+                        "resourceVersion": resource_version,
+                        "finalizers": finalizers,
+                        "annotations": {names::OPERATOR_NAMESPACE_ANNOTATION: namespace},
+                    }}),
+                }
+            }
+            Self::RemoveFinalizers { config, resource_version, finalizers } => Request::Merge {
                 object: config.clone(),
                 status: false,
                 body: json!({"metadata": {

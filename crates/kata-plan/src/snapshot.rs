@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub pods: BTreeMap<PodScope, Observed<Vec<SandboxedPod>>>,
     /// The pods that block the drain of a node, by node, as [`Need::DrainBlockers`] requested.
     pub drain_blockers: BTreeMap<String, Observed<Vec<DrainBlocker>>>,
+    /// Whether a namespace exists, by name, as [`Need::Namespace`] requested.
+    pub namespaces: BTreeMap<String, Observed<bool>>,
 }
 
 /// An object that exists but cannot be parsed.
@@ -549,4 +551,6 @@ pub enum Need {
     /// The pods that block the drain of a node (see [`crate::validate::drain_blockers`]), into
     /// [`Snapshot::drain_blockers`].
     DrainBlockers { node: String },
+    /// Whether a namespace exists, into [`Snapshot::namespaces`].
+    Namespace { name: String },
 }

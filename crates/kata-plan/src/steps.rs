@@ -13,6 +13,7 @@ mod taints;
 use kata_api::{Code, KataConfig, names};
 
 use crate::assessment::{Assessment, NodeAssessment};
+use crate::claim;
 use crate::configs::{config_ref, has_finalizer, is_our_finalizer};
 use crate::draft::Draft;
 use crate::object::Kind;
@@ -43,7 +44,7 @@ pub(crate) fn release_inactive(config: &KataConfig) -> Option<Step> {
 }
 
 fn install(cluster: &Assessment, changes: Draft, out: &mut Draft) {
-    add_finalizer(&cluster.config, out);
+    add_finalizer(cluster, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
     if cluster.selected == 0 && !cluster.nodes.iter().any(|node| node.wanted) {
@@ -56,6 +57,7 @@ fn install(cluster: &Assessment, changes: Draft, out: &mut Draft) {
 }
 
 fn remove(cluster: &Assessment, changes: Draft, out: &mut Draft) {
+    add_finalizer(cluster, out);
     runtime_classes::remove_classes(cluster, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
@@ -65,15 +67,22 @@ fn remove(cluster: &Assessment, changes: Draft, out: &mut Draft) {
     finish_removal(cluster, out);
 }
 
-/// Adds the finalizer, which is the first change of all.
-fn add_finalizer(config: &KataConfig, out: &mut Draft) {
-    let finalizers = config.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|name| name == names::FINALIZER) {
+/// Adds the finalizer and the claim, which is the first change of all.
+fn add_finalizer(cluster: &Assessment, out: &mut Draft) {
+    let Assessment { config, deleting, options, .. } = cluster;
+    let mut finalizers = config.metadata.finalizers.clone().unwrap_or_default();
+    // The API server accepts no further one during a deletion.
+    let needs_finalizer = !deleting && !finalizers.iter().any(|name| name == names::FINALIZER);
+    if needs_finalizer {
+        finalizers.push(names::FINALIZER.to_owned());
+    }
+    if needs_finalizer || !claim::is_ours(config, &options.namespace) {
         out.push(
             Action::AddFinalizer {
                 config: config_ref(config),
                 resource_version: config.metadata.resource_version.clone().unwrap_or_default(),
-                finalizers: finalizers.into_iter().chain([names::FINALIZER.to_owned()]).collect(),
+                finalizers,
+                namespace: options.namespace.clone(),
             },
             OnFailure::Stop,
             "before anything else is changed",

@@ -141,6 +141,8 @@ pub(crate) struct Api {
     timeout: Duration,
     gaps: Mutex<Vec<Gap>>,
     home: OnceLock<String>,
+    /// The namespaces with a Deployment of the operator, once all were looked through.
+    installations: OnceLock<Vec<String>>,
     simulated: OnceLock<bool>,
 }
 
@@ -171,6 +173,7 @@ impl Api {
             timeout,
             gaps: Mutex::default(),
             home: OnceLock::new(),
+            installations: OnceLock::new(),
             simulated: OnceLock::new(),
         }
     }
@@ -203,6 +206,16 @@ impl Api {
     /// Notes where the operator is.
     pub(crate) fn settle(&self, home: &str) -> &str {
         self.home.get_or_init(|| home.to_owned())
+    }
+
+    /// The namespaces with a Deployment of the operator, once all were looked through.
+    pub(crate) fn known_installations(&self) -> Option<&[String]> {
+        self.installations.get().map(Vec::as_slice)
+    }
+
+    /// Notes the namespaces with a Deployment of the operator.
+    pub(crate) fn note_installations(&self, namespaces: Vec<String>) {
+        self.installations.get_or_init(|| namespaces);
     }
 
     /// How long an answer may take.

@@ -474,6 +474,26 @@ impl OperatorState {
     }
 }
 
+/// The namespaces with a Deployment of the operator, as far as they can be seen.
+pub(crate) async fn installations(api: &Api) -> Result<&[String], Failure> {
+    if api.known_installations().is_none() {
+        everywhere(api).await?;
+    }
+    Ok(api.known_installations().unwrap_or_default())
+}
+
+/// The operator's Deployments in all namespaces.
+async fn everywhere(api: &Api) -> Result<Read<Vec<Deployment>>, Failure> {
+    let fields = format!("metadata.name={}", names::PRODUCT);
+    let labels = format!("{NAME_LABEL}={}", names::PRODUCT);
+    let everywhere = Scope { fields: Some(&fields), labels: Some(&labels), ..Scope::default() };
+    let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
+    let Read::Known(mut found) = found else { return Ok(found) };
+    found.retain(Deployment::is_ours);
+    api.note_installations(found.iter().map(|it| it.namespace().to_owned()).collect());
+    Ok(Read::Known(found))
+}
+
 async fn or_elsewhere(
     api: &Api,
     usual: Read<Option<Deployment>>,
@@ -482,16 +502,12 @@ async fn or_elsewhere(
         api.settle(names::NAMESPACE);
         return Ok(usual);
     }
-    let fields = format!("metadata.name={}", names::PRODUCT);
-    let labels = format!("{NAME_LABEL}={}", names::PRODUCT);
-    let everywhere = Scope { fields: Some(&fields), labels: Some(&labels), ..Scope::default() };
-    let found = api.for_watches().list::<Deployment>(DEPLOYMENTS, everywhere).await?;
-    let Some(found) = found.known() else {
+    let Some(found) = everywhere(api).await?.known() else {
         api.settle(names::NAMESPACE);
         // The Deployment may be in a namespace that the caller may not list.
         return Ok(Read::Forbidden);
     };
-    match found.into_iter().find(Deployment::is_ours) {
+    match found.into_iter().next() {
         Some(deployment) => {
             api.settle(deployment.namespace());
             Ok(Read::Known(Some(deployment)))

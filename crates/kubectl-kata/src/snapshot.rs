@@ -22,14 +22,15 @@ use kata_plan::{
 };
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::{Api, Read, Scope};
 use crate::cluster::{self, Deployment};
 use crate::failure::Failure;
 use crate::resource::{
-    BUDGETS, CONFIG_MAPS, JOBS, KATA_CONFIGS, KATA_NODES, MACHINE_CONFIGS, NODES, PODS, POOLS,
-    RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
+    BUDGETS, CONFIG_MAPS, JOBS, KATA_CONFIGS, KATA_NODES, MACHINE_CONFIGS, NAMESPACES, NODES, PODS,
+    POOLS, RUNTIME_CLASSES, RUNTIME_CONFIGS, Resource,
 };
 
 /// How often the decision may ask for more; it asks a few times.
@@ -118,6 +119,14 @@ pub(crate) async fn read(
     let operator = operator?.known().flatten();
     let mut options = options(pools.is_not_served(), operator.as_ref(), api.home());
     options.platform = assumed.platform.unwrap_or(options.platform);
+    if operator.is_none() && assumed.platform.is_none() {
+        let configs = existing.as_ref().map(Read::items).unwrap_or_default();
+        let active = kata_plan::configs_by_age(configs).into_iter().next();
+        // It may be where the caller may not look for it.
+        if let Some(namespace) = active.and_then(kata_plan::claimed_by) {
+            namespace.clone_into(&mut options.namespace);
+        }
+    }
     let platform = options.platform;
     let data = async |name: &str| {
         let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(cluster::home(api).await?), name).await?;
@@ -170,6 +179,7 @@ pub(crate) async fn read(
         },
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
+        namespaces: BTreeMap::new(),
     };
     for _round in 0..ROUNDS {
         let needs = kata_plan::needs(&snapshot);
@@ -272,6 +282,11 @@ async fn fulfil(api: &Api, snapshot: &mut Snapshot, need: &Need) -> Result<(), F
                 }
             };
             snapshot.drain_blockers.insert(node.clone(), blockers);
+        }
+        Need::Namespace { name } => {
+            let read = api.get::<Value>(NAMESPACES, None, name).await?;
+            let exists = observed(read, NAMESPACES, None).map(|found| found.is_some());
+            snapshot.namespaces.insert(name.clone(), exists);
         }
     }
     Ok(())

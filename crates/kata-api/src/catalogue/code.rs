@@ -68,6 +68,10 @@ impl Code {
             | Self::ConstraintsNotServed
             | Self::AgentImageUnknown
             | Self::OperatorSilent => &["kubectl kata logs operator", "kubectl kata doctor"],
+            Self::OtherInstallation => &[
+                "kubectl get deployments -A -l app.kubernetes.io/name=kata-operator",
+                "kubectl kata doctor",
+            ],
             Self::NodeNotReady
             | Self::NodeStateUnknown
             | Self::UnsupportedNode

@@ -269,6 +269,7 @@ pub fn snapshot(world: &World, freshness: Freshness, unread: Option<Unread>) -> 
         jobs: JobObjects::absent(),
         pods: BTreeMap::new(),
         drain_blockers: BTreeMap::new(),
+        namespaces: BTreeMap::new(),
     }
 }
 
@@ -301,6 +302,9 @@ pub fn meet(world: &World, need: Need, unread: Option<Unread>, snapshot: &mut Sn
         }
         Need::DrainBlockers { node } => {
             snapshot.drain_blockers.insert(node, Observed::Known(Vec::new()));
+        }
+        Need::Namespace { name } => {
+            snapshot.namespaces.insert(name, Observed::Known(true));
         }
     }
 }
@@ -403,6 +407,9 @@ fn kata_config(world: &World) -> Option<KataConfig> {
     }
     if facts.finalizer {
         config.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+        let claim = (names::OPERATOR_NAMESPACE_ANNOTATION, names::NAMESPACE);
+        let claim = (claim.0.to_owned(), claim.1.to_owned());
+        config.metadata.annotations = Some(BTreeMap::from([claim]));
     }
     if facts.debug {
         "debug".clone_into(&mut config.spec.log_level);

@@ -116,7 +116,11 @@ fn table(event: &Event) -> Option<&'static [&'static str]> {
         resource if *resource == NODES => &["/spec/taints", CLASS_LABELS],
         // Made once, and never changed.
         resource if *resource == JOBS && crate::plain::is_agents(&event.current) => &[],
-        resource if *resource == KATACONFIGS => &["/metadata/finalizers", "/status"],
+        resource if *resource == KATACONFIGS => &[
+            "/metadata/finalizers",
+            "/metadata/annotations/kata-operator.dev/operator-namespace",
+            "/status",
+        ],
         resource if *resource == KATANODES => {
             &["/metadata", "/spec", "/status", "/apiVersion", "/kind"]
         }

@@ -23,6 +23,8 @@ fn core_rules() -> Vec<Value> {
         rule(names::DOMAIN, &["katanodes"], &["list", "watch", "create", "patch", "delete"], &[]),
         rule(names::DOMAIN, &["katanodes/status"], &["patch"], &[]),
         rule("", &["nodes"], &["list", "watch", "patch"], &[]),
+        // Whether that of another installation, which a KataConfig belongs to, is gone.
+        rule("", &["namespaces"], &["get"], &[]),
         // Listed on demand, and read and watched while a deletion waits for pods.
         rule("", &["pods"], &["get", "list", "watch"], &[]),
         // Names of RuntimeClasses are the user's choice, so they cannot be listed here.

@@ -16,7 +16,7 @@ use kata_api::platform::Platform;
 
 /// All policies, each with its binding.
 pub(super) fn objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
-    let mut all = vec![nodes::rules(), configs::rules(), classes::rules()];
+    let mut all = vec![nodes::rules(), configs::rules(namespace), classes::rules()];
     if platform == Platform::Kubernetes {
         all.push(jobs::rules(image));
     }

@@ -24,6 +24,7 @@ mod speed;
 mod stolen;
 mod traces;
 mod trouble;
+mod twins;
 mod uninstall;
 mod upgrade;
 mod writes;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kata_api::names::OPERATOR_NAMESPACE_ANNOTATION;
 use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
 use kata_manifests::manifests::{self, Permission};
@@ -175,7 +176,20 @@ impl Story<'_> {
         self.remove_under_a_guest().await;
     }
 
+    /// As after a move from a namespace that is deleted.
+    async fn take_over(&self) {
+        let claim = |namespace: &str| json!({"metadata": {"annotations": {OPERATOR_NAMESPACE_ANNOTATION: namespace}}});
+        lab::merge(self.cluster, &lab::kata_configs(), "example", &claim("gone"));
+        let is_ours = |cluster: &Cluster| {
+            let config = lab::get(cluster, &lab::kata_configs(), "example").unwrap();
+            config["metadata"]["annotations"][OPERATOR_NAMESPACE_ANNOTATION]
+                == kata_api::names::NAMESPACE
+        };
+        self.until("taken over", is_ours).await;
+    }
+
     async fn remove_under_a_guest(&self) {
+        self.take_over().await;
         let cluster = self.cluster;
         let guest = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest"},
@@ -210,7 +224,8 @@ fn permission(line: &str) -> Permission {
         _ => parts.next().unwrap_or_default().to_owned(),
     };
     parts.next();
-    if parts.peek() == Some(&"namespaces") {
+    // A namespace that is an object itself has nothing after its name.
+    if parts.peek() == Some(&"namespaces") && parts.clone().count() > 2 {
         parts.next();
         parts.next();
     }

@@ -296,15 +296,17 @@ async fn it_cannot_change_what_was_asked_for() {
         let body = json!({"metadata": {"finalizers": finalizers}});
         thief.fails("PATCH", CONFIG, &body, "kataconfigs", "no other finalizers").await;
     }
+    let claim = names::OPERATOR_NAMESPACE_ANNOTATION;
+    for annotations in [json!({"a": "b"}), json!({claim: "elsewhere"}), json!({claim: null})] {
+        let body = json!({"metadata": {"annotations": annotations}});
+        thief.fails("PATCH", CONFIG, &body, "kataconfigs", "no other annotation").await;
+    }
     for metadata in [
         json!({"labels": {"team": "mine"}}),
-        json!({"annotations": {"a": "b"}}),
         json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "y"}]}),
     ] {
         let body = json!({"metadata": metadata});
-        thief
-            .fails("PATCH", CONFIG, &body, "kataconfigs", "no labels, annotations and owners")
-            .await;
+        thief.fails("PATCH", CONFIG, &body, "kataconfigs", "no labels and owners").await;
     }
 }
 

@@ -9,7 +9,7 @@ use self::fixture::build;
 use crate::promises::forms;
 use crate::render;
 
-mod fixture;
+pub(crate) mod fixture;
 mod situations;
 
 /// The text of a fixture's decision.

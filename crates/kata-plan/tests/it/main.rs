@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by panicking")]
 
 mod cases;
+mod claim;
 mod content;
 mod findings;
 mod hosts;

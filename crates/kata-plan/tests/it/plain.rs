@@ -245,7 +245,7 @@ impl World {
                 self.create(json!({
                     "kind": "Pod",
                     "metadata": {
-                        "namespace": NAMESPACE, "name": name,
+                        "namespace": job["metadata"]["namespace"], "name": name,
                         "creationTimestamp": self.now.to_string(),
                         "labels": {"batch.kubernetes.io/job-name": job["metadata"]["name"]},
                         "annotations": job["metadata"]["annotations"],

@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) unreadable: BTreeSet<String>,
     /// Objects that cannot be understood.
     pub(crate) broken: BTreeSet<Key>,
+    /// Namespaces that do not exist any more.
+    pub(crate) namespaces_gone: BTreeSet<String>,
     /// Nodes whose drain does not get on.
     pub(crate) undrainable: BTreeSet<String>,
     /// Nodes that do not get the extension installed.
@@ -92,6 +94,7 @@ impl World {
             objects: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             broken: BTreeSet::new(),
+            namespaces_gone: BTreeSet::new(),
             undrainable: BTreeSet::new(),
             failing: BTreeSet::new(),
             writes: Vec::new(),

@@ -133,6 +133,29 @@ async fn an_operator_in_another_namespace_is_found_there() {
     assert_eq!(status["operator"]["namespace"], kata_operator_namespace());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_second_installation_is_found_with_the_one_that_is_at_work() {
+    let lab = Lab::new();
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandboxes"}}));
+    lab.deploy_without_pods("sandboxes");
+    lab.pass(10).await;
+    let home = kata_operator_namespace();
+    let labels = json!({"app.kubernetes.io/name": "kata-operator"});
+    lab.create(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "kata-operator", "namespace": home, "labels": labels},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "i"}]}},
+        },
+    }));
+    let says =
+        format!("the operator is in the namespaces {home}, sandboxes; only the one in {home}");
+    lab.kata_command("doctor").await.expect(1).says(&["KATA1025", &says]);
+}
+
 /// Whoever shall look at a pod of a Job has to know where it is.
 #[tokio::test(start_paused = true)]
 async fn what_is_found_of_jobs_names_the_namespace_of_their_operator() {
@@ -143,6 +166,9 @@ async fn what_is_found_of_jobs_names_the_namespace_of_their_operator() {
     lab.kata(&["worker-0"]);
     lab.ready().await;
     lab.stop_operator();
+    let nobodys =
+        json!({"metadata": {"annotations": {names::OPERATOR_NAMESPACE_ANNOTATION: null}}});
+    lab.merge(&crate::lab::kata_configs(), "", "cluster-kataconfig", &nobodys);
     lab.namespace("sandboxes");
     lab.deploy_without_pods("sandboxes");
     lab.create(json!({

@@ -1,4 +1,4 @@
-//! Of a KataConfig the operator may change its own finalizer, and the status.
+//! Of a KataConfig the operator may change its own finalizer, the annotation with its namespace, and the status.
 //!
 //! RBAC grants `patch` on whole KataConfigs for the finalizer: a client with the operator's token could
 //! select other nodes, or name another payload.
@@ -7,7 +7,11 @@ use kata_api::names;
 
 use super::rules::{Rules, list, or, same};
 
-pub(super) fn rules() -> Rules {
+pub(super) fn rules(namespace: &str) -> Rules {
+    let is_claim = format!(
+        "key == '{}' && variables.annotations[key] == '{namespace}'",
+        names::OPERATOR_NAMESPACE_ANNOTATION
+    );
     Rules {
         resource: "kataconfigs",
         group: "kataconfiguration.openshift.io",
@@ -16,6 +20,8 @@ pub(super) fn rules() -> Rules {
             ("ours", list(&[names::FINALIZER, names::LEGACY_FINALIZER])),
             ("finalizers", or("object.metadata.finalizers", "[]")),
             ("oldFinalizers", or("oldObject.metadata.finalizers", "[]")),
+            ("annotations", or("object.metadata.annotations", "{}")),
+            ("oldAnnotations", or("oldObject.metadata.annotations", "{}")),
         ],
         validations: vec![
             ("kata-operator may not change the spec of a KataConfig", same("spec")),
@@ -26,10 +32,16 @@ pub(super) fn rules() -> Rules {
                     .to_owned(),
             ),
             (
-                "kata-operator may change no labels, annotations and owners of a KataConfig",
-                ["metadata.labels", "metadata.annotations", "metadata.ownerReferences"]
-                    .map(same)
-                    .join(" && "),
+                "kata-operator may change no labels and owners of a KataConfig",
+                ["metadata.labels", "metadata.ownerReferences"].map(same).join(" && "),
+            ),
+            (
+                "kata-operator may change no other annotation of a KataConfig than the one with its namespace",
+                format!(
+                    "variables.annotations.all(key, ({is_claim}) || (key in variables.oldAnnotations && \
+                     variables.oldAnnotations[key] == variables.annotations[key])) && \
+                     variables.oldAnnotations.all(key, key in variables.annotations)"
+                ),
             ),
         ],
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::plain::Fate;
 use crate::world::World;
 
-pub(super) fn build(fixture: &str) -> World {
+pub(crate) fn build(fixture: &str) -> World {
     let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
     let masters = count(&fixture["masters"]).unwrap_or(3);
     let mut world = if fixture["compact"] == json!(true) {

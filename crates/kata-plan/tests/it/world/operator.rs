@@ -65,6 +65,7 @@ impl World {
             ),
             pods: BTreeMap::new(),
             drain_blockers: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
         };
         for round in 0.. {
             assert!(round < 8, "needs never end: {:?}", needs(&snapshot));
@@ -138,6 +139,10 @@ impl World {
                     validate::drain_blockers(&there, budgets.known().unwrap())
                 });
                 snapshot.drain_blockers.insert(node, read);
+            }
+            Need::Namespace { name } => {
+                let exists = !self.namespaces_gone.contains(&name);
+                snapshot.namespaces.insert(name, Observed::Known(exists));
             }
         }
     }

@@ -2,16 +2,17 @@
 //! definitions, the caller's rights, the operator itself.
 
 use jiff::Timestamp;
-use kata_api::Code;
+use kata_api::{Code, KataConfig};
 use serde_json::json;
 
 use super::check;
 use crate::Context;
 use crate::api::{Read, Trouble};
-use crate::cluster::{Kata, OperatorState, lease, operator, stale_definition};
+use crate::cluster::{Kata, OperatorState, installations, lease, operator, stale_definition};
 use crate::commands::status::{Hearing, abandoned, hearing};
 use crate::document::{Check, CheckResult, Problem};
 use crate::failure::Failure;
+use crate::human;
 use crate::resource::{CRDS, KATA_CONFIGS};
 
 /// The first minor version of Kubernetes whose kubelets report runtime handlers.
@@ -158,7 +159,25 @@ async fn the_operator(kata: &Kata, context: &Context<'_, '_>) -> Result<Vec<Chec
     };
     let text = format!("operator {theirs}, plugin {}", crate::VERSION);
     checks.push(check(Code::VersionSkew, result, text));
+    let namespaces = installations(&context.api).await?;
+    if namespaces.len() > 1 {
+        checks.push(second_installation(namespaces, kata.active()));
+    }
     Ok(checks)
+}
+
+/// The problem that the operator is in more than one namespace.
+fn second_installation(namespaces: &[String], config: Option<&KataConfig>) -> Check {
+    let list = human::list(namespaces, namespaces.len());
+    let text = match config.and_then(kata_plan::claimed_by) {
+        Some(owner) => {
+            format!("the operator is in the namespaces {list}; only the one in {owner} is at work")
+        }
+        None => format!(
+            "the operator is in the namespaces {list}; the first to see a KataConfig is at work"
+        ),
+    };
+    check(Code::OtherInstallation, CheckResult::Error, text)
 }
 
 /// Major and minor version.
