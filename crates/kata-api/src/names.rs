@@ -159,6 +159,8 @@ pub const PAYLOAD_IMAGE: &str = "quay.io/kata-containers/kata-deploy:4.1.0";
 
 /// Names in the Jobs of the node agent, which run in the operator's namespace.
 pub mod node_job {
+    /// The PriorityClass of Jobs that only check their node.
+    pub const CHECK_PRIORITY_CLASS: &str = "kata-operator-check";
     /// Label of every such Job and of its pods.
     pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
     /// Value of [`COMPONENT_LABEL`].

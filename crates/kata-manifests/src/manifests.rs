@@ -21,6 +21,7 @@ use crate::RenderError;
 pub use access::{granted, granted_for_monitor};
 pub use metadata::NAME;
 pub use rule::Permission;
+pub use workload::check_priority_class;
 
 use metadata::metadata;
 

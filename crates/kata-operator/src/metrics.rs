@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use kata_api::conditions::READY;
 use kata_api::kata_node::{JobOutcome, Phase};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, conditions};
@@ -370,14 +371,14 @@ impl Metrics {
         self.0.conditions.set(&values);
     }
 
-    /// Sets the conditions of all KataConfigs to Unknown, because the KataConfigs cannot be read.
-    pub fn set_conditions_unknown(&self) {
-        let known = self.0.conditions.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let values = known.into_iter().map(|labels| {
+    /// Sets Ready of all KataConfigs to Unknown, because the KataConfigs cannot be read. The others stay, so that their
+    /// alerts do.
+    pub fn set_ready_unknown(&self) {
+        let known = self.0.conditions.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for labels in known.iter().filter(|it| it.iter().any(|(_, value)| value == READY)) {
             let is_unknown = labels.iter().any(|(_, value)| value == "Unknown");
-            (labels, i64::from(is_unknown))
-        });
-        self.0.conditions.set(&values.collect());
+            self.0.conditions.gauges.get_or_create(labels).set(i64::from(is_unknown));
+        }
     }
 
     /// Records that the loop is alive: it begins an iteration or a call, or reads the Lease as a standby.

@@ -107,7 +107,7 @@ async fn serves_mco_kinds(client: &Client) -> Result<bool, CallError> {
 }
 
 /// The report on OpenShift without the Machine Config Operator: every KataConfig is Stalled, and no node
-/// changes.
+/// changes. `configs` has none of another installation.
 pub fn report_without_mco(configs: &[KataConfig], now: Timestamp) -> Report {
     let mut statuses: Vec<StatusReport> =
         configs.iter().map(|config| unsupported_status(config, now)).collect();

@@ -280,7 +280,7 @@ impl Controller {
 
     fn observe_failed(&self, error: &ObserveError) -> Outcome {
         tracing::warn!(error = chain(error), "cannot observe the cluster; nothing is decided");
-        self.metrics.set_conditions_unknown();
+        self.metrics.set_ready_unknown();
         let failed = Some(("observe_failed", Retry::Backoff));
         Outcome { requeue_after: None, pause: Duration::ZERO, failed }
     }
@@ -344,10 +344,12 @@ impl Controller {
 
     /// The pass on OpenShift without the Machine Config Operator: it only reports.
     async fn run_pass_without_mco(&mut self) -> Outcome {
-        let configs = match self.observer.configs() {
+        let mut configs = match self.observer.configs() {
             Ok(configs) => configs,
             Err(error) => return self.observe_failed(&error),
         };
+        let namespace = &self.settings.namespace;
+        configs.retain(|it| kata_plan::claimed_by(it).is_none_or(|owner| owner == namespace));
         let report = platform::report_without_mco(&configs, self.settings.clock.now());
         if self.settings.dry_run {
             self.log_plan(&Plan::default(), &report);

@@ -39,11 +39,9 @@ pub(crate) fn finding(config: &KataConfig, other: &str, own: &str) -> Finding {
     );
     let mut finding = Finding::new(Code::OtherInstallation, config, message);
     finding.fix = format!(
-        "Remove one of the two installations. To keep the one in {own}: `kubectl delete deployment {product} -n {other}`, \
-         then `kubectl annotate {} {annotation}-`.",
-        finding.subject.to_string().replacen(' ', "/", 1).to_lowercase(),
-        product = names::PRODUCT,
-        annotation = names::OPERATOR_NAMESPACE_ANNOTATION,
+        "To keep the one in {other}: `kubectl delete namespace {own}`, then apply the manifests of {other} again, since both \
+         share ClusterRoles, policies and CustomResourceDefinitions; do not delete those. To keep the one in {own}: \
+         `kubectl delete namespace {other}`; it takes over within a minute."
     );
     finding
 }

@@ -131,35 +131,29 @@ fn missing_machine_configs(snapshot: &Snapshot) -> Vec<Need> {
 
 fn analyze(snapshot: &Snapshot) -> Analysis {
     let configs = Configs::of(&snapshot.configs);
-    let other =
-        configs.active.as_ref().and_then(|config| claim::other_installation(config, snapshot));
-    if let Some(name) = other.map(str::to_owned) {
-        let mut draft = Draft::default();
-        draft.needs.insert(Need::Namespace { name: name.clone() });
-        return Analysis {
-            now: to_the_second(snapshot.now),
-            options: snapshot.options.clone(),
-            configs,
-            other_installation: Some(name),
-            assessment: None,
-            draft,
-        };
-    }
-    let assessed = configs.active.as_ref().map(|config| assess(snapshot, config));
-    let (assessment, mut draft) = match assessed {
-        Some(Ok((assessment, changes))) => {
-            let draft = steps::steps(&assessment, changes);
-            (Some(Ok(assessment)), draft)
+    let active = configs.active.as_ref();
+    let other = active.and_then(|config| claim::other_installation(config, snapshot));
+    let other_installation = other.map(str::to_owned);
+    let mut assessment = None;
+    let mut draft = Draft::default();
+    if let Some(name) = other_installation.clone() {
+        draft.needs.insert(Need::Namespace { name });
+    } else {
+        match active.map(|config| assess(snapshot, config)) {
+            Some(Ok((assessed, changes))) => {
+                draft = steps::steps(&assessed, changes);
+                assessment = Some(Ok(assessed));
+            }
+            Some(Err(unreadable)) => assessment = Some(Err(unreadable)),
+            None => {}
         }
-        Some(Err(unreadable)) => (Some(Err(unreadable)), Draft::default()),
-        None => (None, Draft::default()),
-    };
-    draft.steps.extend(configs.others.iter().filter_map(steps::release_inactive));
+        draft.steps.extend(configs.others.iter().filter_map(steps::release_inactive));
+    }
     Analysis {
         now: to_the_second(snapshot.now),
         options: snapshot.options.clone(),
         configs,
-        other_installation: None,
+        other_installation,
         assessment,
         draft,
     }

@@ -246,8 +246,10 @@ impl<'a> Facts<'a> {
             pods_by_node: cluster.map(|pods| by_node(pods)),
             earlier: Earlier {
                 has_finalizer: active.is_some_and(|config| {
+                    let is_deleting = config.metadata.deletion_timestamp.is_some();
+                    let namespace = &snapshot.options.namespace;
                     configs::has_finalizer(config)
-                        && claim::is_ours(config, &snapshot.options.namespace)
+                        && (is_deleting || claim::is_ours(config, namespace))
                 }),
                 ..Earlier::default()
             },
@@ -255,13 +257,12 @@ impl<'a> Facts<'a> {
     }
 
     fn precondition(&self, action: &Action) -> Kept {
+        let other = self.active.and_then(|it| claim::other_installation(it, self.snapshot));
+        ensure(other.is_none(), Property::Ownership, || {
+            format!("{action} although the KataConfig belongs to another installation")
+        })?;
         match action {
-            Action::AddFinalizer { .. } => {
-                let other = self.active.and_then(|it| claim::other_installation(it, self.snapshot));
-                return ensure(other.is_none(), Property::Ownership, || {
-                    format!("{action} although it belongs to the installation in {other:?}")
-                });
-            }
+            Action::AddFinalizer { .. } => return Ok(()),
             Action::RemoveFinalizers { config, .. } => {
                 return self.may_remove_finalizers(action, config);
             }

@@ -57,7 +57,6 @@ fn install(cluster: &Assessment, changes: Draft, out: &mut Draft) {
 }
 
 fn remove(cluster: &Assessment, changes: Draft, out: &mut Draft) {
-    add_finalizer(cluster, out);
     runtime_classes::remove_classes(cluster, out);
     labels::update_labels(cluster, out);
     taints::update_taints(cluster, out);
@@ -69,10 +68,9 @@ fn remove(cluster: &Assessment, changes: Draft, out: &mut Draft) {
 
 /// Adds the finalizer and the claim, which is the first change of all.
 fn add_finalizer(cluster: &Assessment, out: &mut Draft) {
-    let Assessment { config, deleting, options, .. } = cluster;
+    let Assessment { config, options, .. } = cluster;
     let mut finalizers = config.metadata.finalizers.clone().unwrap_or_default();
-    // The API server accepts no further one during a deletion.
-    let needs_finalizer = !deleting && !finalizers.iter().any(|name| name == names::FINALIZER);
+    let needs_finalizer = !finalizers.iter().any(|name| name == names::FINALIZER);
     if needs_finalizer {
         finalizers.push(names::FINALIZER.to_owned());
     }

@@ -53,9 +53,11 @@ pub(crate) fn wall_clock() -> Clock {
 pub(crate) fn cluster(shape: &Shape, clock: Clock) -> Result<Cluster, Failure> {
     let mut simulation = empty(shape, &clock)?;
     let writer = simcluster::api::server::Writer { manager: "kata-sim", now: clock.now() };
-    // The CRDs and the namespace are what `kata-operator manifests` would have brought.
+    // The CRDs, the namespace and the PriorityClass are what `kata-operator manifests` would have brought.
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": kata_api::names::NAMESPACE}});
     simulation.api.create(writer, &simcluster::resource::NAMESPACES, "", namespace)?;
+    let class = kata_manifests::manifests::check_priority_class();
+    simulation.api.create(writer, &simcluster::resource::PRIORITYCLASSES, "", class)?;
     for crd in kata_api::crds() {
         let crd = serde_json::to_value(crd)?;
         simulation.api.create(writer, &simcluster::resource::CRDS, "", crd)?;

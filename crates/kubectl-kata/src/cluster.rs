@@ -428,6 +428,13 @@ pub(crate) async fn operator_quietly(api: &Api) -> Result<Read<Option<Deployment
     or_elsewhere(api, usual).await
 }
 
+/// The namespace of the operator that the KataConfig belongs to.
+async fn owner(api: &Api) -> Result<Option<String>, Failure> {
+    let configs = api.for_watches().list::<KataConfig>(KATA_CONFIGS, Scope::default()).await?;
+    let active = kata_plan::configs_by_age(configs.items()).into_iter().next();
+    Ok(active.and_then(kata_plan::claimed_by).map(str::to_owned))
+}
+
 /// Whether there is an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorState {
@@ -503,11 +510,13 @@ async fn or_elsewhere(
         return Ok(usual);
     }
     let Some(found) = everywhere(api).await?.known() else {
-        api.settle(names::NAMESPACE);
         // The Deployment may be in a namespace that the caller may not list.
+        api.settle(owner(api).await?.as_deref().unwrap_or(names::NAMESPACE));
         return Ok(Read::Forbidden);
     };
-    match found.into_iter().next() {
+    let owner = if found.len() > 1 { owner(api).await? } else { None };
+    let is_owner = |it: &Deployment| owner.as_ref().is_none_or(|owner| it.namespace() == owner);
+    match found.into_iter().find(is_owner) {
         Some(deployment) => {
             api.settle(deployment.namespace());
             Ok(Read::Known(Some(deployment)))

@@ -119,14 +119,6 @@ pub(crate) async fn read(
     let operator = operator?.known().flatten();
     let mut options = options(pools.is_not_served(), operator.as_ref(), api.home());
     options.platform = assumed.platform.unwrap_or(options.platform);
-    if operator.is_none() && assumed.platform.is_none() {
-        let configs = existing.as_ref().map(Read::items).unwrap_or_default();
-        let active = kata_plan::configs_by_age(configs).into_iter().next();
-        // It may be where the caller may not look for it.
-        if let Some(namespace) = active.and_then(kata_plan::claimed_by) {
-            namespace.clone_into(&mut options.namespace);
-        }
-    }
     let platform = options.platform;
     let data = async |name: &str| {
         let read = api.get::<ConfigMap>(CONFIG_MAPS, Some(cluster::home(api).await?), name).await?;

@@ -102,8 +102,8 @@ fn alerts(namespace: &str) -> Vec<Value> {
             unreadable.lasts,
             condition(&unreadable),
             "kata-operator cannot read what KataConfig {{ $labels.name }} needs.",
-            "kata-operator has not been able to read KataConfig {{ $labels.name }} or what it needs for it for 15 \
-             minutes: nothing is installed, checked or removed. Running pods are not affected.",
+            "For 15 minutes kata-operator could not read KataConfig {{ $labels.name }}, or something that it needs: \
+             nothing is installed, checked or removed. Running pods are not affected.",
         ),
         (
             stalled.alert,

@@ -148,13 +148,14 @@ fn container(
 
 /// The objects for the pods of Jobs on nodes, where there is no Machine Config Operator: a service account
 /// without permissions, and a network policy that blocks all traffic.
-pub(super) fn node_agent(namespace: &str) -> [Value; 2] {
+pub(super) fn node_agent(namespace: &str) -> [Value; 3] {
     let labelled = || {
         let mut metadata = metadata(node_job::SERVICE_ACCOUNT, Some(namespace));
         metadata["labels"]["app.kubernetes.io/component"] = json!(node_job::COMPONENT);
         metadata
     };
     [
+        check_priority_class(),
         json!({
             "apiVersion": "v1",
             "kind": "ServiceAccount",
@@ -175,6 +176,21 @@ pub(super) fn node_agent(namespace: &str) -> [Value; 2] {
             },
         }),
     ]
+}
+
+/// The PriorityClass of Jobs that only check their node: they come before other pods, and evict none.
+pub fn check_priority_class() -> Value {
+    let mut metadata = metadata(node_job::CHECK_PRIORITY_CLASS, None);
+    metadata["labels"]["app.kubernetes.io/component"] = json!(node_job::COMPONENT);
+    json!({
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "description": "Checks of nodes by kata-operator. They evict no other pod.",
+        // The highest that is not reserved for the system.
+        "value": 1_000_000_000,
+        "preemptionPolicy": "Never",
+    })
 }
 
 /// Where Prometheus finds the pods.

@@ -19,7 +19,7 @@ use simcluster::api::rbac::bootstrap;
 use simcluster::api::server::{DeleteOptions, Writer};
 use simcluster::clock::Clock;
 use simcluster::resource::{
-    CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NAMESPACES, NODES, RUNTIMECLASSES,
+    CRDS, MACHINECONFIGPOOLS, MACHINECONFIGS, NAMESPACES, NODES, PRIORITYCLASSES, RUNTIMECLASSES,
 };
 use simcluster::topology::{self, Layout, NodeOptions, Role};
 use simcluster::{Cluster, Resource, Simulation};
@@ -471,6 +471,8 @@ pub(crate) fn prepare(simulation: &mut Simulation, labelled: u32) {
         let crd = serde_json::to_value(crd).unwrap();
         simulation.api.create(writer, &CRDS, "", crd).unwrap();
     }
+    let class = kata_manifests::manifests::check_priority_class();
+    simulation.api.create(writer, &PRIORITYCLASSES, "", class).unwrap();
     for index in 0..labelled {
         let label = json!({"metadata": {"labels": {"kata": "true"}}});
         simulation.api.merge(writer, &NODES, "", &worker(index), &label).unwrap();

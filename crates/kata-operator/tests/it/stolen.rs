@@ -306,7 +306,7 @@ async fn it_cannot_change_what_was_asked_for() {
         json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "y"}]}),
     ] {
         let body = json!({"metadata": metadata});
-        thief.fails("PATCH", CONFIG, &body, "kataconfigs", "no labels and owners").await;
+        thief.fails("PATCH", CONFIG, &body, "kataconfigs", "no labels or owners").await;
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) fn name(node: &str, node_uid: &str, number: i64) -> String {
 pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
     let action = parameters.task.action;
     let changes = matches!(action, NodeAction::Install | NodeAction::Remove);
+    let is_part_of_change = changes || parameters.stages;
     let task = json!(parameters.task).to_string();
     let labels = json!({
         names::MANAGED_BY: names::PRODUCT,
@@ -98,7 +99,7 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
         "spec": {
             // A retry is a new Job, with its own number and reason.
             "backoffLimit": 0,
-            "activeDeadlineSeconds": if changes || parameters.stages { CHANGE_SECONDS } else { CHECK_SECONDS },
+            "activeDeadlineSeconds": if is_part_of_change { CHANGE_SECONDS } else { CHECK_SECONDS },
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
                 "spec": {
@@ -106,7 +107,9 @@ pub(crate) fn job(parameters: &JobParameters<'_>, options: &Options) -> Value {
                     "serviceAccountName": node_job::SERVICE_ACCOUNT,
                     "automountServiceAccountToken": false,
                     "enableServiceLinks": false,
-                    "priorityClassName": "system-node-critical",
+                    // A change must end, even if a pod has to go for it. A check can wait.
+                    "priorityClassName":
+                        if is_part_of_change { "system-node-critical" } else { node_job::CHECK_PRIORITY_CLASS },
                     "terminationGracePeriodSeconds": 60,
                     "affinity": on_node(&parameters.task.node),
                     "tolerations": [{"operator": "Exists"}],

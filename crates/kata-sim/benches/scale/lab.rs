@@ -15,7 +15,7 @@ use simcluster::clock::Clock;
 use simcluster::cluster::write_kubeconfig;
 use simcluster::recorder::time;
 use simcluster::resource::{
-    CRDS, KATACONFIGS, LEASES, MACHINECONFIGPOOLS, NAMESPACES, NODES, PODS,
+    CRDS, KATACONFIGS, LEASES, MACHINECONFIGPOOLS, NAMESPACES, NODES, PODS, PRIORITYCLASSES,
 };
 use simcluster::topology::load::run_pod;
 use simcluster::topology::{self, Layout};
@@ -259,6 +259,8 @@ pub(crate) fn build(layout: &Layout, now: Timestamp, speed: f64) -> Result<Simul
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::NAMESPACE}});
     simulation.api.create(writer, &NAMESPACES, "", namespace)?;
+    let class = kata_manifests::manifests::check_priority_class();
+    simulation.api.create(writer, &PRIORITYCLASSES, "", class)?;
     for crd in kata_api::crds() {
         simulation.api.create(writer, &CRDS, "", serde_json::to_value(crd)?)?;
     }

@@ -22,6 +22,7 @@ fn the_chart_goes_only_when_no_kataconfig_is_left() {
     let chart = repository().join("deploy/helm/kata-operator");
     // What `kata-sim up` brings for an operator beside the cluster would not be the release's.
     hand.kubectl("delete crd --all").good();
+    hand.kubectl("delete priorityclass kata-operator-check").good();
     hand.kubectl(&format!("delete namespace {NAMESPACE}")).good();
     helm(&format!(
         "install kata {} --namespace {NAMESPACE} --create-namespace --set platform=kubernetes",

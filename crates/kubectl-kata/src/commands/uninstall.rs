@@ -137,7 +137,7 @@ async fn plan(
         .iter()
         .filter(|finding| match finding.code {
             Code::PodsStillRunning => !evict,
-            code => code == Code::ReadFailed,
+            code => matches!(code, Code::ReadFailed | Code::OtherInstallation),
         })
         .map(|finding| {
             let subject = format!("kataconfig/{}", finding.subject.name);

@@ -151,8 +151,9 @@ async fn a_second_installation_is_found_with_the_one_that_is_at_work() {
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "i"}]}},
         },
     }));
-    let says =
-        format!("the operator is in the namespaces {home}, sandboxes; only the one in {home}");
+    let says = format!(
+        "the operator is in the namespaces {home}, sandboxes; the KataConfig belongs to the one in {home}"
+    );
     lab.kata_command("doctor").await.expect(1).says(&["KATA1025", &says]);
 }
 

@@ -1,5 +1,5 @@
 //! The scheduler: it binds each pod to the node that fits and is least allocated, or says why none
-//! does.
+//! does, and deletes pods of lower priority if that helps. PodDisruptionBudgets are not considered.
 //!
 //! It looks again only when a change could help; idle, it does nothing.
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::server::DeleteOptions;
 use crate::api::{Event, EventKind};
 use crate::node::request::{Request, request};
 use crate::node::{PodKey, pod};
@@ -59,10 +60,12 @@ impl Controller for Scheduler {
     }
 
     fn act(&mut self, _key: &str, cx: &mut Context<'_>) {
-        let next: Vec<PodKey> =
-            self.waiting.iter().filter(|(_, tried)| !**tried).map(|(key, _)| key.clone()).collect();
-        for key in next {
-            let Some(pod) = cx.api.get(&PODS, &key.0, &key.1) else { continue };
+        let next = self.waiting.iter().filter(|(_, tried)| !**tried);
+        let mut next: Vec<_> = next
+            .filter_map(|(key, _)| Some((key.clone(), cx.api.get(&PODS, &key.0, &key.1)?)))
+            .collect();
+        next.sort_by_key(|(_, pod)| std::cmp::Reverse(priority(pod)));
+        for (key, pod) in next {
             self.schedule(&key, &pod, cx);
         }
     }
@@ -133,6 +136,41 @@ impl Scheduler {
         self.bound.insert(key, (node.to_owned(), request));
     }
 
+    /// The pods to delete so that this one fits: on the node where they are fewest, the lowest priority first.
+    /// While some are on their way out, no more.
+    fn victims(&self, pod: &Value, wish: &Wish<'_>, cx: &Context<'_>) -> Vec<PodKey> {
+        let mut best: Vec<PodKey> = Vec::new();
+        if pod["spec"]["preemptionPolicy"] == "Never" {
+            return best;
+        }
+        for (name, state) in self.nodes.iter().filter(|(name, it)| wish.would_fit(name, it)) {
+            let mut lower = Vec::new();
+            for (key, (_, request)) in self.bound.iter().filter(|(_, (node, _))| node == name) {
+                let Some(other) = cx.api.get(&PODS, &key.0, &key.1) else { continue };
+                if priority(&other) < priority(pod) {
+                    if pod::is_deleting(&other) {
+                        return Vec::new();
+                    }
+                    lower.push((priority(&other), key, request));
+                }
+            }
+            lower.sort_unstable_by_key(|(priority, key, _)| (*priority, *key));
+            let mut left = state.clone();
+            let mut gone = Vec::new();
+            for (_, key, request) in lower {
+                if wish.fits(name, &left) {
+                    break;
+                }
+                left.used.remove(request);
+                gone.push(key.clone());
+            }
+            if wish.fits(name, &left) && (best.is_empty() || gone.len() < best.len()) {
+                best = gone;
+            }
+        }
+        best
+    }
+
     fn schedule(&mut self, key: &PodKey, pod: &Value, cx: &mut Context<'_>) {
         let wish = Wish::of(pod);
         match wish.choose(&self.nodes) {
@@ -149,6 +187,16 @@ impl Scheduler {
                 tell(cx, pod, false, "Scheduled", &message);
             }
             Err(message) => {
+                for (namespace, name) in self.victims(pod, &wish, cx) {
+                    let Some(victim) = cx.api.get(&PODS, &namespace, &name) else { continue };
+                    let by = pod["metadata"]["uid"].as_str().unwrap_or_default();
+                    let node = victim["spec"]["nodeName"].as_str().unwrap_or_default();
+                    let text = format!("Preempted by pod {by} on node {node}");
+                    tell(cx, &victim, false, "Preempted", &text);
+                    let options = DeleteOptions::default();
+                    let gone = cx.api.delete(cx.writer(), &PODS, &namespace, &name, &options);
+                    note("preemption", gone);
+                }
                 if let Some(tried) = self.waiting.get_mut(key) {
                     *tried = true;
                 }
@@ -169,6 +217,10 @@ impl Scheduler {
             }
         }
     }
+}
+
+fn priority(pod: &Value) -> i64 {
+    pod["spec"]["priority"].as_i64().unwrap_or(0)
 }
 
 fn ours(pod: &Value) -> bool {

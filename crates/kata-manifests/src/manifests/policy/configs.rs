@@ -32,7 +32,7 @@ pub(super) fn rules(namespace: &str) -> Rules {
                     .to_owned(),
             ),
             (
-                "kata-operator may change no labels and owners of a KataConfig",
+                "kata-operator may change no labels or owners of a KataConfig",
                 ["metadata.labels", "metadata.ownerReferences"].map(same).join(" && "),
             ),
             (

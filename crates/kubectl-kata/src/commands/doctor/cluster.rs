@@ -171,10 +171,12 @@ fn second_installation(namespaces: &[String], config: Option<&KataConfig>) -> Ch
     let list = human::list(namespaces, namespaces.len());
     let text = match config.and_then(kata_plan::claimed_by) {
         Some(owner) => {
-            format!("the operator is in the namespaces {list}; only the one in {owner} is at work")
+            format!(
+                "the operator is in the namespaces {list}; the KataConfig belongs to the one in {owner}"
+            )
         }
         None => format!(
-            "the operator is in the namespaces {list}; the first to see a KataConfig is at work"
+            "the operator is in the namespaces {list}; a KataConfig belongs to the first that sees it"
         ),
     };
     check(Code::OtherInstallation, CheckResult::Error, text)

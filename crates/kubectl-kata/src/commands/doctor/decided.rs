@@ -139,7 +139,8 @@ fn is_only_in_status(problem: &Problem, code: Code, found: &[&Finding]) -> bool 
 /// Whether the decision can find this on such a cluster; otherwise it is not a passed check.
 fn applies(code: Code, platform: Platform) -> bool {
     let number = code.entry().code.get(4..).unwrap_or_default();
-    if only_operator_notices(code) {
+    // A second installation is looked for among the checks of the cluster.
+    if only_operator_notices(code) || code == Code::OtherInstallation {
         return false;
     }
     match platform {

@@ -76,7 +76,10 @@ impl Change {
             return Ok(Self::Unknown(error.clone()));
         }
         if !report.nodes_are_complete() {
-            let unread = report.findings.iter().find(|finding| finding.code == Code::ReadFailed);
+            let hides_nodes = |it: &&kata_plan::Finding| {
+                matches!(it.code, Code::ReadFailed | Code::OtherInstallation)
+            };
+            let unread = report.findings.iter().find(hides_nodes);
             let reason = match unread {
                 Some(finding) if problem::is_unseen(finding) => problem::unseen(&context.api),
                 Some(finding) => finding.message.clone(),

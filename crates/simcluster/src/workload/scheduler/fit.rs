@@ -117,6 +117,16 @@ impl<'a> Wish<'a> {
         ))
     }
 
+    /// Whether the pod fits on a node.
+    pub(super) fn fits(&self, name: &str, state: &NodeState) -> bool {
+        self.refusal(name, state).is_none()
+    }
+
+    /// Whether the pod would fit on a node if others left it.
+    pub(super) fn would_fit(&self, name: &str, state: &NodeState) -> bool {
+        matches!(self.refusal(name, state), Some(Refusal::Full(_)))
+    }
+
     /// The filters, in the scheduler's order; the first that refuses speaks.
     fn refusal(&self, name: &str, state: &NodeState) -> Option<Refusal> {
         let spec = self.spec;
