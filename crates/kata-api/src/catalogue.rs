@@ -62,7 +62,7 @@ catalogue! {
     }
     KATA1016 ReadFailed Error {
         cause: "The operator cannot read an object that it needs from the API server.",
-        fix: "If the finding stays, check the API server and the operator's permissions."
+        fix: "If the message names a command, run it. If not, and the finding stays, check the API server and the operator's permissions."
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
@@ -98,7 +98,7 @@ catalogue! {
     }
     KATA1025 OtherInstallation Error {
         cause: "Two installations of the operator are in the cluster, and the KataConfig belongs to the other one.",
-        fix: "Remove one of the two installations: `kubectl get deployments -A -l app.kubernetes.io/name=kata-operator` lists them, and the annotation kata-operator.dev/operator-namespace of the KataConfig names the one that it belongs to. Another one takes over when that namespace is deleted; both share the ClusterRoles, policies and CustomResourceDefinitions, which stay."
+        fix: "The annotation kata-operator.dev/operator-namespace of the KataConfig names the one that it belongs to. To keep that one, delete the Deployment kata-operator in the other namespace, then apply the manifests or the Helm release of the kept one again, since both share ClusterRoles, bindings and policies. To keep the other one, delete the namespace that the annotation names. Do not run `kubectl delete` on manifests: with the CustomResourceDefinitions the KataConfig would go."
     }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
@@ -406,7 +406,7 @@ catalogue! {
     }
     KATA3106 NodeJobUnschedulable Warning {
         cause: "The pod of a Job cannot be scheduled onto its node.",
-        fix: "Free resources on the node, or remove the obstacle that the scheduler names in the message. A check evicts no pod for this; a change may."
+        fix: "Free resources on the node, or remove the obstacle that the scheduler names in the message. A Job that only checks the node evicts no pod and waits; one that changes the node or stages a payload may evict pods of lower priority."
     }
     KATA3107 NodeJobImage Warning {
         cause: "An image that a Job needs cannot be pulled on the node.",
@@ -442,7 +442,7 @@ catalogue! {
     }
     KATA3115 NodeJobWithoutPod Warning {
         cause: "A Job has no pod: the API server refuses it, or the Job controller has not created it.",
-        fix: "See why in the Events of the Job (`kubectl describe job`). If a ResourceQuota or a LimitRange of the namespace refuses the pod, change it, or the limits of the Jobs (`nodeJobs.limits` of the chart). The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the PriorityClass kata-operator-check is missing, apply the manifests of the operator's version. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
+        fix: "See why in the Events of the Job (`kubectl describe job`). If a ResourceQuota or a LimitRange of the namespace refuses the pod, change it, or the limits of the Jobs (`nodeJobs.limits` of the chart). The operator's namespace needs the label pod-security.kubernetes.io/enforce=privileged. If the PriorityClass kata-operator-check is missing, apply the operator's manifests as at the installation, with its --platform, --namespace and --image, or upgrade the Helm release. If the cluster limits system priority classes, as GKE does, the namespace also needs a ResourceQuota that allows system-node-critical and system-cluster-critical."
     }
     KATA3116 AgentImageUnknown Error {
         cause: "The operator does not know its own image, which contains the node agent.",

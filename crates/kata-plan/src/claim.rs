@@ -39,9 +39,11 @@ pub(crate) fn finding(config: &KataConfig, other: &str, own: &str) -> Finding {
     );
     let mut finding = Finding::new(Code::OtherInstallation, config, message);
     finding.fix = format!(
-        "To keep the one in {other}: `kubectl delete namespace {own}`, then apply the manifests of {other} again, since both \
-         share ClusterRoles, policies and CustomResourceDefinitions; do not delete those. To keep the one in {own}: \
-         `kubectl delete namespace {other}`; it takes over within a minute."
+        "To keep the one in {other}: `kubectl delete deployment {product} -n {own}`, then apply the manifests or the Helm \
+         release of {other} again, since both share ClusterRoles, bindings and policies. To keep the one in {own}: delete \
+         the namespace {other}, with everything in it, and it takes over within a minute. Do not run `kubectl delete` on \
+         manifests: with the CustomResourceDefinitions the KataConfig would go.",
+        product = names::PRODUCT,
     );
     finding
 }

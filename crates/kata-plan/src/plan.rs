@@ -213,26 +213,12 @@ impl Action {
     pub fn request(&self) -> Request {
         match self {
             Self::AddFinalizer { config, resource_version, finalizers, namespace } => {
-                Request::Merge {
-                    object: config.clone(),
-                    status: false,
-                    body: json!({"metadata": {
-                        "uid": config.uid,
-                        "resourceVersion": resource_version,
-                        "finalizers": finalizers,
-                        "annotations": {names::OPERATOR_NAMESPACE_ANNOTATION: namespace},
-                    }}),
-                }
+                let claim = json!({names::OPERATOR_NAMESPACE_ANNOTATION: namespace});
+                replace_finalizers(config, resource_version, finalizers, Some(claim))
             }
-            Self::RemoveFinalizers { config, resource_version, finalizers } => Request::Merge {
-                object: config.clone(),
-                status: false,
-                body: json!({"metadata": {
-                    "uid": config.uid,
-                    "resourceVersion": resource_version,
-                    "finalizers": finalizers,
-                }}),
-            },
+            Self::RemoveFinalizers { config, resource_version, finalizers } => {
+                replace_finalizers(config, resource_version, finalizers, None)
+            }
             Self::Apply { object, body } => {
                 Request::Apply { object: object.clone(), status: false, body: body.clone() }
             }
@@ -271,6 +257,24 @@ impl Action {
             },
         }
     }
+}
+
+/// Replaces the finalizers of a KataConfig, and adds these annotations.
+fn replace_finalizers(
+    config: &ObjectRef,
+    resource_version: &str,
+    finalizers: &[String],
+    annotations: Option<Value>,
+) -> Request {
+    let mut body = json!({"metadata": {
+        "uid": config.uid,
+        "resourceVersion": resource_version,
+        "finalizers": finalizers,
+    }});
+    if let Some(annotations) = annotations {
+        body["metadata"]["annotations"] = annotations;
+    }
+    Request::Merge { object: config.clone(), status: false, body }
 }
 
 /// Whether a MachineConfig or ContainerRuntimeConfig is for the operator's own pool, so that it affects

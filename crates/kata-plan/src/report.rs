@@ -36,13 +36,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether `nodes` has all nodes with Kata. After a failed read, or if they are another installation's, it is empty, although there may be nodes.
+    /// Whether `nodes` has all nodes with Kata. After a failed read it is empty, although there may be nodes.
     pub fn nodes_are_complete(&self) -> bool {
         let unread = |finding: &Finding| {
-            matches!(
-                finding.code,
-                Code::ReadFailed | Code::MachineConfigOperatorNotReady | Code::OtherInstallation
-            )
+            matches!(finding.code, Code::ReadFailed | Code::MachineConfigOperatorNotReady)
         };
         !self.nodes.is_empty() || !self.findings.iter().any(unread)
     }

@@ -509,14 +509,17 @@ async fn or_elsewhere(
         api.settle(names::NAMESPACE);
         return Ok(usual);
     }
-    let Some(found) = everywhere(api).await?.known() else {
+    let Some(mut found) = everywhere(api).await?.known() else {
         // The Deployment may be in a namespace that the caller may not list.
         api.settle(owner(api).await?.as_deref().unwrap_or(names::NAMESPACE));
         return Ok(Read::Forbidden);
     };
-    let owner = if found.len() > 1 { owner(api).await? } else { None };
-    let is_owner = |it: &Deployment| owner.as_ref().is_none_or(|owner| it.namespace() == owner);
-    match found.into_iter().find(is_owner) {
+    if found.len() > 1
+        && let Some(owner) = owner(api).await?
+    {
+        found.sort_by_key(|it| it.namespace() != owner);
+    }
+    match found.into_iter().next() {
         Some(deployment) => {
             api.settle(deployment.namespace());
             Ok(Read::Known(Some(deployment)))

@@ -62,9 +62,7 @@ fn a_second_installation_changes_nothing_and_says_who_is_first() {
         let first = "in namespace openshift-sandboxed-containers-operator;";
         assert!(finding.message.contains(first), "{finding}");
         assert!(
-            finding
-                .fix
-                .contains("kubectl delete namespace openshift-sandboxed-containers-operator"),
+            finding.fix.contains("kubectl delete deployment kata-operator -n sandboxes"),
             "{finding:?}"
         );
         assert_eq!(report.events.len(), 1);

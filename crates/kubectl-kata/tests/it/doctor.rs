@@ -138,19 +138,13 @@ async fn a_second_installation_is_found_with_the_one_that_is_at_work() {
     let lab = Lab::new();
     lab.kata(&["worker-0"]);
     lab.ready().await;
-    lab.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandboxes"}}));
-    lab.deploy_without_pods("sandboxes");
-    lab.pass(10).await;
     let home = kata_operator_namespace();
-    let labels = json!({"app.kubernetes.io/name": "kata-operator"});
-    lab.create(json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "kata-operator", "namespace": home, "labels": labels},
-        "spec": {
-            "replicas": 0, "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "i"}]}},
-        },
-    }));
+    lab.undeploy();
+    for namespace in [home, "sandboxes"] {
+        lab.namespace(namespace);
+        lab.deploy_beside(namespace);
+    }
+    lab.pass(10).await;
     let says = format!(
         "the operator is in the namespaces {home}, sandboxes; the KataConfig belongs to the one in {home}"
     );

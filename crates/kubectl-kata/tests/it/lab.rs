@@ -185,6 +185,11 @@ impl Lab {
     /// Instead of the operator's Deployment one whose pods fit onto no node.
     pub(crate) fn deploy_without_pods(&self, namespace: &str) {
         self.undeploy();
+        self.deploy_beside(namespace);
+    }
+
+    /// A Deployment of the operator, beside others, whose pods fit onto no node.
+    pub(crate) fn deploy_beside(&self, namespace: &str) {
         let labels = json!({"app.kubernetes.io/name": "kata-operator"});
         self.create(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",

@@ -17,7 +17,7 @@ use crate::node::{PodKey, pod};
 use crate::recorder::{Occurrence, note, record, set_condition};
 use crate::resource::{NODES, PODS};
 use crate::simulation::{Context, Controller};
-use fit::{NodeState, Wish};
+use fit::{NodeState, Unfit, Wish};
 
 /// From a pod's creation to its binding.
 const DELAY: Duration = Duration::from_millis(20);
@@ -140,7 +140,7 @@ impl Scheduler {
     /// While some are on their way out, no more.
     fn victims(&self, pod: &Value, wish: &Wish<'_>, cx: &Context<'_>) -> Vec<PodKey> {
         let mut best: Vec<PodKey> = Vec::new();
-        if pod["spec"]["preemptionPolicy"] == "Never" {
+        if never_preempts(pod) {
             return best;
         }
         for (name, state) in self.nodes.iter().filter(|(name, it)| wish.would_fit(name, it)) {
@@ -186,8 +186,17 @@ impl Scheduler {
                 let message = format!("Successfully assigned {}/{} to {node}", key.0, key.1);
                 tell(cx, pod, false, "Scheduled", &message);
             }
-            Err(message) => {
-                for (namespace, name) in self.victims(pod, &wish, cx) {
+            Err(Unfit { why, without_victims }) => {
+                let victims = self.victims(pod, &wish, cx);
+                let preemption = if never_preempts(pod) {
+                    " preemption: not eligible due to preemptionPolicy=Never."
+                } else if victims.is_empty() {
+                    &without_victims
+                } else {
+                    ""
+                };
+                let message = format!("{why}{preemption}");
+                for (namespace, name) in victims {
                     let Some(victim) = cx.api.get(&PODS, &namespace, &name) else { continue };
                     let by = pod["metadata"]["uid"].as_str().unwrap_or_default();
                     let node = victim["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -217,6 +226,10 @@ impl Scheduler {
             }
         }
     }
+}
+
+fn never_preempts(pod: &Value) -> bool {
+    pod["spec"]["preemptionPolicy"] == "Never"
 }
 
 fn priority(pod: &Value) -> i64 {

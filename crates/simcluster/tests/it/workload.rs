@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use simcluster::node::request::request;
 use simcluster::resource::{
-    DAEMONSETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, REPLICASETS,
-    RESOURCEQUOTAS, RUNTIMECLASSES,
+    DAEMONSETS, DEPLOYMENTS, EVENTS, JOBS, NODES, PODDISRUPTIONBUDGETS, PODS, PRIORITYCLASSES,
+    REPLICASETS, RESOURCEQUOTAS, RUNTIMECLASSES,
 };
 use simcluster::topology::{self, Role};
 use simcluster::{Resource, Simulation};
@@ -44,6 +44,50 @@ fn nodes_of(pods: &[Value]) -> Vec<&str> {
         pods.iter().map(|pod| pod["spec"]["nodeName"].as_str().unwrap_or("-")).collect();
     nodes.sort_unstable();
     nodes
+}
+
+/// On two nodes of four CPUs: one has two pods of low priority, the other has one of a higher one.
+#[test]
+fn the_fewest_pods_of_lower_priority_go_for_one_that_may_preempt() {
+    for (policy, gone) in [("Never", ""), ("PreemptLowerPriority", "middle")] {
+        let mut sim = cluster(0, 2);
+        let class = |name: &str, value: u32, policy: &str| {
+            json!({
+                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value, "preemptionPolicy": policy,
+            })
+        };
+        create(&mut sim, &PRIORITYCLASSES, "", class("middle", 10, "Never"));
+        create(&mut sim, &PRIORITYCLASSES, "", class("high", 20, policy));
+        for (name, cpu, class, node) in [
+            ("low-1", "2", "", "worker-0"),
+            ("low-2", "1900m", "", "worker-0"),
+            ("middle", "3900m", "middle", "worker-1"),
+            ("high", "3", "high", ""),
+        ] {
+            let main = json!([{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]);
+            let mut spec = json!({"containers": main});
+            if !class.is_empty() {
+                spec["priorityClassName"] = json!(class);
+            }
+            if !node.is_empty() {
+                spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+            }
+            create(&mut sim, &PODS, "default", pod(name, spec));
+            sim.advance(Duration::from_secs(60));
+        }
+        let left: Vec<String> = pods(&sim)
+            .iter()
+            .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect();
+        let all = ["high", "low-1", "low-2", "middle"].into_iter();
+        assert_eq!(left, all.filter(|name| *name != gone).collect::<Vec<_>>(), "{policy}");
+        let told = messages(&sim, "FailedScheduling");
+        let is_never =
+            told.iter().any(|it| it.ends_with("not eligible due to preemptionPolicy=Never."));
+        assert_eq!(is_never, policy == "Never", "{told:?}");
+        assert_eq!(messages(&sim, "Preempted").len(), usize::from(!gone.is_empty()));
+    }
 }
 
 #[test]

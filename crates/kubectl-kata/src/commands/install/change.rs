@@ -75,17 +75,19 @@ impl Change {
         if let Observed::Unknown { error, .. } = &snapshot.nodes {
             return Ok(Self::Unknown(error.clone()));
         }
-        if !report.nodes_are_complete() {
-            let hides_nodes = |it: &&kata_plan::Finding| {
-                matches!(it.code, Code::ReadFailed | Code::OtherInstallation)
-            };
-            let unread = report.findings.iter().find(hides_nodes);
-            let reason = match unread {
-                Some(finding) if problem::is_unseen(finding) => problem::unseen(&context.api),
-                Some(finding) => finding.message.clone(),
-                None => "not everything can be read".to_owned(),
-            };
-            return Ok(Self::Unknown(reason));
+        let hides_nodes = |finding: &&kata_plan::Finding| {
+            matches!(
+                finding.code,
+                Code::ReadFailed | Code::MachineConfigOperatorNotReady | Code::OtherInstallation
+            )
+        };
+        let hidden_by = report.findings.iter().find(hides_nodes);
+        if let Some(finding) = hidden_by.filter(|_| report.nodes.is_empty()) {
+            return Ok(Self::Unknown(if problem::is_unseen(finding) {
+                problem::unseen(&context.api)
+            } else {
+                finding.message.clone()
+            }));
         }
         let changes = |node: &&NodeReport| {
             !node.provided && (is_deleting || !node.wanted || node.phase != Phase::Ready)

@@ -40,6 +40,13 @@ pub(super) struct Wish<'a> {
     request: Request,
 }
 
+/// Why no node fits.
+pub(super) struct Unfit {
+    pub(super) why: String,
+    /// What follows if no pod can be preempted.
+    pub(super) without_victims: String,
+}
+
 /// Why a node is out of the question.
 enum Refusal {
     /// Removing other pods would not help.
@@ -59,13 +66,14 @@ impl<'a> Wish<'a> {
         Self { spec, tolerations, endures_cordon, request: request(pod) }
     }
 
-    /// The best node, or the message that says why there is none.
+    /// The best node, or why there is none.
     pub(super) fn choose<'n>(
         &self,
         nodes: &'n BTreeMap<String, NodeState>,
-    ) -> Result<&'n str, String> {
+    ) -> Result<&'n str, Unfit> {
         if nodes.is_empty() {
-            return Err("no nodes available to schedule pods".to_owned());
+            let why = "no nodes available to schedule pods".to_owned();
+            return Err(Unfit { why, without_victims: String::new() });
         }
         let mut best: Option<(i64, &str)> = None;
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -111,10 +119,10 @@ impl<'a> Wish<'a> {
                 .map(|(count, why)| format!("{count} {why}"))
                 .collect(),
         );
-        Err(format!(
-            "0/{total} nodes are available: {why}. preemption: 0/{total} nodes are available: \
-             {preemption}."
-        ))
+        Err(Unfit {
+            why: format!("0/{total} nodes are available: {why}."),
+            without_victims: format!(" preemption: 0/{total} nodes are available: {preemption}."),
+        })
     }
 
     /// Whether the pod fits on a node.
