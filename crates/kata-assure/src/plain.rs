@@ -360,6 +360,27 @@ fn in_short(text: &str) -> String {
     format!("{} bytes, {:016x}", text.len(), hasher.finish())
 }
 
+/// The record of an installation as if another program had not changed the main file at that time: what it was before
+/// is put back only if the file is still as it was written.
+fn without_foreign_change(state: &str) -> String {
+    let Ok(mut state) = serde_json::from_str::<Value>(state) else { return state.to_owned() };
+    for content in ["before", "after"] {
+        let path = format!("/installed/main/{content}/File/text");
+        if let Some(Value::String(text)) = state.pointer_mut(&path) {
+            let table = format!(".runtimes.{}]", foreign::HANDLER);
+            let mut is_foreign = false;
+            let lines = text.split_inclusive('\n').filter(|line| {
+                if line.starts_with('[') {
+                    is_foreign = line.trim_end().ends_with(&table);
+                }
+                !is_foreign
+            });
+            *text = lines.collect();
+        }
+    }
+    state.to_string()
+}
+
 /// All that matters of a host: every file and folder, and how often its container runtime was started.
 pub fn facts(host: &Host) -> Value {
     let mut disk = serde_json::to_value(&host.disk).unwrap_or_default();
@@ -369,8 +390,13 @@ pub fn facts(host: &Host) -> Value {
     }
     // When the files of a payload were written is what its seal says.
     let files = host.files.iter().filter(|(path, _)| !path.ends_with("/seal.json"));
-    let files: BTreeMap<&String, String> =
-        files.map(|(path, text)| (path, in_short(text))).collect();
+    let files: BTreeMap<&String, String> = files
+        .map(|(path, text)| {
+            let is_record = path.ends_with("/state.json");
+            let text = if is_record { &without_foreign_change(text) } else { text };
+            (path, in_short(text))
+        })
+        .collect();
     json!({
         "handlers": host.handlers.keys().collect::<Vec<_>>(),
         "files": files,
