@@ -360,11 +360,21 @@ impl Worker<'_> {
                 return Ok(());
             }
         };
-        if let Ok(text) = std::str::from_utf8(&answer) {
+        if matches!(action, Action::RemoveFinalizers { .. }) && is_deleted(&answer) {
+            self.caches.await_deletion(object.kind, &object.name);
+        } else if let Ok(text) = std::str::from_utf8(&answer) {
             self.caches.await_response(object.kind, &object.name, text);
         }
         Ok(())
     }
+}
+
+/// Whether a write left an object without the last finalizer that its deletion waited for.
+fn is_deleted(answer: &[u8]) -> bool {
+    let object: serde_json::Value = serde_json::from_slice(answer).unwrap_or_default();
+    let metadata = &object["metadata"];
+    !metadata["deletionTimestamp"].is_null()
+        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
 fn is_moot_without_node(action: &Action) -> bool {

@@ -62,6 +62,10 @@ impl Reporter {
                 continue;
             }
             let (endpoint, name) = (Endpoint::of(Kind::KataConfig), &status.config.name);
+            // This pass may have removed its last finalizer.
+            if caches.configs.is_gone(name) {
+                continue;
+            }
             let uid = status.config.uid.as_deref().unwrap_or_default();
             let existing = caches.configs.get(name).and_then(|config| config.status);
             let interval = match status.urgency(existing.as_ref()) {
@@ -83,7 +87,6 @@ impl Reporter {
                         caches.configs.await_response(text);
                     }
                 }
-                // This pass removed its last finalizer.
                 Err(error) if error.is_not_found() => caches.configs.await_deletion(name),
                 Err(error) => {
                     if error.may_have_succeeded() {

@@ -134,6 +134,12 @@ impl<T: CachedValue> Cache<T> {
         self.lock().item(name)?.content.as_ref().ok().cloned()
     }
 
+    /// Whether an object was deleted: the watch has shown it, or is to show it.
+    pub fn is_gone(&self, name: &str) -> bool {
+        let state = self.lock();
+        state.item(name).is_none() || state.awaits_deletion(name)
+    }
+
     /// Whether there may be an object: there is one, or it is not known.
     pub fn may_have_objects(&self) -> bool {
         let state = self.lock();

@@ -65,6 +65,8 @@ pub fn connect(connection: &Connection) -> Result<(kube::Client, String), Connec
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
+    let agent = http::HeaderValue::from_static(super::USER_AGENT);
+    config.headers.push((http::header::USER_AGENT, agent));
     let server = kata_connect::describe(&config);
     let client = kube::Client::try_from(config).map_err(|source| ConnectError::Client {
         server: server.clone(),

@@ -228,6 +228,11 @@ impl<T: CachedValue> State<T> {
         }
     }
 
+    /// Whether the watch is to show that an object was deleted.
+    pub(super) fn awaits_deletion(&self, name: &str) -> bool {
+        self.awaited.get(name).is_some_and(|awaited| awaited.expectation == Expectation::Change)
+    }
+
     fn insert_awaited(&mut self, name: &str, expectation: Expectation) {
         if self.is_synced() {
             let awaited =
