@@ -49,22 +49,19 @@ const SAMPLES: [(&str, &[&str]); 2] = [
     ("namespace", &["Namespace"]),
     (
         "policies",
-        &["NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
+        &[
+            "ConfigMap",
+            "NetworkPolicy",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ],
     ),
 ];
-/// The policies of the chart, whose template replaces namespace and image.
-const CHART_POLICIES: (&str, &[&str], &str) = (
-    "kata-operator",
-    &[
-        "manifests",
-        "--platform",
-        "kubernetes",
-        "--namespace",
-        "RELEASE-NAMESPACE",
-        "--image",
-        "OPERATOR-IMAGE",
-    ],
+/// The policies of the chart, whose template replaces namespace and images, and leaves out those that a cluster does not
+/// need: the file, and the words that print the manifests with them.
+const CHART_POLICIES: (&str, [&str; 2]) = (
     "deploy/helm/kata-operator/files/policies.yaml",
+    ["--platform=kubernetes", "--platform=openshift --monitor-image=MONITOR-IMAGE"],
 );
 /// The kinds of [`CHART_POLICIES`].
 const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
@@ -104,9 +101,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
             }
         }
     }
-    let (program, words, file) = CHART_POLICIES;
-    match programs.print(program, words).and_then(|text| of_kinds(&read(&text)?, &POLICIES)) {
-        Ok(text) => compare(root, file, Some(&text), check, &mut problems),
+    match chart_policies(&programs) {
+        Ok(text) => compare(root, CHART_POLICIES.0, Some(&text), check, &mut problems),
         Err(error) => problems.push(error),
     }
     for picture in &PICTURES {
@@ -195,6 +191,23 @@ impl Programs<'_> {
         run.args(words);
         output(run)
     }
+}
+
+/// The policies of both platforms, each once.
+fn chart_policies(programs: &Programs<'_>) -> Result<String, String> {
+    let mut objects: Vec<Value> = Vec::new();
+    for words in CHART_POLICIES.1 {
+        let of_image = ["--namespace=RELEASE-NAMESPACE", "--image=OPERATOR-IMAGE"];
+        let words: Vec<&str> =
+            ["manifests"].into_iter().chain(words.split(' ')).chain(of_image).collect();
+        let printed = read(&programs.print("kata-operator", &words)?)?;
+        for object in printed {
+            if !objects.contains(&object) {
+                objects.push(object);
+            }
+        }
+    }
+    of_kinds(&objects, &POLICIES)
 }
 
 /// The files of the OLM bundle, and beside it, that are copies of objects of the manifests.

@@ -100,6 +100,10 @@ catalogue! {
         cause: "Two installations of the operator are in the cluster, and the KataConfig belongs to the other one.",
         fix: "The annotation kata-operator.dev/operator-namespace of the KataConfig names the one that it belongs to. To keep that one, delete the Deployment kata-operator in the other namespace, then apply the manifests or the Helm release of the kept one again, since both share ClusterRoles, bindings and policies. To keep the other one, delete the namespace that the annotation names. Do not run `kubectl delete` on manifests: with the CustomResourceDefinitions the KataConfig would go."
     }
+    KATA1026 PolicyOfOtherVersion Warning {
+        cause: "The admission policy for Jobs names another image of the operator than its Jobs have: the operator is being upgraded, or the policy and the Deployment are of two versions.",
+        fix: "During an upgrade, wait: it ends when the new operator takes over. If it stays, apply the manifests or the Helm release of one version again, so that the policy kata-operator-jobs and the Deployment name the same image."
+    }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",
         fix: "Set osImageURL in the ConfigMap layered-image-deploy-cm, or layeredImageDeployment in osc-feature-gates to \"false\"."

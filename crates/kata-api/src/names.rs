@@ -213,6 +213,9 @@ pub mod node_job {
     pub const STAGE_CAPABILITIES: [&str; 2] = ["DAC_OVERRIDE", "FOWNER"];
 }
 
+/// What the admission policy for Jobs says of a Job of another version of the operator.
+pub const OTHER_IMAGE: &str = "this Job has another image of kata-operator than the policy names";
+
 /// Annotations that the Machine Config Operator keeps on nodes.
 pub mod mco {
     /// The rendered MachineConfig that the node runs; changes only at the end of an update.

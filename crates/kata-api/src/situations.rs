@@ -286,6 +286,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::NodeStateUnknown
         | Code::ReadFailed
         | Code::WriteFailed
+        | Code::PolicyOfOtherVersion
         | Code::NodeJobFailed
         | Code::NodeJobVanished
         | Code::NodeJobTimedOut

@@ -105,7 +105,7 @@ fn install_objects(options: &Options) -> Vec<Value> {
         }),
     ];
     objects.extend(access::objects(namespace, *platform, monitor_image.is_some()));
-    objects.extend(policy::objects(namespace, image, *platform));
+    objects.extend(policy::objects(namespace, image, *platform, monitor_image));
     if monitor_image.is_some() {
         objects.extend(monitor::objects(namespace));
     }
@@ -127,13 +127,13 @@ fn install_objects(options: &Options) -> Vec<Value> {
 }
 
 /// The namespace. It enforces `restricted`, which the operator satisfies, unless kata-monitor or Jobs run in
-/// it: they mount folders of the host, which only `privileged` admits. Audit and warnings always use
-/// `restricted`.
+/// it: they mount folders of the host, which only `privileged` admits. The audit log always compares with `restricted`;
+/// a warning about each Job would go to the operator's log only.
 fn namespace_object(namespace: &str, platform: Platform, monitor: bool) -> Value {
     let mut metadata = metadata(namespace, None);
     for mode in ["enforce", "audit", "warn"] {
         let mounts = monitor || platform == Platform::Kubernetes;
-        let level = if mounts && mode == "enforce" { "privileged" } else { "restricted" };
+        let level = if mounts && mode != "audit" { "privileged" } else { "restricted" };
         metadata["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!(level);
         metadata["labels"][format!("pod-security.kubernetes.io/{mode}-version")] = json!("latest");
     }

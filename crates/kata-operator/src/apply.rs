@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kata_api::Code;
+use kata_api::{Code, names};
 use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFailure};
 use kube::api::Preconditions;
 use tokio::sync::watch;
@@ -32,6 +32,17 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The failure for the report.
+    pub fn step_failure(&self) -> StepFailure {
+        let error = self.cause();
+        let code = if error.contains(names::OTHER_IMAGE) {
+            Code::PolicyOfOtherVersion
+        } else {
+            Code::WriteFailed
+        };
+        StepFailure { object: self.object.clone(), code, error }
+    }
+
     /// The cause and its fix, for a message that already names the object.
     pub fn cause(&self) -> String {
         let cause = self.error.cause();
@@ -76,7 +87,7 @@ pub struct RefusedWrites {
 #[derive(Debug)]
 struct RefusedWrite {
     action: Action,
-    cause: String,
+    failure: StepFailure,
     until: Instant,
 }
 
@@ -94,23 +105,24 @@ impl RefusedWrites {
         self.writes.values().flatten().map(|write| write.until).min()
     }
 
-    /// Postpones a write that was refused for `cause`.
-    pub fn insert(&mut self, action: &Action, cause: String, until: Instant) {
+    /// Postpones a write that was refused.
+    pub fn insert(&mut self, refused: &Failure, until: Instant) {
+        let (action, failure) = (refused.action.clone(), refused.step_failure());
         let object = action.object();
         let writes = self.writes.entry((object.kind, object.name.clone())).or_default();
-        writes.push(RefusedWrite { action: action.clone(), cause, until });
+        writes.push(RefusedWrite { action, failure, until });
     }
 
     /// Whether a write is postponed.
     pub fn contains(&self, action: &Action) -> bool {
-        self.cause(action).is_some()
+        self.failure(action).is_some()
     }
 
-    fn cause(&self, action: &Action) -> Option<&str> {
+    fn failure(&self, action: &Action) -> Option<&StepFailure> {
         let object = action.object();
         let writes = self.writes.get(&(object.kind, object.name.clone()))?;
         let write = writes.iter().find(|write| same_write(&write.action, action))?;
-        Some(&write.cause)
+        Some(&write.failure)
     }
 }
 
@@ -287,10 +299,8 @@ impl Worker<'_> {
                 break;
             }
             let action = &step.action;
-            if let Some(cause) = self.refused.cause(action) {
-                let object = action.object().clone();
-                let (code, error) = (Code::WriteFailed, cause.to_owned());
-                applied.postponed.push(StepFailure { object, code, error });
+            if let Some(failure) = self.refused.failure(action) {
+                applied.postponed.push(failure.clone());
                 applied.skipped = steps.len() - index - 1;
                 break;
             }

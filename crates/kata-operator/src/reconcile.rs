@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kata_api::Code;
 use kata_plan::invariants::{self, Violation};
 use kata_plan::{Decision, Plan, Report, Snapshot, StepFailure};
 use tokio::sync::watch;
@@ -16,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::apply::{Applied, RefusedWrites, apply};
+use crate::apply::{Applied, Failure, RefusedWrites, apply};
 use crate::client::Client;
 use crate::error::{CallError, Retry, chain};
 use crate::event_recorder::EventRecorder;
@@ -319,7 +318,7 @@ impl Controller {
         for failure in &applied.failures {
             if failure.error.retry() == Retry::AfterChange {
                 let until = Instant::now() + self.jitter.spread(pacing::REFUSED_WRITE);
-                self.refused.insert(&failure.action, failure.cause(), until);
+                self.refused.insert(failure, until);
             }
         }
     }
@@ -333,11 +332,7 @@ impl Controller {
                 failure.error.retry() == Retry::AfterChange
                     || self.schedule.failures() >= pacing::FAILURES_BEFORE_REPORT
             })
-            .map(|failure| StepFailure {
-                object: failure.object.clone(),
-                code: Code::WriteFailed,
-                error: failure.cause(),
-            })
+            .map(Failure::step_failure)
             .chain(applied.postponed.iter().cloned())
             .collect()
     }

@@ -264,7 +264,7 @@ fn report(analysis: &Analysis, planned: &[Step], failures: &[StepFailure]) -> Re
 fn failed_write(failure: &StepFailure) -> Finding {
     let StepFailure { object, code, error } = failure;
     let message = match code {
-        Code::WriteFailed => format!("cannot write {object}: {error}"),
+        Code::WriteFailed | Code::PolicyOfOtherVersion => format!("cannot write {object}: {error}"),
         _ => error.clone(),
     };
     Finding::new(*code, object.clone(), message)

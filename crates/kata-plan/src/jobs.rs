@@ -9,7 +9,7 @@ mod changes;
 mod cluster;
 mod desired;
 mod due;
-mod job_body;
+pub(crate) mod job_body;
 mod node;
 mod payload;
 mod provided;

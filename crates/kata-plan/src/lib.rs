@@ -14,6 +14,7 @@ mod disruption;
 mod draft;
 mod eligibility;
 mod events;
+pub mod forms;
 mod image_digest;
 pub mod invariants;
 mod job_limits;

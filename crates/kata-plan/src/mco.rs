@@ -8,7 +8,7 @@ pub(crate) mod bodies;
 mod changes;
 mod desired;
 pub(crate) mod installed;
-mod mode;
+pub(crate) mod mode;
 mod monitor;
 pub(crate) mod monitor_body;
 mod node;

@@ -62,9 +62,10 @@ pub struct Finding {
 pub struct StepFailure {
     /// The object of the step.
     pub object: ObjectRef,
-    /// The code of its finding: [`Code::WriteFailed`], [`Code::WriteUndone`] or [`Code::UnsafeStepSkipped`].
+    /// The code of its finding: [`Code::WriteFailed`], [`Code::PolicyOfOtherVersion`], [`Code::WriteUndone`] or
+    /// [`Code::UnsafeStepSkipped`].
     pub code: Code,
-    /// The answer of the API server ([`Code::WriteFailed`]), or the whole message of the finding.
+    /// The answer of the API server (the first two), or the whole message of the finding.
     pub error: String,
 }
 

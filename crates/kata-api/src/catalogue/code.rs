@@ -68,6 +68,10 @@ impl Code {
             | Self::ConstraintsNotServed
             | Self::AgentImageUnknown
             | Self::OperatorSilent => &["kubectl kata logs operator", "kubectl kata doctor"],
+            Self::PolicyOfOtherVersion => &[
+                "kubectl get validatingadmissionpolicy kata-operator-jobs -o yaml",
+                "kubectl kata logs operator",
+            ],
             Self::OtherInstallation => &[
                 "kubectl get deployments -A -l app.kubernetes.io/name=kata-operator",
                 "kubectl kata doctor",

@@ -154,6 +154,7 @@ fn the_text_has_every_object_and_the_given_names() {
         "ClusterRole",
         "ClusterRole",
         "ClusterRole",
+        "ConfigMap",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
         "ValidatingAdmissionPolicy",
@@ -163,6 +164,7 @@ fn the_text_has_every_object_and_the_given_names() {
     ];
     let workload = ["NetworkPolicy", "Service", "Deployment"];
     let prometheus = ["Role", "RoleBinding", "ServiceMonitor", "PrometheusRule"];
+    let policies = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"].repeat(2);
     let monitor = ["ServiceAccount", "Service", "ServiceMonitor"];
     assert_eq!(kinds(arguments(Platform::Auto)), [&everywhere[..], &workload].concat());
     assert_eq!(
@@ -171,7 +173,7 @@ fn the_text_has_every_object_and_the_given_names() {
     );
     assert_eq!(
         kinds(with_monitor(Platform::Openshift)),
-        [&everywhere[..], &monitor, &workload, &prometheus].concat()
+        [&everywhere[..], &policies, &monitor, &workload, &prometheus].concat()
     );
     let text = manifests(&arguments(Platform::Auto)).unwrap();
     assert!(text.contains("image: example.org/op@sha256:0"));

@@ -269,14 +269,23 @@ fn the_files_of_the_chart_are_those_of_the_generators() {
     assert_eq!(read(&format!("{CHART}/files/crds.yaml")), manifests::crds().unwrap());
     let alerts = alerts::rules(kata_api::names::NAMESPACE).unwrap();
     assert_eq!(read(&format!("{CHART}/files/alerts.yaml")), alerts);
-    let mut policies = manifests::objects(&Options {
-        namespace: "RELEASE-NAMESPACE".to_owned(),
-        image: "OPERATOR-IMAGE".to_owned(),
-        platform: Platform::Kubernetes,
-        monitor_image: None,
-    })
-    .unwrap();
-    policies.retain(is_policy);
+    let mut policies: Vec<Value> = Vec::new();
+    for (platform, monitor_image) in
+        [(Platform::Kubernetes, None), (Platform::Openshift, Some("MONITOR-IMAGE".to_owned()))]
+    {
+        let objects = manifests::objects(&Options {
+            namespace: "RELEASE-NAMESPACE".to_owned(),
+            image: "OPERATOR-IMAGE".to_owned(),
+            platform,
+            monitor_image,
+        })
+        .unwrap();
+        for object in objects.into_iter().filter(is_policy) {
+            if !policies.contains(&object) {
+                policies.push(object);
+            }
+        }
+    }
     assert_eq!(documents(&read(&format!("{CHART}/files/policies.yaml"))), policies);
 }
 

@@ -1,5 +1,6 @@
 //! What a client with the operator's token cannot do: each attempt is within its roles, and a policy refuses it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::Request;
@@ -9,15 +10,22 @@ use kata_manifests::manifests::Options;
 use kata_operator::Settings;
 use serde_json::{Value, json};
 use simcluster::Cluster;
-use simcluster::resource::{self, JOBS, NODES, RUNTIMECLASSES};
+use simcluster::api::server::Writer;
+use simcluster::resource::{self, CONFIGMAPS, DAEMONSETS, JOBS, NODES, RUNTIMECLASSES};
 use tower::ServiceExt as _;
 
 use crate::lab::{self, Operator};
+use crate::monitor;
+
+mod attempts;
+
+use attempts::Attempt;
 
 const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 const HOME: &str = names::NAMESPACE;
 const IMAGE: &str = "registry.example/kata-operator:1";
+const PARAMETERS: &str = "kata-operator-policy";
 
 const CONFIG: &str = "/apis/kataconfiguration.openshift.io/v1/kataconfigs/example";
 const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
@@ -58,21 +66,67 @@ impl Thief {
         Self { client: kube::Client::new(service, "default") }
     }
 
-    /// What the API server says to a dry run of the request; empty if it would be done.
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> String {
-        let kind =
-            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    /// The object that a dry run of the request would leave, or what the API server says to it. `APPLY` is a
+    /// server-side apply.
+    async fn try_it(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let (method, kind, force) = match method {
+            "PATCH" => ("PATCH", "application/merge-patch+json", ""),
+            "APPLY" => ("PATCH", "application/apply-patch+yaml", "&force=true"),
+            method => (method, "application/json", ""),
+        };
         let request = Request::builder()
             .method(method)
-            .uri(format!("{path}?dryRun=All&fieldManager=thief"))
+            .uri(format!("{path}?dryRun=All&fieldManager=thief{force}"))
             .header("content-type", kind)
             .body(if method == "DELETE" { Vec::new() } else { body.to_string().into_bytes() })
             .unwrap();
         match self.client.request::<Value>(request).await {
-            Ok(_done) => String::new(),
-            Err(kube::Error::Api(status)) => status.message,
-            Err(error) => format!("no answer of the API server: {error}"),
+            Ok(object) => Ok(object),
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(error) => Err(format!("no answer of the API server: {error}")),
         }
+    }
+
+    /// What the API server says to a dry run of the request; empty if it would be done.
+    async fn ask(&self, method: &str, path: &str, body: &Value) -> String {
+        self.try_it(method, path, body).await.err().unwrap_or_default()
+    }
+
+    /// The schemas of an API group.
+    async fn schemas(&self, group: &str) -> Value {
+        let request = Request::get(format!("/openapi/v3/apis/{group}")).body(Vec::new()).unwrap();
+        let document: Value = self.client.request(request).await.unwrap();
+        document["components"]["schemas"].clone()
+    }
+
+    /// Every attempt is refused by the policy, but those that change nothing and those that are permitted: a prefix
+    /// of what they change. Returns how many the policy refused.
+    async fn fails_all(
+        &self,
+        (method, path): (&str, &str),
+        policy: &str,
+        (object, attempts): (&Value, &[Attempt]),
+        permitted: &[&str],
+    ) -> usize {
+        let by = format!("ValidatingAdmissionPolicy 'kata-operator-{policy}'");
+        let usual = without_uids(self.try_it(method, path, object).await.unwrap());
+        let mut refused = 0;
+        let (mut passed, mut otherwise, mut used) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for Attempt { what, object } in attempts {
+            match self.try_it(method, path, object).await {
+                Ok(object) if without_uids(object.clone()) == usual => {}
+                Ok(_) => match permitted.iter().find(|prefix| what.starts_with(**prefix)) {
+                    Some(prefix) => drop(used.insert(*prefix)),
+                    None => passed.push(what),
+                },
+                Err(said) if said.contains(&by) => refused += 1,
+                Err(said) => otherwise.push(format!("{what}: {said}")),
+            }
+        }
+        assert_eq!(passed, [""; 0], "permitted by the policy");
+        assert_eq!(used, permitted.iter().copied().collect(), "of no use in the list");
+        assert!(otherwise.len() * 10 < attempts.len(), "not refused by the policy: {otherwise:#?}");
+        refused
     }
 
     /// The request is refused by the policy for this resource, with this message.
@@ -87,6 +141,31 @@ impl Thief {
     async fn succeeds(&self, method: &str, path: &str, body: &Value) {
         assert_eq!(self.ask(method, path, body).await, "", "{method} {path} {body:#}");
     }
+}
+
+/// What an admin permits.
+fn set_parameters(cluster: &Cluster, data: &Value) {
+    cluster.with(|sim, now| {
+        let writer = Writer { manager: "kubectl", now };
+        sim.api.merge(writer, &CONFIGMAPS, HOME, PARAMETERS, &json!({"data": data})).unwrap();
+    });
+}
+
+/// An object without what differs each time that it is made.
+fn without_uids(mut object: Value) -> Value {
+    let mut spec = object["spec"].take();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("selector");
+    }
+    if let Some(labels) =
+        spec.pointer_mut("/template/metadata/labels").and_then(Value::as_object_mut)
+    {
+        labels.retain(|key, _| !key.contains("job-name") && !key.contains("controller-uid"));
+    }
+    for field in ["handler", "overhead", "scheduling"] {
+        spec[field] = object[field].take();
+    }
+    spec
 }
 
 /// A cluster on which Kata is installed, with objects of others, and the operator's token.
@@ -126,10 +205,13 @@ fn install_job(cluster: &Cluster) -> Value {
     let mut template = job["spec"]["template"].clone();
     let labels = template["metadata"]["labels"].as_object_mut().unwrap();
     labels.retain(|key, _| !key.contains("job-name") && !key.contains("controller-uid"));
+    let mut spec = job["spec"].clone();
+    spec["template"] = template;
+    spec.as_object_mut().unwrap().remove("selector");
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "kata-again", "labels": job["metadata"]["labels"]},
-        "spec": {"backoffLimit": 0, "template": template},
+        "spec": spec,
     })
 }
 
@@ -159,93 +241,90 @@ fn mount<'a>(container: &'a mut Value, name: &str) -> &'a mut Value {
 
 type Change = fn(&mut Value);
 
-/// Changes of a pod, and what the policy says to them.
-const PODS: [(&str, Change); 43] = [
-    ("may not be privileged", |pod| agent(pod)["securityContext"]["privileged"] = json!(true)),
-    ("may not be privileged", |pod| stage(pod)["securityContext"] = Value::Null),
-    ("may not be privileged", |pod| {
-        agent(pod)["securityContext"]["allowPrivilegeEscalation"] = json!(true);
-    }),
-    ("may not be privileged", |pod| {
+const AGENT: &str = "spec.template.spec.containers[node-agent] of this Job";
+const STAGE: &str = "spec.template.spec.initContainers[stage] of this Job";
+const VOLUMES: &str = "spec.template.spec.volumes of this Job";
+
+/// Changes of a pod with what an attacker would like, and what the policy says to them.
+const PODS: [(&str, Change); 20] = [
+    (AGENT, |pod| {
         push(&mut agent(pod)["securityContext"]["capabilities"]["add"], json!("SYS_ADMIN"));
     }),
-    ("may not be privileged", |pod| {
-        agent(pod)["securityContext"]["capabilities"]["drop"] = json!(["NET_RAW"]);
-    }),
-    ("may not share the network", |pod| pod["hostNetwork"] = json!(true)),
-    ("may not share the network", |pod| pod["hostPID"] = json!(true)),
-    ("may not share the network", |pod| pod["hostIPC"] = json!(true)),
-    ("has the service account", |pod| pod["serviceAccountName"] = json!("kata-operator")),
-    ("has the service account", |pod| pod["automountServiceAccountToken"] = json!(true)),
-    ("may not loosen", |pod| {
-        pod["securityContext"]["seccompProfile"] = json!({"type": "Unconfined"});
-    }),
-    ("may not loosen", |pod| {
-        agent(pod)["securityContext"]["seccompProfile"] = json!({"type": "Unconfined"});
-    }),
-    ("may not loosen", |pod| {
-        pod["securityContext"]["windowsOptions"] = json!({"hostProcess": true});
-    }),
-    ("mounts no other folders", |pod| {
+    (VOLUMES, |pod| {
         push(&mut pod["volumes"], json!({"name": "root", "hostPath": {"path": "/"}}));
     }),
-    ("mounts no other folders", |pod| {
+    (VOLUMES, |pod| {
         push(&mut pod["volumes"], json!({"name": "secret", "secret": {"secretName": "registry"}}));
     }),
-    ("for reading only", |pod| mount(agent(pod), "usr")["readOnly"] = json!(false)),
-    ("for reading only", |pod| mount(agent(pod), "etc")["mountPath"] = json!("/etc")),
-    ("at its place", |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/opt")),
-    ("for reading only", |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/../usr/bin")),
-    ("for reading only", |pod| mount(agent(pod), "run")["subPath"] = json!("systemd")),
-    ("for reading only", |pod| {
-        // The payload's own program would be started.
-        mount(stage(pod), "agent")["mountPath"] = json!("/host/opt/kata-operator/payloads/x");
-    }),
-    ("mounts no other folders", |pod| {
+    (VOLUMES, |pod| {
         let agent = json!({"name": "agent", "hostPath": {"path": "/opt"}});
         pod["volumes"][0] = agent;
     }),
-    ("mounts /opt only", |pod| {
+    (AGENT, |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/opt")),
+    (AGENT, |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/../usr/bin")),
+    (AGENT, |pod| agent(pod)["terminationMessagePath"] = json!("/host/etc/nologin")),
+    (AGENT, |pod| agent(pod)["ports"] = json!([{"containerPort": 1, "hostPort": 6443}])),
+    (STAGE, |pod| {
+        // The payload's own program would be started.
+        mount(stage(pod), "agent")["mountPath"] = json!("/host/opt/kata-operator/payloads/x");
+    }),
+    (STAGE, |pod| {
         // An image with links could reach systemd's socket there.
         push(&mut stage(pod)["volumeMounts"], json!({"name": "run", "mountPath": "/host/run"}));
     }),
-    ("mounts /opt only", |pod| {
-        mount(stage(pod), "agent")["readOnly"] = json!(false);
-    }),
-    ("mounts /opt only", |pod| {
+    (STAGE, |pod| {
         push(&mut stage(pod)["securityContext"]["capabilities"]["add"], json!("CHOWN"));
     }),
-    ("mounts /opt only", |pod| pod["containers"] = json!([stage(pod)])),
-    ("as an ordinary container", |pod| pod["runtimeClassName"] = json!("kata")),
-    ("as an ordinary container", |pod| pod["shareProcessNamespace"] = json!(true)),
-    ("as an ordinary container", |pod| {
-        agent(pod)["resources"]["limits"]["devices.kubevirt.io/kvm"] = json!("1");
+    ("spec.template.spec.containers of this Job", |pod| {
+        let stage = stage(pod).clone();
+        push(&mut pod["containers"], stage);
     }),
-    ("may not loosen", |pod| {
-        pod["securityContext"]["appArmorProfile"] = json!({"type": "Unconfined"});
+    ("spec.template.spec.initContainers of this Job", |pod| {
+        push(&mut pod["initContainers"], json!({"name": "more", "image": IMAGE}));
     }),
-    ("may not loosen", |pod| {
-        agent(pod)["securityContext"]["appArmorProfile"] = json!({"type": "Unconfined"});
-    }),
-    ("may not loosen", |pod| agent(pod)["securityContext"]["procMount"] = json!("Unmasked")),
-    ("starts no other program", |pod| {
+    ("spec.template.spec.initContainers[self-copy] of this Job", |pod| {
         pod["initContainers"][0]["command"][4] = json!("/host/etc/shadow");
     }),
-    ("starts no other program", |pod| {
-        push(&mut stage(pod)["command"], json!("--image-root"));
+    (STAGE, |pod| push(&mut stage(pod)["command"], json!("--image-root"))),
+    (STAGE, |pod| stage(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
+    (AGENT, |pod| agent(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
+    (AGENT, |pod| agent(pod)["command"][6] = json!("/")),
+    (AGENT, |pod| {
+        agent(pod)["resources"]["limits"]["devices.kubevirt.io/kvm"] = json!("1");
     }),
-    ("starts no other program", |pod| agent(pod)["command"][6] = json!("/")),
-    ("starts no other program", |pod| agent(pod)["command"][2] = json!("probe")),
-    ("starts no other program", |pod| agent(pod)["command"][0] = json!("/agent/kata-operator")),
-    ("starts no other program", |pod| agent(pod)["args"] = json!(["--host-root=/"])),
-    ("starts no other program", |pod| agent(pod)["image"] = json!("registry.example/evil:1")),
-    ("starts no other program", |pod| agent(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
-    ("starts no other program", |pod| stage(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
-    ("starts no other program", |pod| stage(pod)["command"] = Value::Null),
-    ("starts no other program", |pod| {
-        agent(pod)["env"] = json!([{"name": "LD_PRELOAD", "value": "/host/opt/evil.so"}]);
-    }),
+    (AGENT, |pod| agent(pod)["resources"]["requests"]["cpu"] = json!("7")),
 ];
+
+/// What the operator varies itself.
+const PERMITTED_OF_JOBS: [&str; 14] = [
+    // As in a check.
+    "+ spec/template/spec/containers/0/volumeMounts/0/readOnly",
+    "+ spec/template/spec/containers/0/volumeMounts/3/readOnly",
+    "- spec/template/metadata/annotations/kata-operator.dev/payload",
+    "- spec/template/spec/containers/0/resources/limits",
+    "- spec/template/spec/containers/0/volumeMounts",
+    "- spec/template/spec/initContainers",
+    "= spec/template/metadata/annotations/kata-operator.dev/",
+    "= spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/\
+     nodeSelectorTerms/0/matchFields/0/values/0",
+    "= spec/template/spec/containers/0/command/4",
+    "= spec/template/spec/containers/0/resources/limits/",
+    "= spec/template/spec/initContainers/0/resources/limits/",
+    "= spec/template/spec/initContainers/1/command/4",
+    "= spec/template/spec/initContainers/1/image",
+    "= spec/template/spec/initContainers/1/resources/limits/",
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_job_has_no_other_field_or_value_than_the_operator_writes() {
+    let (cluster, _operator, thief) = installed().await;
+    let job = install_job(&cluster);
+    let schemas = thief.schemas("batch/v1").await;
+    let attempts = attempts::of(&schemas, "io.k8s.api.batch.v1.Job", &job, "spec");
+    let attempted = (&job, &attempts[..]);
+    let refused = thief.fails_all(("POST", JOBS_PATH), "jobs", attempted, &PERMITTED_OF_JOBS).await;
+    assert!(refused > 900, "only {refused} of {} by the policy", attempts.len());
+}
 
 #[tokio::test(start_paused = true)]
 async fn it_cannot_start_other_jobs_than_the_operators() {
@@ -256,13 +335,19 @@ async fn it_cannot_start_other_jobs_than_the_operators() {
         thief.fails("POST", JOBS_PATH, &changed(&job, change), "jobs", message).await;
     }
     for (message, patch) in [
-        ("has one pod", json!({"spec": {"parallelism": 100, "completions": 100}})),
+        ("no owners and no finalizers", json!({"metadata": {"finalizers": ["mine/x"]}})),
         (
-            "has one pod",
-            json!({"spec": {"template": {"metadata": {"annotations": {"io.katacontainers.x": "y"}}}}}),
+            "no owners and no finalizers",
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "y"},
+            ]}}),
         ),
         (
-            "may create no other Jobs",
+            "spec.template.metadata of this Job",
+            json!({"spec": {"template": {"metadata": {"labels": {"sidecar.istio.io/inject": "true"}}}}}),
+        ),
+        (
+            "spec.template.metadata of this Job",
             json!({"spec": {"template": {"metadata": {"labels": {
                 "app.kubernetes.io/component": "operator",
             }}}}}),
@@ -316,7 +401,9 @@ async fn it_cannot_take_the_sandbox_out_of_a_class() {
     let class = lab::get(&cluster, &RUNTIMECLASSES, "kata").unwrap();
     let body = json!({
         "metadata": {"name": "kata-again", "labels": class["metadata"]["labels"]},
-        "handler": "kata", "scheduling": class["scheduling"],
+        "handler": "kata", "scheduling": {"nodeSelector": {
+            names::CLAIM_LABEL: "true", names::RUNTIME_LABEL: "true", names::class_label("kata-again"): "true",
+        }},
     });
     thief.succeeds("POST", CLASSES, &body).await;
     let with = |key: &str, value: Value| {
@@ -324,9 +411,50 @@ async fn it_cannot_take_the_sandbox_out_of_a_class() {
         body[key] = value;
         body
     };
-    for handler in ["runc", "crun", "runc-fast", "high-performance", "nvidia"] {
+    let handlers = [
+        "runc",
+        "crun",
+        "youki",
+        "runc-fast",
+        "high-performance",
+        "nvidia",
+        "default",
+        "docker",
+        "oci",
+        "crio-runc",
+        "k3s-runc",
+        "sysbox-runc",
+        "runsc",
+    ];
+    for handler in handlers {
         let ordinary = with("handler", json!(handler));
-        thief.fails("POST", CLASSES, &ordinary, "runtimeclasses", "known to make no sandbox").await;
+        thief.fails("POST", CLASSES, &ordinary, "runtimeclasses", "begins with kata").await;
+    }
+    let named = json!({"runtimeHandlers": "microvm\nrunsc"});
+    set_parameters(&cluster, &named);
+    thief.succeeds("POST", CLASSES, &with("handler", json!("runsc"))).await;
+    let schemas = thief.schemas("node.k8s.io/v1").await;
+    let mut attempts = Vec::new();
+    for field in ["handler", "overhead", "scheduling"] {
+        attempts.extend(attempts::of(&schemas, "io.k8s.api.node.v1.RuntimeClass", &body, field));
+    }
+    // A class with Kata on nodes with Kata, which the operator may delete as well.
+    let permitted = [
+        "+ overhead",
+        "+ scheduling/nodeSelector",
+        "- scheduling/nodeSelector/kata-operator.dev/claimed",
+        "= handler",
+        "= scheduling/nodeSelector/kata-operator.dev/claimed",
+    ];
+    let attempted = (&body, &attempts[..]);
+    thief.fails_all(("POST", CLASSES), "runtimeclasses", attempted, &permitted).await;
+    for metadata in [
+        json!({"finalizers": ["mine/x"]}),
+        json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "y"}]}),
+    ] {
+        let mut owned = body.clone();
+        json_patch::merge(&mut owned["metadata"], &metadata);
+        thief.fails("POST", CLASSES, &owned, "runtimeclasses", "no owners but KataConfigs").await;
     }
     let unknown = with("metadata", json!({"name": "kata-again"}));
     thief.fails("POST", CLASSES, &unknown, "runtimeclasses", "without the label").await;
@@ -344,6 +472,103 @@ async fn it_cannot_take_the_sandbox_out_of_a_class() {
     let taken = json!({"metadata": {"labels": class["metadata"]["labels"]}, "scheduling": class["scheduling"]});
     for (method, body) in [("DELETE", &Value::Null), ("PATCH", &taken)] {
         thief.fails(method, &foreign, body, "runtimeclasses", "no other RuntimeClasses").await;
+    }
+}
+
+/// Where the payload comes from is bounded as the admin says.
+#[tokio::test(start_paused = true)]
+async fn it_cannot_install_a_payload_of_a_repository_that_the_admin_does_not_list() {
+    let (cluster, _operator, thief) = installed().await;
+    let job =
+        |image: &str| changed(&install_job(&cluster), |pod| stage(pod)["image"] = json!(image));
+    let evil = "registry.example/evil:1";
+    thief.succeeds("POST", JOBS_PATH, &job(evil)).await;
+    let listed = json!({
+        "payloadRepositories": "quay.io/kata-containers/kata-deploy mirror.example/kata/",
+    });
+    set_parameters(&cluster, &listed);
+    for image in [
+        "quay.io/kata-containers/kata-deploy",
+        "quay.io/kata-containers/kata-deploy:4.1.0",
+        "quay.io/kata-containers/kata-deploy@sha256:0000",
+        "mirror.example/kata/x:1",
+    ] {
+        thief.succeeds("POST", JOBS_PATH, &job(image)).await;
+    }
+    for image in [evil, "quay.io/kata-containers/kata-deploy-ci:1", "mirror.example/katax/x:1"] {
+        thief
+            .fails("POST", JOBS_PATH, &job(image), "jobs", "payloadRepositories of ConfigMap")
+            .await;
+    }
+    // Without the ConfigMap there would be no bound.
+    lab::delete(&cluster, &CONFIGMAPS, HOME, PARAMETERS);
+    thief.fails("POST", JOBS_PATH, &job(evil), "jobs", "no params found").await;
+}
+
+/// The DaemonSet of kata-monitor mounts folders of every node with Kata.
+#[tokio::test(start_paused = true)]
+async fn it_cannot_make_another_daemon_set_of_kata_monitor() {
+    let image = "registry.example/monitor:1";
+    let cluster = lab::openshift(1, 1);
+    let arguments = Options { monitor_image: Some(image.to_owned()), ..Options::default() };
+    let token = lab::guard(&cluster, &arguments);
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let mut settings = Settings::simulated(lab::epoch());
+    settings.options.monitor_image = Some(image.to_owned());
+    let operator = Operator::with_token(&cluster, settings, Some(&token));
+    let there =
+        || monitor::daemon_set(&cluster).is_some() && monitor::constraints(&cluster).is_some();
+    assert!(lab::until(LIMIT, there).await, "{:?}", lab::denied(&cluster));
+    drop(operator);
+    let thief = Thief::new(&cluster, &token);
+    let alone = |object: &Value| {
+        let mut object = object.clone();
+        let metadata = &object["metadata"];
+        object["metadata"] = json!({"name": metadata["name"], "labels": metadata["labels"]});
+        object.as_object_mut().unwrap().remove("status");
+        object
+    };
+    let (set, constraints) = (
+        alone(&monitor::daemon_set(&cluster).unwrap()),
+        alone(&monitor::constraints(&cluster).unwrap()),
+    );
+    // What is created is as the thief says; a change would keep the fields of the operator.
+    lab::delete(&cluster, &DAEMONSETS, HOME, monitor::NAME);
+    lab::delete(&cluster, &monitor::scc(), "", monitor::CONSTRAINTS);
+    let path = format!("/apis/apps/v1/namespaces/{HOME}/daemonsets/{}", monitor::NAME);
+    let schemas = thief.schemas("apps/v1").await;
+    let attempts = attempts::of(&schemas, "io.k8s.api.apps.v1.DaemonSet", &set, "spec");
+    // It runs on nodes with Kata all the same.
+    let permitted = ["- spec/template/spec/nodeSelector/node-role.kubernetes.io/kata-oc"];
+    let attempted = (&set, &attempts[..]);
+    let refused = thief.fails_all(("APPLY", &path), "daemonsets", attempted, &permitted).await;
+    assert!(refused > 400, "only {refused} of {} by the policy", attempts.len());
+
+    let path = format!(
+        "/apis/security.openshift.io/v1/securitycontextconstraints/{}",
+        monitor::CONSTRAINTS
+    );
+    thief.succeeds("APPLY", &path, &constraints).await;
+    for (field, value) in [
+        ("users", json!(["system:serviceaccount:default:mine"])),
+        ("groups", json!(["system:authenticated"])),
+        ("allowPrivilegedContainer", json!(true)),
+        ("allowPrivilegeEscalation", json!(true)),
+        ("allowHostPID", json!(true)),
+        ("allowHostNetwork", json!(true)),
+        ("allowedCapabilities", json!(["*"])),
+        ("defaultAddCapabilities", json!(["SYS_ADMIN"])),
+        ("requiredDropCapabilities", Value::Null),
+        ("runAsUser", json!({"type": "RunAsAny"})),
+        ("seccompProfiles", json!(["*"])),
+        ("volumes", json!(["*"])),
+        ("priority", json!(100)),
+        ("allowedUnsafeSysctls", json!(["*"])),
+    ] {
+        let mut other = constraints.clone();
+        other[field] = value;
+        let policy = "securitycontextconstraints";
+        thief.fails("APPLY", &path, &other, policy, "kata-operator").await;
     }
 }
 

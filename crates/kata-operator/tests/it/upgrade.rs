@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kata_api::platform::Platform;
+use kata_manifests::manifests::Options;
 use kata_operator::Settings;
 use serde_json::{Value, json};
 use simcluster::Cluster;
@@ -160,4 +162,33 @@ async fn an_installation_of_the_former_version_is_taken_over_without_a_job_a_reb
     assert_eq!(host["mayHaveArtifacts"], true);
     assert!(host["installed"].is_string() && host["job"]["time"].is_string(), "{host:#}");
     assert_eq!(host["restarts"], former["restarts"]);
+}
+
+/// While the manifests name the new image already, the Jobs of the old operator are refused: that is no failure.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_the_former_version_wait_for_the_new_operator() {
+    let cluster = lab::kubernetes();
+    let arguments = |version: u8| Options {
+        platform: Platform::Kubernetes,
+        image: format!("registry.example/kata-operator:{version}"),
+        ..Options::default()
+    };
+    let token = lab::guard(&cluster, &arguments(2));
+    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let former = Operator::with_token(&cluster, settings(), Some(&token));
+    let waits = || {
+        let config = lab::get(&cluster, &lab::kata_configs(), "example").unwrap();
+        let mut findings = config["status"]["findings"].as_array().into_iter().flatten();
+        findings.any(|finding| finding["code"] == "KATA1026")
+    };
+    assert!(lab::until(Duration::from_mins(1), waits).await);
+    for (condition, status) in [("Degraded", "False"), ("Reconciling", "True"), ("Stalled", "")] {
+        assert_eq!(lab::condition(&cluster, "example", condition).0, status, "{condition}");
+    }
+    assert!(cluster.with(|sim, _| sim.api.list(&JOBS)).is_empty());
+    drop(former);
+    let mut settings = settings();
+    settings.options.agent_image = Some(arguments(2).image);
+    let _operator = Operator::with_token(&cluster, settings, Some(&token));
+    assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
 }

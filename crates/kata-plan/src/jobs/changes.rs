@@ -130,8 +130,7 @@ fn create_jobs(cluster: &Cluster<'_>, out: &mut Draft) {
             state: &host.desired.state,
             facts: host.facts_digest(),
             number: host.next_number(),
-            stages: action == NodeAction::Install
-                || (action == NodeAction::Preflight && host.stages_ahead()),
+            stages: job_body::stages(action, host.stages_ahead()),
             agent_image,
             payload_image: cluster.desired.payload_image(),
             payload_digest: digests.for_node(host),

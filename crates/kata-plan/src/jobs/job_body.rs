@@ -48,9 +48,14 @@ pub(crate) struct JobParameters<'a> {
     pub(crate) payload_image: &'a str,
     /// The digest of that image, if it is known from another node.
     pub(crate) payload_digest: Option<&'a str>,
-    /// Whether the Job stages the payload from its image first: an installation does, and a preflight of a
-    /// node that has another payload, which stays in use meanwhile.
+    /// Whether the Job stages the payload from its image first, see [`stages`].
     pub(crate) stages: bool,
+}
+
+/// Whether a Job stages the payload from its image first: an installation does, and a preflight of a node that has
+/// another payload (`ahead`), which stays in use meanwhile.
+pub(crate) fn stages(action: NodeAction, ahead: bool) -> bool {
+    action == NodeAction::Install || (action == NodeAction::Preflight && ahead)
 }
 
 /// The name of a Job. Two Jobs of a node with the same number have the same name, so that a Job that was
@@ -147,12 +152,16 @@ fn security(capabilities: &[&str]) -> Value {
     })
 }
 
-fn limits(options: &Options) -> Value {
+/// What a container asks for, and its limits, if there are any.
+fn resources(cpu: &str, memory: &str, options: &Options) -> Value {
+    let mut resources = json!({"requests": {"cpu": cpu, "memory": memory}});
     let JobLimits { cpu, memory } = &options.job_limits;
-    [("cpu", cpu), ("memory", memory)]
-        .into_iter()
-        .filter_map(|(key, limit)| Some((key.to_owned(), json!(limit.as_ref()?))))
-        .collect()
+    for (key, limit) in [("cpu", cpu), ("memory", memory)] {
+        if let Some(limit) = limit {
+            resources["limits"][key] = json!(limit);
+        }
+    }
+    resources
 }
 
 /// The container that copies the operator's program, which is statically linked, for the staging container.
@@ -161,10 +170,7 @@ fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
         "name": node_job::COPY_CONTAINER,
         "image": parameters.agent_image,
         "command": [OPERATOR, "node-agent", "self-copy", "--to", COPY],
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "32Mi"},
-            "limits": limits(options),
-        },
+        "resources": resources("10m", "32Mi", options),
         "securityContext": security(&[]),
         "volumeMounts": [{"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT}],
     })
@@ -182,13 +188,11 @@ fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value
         "image": image,
         "command": [COPY, "node-agent", "stage", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": {
-            "requests": {
-                "cpu": format!("{}m", eligibility::JOB_CPU),
-                "memory": format!("{}Mi", eligibility::JOB_MEMORY >> 20),
-            },
-            "limits": limits(options),
-        },
+        "resources": resources(
+            &format!("{}m", eligibility::JOB_CPU),
+            &format!("{}Mi", eligibility::JOB_MEMORY >> 20),
+            options,
+        ),
         "securityContext": security(&STAGE_CAPABILITIES),
         "volumeMounts": [
             {"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT, "readOnly": true},
@@ -204,9 +208,9 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Op
         let mut mount = json!({
             "name": path.trim_start_matches('/'),
             "mountPath": format!("{HOST_ROOT}{path}"),
-            "readOnly": !writes,
         });
         if !writes {
+            mount["readOnly"] = json!(true);
             // Otherwise mounts below it, such as other pods' volumes, would be writable.
             mount["recursiveReadOnly"] = json!("IfPossible");
         }
@@ -225,10 +229,7 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Op
         "image": parameters.agent_image,
         "command": [OPERATOR, "node-agent", "run", "--task", task, "--host-root", HOST_ROOT],
         "terminationMessagePolicy": "File",
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "64Mi"},
-            "limits": limits(options),
-        },
+        "resources": resources("50m", "64Mi", options),
         "securityContext": security(capabilities),
         "volumeMounts": mounts,
     })

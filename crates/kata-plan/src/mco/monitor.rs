@@ -56,6 +56,17 @@ pub(super) fn install(pools: &Pools<'_>, cluster: &Assessment, out: &mut Draft) 
             );
         }
     }
+    if let Observed::Known(Some(set)) = &objects.daemon_set
+        && bodies::is_ours(set)
+        && !bodies::has_our_label(set)
+        && !is_deleting(set)
+    {
+        // An apply would keep its fields, and the policy permits only ours.
+        let uid = set["metadata"]["uid"].as_str().map(str::to_owned);
+        let object = ObjectRef { uid, ..daemon_set_ref(cluster) };
+        out.delete(object, OnFailure::Continue, "it is of the OpenShift operator, and made anew");
+        return;
+    }
     apply_object(
         daemon_set_ref(cluster),
         &objects.daemon_set,

@@ -29,14 +29,18 @@ const KEYS: &[&str] = &["uid", "mountPath", "containerPort", "name"];
 
 /// Whether a DaemonSet or SecurityContextConstraints belongs to the operator, or to the OpenShift operator.
 pub(crate) fn is_ours(object: &Value) -> bool {
-    let metadata = &object["metadata"];
-    metadata["labels"][names::MANAGED_BY] == names::PRODUCT
-        || metadata["ownerReferences"].as_array().into_iter().flatten().any(|owner| {
+    has_our_label(object)
+        || object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|owner| {
             owner["kind"] == Kind::KataConfig.as_str()
                 && owner["apiVersion"]
                     .as_str()
                     .is_some_and(|version| version.starts_with("kataconfiguration.openshift.io/"))
         })
+}
+
+/// Whether the operator has written an object.
+pub(crate) fn has_our_label(object: &Value) -> bool {
+    object["metadata"]["labels"][names::MANAGED_BY] == names::PRODUCT
 }
 
 /// Whether the API server deletes an object of kata-monitor together with this KataConfig.

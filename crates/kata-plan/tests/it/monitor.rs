@@ -312,7 +312,7 @@ fn without_an_image_what_may_not_be_deleted_does_not_hold_the_deletion_up() {
 }
 
 #[test]
-fn what_the_openshift_operator_left_is_taken_over_in_place() {
+fn of_what_the_openshift_operator_left_the_daemon_set_is_made_anew() {
     let mut world = monitored();
     of_the_openshift_operator(&mut world);
     let uids = |world: &World| {
@@ -321,8 +321,9 @@ fn what_the_openshift_operator_left_is_taken_over_in_place() {
     };
     let before = uids(&world);
     world.settle();
-    assert_eq!(uids(&world), before);
-    assert!(!world.writes.iter().any(|write| matches!(write, Request::Delete { .. })));
+    // The fields of the OpenShift operator would stay in it, and the admission policy permits only ours.
+    assert_ne!(uids(&world)[0], before[0]);
+    assert_eq!(uids(&world)[1], before[1]);
     let container = &daemon_set(&world).unwrap()["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(
         (&container["image"], &container["imagePullPolicy"]),

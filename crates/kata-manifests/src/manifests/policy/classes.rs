@@ -1,16 +1,12 @@
 //! The operator may create, change and delete its own RuntimeClasses, which send pods into sandboxes.
 //!
 //! Their names are the user's choice, so RBAC cannot list them: a client with the operator's token could delete
-//! every RuntimeClass, or create one that is called `kata` and has the handler of ordinary containers.
+//! every RuntimeClass, or create one that is called `kata` and has the handler of ordinary containers. Which handlers
+//! make sandboxes is not known, so those that begin with `kata` may be used, and those that an admin names.
 
 use kata_api::names;
 
-use super::rules::{Rules, list};
-
-/// Known handlers that make no virtual machine: of runc and its like, of NVIDIA's toolkit, and of OpenShift's Node
-/// Tuning Operator. A node may have others.
-const UNSANDBOXED: [&str; 7] =
-    ["crun", "high-performance", "nvidia", "nvidia-cdi", "nvidia-legacy", "runc", "youki"];
+use super::rules::{Rules, same, with_messages, words};
 
 pub(super) fn rules() -> Rules {
     let has_label = |object: &str| {
@@ -28,20 +24,20 @@ pub(super) fn rules() -> Rules {
          it.apiVersion.startsWith('kataconfiguration.openshift.io/')))",
         has_label("oldObject")
     );
-    // No node has the second one.
-    let selectors = [names::RUNTIME_LABEL, names::CLOSED_LABEL].map(|label| {
-        format!(
-            "('{label}' in object.scheduling.nodeSelector && \
-             object.scheduling.nodeSelector['{label}'] == '{}')",
-            names::RUNTIME_LABEL_VERIFIED
-        )
-    });
+    let selector = "object.scheduling.nodeSelector";
+    let selects = |label: &str| format!("{label} in {selector} && {selector}[{label}] == 'true'");
+    let own = format!("('{}' + object.metadata.name)", names::CLASS_LABEL_PREFIX);
+    let open =
+        [format!("'{}'", names::RUNTIME_LABEL), own].map(|label| selects(&label)).join(" && ");
+    // No node has that label.
+    let closed = selects(&format!("'{}'", names::CLOSED_LABEL));
     Rules {
         resource: "runtimeclasses",
         group: "node.k8s.io",
         operations: &["CREATE", "UPDATE", "DELETE"],
-        variables: Vec::new(),
-        validations: vec![
+        has_parameters: true,
+        variables: vec![("handlers", words("runtimeHandlers"))],
+        validations: with_messages(vec![
             (
                 "kata-operator may change and delete no other RuntimeClasses than its own",
                 format!("request.operation == 'CREATE' || {was_ours}"),
@@ -51,21 +47,41 @@ pub(super) fn rules() -> Rules {
                 format!("request.operation == 'DELETE' || ({})", has_label("object")),
             ),
             (
-                "kata-operator may write no RuntimeClass with a handler that is known to make no sandbox",
+                "kata-operator may create no RuntimeClass with a handler that neither begins with kata nor stands in \
+                 runtimeHandlers of ConfigMap kata-operator-policy",
+                // The API server refuses to change the handler of a class.
+                "request.operation != 'CREATE' || object.handler.startsWith('kata') || \
+                 object.handler in variables.handlers"
+                    .to_owned(),
+            ),
+            (
+                "a RuntimeClass of kata-operator gets no finalizers, and no owners but KataConfigs",
                 format!(
-                    "request.operation == 'DELETE' || !(object.handler in {} || \
-                     object.handler.startsWith('runc-') || object.handler.startsWith('crun-'))",
-                    list(&UNSANDBOXED)
+                    "request.operation == 'DELETE' || ((request.operation == 'CREATE' ? \
+                     !has(object.metadata.finalizers) : {}) && (!has(object.metadata.ownerReferences) || \
+                     object.metadata.ownerReferences.all(it, (it.kind == 'KataConfig' && \
+                     it.apiVersion.startsWith('kataconfiguration.openshift.io/')) || \
+                     (request.operation == 'UPDATE' && has(oldObject.metadata.ownerReferences) && \
+                     it in oldObject.metadata.ownerReferences))))",
+                    same("metadata.finalizers")
                 ),
+            ),
+            (
+                "a RuntimeClass has a field that kata-operator does not write",
+                "request.operation == 'DELETE' || (dyn(object).all(key, key in ['apiVersion', 'handler', \
+                 'kind', 'metadata', 'overhead', 'scheduling']) && (!has(object.overhead) || \
+                 dyn(object.overhead).all(key, key == 'podFixed')) && \
+                 (!has(object.scheduling) || dyn(object.scheduling).all(key, key in ['nodeSelector', \
+                 'tolerations'])))"
+                    .to_owned(),
             ),
             (
                 "kata-operator may write no RuntimeClass that selects nodes without Kata",
                 format!(
                     "request.operation == 'DELETE' || (has(object.scheduling) && \
-                     has(object.scheduling.nodeSelector) && ({}))",
-                    selectors.join(" || ")
+                     has(object.scheduling.nodeSelector) && (({open}) || ({closed})))"
                 ),
             ),
-        ],
+        ]),
     }
 }

@@ -5,7 +5,7 @@
 
 use kata_api::names;
 
-use super::rules::{Rules, list, or, same};
+use super::rules::{Rules, list, or, same, with_messages};
 
 pub(super) fn rules(namespace: &str) -> Rules {
     let is_claim = format!(
@@ -16,6 +16,7 @@ pub(super) fn rules(namespace: &str) -> Rules {
         resource: "kataconfigs",
         group: "kataconfiguration.openshift.io",
         operations: &["UPDATE"],
+        has_parameters: false,
         variables: vec![
             ("ours", list(&[names::FINALIZER, names::LEGACY_FINALIZER])),
             ("finalizers", or("object.metadata.finalizers", "[]")),
@@ -23,7 +24,7 @@ pub(super) fn rules(namespace: &str) -> Rules {
             ("annotations", or("object.metadata.annotations", "{}")),
             ("oldAnnotations", or("oldObject.metadata.annotations", "{}")),
         ],
-        validations: vec![
+        validations: with_messages(vec![
             ("kata-operator may not change the spec of a KataConfig", same("spec")),
             (
                 "kata-operator may change no other finalizers of a KataConfig than its own",
@@ -43,6 +44,6 @@ pub(super) fn rules(namespace: &str) -> Rules {
                      variables.oldAnnotations.all(key, key in variables.annotations)"
                 ),
             ),
-        ],
+        ]),
     }
 }

@@ -1,74 +1,46 @@
-//! The operator may create and delete the Jobs of the node agent, which have no token and no privilege, and start
-//! no other program than the operator's.
+//! The operator may create the Jobs of the node agent as `kata_plan` makes them, and delete them.
 //!
 //! RBAC grants `create` on Jobs in the operator's namespace, which is `privileged`: a client with the
 //! operator's token could start any program as root on every node. What stays possible is to run the node
-//! agent with another task, so also to install another payload.
+//! agent with another task, so also to install another payload; a parameter of the policy bounds where that comes from.
 
-use kata_api::names::DOMAIN;
-use kata_api::names::node_job::{
-    AGENT_MOUNT, AGENT_VOLUME, CAPABILITIES, COMPONENT, COMPONENT_LABEL, COPY, FOLDERS, HOST_ROOT,
-    LOCK_FOLDER, OPERATOR, PAYLOAD_FOLDER, READ_ONLY, SERVICE_ACCOUNT, STAGE_CAPABILITIES,
-};
+use kata_api::names;
+use kata_api::names::node_job::{COMPONENT, COMPONENT_LABEL, SERVICE_ACCOUNT, STAGE_CONTAINER};
+use kata_plan::forms;
+use serde_json::{Value, json};
 
-use super::rules::{Rules, list, or};
-
-/// What the pods do not have: other runtimes, devices, and a view of each other.
-const NOT_OF_PODS: [&str; 3] = ["resourceClaims", "runtimeClassName", "shareProcessNamespace"];
-/// What the security settings of the pods do not have.
-const NOT_OF_POD_SECURITY: [&str; 3] = ["appArmorProfile", "sysctls", "windowsOptions"];
-/// What the security settings of the containers do not have.
-const NOT_OF_CONTAINER_SECURITY: [&str; 3] =
-    ["appArmorProfile", "seccompProfile", "windowsOptions"];
-/// What the containers do not have: values from elsewhere, other programs, and devices.
-const NOT_OF_CONTAINERS: [&str; 9] = [
-    "args",
-    "env",
-    "envFrom",
-    "lifecycle",
-    "livenessProbe",
-    "readinessProbe",
-    "startupProbe",
-    "volumeDevices",
-    "workingDir",
-];
-/// The resources that containers may ask for; others are devices.
-const RESOURCES: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
+use super::pods;
+use super::rules::{PARAMETERS, Rules, is_unowned, or, words};
+use super::shape::Shape;
 
 pub(super) fn rules(image: &str) -> Rules {
-    let folders: Vec<&str> = FOLDERS.into_iter().chain(READ_ONLY).chain([LOCK_FOLDER]).collect();
-    let containers =
-        format!("variables.pod.containers + ({})", or("variables.pod.initContainers", "[]"));
     Rules {
         resource: "jobs",
         group: "batch",
         operations: &["CREATE", "UPDATE", "DELETE"],
-        variables: vec![
-            ("image", format!("'{image}'")),
-            ("folders", list(&folders)),
-            ("readOnly", list(&READ_ONLY)),
-            ("template", "object.spec.template".to_owned()),
-            ("pod", "object.spec.template.spec".to_owned()),
-            ("containers", containers),
-            ("volumes", or("variables.pod.volumes", "[]")),
-        ],
-        validations: [of_jobs(), of_pods(), of_folders(), of_programs()].concat(),
+        has_parameters: true,
+        variables: [
+            vec![
+                ("image", format!("'{image}'")),
+                ("repositories", words("payloadRepositories")),
+                ("initContainers", or("object.spec.template.spec.initContainers", "[]")),
+            ],
+            pods::variables(),
+        ]
+        .concat(),
+        validations: [of_metadata(), vec![of_image()], of_spec(), vec![of_payload()]].concat(),
     }
 }
 
-fn unless_deleted(expression: &str) -> String {
-    format!("request.operation == 'DELETE' || ({expression})")
-}
+/// The labels of the Job controller on the pods of a Job.
+const CONTROLLER_LABELS: [&str; 4] = [
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+];
 
-fn of_containers(expression: &str) -> String {
-    unless_deleted(&format!("variables.containers.all(container, {expression})"))
-}
-
-fn absent(object: &str, fields: &[&str]) -> String {
-    let fields: Vec<String> =
-        fields.iter().map(|field| format!("!has({object}.{field})")).collect();
-    fields.join(" && ")
-}
+type Validations = Vec<(String, String)>;
 
 fn is_ours(object: &str) -> String {
     format!(
@@ -77,169 +49,91 @@ fn is_ours(object: &str) -> String {
     )
 }
 
-type Validations = Vec<(&'static str, String)>;
-
-fn of_jobs() -> Validations {
+fn of_metadata() -> Validations {
     vec![
         (
-            "kata-operator may change and delete no other Jobs than those of its node agent",
+            "kata-operator may change and delete no other Jobs than those of its node agent"
+                .to_owned(),
             format!("request.operation == 'CREATE' || ({})", is_ours("oldObject")),
         ),
         (
-            "kata-operator may create no other Jobs than those of its node agent",
-            unless_deleted(&format!("{} && {}", is_ours("object"), is_ours("variables.template"))),
+            "kata-operator may create no other Jobs than those of its node agent".to_owned(),
+            format!("request.operation == 'DELETE' || ({})", is_ours("object")),
         ),
-        (
-            "a Job of kata-operator has one pod, and no annotations of others",
-            unless_deleted(&format!(
-                "(!has(object.spec.parallelism) || object.spec.parallelism == 1) && \
-                 (!has(object.spec.completions) || object.spec.completions == 1) && \
-                 (!has(variables.template.metadata.annotations) || \
-                 variables.template.metadata.annotations.all(key, key.startsWith('{DOMAIN}/')))"
-            )),
-        ),
+        ("a Job of kata-operator has no owners and no finalizers".to_owned(), is_unowned()),
     ]
 }
 
-fn of_pods() -> Validations {
-    let namespaces = ["hostNetwork", "hostPID", "hostIPC"]
-        .map(|field| format!("(!has(variables.pod.{field}) || !variables.pod.{field})"));
-    let capabilities = list(&CAPABILITIES);
-    let resources = |field: &str| {
-        format!(
-            "(!has(container.resources.{field}) || \
-             container.resources.{field}.all(key, key in {}))",
-            list(&RESOURCES)
-        )
-    };
-    vec![
-        (
-            "a Job of kata-operator may not share the network, processes or IPC of its node",
-            unless_deleted(&namespaces.join(" && ")),
-        ),
-        (
-            "a Job of kata-operator has the service account of the node agent, and no token",
-            unless_deleted(&format!(
-                "has(variables.pod.serviceAccountName) && \
-                 variables.pod.serviceAccountName == '{SERVICE_ACCOUNT}' && \
-                 has(variables.pod.automountServiceAccountToken) && \
-                 !variables.pod.automountServiceAccountToken"
-            )),
-        ),
-        (
-            "a container of a Job of kata-operator may not be privileged, nor have other capabilities than \
-             those of the node agent",
-            of_containers(&format!(
-                "has(container.securityContext) && \
-                 (!has(container.securityContext.privileged) || !container.securityContext.privileged) && \
-                 has(container.securityContext.allowPrivilegeEscalation) && \
-                 !container.securityContext.allowPrivilegeEscalation && \
-                 has(container.securityContext.capabilities) && \
-                 has(container.securityContext.capabilities.drop) && \
-                 container.securityContext.capabilities.drop == ['ALL'] && \
-                 (!has(container.securityContext.capabilities.add) || \
-                 container.securityContext.capabilities.add.all(it, it in {capabilities}))"
-            )),
-        ),
-        (
-            "a Job of kata-operator may not loosen the security settings of its pod",
-            unless_deleted(&format!(
-                "has(variables.pod.securityContext) && \
-                 has(variables.pod.securityContext.seccompProfile) && \
-                 variables.pod.securityContext.seccompProfile.type == 'RuntimeDefault' && {} && \
-                 variables.containers.all(container, {} && \
-                 (!has(container.securityContext.procMount) || \
-                 container.securityContext.procMount == 'Default'))",
-                absent("variables.pod.securityContext", &NOT_OF_POD_SECURITY),
-                absent("container.securityContext", &NOT_OF_CONTAINER_SECURITY),
-            )),
-        ),
-        (
-            "a Job of kata-operator runs as an ordinary container, and asks for no devices",
-            unless_deleted(&format!(
-                "{} && variables.containers.all(container, !has(container.resources) || ({} && {}))",
-                absent("variables.pod", &NOT_OF_PODS),
-                resources("limits"),
-                resources("requests")
-            )),
-        ),
-    ]
+/// The spec, part by part.
+fn of_spec() -> Validations {
+    let jobs = forms::jobs();
+    let specs: Vec<&Value> = jobs.iter().map(|job| &job["spec"]).collect();
+    let mut spec = Shape::of(&specs);
+    add_defaults(&mut spec);
+    spec.within(&["template", "metadata"], |metadata| {
+        // Some versions of the API server write it.
+        metadata.set("creationTimestamp", Shape::Rule("{} == null".to_owned()));
+        // Their values are for the operator and for people.
+        metadata.within(&["annotations"], |it| it.each_field(|value| *value = Shape::Any));
+        metadata.within(&["labels"], |labels| {
+            for label in CONTROLLER_LABELS {
+                labels.set(label, Shape::Any);
+            }
+        });
+    });
+    spec.within(&["template", "spec"], |pod| {
+        pods::add_defaults(pod, SERVICE_ACCOUNT);
+        for field in ["containers", "initContainers"] {
+            pod.within(&[field], |containers| containers.each(of_container));
+        }
+    });
+    pods::validations("Job", pods::parts(spec))
 }
 
-fn of_folders() -> Validations {
-    vec![
-        (
-            "a Job of kata-operator mounts no other folders of its node than those of the node agent",
-            unless_deleted(&format!(
-                "variables.volumes.all(volume, volume.name == '{AGENT_VOLUME}' ? has(volume.emptyDir) : \
-                 (has(volume.hostPath) && volume.hostPath.path in variables.folders))"
-            )),
-        ),
-        (
-            "a Job of kata-operator mounts each folder of its node at its place below /host, and those that no \
-             Job writes to for reading only",
-            of_containers(&format!(
-                "!has(container.volumeMounts) || container.volumeMounts.all(mount, \
-                 !has(mount.subPath) && !has(mount.subPathExpr) && !has(mount.mountPropagation) && \
-                 (mount.name == '{AGENT_VOLUME}' ? mount.mountPath == '{AGENT_MOUNT}' : \
-                 variables.volumes.exists(volume, volume.name == mount.name && has(volume.hostPath) && \
-                 mount.mountPath == '{HOST_ROOT}' + volume.hostPath.path && \
-                 (!(volume.hostPath.path in variables.readOnly) || \
-                 (has(mount.readOnly) && mount.readOnly)))))"
-            )),
-        ),
-    ]
+/// Adds the fields of a Job that the API server sets.
+fn add_defaults(spec: &mut Shape) {
+    for (field, value) in [
+        ("completionMode", json!("NonIndexed")),
+        ("completions", json!(1)),
+        ("manualSelector", json!(false)),
+        ("parallelism", json!(1)),
+        ("podReplacementPolicy", json!("TerminatingOrFailed")),
+        ("suspend", json!(false)),
+    ] {
+        spec.set(field, Shape::one_of([&value]));
+    }
+    // Without it, a Job is a work queue.
+    spec.require("completions");
+    let selector = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": forms::VARIES}});
+    spec.set("selector", Shape::of(&[&selector]));
 }
 
-fn of_programs() -> Validations {
-    // A container with the image of a payload starts the copy of the operator's program, and its mounts are so few
-    // that the image can put nothing else in its place, nor reach systemd.
-    let staging = [
-        AGENT_MOUNT.to_owned(),
-        format!("{HOST_ROOT}{PAYLOAD_FOLDER}"),
-        format!("{HOST_ROOT}{LOCK_FOLDER}"),
-    ];
-    let command = |program: &str, name: &str, rest: &str| {
-        format!(
-            "container.command[0] == '{program}' && container.command[1] == 'node-agent' && \
-             container.command[2] == '{name}' && {rest}"
-        )
-    };
-    let with_task = format!(
-        "container.command.size() == 7 && container.command[3] == '--task' && \
-         container.command[5] == '--host-root' && container.command[6] == '{HOST_ROOT}'"
+fn of_container(container: &mut Shape) {
+    pods::add_container_defaults(container);
+    // Other validations are about them.
+    container.set("image", Shape::Any);
+    // Kubernetes 1.30 has no such field yet, unless its feature gate is on.
+    container.within(&["volumeMounts"], |it| it.each(|mount| mount.relax("recursiveReadOnly")));
+}
+
+fn of_image() -> (String, String) {
+    let expression = format!(
+        "(object.spec.template.spec.containers + variables.initContainers).all(container, \
+         container.name == '{STAGE_CONTAINER}' || container.image == variables.image)"
     );
-    let copies = format!(
-        "container.command.size() == 5 && container.command[3] == '--to' && \
-         container.command[4] == '{COPY}'"
+    (names::OTHER_IMAGE.to_owned(), pods::unless_unchanged(&expression))
+}
+
+fn of_payload() -> (String, String) {
+    let message = format!(
+        "the payload of a Job of kata-operator is of none of the repositories that payloadRepositories of ConfigMap \
+         {PARAMETERS} lists"
     );
-    vec![
-        (
-            "a Job of kata-operator starts no other program than the operator's: from the image that this policy \
-             names in its variable image, or as the copy that stages a payload",
-            of_containers(&format!(
-                "{} && has(container.command) && container.command.size() > 3 && \
-                 (container.image == variables.image ? (({}) || ({})) : ({}))",
-                absent("container", &NOT_OF_CONTAINERS),
-                command(OPERATOR, "run", &with_task),
-                command(OPERATOR, "self-copy", &copies),
-                command(COPY, "stage", &with_task),
-            )),
-        ),
-        (
-            "only a first container of a Job of kata-operator has the image of a payload, and it mounts /opt only",
-            unless_deleted(&format!(
-                "variables.pod.containers.all(container, container.image == variables.image) && \
-                 variables.containers.all(container, container.image == variables.image || \
-                 (has(container.volumeMounts) && \
-                 container.volumeMounts.all(mount, mount.mountPath in {}) && \
-                 container.volumeMounts.exists(mount, mount.name == '{AGENT_VOLUME}' && \
-                 has(mount.readOnly) && mount.readOnly) && \
-                 (!has(container.securityContext.capabilities.add) || \
-                 container.securityContext.capabilities.add.all(it, it in {}))))",
-                list(&staging),
-                list(&STAGE_CAPABILITIES)
-            )),
-        ),
-    ]
+    let is_of = "container.image == it || container.image.startsWith(it + ':') || \
+                 container.image.startsWith(it + '@') || (it.endsWith('/') && container.image.startsWith(it))";
+    let expression = format!(
+        "variables.repositories.size() == 0 || variables.initContainers.all(container, \
+         container.name != '{STAGE_CONTAINER}' || variables.repositories.exists(it, {is_of}))"
+    );
+    (message, pods::unless_unchanged(&expression))
 }

@@ -5,7 +5,7 @@
 
 use kata_api::names;
 
-use super::rules::{Rules, list, or, same};
+use super::rules::{Rules, list, or, same, with_messages};
 
 /// The fields of the spec of a Node besides its taints (Kubernetes 1.30 to 1.35).
 const SPEC: [&str; 6] = [
@@ -24,6 +24,7 @@ pub(super) fn rules() -> Rules {
         resource: "nodes",
         group: "",
         operations: &["UPDATE"],
+        has_parameters: false,
         variables: vec![
             ("ours", list(&[names::KATA_ROLE_LABEL, names::RUNTIME_LABEL, names::CLAIM_LABEL])),
             ("ourTaints", list(&[names::STARTUP_TAINT, names::LEAVING_TAINT])),
@@ -32,7 +33,7 @@ pub(super) fn rules() -> Rules {
             ("taints", or("object.spec.taints", "[]")),
             ("oldTaints", or("oldObject.spec.taints", "[]")),
         ],
-        validations: vec![
+        validations: with_messages(vec![
             (
                 "kata-operator may set no other labels of a node than its own",
                 format!(
@@ -61,6 +62,6 @@ pub(super) fn rules() -> Rules {
                 "kata-operator may not give a node an owner, with which it would be deleted",
                 same("metadata.ownerReferences"),
             ),
-        ],
+        ]),
     }
 }

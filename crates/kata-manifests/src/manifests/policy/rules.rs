@@ -4,16 +4,21 @@ use serde_json::{Value, json};
 
 use crate::manifests::metadata::{NAME, metadata};
 
+/// The ConfigMap with the parameters of the policies, in the operator's namespace.
+pub(super) const PARAMETERS: &str = "kata-operator-policy";
+
 /// A policy for one resource, as its CEL expressions.
 pub(super) struct Rules {
     /// The plural of the resource, and the last part of the policy's name.
     pub(super) resource: &'static str,
     pub(super) group: &'static str,
     pub(super) operations: &'static [&'static str],
+    /// Whether the expressions read [`PARAMETERS`].
+    pub(super) has_parameters: bool,
     /// Name and expression.
     pub(super) variables: Vec<(&'static str, String)>,
     /// Message and expression.
-    pub(super) validations: Vec<(&'static str, String)>,
+    pub(super) validations: Vec<(String, String)>,
 }
 
 impl Rules {
@@ -31,7 +36,7 @@ impl Rules {
             .map(|(message, expression)| json!({"message": message, "expression": expression}))
             .collect();
         let user = format!("system:serviceaccount:{namespace}:{NAME}");
-        let policy = json!({
+        let mut policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
             "metadata": metadata(&name, None),
@@ -49,14 +54,55 @@ impl Rules {
                 "validations": validations,
             },
         });
-        let binding = json!({
+        let mut binding = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": metadata(&name, None),
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         });
+        if self.has_parameters {
+            policy["spec"]["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+            binding["spec"]["paramRef"] = json!({
+                "name": PARAMETERS,
+                "namespace": namespace,
+                // With Allow a client that deletes the ConfigMap would be rid of the policy.
+                "parameterNotFoundAction": "Deny",
+            });
+        }
         [policy, binding]
     }
+}
+
+/// The ConfigMap with the parameters. It is empty: an admin adds to it, and an apply keeps that.
+pub(super) fn parameters(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(PARAMETERS, Some(namespace)),
+    })
+}
+
+/// The words of a parameter, separated by spaces or in lines of their own.
+pub(super) fn words(key: &str) -> String {
+    format!(
+        "has(params.data) && '{key}' in params.data ? \
+         params.data['{key}'].replace('\\n', ' ').split(' ').filter(it, it != '') : []"
+    )
+}
+
+/// Messages that are fixed, with their expressions.
+pub(super) fn with_messages(validations: Vec<(&str, String)>) -> Vec<(String, String)> {
+    validations.into_iter().map(|(message, it)| (message.to_owned(), it)).collect()
+}
+
+/// A new object has no owners and no finalizers, and those of an existing one stay.
+pub(super) fn is_unowned() -> String {
+    let fields = ["metadata.ownerReferences", "metadata.finalizers"];
+    let absent = fields.map(|field| format!("!has(object.{field})")).join(" && ");
+    let unchanged = fields.map(same).join(" && ");
+    format!(
+        "request.operation == 'DELETE' || (request.operation == 'CREATE' ? {absent} : {unchanged})"
+    )
 }
 
 /// A list of strings in CEL.

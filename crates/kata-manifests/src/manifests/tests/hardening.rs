@@ -107,10 +107,10 @@ const CONTROLS: &[Control] = &[
             && it.objects.iter().all(|object| !object["kind"].as_str().unwrap().contains("Webhook"))
     }),
     ("CIS-5.1.13", "no tokens of service accounts", |it| it.never(&["serviceaccounts"], &[])),
-    ("PSS-restricted", "the namespace audits, warns and, unless pods with folders of the host are to run there, enforces", |it| {
+    ("PSS-restricted", "the namespace audits and, unless pods with folders of the host are to run there, warns and enforces", |it| {
         let enforced = if it.monitor || it.changes_nodes() { "privileged" } else { "restricted" };
-        it.level("enforce") == enforced
-            && ["audit", "warn"].iter().all(|mode| it.level(mode) == "restricted")
+        ["enforce", "warn"].iter().all(|mode| it.level(mode) == enforced)
+            && it.level("audit") == "restricted"
     }),
     ("CIS-5.2.2 PSS", "not privileged", |it| it.container["securityContext"]["privileged"] == false),
     ("CIS-5.2.3 PSS", "no host process ids", |it| it.pod["hostPID"].is_null()),

@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicies: their CEL expressions against a write, and the refusal that follows.
 //!
-//! It never changes an object. What is left out: parameters and the authorizer (a policy with parameters
-//! refuses what it matches), warnings and audit, and requests that write no object of their own (evictions,
+//! It never changes an object. What is left out: parameters by a selector (such a binding refuses what it matches), the
+//! authorizer, warnings and audit, and requests that write no object of their own (evictions,
 //! bindings, scale). The controllers inside the cluster write without a user, and policies do not see them.
 //! A real API server also asks for writes that change nothing; here those end before admission.
 
@@ -52,7 +52,14 @@ pub(crate) fn admit(api: &ApiServer, call: &Call<'_>, deed: Deed<'_>) -> Result<
         {
             continue;
         }
-        if let Err(denial) = question.ask(&policy["spec"]) {
+        let asked =
+            match parameters(api, &policy["spec"]["paramKind"], &binding["spec"]["paramRef"]) {
+                Ok(Parameters::Of(params)) => question.ask(&policy["spec"], params),
+                Ok(Parameters::NotAsked) => Ok(()),
+                Err(_) if policy["spec"]["failurePolicy"] == "Ignore" => Ok(()),
+                Err(message) => Err(Denial { reason: String::new(), message }),
+            };
+        if let Err(denial) = asked {
             let text = format!(
                 "ValidatingAdmissionPolicy '{name}' with binding '{}' denied request: {}",
                 binding["metadata"]["name"].as_str().unwrap_or_default(),
@@ -62,6 +69,43 @@ pub(crate) fn admit(api: &ApiServer, call: &Call<'_>, deed: Deed<'_>) -> Result<
         }
     }
     Ok(())
+}
+
+/// The object that a binding passes to the expressions.
+enum Parameters<'a> {
+    Of(&'a Value),
+    /// It does not exist, and then the policy does not apply.
+    NotAsked,
+}
+
+fn parameters<'a>(
+    api: &'a ApiServer,
+    kind: &Value,
+    reference: &Value,
+) -> Result<Parameters<'a>, String> {
+    if kind.is_null() {
+        return Ok(Parameters::Of(&Value::Null));
+    }
+    let Some(name) = reference["name"].as_str() else {
+        return Err("the simulated API server finds parameters by name only".to_owned());
+    };
+    let version = kind["apiVersion"].as_str().unwrap_or_default();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let kind = kind["kind"].as_str().unwrap_or_default();
+    let namespace = reference["namespace"].as_str().unwrap_or_default();
+    let found = api
+        .registry
+        .by_kind(group, kind)
+        .and_then(|def| api.store.get(&def.resource, namespace, name));
+    match (found, reference["parameterNotFoundAction"].as_str()) {
+        (Some(found), _) => Ok(Parameters::Of(found)),
+        (None, Some("Allow")) => Ok(Parameters::NotAsked),
+        (None, _) => {
+            Err("failed to configure binding: no params found for policy binding with `Deny` \
+                          parameterNotFoundAction"
+                .to_owned())
+        }
+    }
 }
 
 /// The errors of the expressions of a policy that is about to be stored.
@@ -148,15 +192,11 @@ impl Question<'_> {
             }
     }
 
-    fn ask(&self, policy: &Value) -> Result<(), Denial> {
+    fn ask(&self, policy: &Value, params: &Value) -> Result<(), Denial> {
         let ignores = policy["failurePolicy"] == "Ignore";
         // An error denies, unless the policy wants it ignored.
         let failed = |denial: Denial| if ignores { Ok(()) } else { Err(denial) };
-        if !policy["paramKind"].is_null() {
-            let message = "the simulated API server evaluates no policy with parameters".to_owned();
-            return failed(Denial { reason: String::new(), message });
-        }
-        let mut context = self.context();
+        let mut context = self.context(params);
         for condition in policy["matchConditions"].as_array().into_iter().flatten() {
             match evaluate(&condition["expression"], &context) {
                 Ok(Cel::Bool(true)) => {}
@@ -166,13 +206,18 @@ impl Question<'_> {
         }
         let mut variables = HashMap::new();
         for variable in policy["variables"].as_array().into_iter().flatten() {
-            // The error of a variable counts only where it is used.
-            if let Ok(value) = evaluate(&variable["expression"], &context) {
-                let name = variable["name"].as_str().unwrap_or_default().to_owned();
-                variables.insert(name, value);
+            let expression = &variable["expression"];
+            // Each time all of them are copied.
+            if expression.as_str().is_some_and(|text| text.contains("variables.")) {
                 context.add_variable_from_value("variables", variables.clone());
             }
+            // The error of a variable counts only where it is used.
+            if let Ok(value) = evaluate(expression, &context) {
+                let name = variable["name"].as_str().unwrap_or_default().to_owned();
+                variables.insert(name, value);
+            }
         }
+        context.add_variable_from_value("variables", variables);
         for validation in policy["validations"].as_array().into_iter().flatten() {
             let expression = &validation["expression"];
             match evaluate(expression, &context) {
@@ -186,7 +231,7 @@ impl Question<'_> {
     }
 
     /// The variables of every expression.
-    fn context(&self) -> Context<'static> {
+    fn context(&self, params: &Value) -> Context<'static> {
         let Deed { operation, name, object, old } = self.deed;
         let Call { def, namespace, subresource, dry_run, .. } = self.call;
         let kind = json!({"group": def.resource.group, "version": def.version, "kind": def.kind});
@@ -201,12 +246,16 @@ impl Question<'_> {
         });
         let mut context = Context::default();
         context.register_all();
+        // It only has a meaning for the type checker, which there is none here.
+        context.add_function("dyn", |value: Cel| -> Result<Cel, kube_cel::cel::ExecutionError> {
+            Ok(value)
+        });
         let null = &Value::Null;
         for (key, value) in [
             ("object", object),
             ("oldObject", old),
             ("request", &request),
-            ("params", null),
+            ("params", params),
             ("namespaceObject", self.namespace.unwrap_or(null)),
         ] {
             context.add_variable_from_value(key, cel(value));
