@@ -199,6 +199,7 @@ pub struct RuntimeSpec {
     pub tolerations: Vec<Toleration>,
     /// Labels that a node must have to run pods of this class, in addition to having Kata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::node_selector")]
     pub node_selector: BTreeMap<String, String>,
 }
 

@@ -4,18 +4,48 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+/// A label's key, with or without a domain, as the API server requires it.
+const LABEL_KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// A label's value.
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+
+/// Labels with their values. A schema can constrain the values of a map, and not its keys.
+fn labels() -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": label_value(),
+        "x-kubernetes-validations": [{
+            "rule": format!("self.all(key, key.matches('{LABEL_KEY}'))"),
+            "message": "keys of labels must be like kata or example.com/kata: at most 63 letters, digits, '-', '_' and '.' \
+                after the domain",
+        }],
+    })
+}
+
+fn label_value() -> Schema {
+    json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL_VALUE})
+}
+
+/// The labels that a node must have.
+pub(crate) fn node_selector(_generator: &mut SchemaGenerator) -> Schema {
+    labels()
+}
+
 /// A label selector that lists its operators. Atomic, as in the CRD of the OpenShift sandboxed containers operator.
 pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
+    let mut match_labels = labels();
+    match_labels.insert(
+        "description".to_owned(),
+        "Labels and values that a node must have. Values are strings: write 'true', not true."
+            .into(),
+    );
     json_schema!({
         "type": "object",
         "nullable": true,
         "x-kubernetes-map-type": "atomic",
         "properties": {
-            "matchLabels": {
-                "description": "Labels and values that a node must have. Values are strings: write 'true', not true.",
-                "type": "object",
-                "additionalProperties": {"type": "string"},
-            },
+            "matchLabels": match_labels,
             "matchExpressions": {
                 "description": "Requirements on labels.",
                 "type": "array",
@@ -25,7 +55,12 @@ pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
                     "type": "object",
                     "required": ["key", "operator"],
                     "properties": {
-                        "key": {"description": "The label's key.", "type": "string", "maxLength": 317},
+                        "key": {
+                            "description": "The label's key.",
+                            "type": "string",
+                            "maxLength": 317,
+                            "pattern": LABEL_KEY,
+                        },
                         "operator": {
                             "description": "How the label relates to the values: In, NotIn, Exists or DoesNotExist.",
                             "type": "string",
@@ -35,7 +70,7 @@ pub(crate) fn label_selector(_generator: &mut SchemaGenerator) -> Schema {
                             "description": "The values; at least one for In and NotIn, none for Exists and DoesNotExist.",
                             "type": "array",
                             "maxItems": 256,
-                            "items": {"type": "string", "maxLength": 63},
+                            "items": label_value(),
                         },
                     },
                     "x-kubernetes-validations": [

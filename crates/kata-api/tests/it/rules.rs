@@ -211,3 +211,25 @@ fn a_toleration_is_one_that_a_runtime_class_may_have() {
         assert_eq!(refusals(&class(&bad)), [message], "{bad}");
     }
 }
+
+#[test]
+fn keys_of_labels_are_such_as_a_node_can_have() {
+    let message = "keys of labels must be like kata or example.com/kata: at most 63 letters, digits, '-', '_' and '.' \
+                   after the domain";
+    let places: [fn(&str) -> Value; 4] = [
+        |key| json!({"kataConfigPoolSelector": {"matchLabels": {key: "x"}}}),
+        |key| json!({"providedNodes": {"matchLabels": {key: "x"}}}),
+        |key| json!({"runtimes": [{"name": "a", "installOn": {"matchLabels": {key: "x"}}}]}),
+        |key| json!({"runtimes": [{"name": "a", "nodeSelector": {key: "x"}}]}),
+    ];
+    let long = "n".repeat(63);
+    for spec in places {
+        for key in ["kata", "a.b/C_d.e-f", "a-1.b/x", &long] {
+            assert_eq!(refusals(&spec(key)), [""; 0], "{key}");
+        }
+        let longer = format!("{long}n");
+        for key in ["bad key!", "", "a/", "/a", "a/b/c", "-a", "a-", "A.com/x", "a..b/x", &longer] {
+            assert_eq!(refusals(&spec(key)), [message], "{key}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kata_operator::Settings;
 use serde_json::json;
 use simcluster::Cluster;
 use simcluster::mco::Timing;
@@ -285,4 +286,29 @@ async fn a_deletion_that_waits_for_pods_does_not_list_them() {
     lab::delete(&cluster, &PODS, "default", "web-11");
     let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
     assert!(lab::until(LIMIT, gone).await);
+}
+
+/// The object is gone with its last finalizer, which the answer to that write shows.
+#[tokio::test(start_paused = true)]
+async fn the_last_write_of_a_deletion_removes_the_finalizer() {
+    let cluster = lab::kubernetes();
+    lab::create_home(&cluster);
+    // Nothing is to be removed, so the pass that sees the deletion is the last one.
+    let mut config = lab::kata_config("example");
+    config["spec"] = json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "no"}}});
+    lab::create(&cluster, &lab::kata_configs(), "", config);
+    let mut settings = Settings::simulated(lab::epoch());
+    settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());
+    let operator = Operator::with(&cluster, settings);
+    let observed = || !lab::condition(&cluster, "example", "Ready").0.is_empty();
+    assert!(lab::until(LIMIT, observed).await);
+    lab::pass(SETTLE).await;
+    lab::delete(&cluster, &lab::kata_configs(), "", "example");
+    let gone = || lab::get(&cluster, &lab::kata_configs(), "example").is_none();
+    assert!(lab::until(LIMIT, gone).await);
+    lab::pass(SETTLE).await;
+    let requests = operator.requests();
+    let is_write = |line: &&String| line.starts_with("PATCH") && line.contains("/kataconfigs/");
+    let last = requests.iter().rfind(is_write).unwrap();
+    assert!(!last.contains("/status"), "{last}");
 }
