@@ -102,7 +102,7 @@ catalogue! {
     }
     KATA1026 PolicyOfOtherVersion Warning {
         cause: "The admission policy for Jobs names another image of the operator than its Jobs have: the operator is being upgraded, or the policy and the Deployment are of two versions.",
-        fix: "During an upgrade, wait: it ends when the new operator takes over. If it stays, apply the manifests or the Helm release of one version again, so that the policy kata-operator-jobs and the Deployment name the same image."
+        fix: "During an upgrade, wait until the new operator takes over. If the finding stays, apply the manifests or the Helm release of one version again, so that the policy kata-operator-jobs and the Deployment name the same image."
     }
     KATA1030 ImageModeIncomplete Error {
         cause: "Image mode is on, but the ConfigMap layered-image-deploy-cm does not name the operating system image that contains Kata.",

@@ -136,8 +136,7 @@ impl<T: CachedValue> Cache<T> {
 
     /// Whether an object was deleted: the watch has shown it, or is to show it.
     pub fn is_gone(&self, name: &str) -> bool {
-        let state = self.lock();
-        state.item(name).is_none() || state.awaits_deletion(name)
+        self.lock().is_gone(name)
     }
 
     /// Whether there may be an object: there is one, or it is not known.

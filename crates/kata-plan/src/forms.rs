@@ -1,7 +1,7 @@
-//! The objects that the operator writes into its own namespace, one of each form: the admission policies are made
-//! from them, so that they permit what the operator writes, and nothing else.
+//! The Jobs and the objects of kata-monitor, one of each form: the admission policies are made from them, so that they
+//! permit what the operator writes, and nothing else.
 //!
-//! Nothing here decides: the objects come from the functions that make them for a plan.
+//! This module decides nothing: the objects come from the functions that make them for a plan.
 
 use kata_api::node_task::{ForeignChanges, NODE_TASK_VERSION, NodeAction, NodeTask};
 use kata_api::{KataConfig, KataConfigSpec};
@@ -22,10 +22,10 @@ pub const MONITOR_IMAGE: &str = "<monitor>";
 
 /// The Jobs: every action, with and without staging, with and without limits.
 pub fn jobs() -> Vec<Value> {
-    let limited = JobLimits { cpu: Some(VARIES.to_owned()), memory: Some(VARIES.to_owned()) };
-    let unlimited = JobLimits { cpu: None, memory: None };
     let mut jobs = Vec::new();
-    for job_limits in [limited, unlimited] {
+    for (cpu, memory) in [(true, true), (true, false), (false, true), (false, false)] {
+        let limit = |is_set: bool| is_set.then(|| VARIES.to_owned());
+        let job_limits = JobLimits { cpu: limit(cpu), memory: limit(memory) };
         let options = Options { job_limits, ..Options::default() };
         for action in NodeAction::ALL {
             for ahead in [false, true] {

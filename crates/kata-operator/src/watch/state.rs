@@ -228,9 +228,13 @@ impl<T: CachedValue> State<T> {
         }
     }
 
-    /// Whether the watch is to show that an object was deleted.
-    pub(super) fn awaits_deletion(&self, name: &str) -> bool {
-        self.awaited.get(name).is_some_and(|awaited| awaited.expectation == Expectation::Change)
+    /// Whether an object was deleted: the watch has shown it, or is to show it. An object whose creation the watch is
+    /// to show was not.
+    pub(super) fn is_gone(&self, name: &str) -> bool {
+        match self.awaited.get(name).map(|awaited| awaited.expectation) {
+            Some(expectation) => expectation == Expectation::Change,
+            None => self.is_synced() && self.item(name).is_none(),
+        }
     }
 
     fn insert_awaited(&mut self, name: &str, expectation: Expectation) {

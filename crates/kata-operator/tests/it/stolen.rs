@@ -99,8 +99,8 @@ impl Thief {
         document["components"]["schemas"].clone()
     }
 
-    /// Every attempt is refused by the policy, but those that change nothing and those that are permitted: a prefix
-    /// of what they change. Returns how many the policy refused.
+    /// Every attempt is refused by the policy, but those that change nothing and those that are permitted. Returns how
+    /// many the policy refused.
     async fn fails_all(
         &self,
         (method, path): (&str, &str),
@@ -115,8 +115,8 @@ impl Thief {
         for Attempt { what, object } in attempts {
             match self.try_it(method, path, object).await {
                 Ok(object) if without_uids(object.clone()) == usual => {}
-                Ok(_) => match permitted.iter().find(|prefix| what.starts_with(**prefix)) {
-                    Some(prefix) => drop(used.insert(*prefix)),
+                Ok(_) => match permitted.iter().find(|form| is_of(what, form)) {
+                    Some(form) => drop(used.insert(*form)),
                     None => passed.push(what),
                 },
                 Err(said) if said.contains(&by) => refused += 1,
@@ -141,6 +141,11 @@ impl Thief {
     async fn succeeds(&self, method: &str, path: &str, body: &Value) {
         assert_eq!(self.ask(method, path, body).await, "", "{method} {path} {body:#}");
     }
+}
+
+/// Whether an attempt is the permitted one, or begins like it if that ends with a star.
+fn is_of(what: &str, permitted: &str) -> bool {
+    permitted.strip_suffix('*').map_or(what == permitted, |prefix| what.starts_with(prefix))
 }
 
 /// What an admin permits.
@@ -245,8 +250,15 @@ const AGENT: &str = "spec.template.spec.containers[node-agent] of this Job";
 const STAGE: &str = "spec.template.spec.initContainers[stage] of this Job";
 const VOLUMES: &str = "spec.template.spec.volumes of this Job";
 
-/// Changes of a pod with what an attacker would like, and what the policy says to them.
-const PODS: [(&str, Change); 20] = [
+/// Changes of a pod that an attacker would profit from, and what the policy says to them.
+const PODS: [(&str, Change); 22] = [
+    (STAGE, |pod| {
+        // Then the image's own /agent/kata-operator would be started.
+        stage(pod)["volumeMounts"].as_array_mut().unwrap().retain(|mount| mount["name"] != "agent");
+    }),
+    ("spec.template.spec.initContainers of this Job", |pod| {
+        pod["initContainers"].as_array_mut().unwrap().remove(0);
+    }),
     (AGENT, |pod| {
         push(&mut agent(pod)["securityContext"]["capabilities"]["add"], json!("SYS_ADMIN"));
     }),
@@ -296,23 +308,33 @@ const PODS: [(&str, Change); 20] = [
 ];
 
 /// What the operator varies itself.
-const PERMITTED_OF_JOBS: [&str; 14] = [
+const PERMITTED_OF_JOBS: [&str; 22] = [
     // As in a check.
     "+ spec/template/spec/containers/0/volumeMounts/0/readOnly",
     "+ spec/template/spec/containers/0/volumeMounts/3/readOnly",
     "- spec/template/metadata/annotations/kata-operator.dev/payload",
-    "- spec/template/spec/containers/0/resources/limits",
-    "- spec/template/spec/containers/0/volumeMounts",
+    "- spec/template/spec/containers/0/resources/limits*",
+    "- spec/template/spec/containers/0/securityContext/capabilities/add/*",
+    // A removal has no /dev.
+    "- spec/template/spec/containers/0/volumeMounts/4*",
+    "- spec/template/spec/containers/0/volumeMounts/5/recursiveReadOnly",
+    "- spec/template/spec/containers/0/volumeMounts/6/recursiveReadOnly",
     "- spec/template/spec/initContainers",
-    "= spec/template/metadata/annotations/kata-operator.dev/",
+    "- spec/template/spec/initContainers/0/resources/limits*",
+    "- spec/template/spec/initContainers/1/resources/limits*",
+    // The API server refuses mounts without volumes.
+    "- spec/template/spec/volumes/0",
+    "- spec/template/spec/volumes/1",
+    "- spec/template/spec/volumes/6",
+    "= spec/template/metadata/annotations/kata-operator.dev/*",
     "= spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/\
      nodeSelectorTerms/0/matchFields/0/values/0",
     "= spec/template/spec/containers/0/command/4",
-    "= spec/template/spec/containers/0/resources/limits/",
-    "= spec/template/spec/initContainers/0/resources/limits/",
+    "= spec/template/spec/containers/0/resources/limits/*",
+    "= spec/template/spec/initContainers/0/resources/limits/*",
     "= spec/template/spec/initContainers/1/command/4",
     "= spec/template/spec/initContainers/1/image",
-    "= spec/template/spec/initContainers/1/resources/limits/",
+    "= spec/template/spec/initContainers/1/resources/limits/*",
 ];
 
 #[tokio::test(start_paused = true)]
@@ -331,6 +353,18 @@ async fn it_cannot_start_other_jobs_than_the_operators() {
     let (cluster, _operator, thief) = installed().await;
     let job = install_job(&cluster);
     thief.succeeds("POST", JOBS_PATH, &job).await;
+    // The operator's flags may leave out either limit.
+    for left_out in [&["cpu"][..], &["memory"], &["cpu", "memory"]] {
+        let job = changed(&job, |pod| {
+            for field in ["containers", "initContainers"] {
+                for container in pod[field].as_array_mut().unwrap() {
+                    let limits = container["resources"]["limits"].as_object_mut().unwrap();
+                    limits.retain(|key, _| !left_out.contains(&key.as_str()));
+                }
+            }
+        });
+        thief.succeeds("POST", JOBS_PATH, &job).await;
+    }
     for (message, change) in PODS {
         thief.fails("POST", JOBS_PATH, &changed(&job, change), "jobs", message).await;
     }
@@ -440,8 +474,8 @@ async fn it_cannot_take_the_sandbox_out_of_a_class() {
     }
     // A class with Kata on nodes with Kata, which the operator may delete as well.
     let permitted = [
-        "+ overhead",
-        "+ scheduling/nodeSelector",
+        "+ overhead*",
+        "+ scheduling/nodeSelector*",
         "- scheduling/nodeSelector/kata-operator.dev/claimed",
         "= handler",
         "= scheduling/nodeSelector/kata-operator.dev/claimed",

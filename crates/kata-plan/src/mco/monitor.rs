@@ -64,7 +64,11 @@ pub(super) fn install(pools: &Pools<'_>, cluster: &Assessment, out: &mut Draft) 
         // An apply would keep its fields, and the policy permits only ours.
         let uid = set["metadata"]["uid"].as_str().map(str::to_owned);
         let object = ObjectRef { uid, ..daemon_set_ref(cluster) };
-        out.delete(object, OnFailure::Continue, "it is of the OpenShift operator, and made anew");
+        out.delete(
+            object,
+            OnFailure::Continue,
+            "the OpenShift operator made it, and kata-operator replaces it",
+        );
         return;
     }
     apply_object(

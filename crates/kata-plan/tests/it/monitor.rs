@@ -312,7 +312,7 @@ fn without_an_image_what_may_not_be_deleted_does_not_hold_the_deletion_up() {
 }
 
 #[test]
-fn of_what_the_openshift_operator_left_the_daemon_set_is_made_anew() {
+fn a_daemon_set_of_the_openshift_operator_is_recreated() {
     let mut world = monitored();
     of_the_openshift_operator(&mut world);
     let uids = |world: &World| {

@@ -6,7 +6,7 @@
 
 use kata_api::names;
 
-use super::rules::{Rules, same, with_messages, words};
+use super::rules::{Rules, is_owned_by_configs, with_messages, words};
 
 pub(super) fn rules() -> Rules {
     let has_label = |object: &str| {
@@ -26,6 +26,7 @@ pub(super) fn rules() -> Rules {
     );
     let selector = "object.scheduling.nodeSelector";
     let selects = |label: &str| format!("{label} in {selector} && {selector}[{label}] == 'true'");
+    // As names::class_label for the names that a KataConfig may have.
     let own = format!("('{}' + object.metadata.name)", names::CLASS_LABEL_PREFIX);
     let open =
         [format!("'{}'", names::RUNTIME_LABEL), own].map(|label| selects(&label)).join(" && ");
@@ -56,15 +57,7 @@ pub(super) fn rules() -> Rules {
             ),
             (
                 "a RuntimeClass of kata-operator gets no finalizers, and no owners but KataConfigs",
-                format!(
-                    "request.operation == 'DELETE' || ((request.operation == 'CREATE' ? \
-                     !has(object.metadata.finalizers) : {}) && (!has(object.metadata.ownerReferences) || \
-                     object.metadata.ownerReferences.all(it, (it.kind == 'KataConfig' && \
-                     it.apiVersion.startsWith('kataconfiguration.openshift.io/')) || \
-                     (request.operation == 'UPDATE' && has(oldObject.metadata.ownerReferences) && \
-                     it in oldObject.metadata.ownerReferences))))",
-                    same("metadata.finalizers")
-                ),
+                is_owned_by_configs(),
             ),
             (
                 "a RuntimeClass has a field that kata-operator does not write",

@@ -129,8 +129,10 @@ fn of_payload() -> (String, String) {
         "the payload of a Job of kata-operator is of none of the repositories that payloadRepositories of ConfigMap \
          {PARAMETERS} lists"
     );
-    let is_of = "container.image == it || container.image.startsWith(it + ':') || \
-                 container.image.startsWith(it + '@') || (it.endsWith('/') && container.image.startsWith(it))";
+    // What follows a repository is a tag or a digest; behind a host it may be a port.
+    let is_of = "container.image == it || (it.endsWith('/') && container.image.startsWith(it)) || \
+                 ((container.image.startsWith(it + ':') || container.image.startsWith(it + '@')) && \
+                 !container.image.substring(it.size()).contains('/'))";
     let expression = format!(
         "variables.repositories.size() == 0 || variables.initContainers.all(container, \
          container.name != '{STAGE_CONTAINER}' || variables.repositories.exists(it, {is_of}))"

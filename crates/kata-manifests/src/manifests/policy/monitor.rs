@@ -8,7 +8,7 @@ use kata_plan::forms;
 use serde_json::{Value, json};
 
 use super::pods;
-use super::rules::{Rules, with_messages};
+use super::rules::{Rules, is_owned_by_configs, with_messages};
 use super::shape::Shape;
 
 pub(super) fn daemon_sets(namespace: &str, image: &str) -> Rules {
@@ -18,7 +18,7 @@ pub(super) fn daemon_sets(namespace: &str, image: &str) -> Rules {
         operations: &["CREATE", "UPDATE"],
         has_parameters: false,
         variables: [vec![("image", format!("'{image}'"))], pods::variables()].concat(),
-        validations: of_daemon_set(namespace),
+        validations: [of_daemon_set(namespace), vec![of_metadata("DaemonSet")]].concat(),
     }
 }
 
@@ -55,6 +55,9 @@ pub(super) fn constraints(namespace: &str) -> Rules {
         let is_empty = value.as_array().is_some_and(Vec::is_empty);
         let holds = if is_empty {
             format!("(object.{key} == null || object.{key}.size() == 0)")
+        } else if let Some(strategy) = value["type"].as_str() {
+            // What else an older version wrote there has no meaning for these strategies.
+            format!("object.{key}.type == '{strategy}'")
         } else {
             Shape::of(&[value]).holds(&format!("dyn(object.{key})"))
         };
@@ -71,19 +74,24 @@ pub(super) fn constraints(namespace: &str) -> Rules {
         operations: &["CREATE", "UPDATE"],
         has_parameters: false,
         variables: Vec::new(),
-        validations: with_messages(vec![
+        validations: [vec![of_metadata("SecurityContextConstraints")], with_messages(vec![
             (
                 "these SecurityContextConstraints have a value that kata-operator does not write",
                 same.join(" && "),
             ),
             (
-                "kata-operator may permit no sysctls, Flexvolumes or capabilities",
+                "kata-operator may permit no sysctls and no Flexvolumes",
                 ["allowedUnsafeSysctls", "allowedFlexVolumes"]
                     .map(|key| {
                         format!("(!has(object.{key}) || object.{key} == null || object.{key}.size() == 0)")
                     })
                     .join(" && "),
             ),
-        ]),
+        ])].concat(),
     }
+}
+
+fn of_metadata(kind: &str) -> (String, String) {
+    let message = format!("this {kind} gets no finalizers, and no owners but KataConfigs");
+    (message, is_owned_by_configs())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::shape::Shape;
+use super::shape::{Field, Shape, are_there};
 
 /// For writes that change the spec, or create it.
 pub(super) fn unless_unchanged(expression: &str) -> String {
@@ -79,14 +79,17 @@ fn of_containers(field: &str, containers: Shape) -> Vec<(String, String)> {
     let Shape::Named(containers) = containers else { return Vec::new() };
     let names: Vec<String> = containers.keys().map(|name| format!("'{name}'")).collect();
     let list = format!("variables.pod.{field}");
-    let all = |expression: &str| format!("!has({list}) || {list}.{expression}");
+    let unless_absent = |expression: &str| format!("!has({list}) || ({expression})");
     let path = format!("spec.template.spec.{field}");
-    let are_known = all(&format!("all(it, it.name in [{}])", names.join(", ")));
-    let each = containers.iter().map(|(name, shape)| {
+    let are_known = format!("{list}.all(it, it.name in [{}])", names.join(", "));
+    let are_all: Vec<String> =
+        [are_known].into_iter().chain(are_there(&containers, &list, "it")).collect();
+    let each = containers.iter().map(|(name, Field { shape, .. })| {
         let holds = shape.holds("it");
-        (format!("{path}[{name}]"), all(&format!("all(it, it.name != '{name}' || ({holds}))")))
+        let expression = format!("{list}.all(it, it.name != '{name}' || ({holds}))");
+        (format!("{path}[{name}]"), unless_absent(&expression))
     });
-    [(path.clone(), are_known)].into_iter().chain(each).collect()
+    [(path.clone(), unless_absent(&are_all.join(" && ")))].into_iter().chain(each).collect()
 }
 
 /// The validations of parts of an object of this kind.

@@ -105,6 +105,19 @@ pub(super) fn is_unowned() -> String {
     )
 }
 
+/// A new object has no finalizers, those of an existing one stay, and its owners are KataConfigs or stay.
+pub(super) fn is_owned_by_configs() -> String {
+    format!(
+        "request.operation == 'DELETE' || ((request.operation == 'CREATE' ? \
+         !has(object.metadata.finalizers) : {}) && (!has(object.metadata.ownerReferences) || \
+         object.metadata.ownerReferences.all(it, (it.kind == 'KataConfig' && \
+         it.apiVersion.startsWith('kataconfiguration.openshift.io/')) || \
+         (request.operation == 'UPDATE' && has(oldObject.metadata.ownerReferences) && \
+         it in oldObject.metadata.ownerReferences))))",
+        same("metadata.finalizers")
+    )
+}
+
 /// A list of strings in CEL.
 pub(super) fn list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<String> = items.iter().map(|item| format!("'{}'", item.as_ref())).collect();

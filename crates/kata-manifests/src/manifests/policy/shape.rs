@@ -22,18 +22,18 @@ pub(super) enum Shape {
     /// A map with these fields.
     Fields(BTreeMap<String, Field>),
     /// A list whose items have distinct names.
-    Named(BTreeMap<String, Self>),
+    Named(BTreeMap<String, Field>),
     /// A list of this length, item by item.
     Items(Vec<Self>),
     /// A list of any of these scalars, as literals of CEL.
     Some(BTreeSet<String>),
 }
 
-/// A field of a map.
+/// A field of a map, or a named item of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    shape: Shape,
-    required: bool,
+    pub(super) shape: Shape,
+    pub(super) required: bool,
 }
 
 impl Shape {
@@ -75,9 +75,10 @@ impl Shape {
         }
         if !by_name.contains_key("") {
             let named = by_name.into_iter().map(|(name, items)| {
-                let mut item = Self::of(&items);
-                item.take("name");
-                (name.to_owned(), item)
+                let mut shape = Self::of(&items);
+                shape.take("name");
+                let required = items.len() == lists.len();
+                (name.to_owned(), Field { shape, required })
             });
             return Self::Named(named.collect());
         }
@@ -99,8 +100,9 @@ impl Shape {
 
     fn at(&mut self, key: &str) -> Option<&mut Self> {
         match self {
-            Self::Fields(fields) => fields.get_mut(key).map(|field| &mut field.shape),
-            Self::Named(items) => items.get_mut(key),
+            Self::Fields(fields) | Self::Named(fields) => {
+                fields.get_mut(key).map(|field| &mut field.shape)
+            }
             _ => None,
         }
     }
@@ -147,7 +149,7 @@ impl Shape {
     /// Changes each item of a list with names.
     pub(super) fn each(&mut self, change: impl Fn(&mut Self)) {
         if let Self::Named(items) = self {
-            items.values_mut().for_each(change);
+            items.values_mut().for_each(|item| change(&mut item.shape));
         }
     }
 
@@ -187,12 +189,17 @@ impl Shape {
             Self::Fields(fields) => of_fields(fields, value, depth),
             Self::Named(items) => {
                 let item = variable("item", depth);
-                let alternatives = items.iter().map(|(name, shape)| {
+                let alternatives = items.iter().map(|(name, Field { shape, .. })| {
                     let holds = shape.nested(&item, depth + 1);
                     format!("({item}.name == {} && {holds})", quoted(name))
                 });
                 let alternatives: Vec<String> = alternatives.collect();
-                format!("{value}.all({item}, {})", alternatives.join(" || "))
+                let all = format!("{value}.all({item}, {})", alternatives.join(" || "));
+                [all]
+                    .into_iter()
+                    .chain(are_there(items, value, &item))
+                    .collect::<Vec<_>>()
+                    .join(" && ")
             }
             Self::Items(items) => {
                 let length = format!("{value}.size() == {}", items.len());
@@ -208,6 +215,18 @@ impl Shape {
             }
         }
     }
+}
+
+/// Expressions that hold if a list has the items that it always has. Without the mount of the operator's copy, for
+/// example, a container would start what its image has in that place.
+pub(super) fn are_there<'a>(
+    items: &'a BTreeMap<String, Field>,
+    value: &'a str,
+    item: &'a str,
+) -> impl Iterator<Item = String> + 'a {
+    let required = items.iter().filter(|(_, field)| field.required);
+    required
+        .map(move |(name, _)| format!("{value}.exists({item}, {item}.name == {})", quoted(name)))
 }
 
 fn of_fields(fields: &BTreeMap<String, Field>, value: &str, depth: usize) -> String {

@@ -1,6 +1,6 @@
 //! Every change of one field that a schema of the API server's OpenAPI document permits.
 //!
-//! A field that the object has is changed and left out; one that it lacks is added, and so is each field of a struct
+//! A field or an item of a list that the object has is changed and left out; one that it lacks is added, and so is each field of a struct
 //! that it, or the first item of a list, lacks.
 
 use serde_json::{Map, Value, json};
@@ -53,7 +53,9 @@ impl<'a> Attempts<'a> {
             Value::Array(items) => {
                 let of_item = self.resolve(&schema["items"]);
                 for (index, item) in items.iter().enumerate() {
-                    self.present(of_item, &child(path, &index.to_string()), item);
+                    let path = child(path, &index.to_string());
+                    self.present(of_item, &path, item);
+                    self.add(&path, '-', None);
                 }
                 let sample = self.sample(of_item, 0);
                 self.add(&child(path, &items.len().to_string()), '+', Some(sample));
@@ -166,6 +168,11 @@ fn set(object: &mut Value, path: &[String], value: Option<Value>) {
         },
         (Value::Object(fields), Some(value)) => {
             fields.insert(last.clone(), value);
+        }
+        (Value::Array(items), None) => {
+            if let Ok(index) = last.parse::<usize>() {
+                items.remove(index);
+            }
         }
         (Value::Object(fields), None) => {
             fields.remove(last);
