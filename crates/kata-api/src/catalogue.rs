@@ -66,7 +66,7 @@ catalogue! {
     }
     KATA1017 WriteFailed Error {
         cause: "The API server refused a write.",
-        fix: "Fix the cause in the message: a missing permission (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. The operator retries by itself."
+        fix: "Fix the cause in the message: a missing permission or parameter of a policy (`kata-operator manifests` prints all that are needed, and `kubectl apply --server-side --force-conflicts` restores them), a deleted namespace, an invalid value or an admission policy. If a policy `kata-operator-*` refuses a field, exclude the operator's namespace from the mutating webhook that adds it. The operator retries by itself."
     }
     KATA1018 PlatformUnsupported Error {
         cause: "The API server serves OpenShift's configuration or a part of the Machine Config Operator's kinds, but not all of MachineConfigPool, MachineConfig and ContainerRuntimeConfig, so the operator cannot change nodes.",

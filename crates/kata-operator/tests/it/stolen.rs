@@ -602,7 +602,8 @@ async fn it_cannot_make_another_daemon_set_of_kata_monitor() {
         let mut other = constraints.clone();
         other[field] = value;
         let policy = "securitycontextconstraints";
-        thief.fails("APPLY", &path, &other, policy, "kata-operator").await;
+        let message = if field == "allowedUnsafeSysctls" { "no sysctls" } else { "does not write" };
+        thief.fails("APPLY", &path, &other, policy, message).await;
     }
 }
 

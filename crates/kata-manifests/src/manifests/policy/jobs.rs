@@ -126,7 +126,7 @@ fn of_image() -> (String, String) {
 
 fn of_payload() -> (String, String) {
     let message = format!(
-        "the payload of a Job of kata-operator is of none of the repositories that payloadRepositories of ConfigMap \
+        "the image of the payload of this Job is in none of the repositories that payloadRepositories of ConfigMap \
          {PARAMETERS} lists"
     );
     // What follows a repository is a tag or a digest; behind a host it may be a port.

@@ -64,7 +64,8 @@ pub(super) fn constraints(namespace: &str) -> Rules {
         if is_empty || *value == json!(false) {
             format!("(!has(object.{key}) || {holds})")
         } else {
-            format!("has(object.{key}) && {holds}")
+            // OpenShift permits null.
+            format!("has(object.{key}) && object.{key} != null && {holds}")
         }
     });
     let same: Vec<String> = same.collect();

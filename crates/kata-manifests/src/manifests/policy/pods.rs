@@ -96,7 +96,8 @@ fn of_containers(field: &str, containers: Shape) -> Vec<(String, String)> {
 pub(super) fn validations(kind: &str, parts: Vec<(String, String)>) -> Vec<(String, String)> {
     let validation = |(path, holds): (String, String)| {
         let message = format!(
-            "{path} of this {kind} has a field or a value that kata-operator does not write"
+            "{path} of this {kind} has a field or a value that kata-operator does not write; a mutating webhook may have \
+             added it"
         );
         (message, unless_unchanged(&holds))
     };

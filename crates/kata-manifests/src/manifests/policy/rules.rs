@@ -65,7 +65,7 @@ impl Rules {
             binding["spec"]["paramRef"] = json!({
                 "name": PARAMETERS,
                 "namespace": namespace,
-                // With Allow a client that deletes the ConfigMap would be rid of the policy.
+                // With Allow, a client that deletes the ConfigMap would disable the policy.
                 "parameterNotFoundAction": "Deny",
             });
         }
@@ -73,7 +73,7 @@ impl Rules {
     }
 }
 
-/// The ConfigMap with the parameters. It is empty: an admin adds to it, and an apply keeps that.
+/// The ConfigMap with the parameters. It has no data, so an apply keeps what an admin adds.
 pub(super) fn parameters(namespace: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -26,7 +26,7 @@ pub(super) enum Shape {
     /// A list of this length, item by item.
     Items(Vec<Self>),
     /// A list of any of these scalars, as literals of CEL.
-    Some(BTreeSet<String>),
+    Subset(BTreeSet<String>),
 }
 
 /// A field of a map, or a named item of a list.
@@ -90,15 +90,15 @@ impl Shape {
             });
             return Self::Items(items.collect());
         }
-        Self::Some(lists.iter().copied().flatten().map(literal).collect())
+        Self::Subset(lists.iter().copied().flatten().map(literal).collect())
     }
 
     /// Takes the shape of a field or named item out of this one, which then permits any value there.
     pub(super) fn take(&mut self, key: &str) -> Self {
-        self.at(key).map_or(Self::Any, |shape| std::mem::replace(shape, Self::Any))
+        self.shape_of(key).map_or(Self::Any, |shape| std::mem::replace(shape, Self::Any))
     }
 
-    fn at(&mut self, key: &str) -> Option<&mut Self> {
+    fn shape_of(&mut self, key: &str) -> Option<&mut Self> {
         match self {
             Self::Fields(fields) | Self::Named(fields) => {
                 fields.get_mut(key).map(|field| &mut field.shape)
@@ -109,7 +109,7 @@ impl Shape {
 
     /// Sets the shape of a field. One that the objects do not have is what the API server may add.
     pub(super) fn set(&mut self, key: &str, shape: Self) {
-        if let Some(known) = self.at(key) {
+        if let Some(known) = self.shape_of(key) {
             *known = shape;
         } else if let Self::Fields(fields) = self {
             fields.insert(key.to_owned(), Field { shape, required: false });
@@ -118,7 +118,7 @@ impl Shape {
 
     /// Sets the shape of a field that these objects do not have.
     pub(super) fn set_if_new(&mut self, key: &str, shape: Self) {
-        if self.at(key).is_none() {
+        if self.shape_of(key).is_none() {
             self.set(key, shape);
         }
     }
@@ -158,7 +158,7 @@ impl Shape {
         match path.split_first() {
             None => change(self),
             Some((first, rest)) => {
-                if let Some(shape) = self.at(first) {
+                if let Some(shape) = self.shape_of(first) {
                     shape.within(rest, change);
                 }
             }
@@ -209,7 +209,7 @@ impl Shape {
                     .map(|(index, shape)| shape.nested(&format!("{value}[{index}]"), depth));
                 [length].into_iter().chain(each).collect::<Vec<_>>().join(" && ")
             }
-            Self::Some(literals) => {
+            Self::Subset(literals) => {
                 let item = variable("item", depth);
                 format!("{value}.all({item}, {item} in {})", in_brackets(literals))
             }
