@@ -181,9 +181,7 @@ impl Node {
     ) -> Self {
         // Short, since the path of a socket has at most 107 bytes.
         let root = workspace().join(format!("target/nodes/{release}-{name}"));
-        if root.exists() {
-            fs::remove_dir_all(&root).unwrap();
-        }
+        clear(&root);
         fs::create_dir_all(root.join("etc/containerd")).unwrap();
         fs::write(root.join("etc/containerd/config.toml"), main_file(release)).unwrap();
         prepare(&root);
@@ -377,6 +375,18 @@ impl Node {
             collect(&self.root, &self.root.join(folder), &mut files);
         }
         files
+    }
+}
+
+/// Takes away a folder that a run left which was killed, with what is still mounted in it.
+pub(crate) fn clear(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let places = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
+    for place in places.filter(|place| Path::new(place).starts_with(folder)) {
+        assert!(command("umount").args(["--lazy", place]).status().unwrap().success(), "{place}");
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).unwrap();
     }
 }
 

@@ -14,7 +14,7 @@ use kata_api::node_task::{NodeAction, Outcome};
 
 use crate::boots::add_nodeadm;
 use crate::kills::Moments;
-use crate::lab::{Mounted, Node, SOCKET, assert_same, child, command, task, workspace};
+use crate::lab::{Mounted, Node, SOCKET, assert_same, child, clear, command, task, workspace};
 use crate::payload;
 
 /// How often the power is cut if `KATA_TEST_POWER_CUTS` does not say otherwise, on each release.
@@ -36,11 +36,15 @@ fn cut_the_power(release: &str) {
     let cuts: usize =
         std::env::var("KATA_TEST_POWER_CUTS").map_or(CUTS, |text| text.parse().unwrap());
     let folder = workspace().join(format!("target/nodes/power-{release}"));
+    let place = workspace().join(format!("target/nodes/{release}-power"));
+    for left in [&folder, &place] {
+        clear(left);
+    }
     fs::create_dir_all(&folder).unwrap();
     let [a, b] = ["3.24.0", "3.25.0"].map(|version| payload::image(&folder, version));
     let image = empty_disk(&folder);
     // The root is a folder on it, since it goes with the node.
-    let disk = Mounted::disk(&workspace().join(format!("target/nodes/{release}-power")), &image);
+    let disk = Mounted::disk(&place, &image);
     // There a change has the most steps.
     let node = Node::start_on(release, "power/node", add_nodeadm);
     assert!(command("sync").arg("--file-system").arg(&node.root).status().unwrap().success());
