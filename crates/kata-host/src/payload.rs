@@ -21,6 +21,10 @@ pub const STAGE: &str = "stage.json";
 /// Name of the seal in a payload's folder.
 pub const SEAL: &str = "seal.json";
 
+/// Most bytes of each of these files that are read: a payload with as many and as long names as one may have needs a
+/// third of it.
+const RECORD: u64 = 16 << 20;
+
 /// Every file, directory and link of a payload.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -68,13 +72,22 @@ impl Manifest {
     /// Understands a manifest.
     ///
     /// # Errors
-    /// If it is not JSON of this form, or a path in it leads out of the payload.
+    /// If it is not JSON of this form, a path or link in it leads out of the payload, or a path is in no directory of
+    /// it, but perhaps behind a link.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        match manifest.entries.keys().find(|path| !is_inside(path)) {
-            Some(path) => Err(format!("the path {path:?} leads out of the payload")),
-            None => Ok(manifest),
+        for (path, entry) in &manifest.entries {
+            let leads_out =
+                matches!(entry, Entry::Link { target } if !link_is_inside(path, target));
+            if !is_inside(path) || leads_out {
+                return Err(format!("{path:?} leads out of the payload"));
+            }
+            let parent = path.rsplit_once('/').and_then(|(parent, _)| manifest.entries.get(parent));
+            if path.contains('/') && !matches!(parent, Some(Entry::Directory { .. })) {
+                return Err(format!("{path:?} is in no directory of the payload"));
+            }
         }
+        Ok(manifest)
     }
 
     /// The sum of all files' sizes in bytes.
@@ -305,10 +318,24 @@ pub(crate) fn seal(host: &mut dyn Host, folder: &str) -> HostResult<()> {
     durable::write(host, &format!("{folder}/{SEAL}"), &text, 0o644)
 }
 
-/// The payload in a folder; `None` if there is none, or one that cannot be trusted.
+/// What is in a file of ours beside a tree; `None` if that is no file, or too large. A pipe would never end.
+fn record(host: &mut dyn Host, path: &str) -> HostResult<Option<Vec<u8>>> {
+    match host.stat(path)? {
+        Some(Stat { kind: FileKind::File, size, .. }) if size <= RECORD => host.read(path),
+        _ => Ok(None),
+    }
+}
+
+/// The payload in a folder; `None` if there is none, or one that cannot be trusted. A program of the payload's image may
+/// have written to [`paths::STAGING`], so that no link there is followed.
 pub(crate) fn load(host: &mut dyn Host, folder: &str) -> HostResult<Option<Payload>> {
-    let Some(stage) = host.read(&format!("{folder}/{STAGE}"))? else { return Ok(None) };
-    let Some(bytes) = host.read(&format!("{folder}/{MANIFEST}"))? else { return Ok(None) };
+    for directory in [folder.to_owned(), format!("{folder}/{TREE}")] {
+        if host.stat(&directory)?.is_none_or(|stat| stat.kind != FileKind::Directory) {
+            return Ok(None);
+        }
+    }
+    let Some(stage) = record(host, &format!("{folder}/{STAGE}"))? else { return Ok(None) };
+    let Some(bytes) = record(host, &format!("{folder}/{MANIFEST}"))? else { return Ok(None) };
     let (Ok(stage), Ok(manifest)) =
         (serde_json::from_slice::<Stage>(&stage), Manifest::parse(&bytes))
     else {
@@ -334,7 +361,7 @@ pub(crate) fn damage(
     payload: &Payload,
     depth: Depth,
 ) -> HostResult<Vec<String>> {
-    let sealed = host.read(&format!("{}/{SEAL}", payload.folder))?.unwrap_or_default();
+    let sealed = record(host, &format!("{}/{SEAL}", payload.folder))?.unwrap_or_default();
     let sealed: Seal = serde_json::from_slice(&sealed).unwrap_or_default();
     let mut damaged = Vec::new();
     for (path, entry) in &payload.manifest.entries {

@@ -1,5 +1,6 @@
 //! What happens to a node besides us: sandboxes, edits by hand, damage, and a runtime that stays down.
 
+use hostlab::disk::Disk;
 use hostlab::sweep::{self, nodes};
 use kata_api::node_task::{NodeAction, Outcome, REPORT_BYTES, TaskHandler};
 use kata_host::host::Device;
@@ -238,6 +239,51 @@ fn a_staged_copy_that_is_damaged_itself_repairs_nothing() {
     let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
     assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
     assert_eq!(node.text(&qemu), "?");
+}
+
+/// A program of the payload's image may have run with the staging folder, see docs/privileges.md.
+#[test]
+fn nothing_in_the_staging_folder_is_followed() {
+    type Change = (&'static str, fn(&mut Disk, &str));
+    let changes: [Change; 6] = [
+        ("the payload is a link", |disk, folder| {
+            disk.rename(folder, "/opt/elsewhere").unwrap();
+            disk.symlink("/opt/elsewhere", folder).unwrap();
+        }),
+        ("its tree is a link", |disk, folder| {
+            disk.rename(&format!("{folder}/tree"), "/opt/elsewhere").unwrap();
+            disk.symlink("/opt/elsewhere", &format!("{folder}/tree")).unwrap();
+        }),
+        ("a folder of the tree is a link", |disk, folder| {
+            disk.rename(&format!("{folder}/tree/bin"), "/opt/elsewhere").unwrap();
+            disk.symlink("/opt/elsewhere", &format!("{folder}/tree/bin")).unwrap();
+        }),
+        ("its manifest is a link", |disk, folder| {
+            disk.rename(&format!("{folder}/manifest.json"), "/opt/elsewhere").unwrap();
+            disk.symlink("/opt/elsewhere", &format!("{folder}/manifest.json")).unwrap();
+        }),
+        ("where it came from is a pipe", |disk, folder| {
+            let path = format!("{folder}/stage.json");
+            disk.unlink(&path).unwrap();
+            disk.make_pipe(&path).unwrap();
+        }),
+        ("its manifest is too large", |disk, folder| {
+            let path = format!("{folder}/manifest.json");
+            let mut text = disk.read(&path).unwrap();
+            text.resize((16 << 20) + 1, b' ');
+            disk.write(&path, &text, 0o644).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+        node.stage("a");
+        let staged = node.disk.list(paths::STAGING).unwrap();
+        change(&mut node.disk, &format!("{}/{}", paths::STAGING, staged[0]));
+        let before = node.disk.all();
+        let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+        assert_eq!(report.outcome, Outcome::Refused, "{what}: {report:?}");
+        assert_eq!(node.disk.all(), before, "{what}");
+    }
 }
 
 #[test]
