@@ -57,13 +57,13 @@ DefaultDependencies=no
 StartLimitIntervalSec=0
 [Service]
 Type=notify
-Environment=PATH=/node/bin:/usr/sbin:/usr/bin:/sbin:/bin
+Environment=PATH=/node/bin:/node/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 ExecStart=/node/bin/containerd
 KillMode=process
 Delegate=yes
 TimeoutStopSec=20
 UNIT
-mkdir -p node/bin
+mkdir -p node/bin node/sbin
 mount --rbind "$root" "$root"
 cd "$root"
 for folder in usr sys; do mount --rbind "/$folder" "$folder"; done
@@ -81,6 +81,7 @@ fi
 for group in $groups; do mount --bind "/sys/fs/cgroup/$group" "sys/fs/cgroup/${group%%/*}"; done
 unset groups
 mount --bind "$packages/usr/bin" node/bin
+mount --bind "$packages/usr/sbin" node/sbin
 # A mount point of its own, so that systemd mounts no other one over it: its sockets are used from outside.
 mount --bind run run
 # As on Debian and Ubuntu.

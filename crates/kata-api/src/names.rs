@@ -193,12 +193,11 @@ pub mod node_job {
     pub const OPERATOR: &str = "/usr/bin/kata-operator";
     /// The volume with the copy of the operator's program.
     pub const AGENT_VOLUME: &str = "agent";
-    /// Where [`AGENT_VOLUME`] is mounted.
-    pub const AGENT_MOUNT: &str = "/agent";
-    /// The copy of the operator's program, in the container with the payload's image.
-    pub const COPY: &str = "/agent/kata-operator";
     /// Where the host's folders are mounted in the pods.
     pub const HOST_ROOT: &str = "/host";
+    /// The copy of the operator's program, in the container with the payload's image. [`AGENT_VOLUME`] is mounted at
+    /// [`HOST_ROOT`], and the host's folders in it: if the image has a link there, it leads to all of them.
+    pub const COPY: &str = "/host/kata-operator";
     /// Folders of the host that a change writes to and a check reads.
     pub const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
     /// Folders of the host that no Job writes to. `/etc/os-release` is a link into `/usr` on most systems.
@@ -207,6 +206,8 @@ pub mod node_job {
     pub const LOCK_FOLDER: &str = "/run/lock";
     /// The folder of the host below which payloads are staged and installed.
     pub const PAYLOAD_FOLDER: &str = "/opt";
+    /// The folder of staged payloads, relative to [`PAYLOAD_FOLDER`].
+    pub const STAGING: &str = "kata-operator/staging";
     /// The most capabilities that a container has.
     pub const CAPABILITIES: [&str; 3] = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
     /// The capabilities of the container that stages a payload.

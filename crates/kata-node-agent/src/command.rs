@@ -33,6 +33,9 @@ pub enum NodeAgentCommand {
         /// Where to.
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
+        /// A directory to make as well, in which another container mounts something.
+        #[arg(long, value_name = "DIR")]
+        make: Vec<PathBuf>,
     },
     /// Take the payload out of the image that this runs in, and stage it on the node.
     Stage {
@@ -100,9 +103,10 @@ impl NodeAgentCommand {
     /// Does what was asked for, and prints the result or why there is none.
     pub fn execute(self) -> ExitCode {
         let done = match self {
-            Self::SelfCopy { to } => {
-                crate::self_copy(&to).map(|()| Exit::Fine).map_err(AgentError::from)
-            }
+            Self::SelfCopy { to, make } => crate::self_copy(&to)
+                .and_then(|()| crate::self_copy::make(&make))
+                .map(|()| Exit::Fine)
+                .map_err(AgentError::from),
             Self::Stage { task, host_root, image_root } => crate::task(&task)
                 .and_then(|task| crate::stage(&task, &host_root, &image_root))
                 .map(|said| print(&(said + "\n"))),

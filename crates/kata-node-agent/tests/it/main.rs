@@ -19,6 +19,7 @@ mod dead;
 mod evil;
 mod foreign;
 mod full;
+mod jobs;
 mod kills;
 mod lab;
 mod life;

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use kata_host::digest;
 use kata_node_agent::cri::Fault;
 use prost::Message;
+use serde_json::Value;
 
 use crate::lab::{Node, SOCKET};
 
 /// `PodSandboxMetadata`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Metadata {
+pub(crate) struct Metadata {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -22,7 +23,7 @@ struct Metadata {
 
 /// `NamespaceOption`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Namespaces {
+pub(crate) struct Namespaces {
     /// 2 is the node's, for which no network plugin is needed.
     #[prost(int32, tag = "1")]
     network: i32,
@@ -30,21 +31,21 @@ struct Namespaces {
 
 /// `LinuxSandboxSecurityContext`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Security {
+pub(crate) struct Security {
     #[prost(message, optional, tag = "1")]
     namespaces: Option<Namespaces>,
 }
 
 /// `LinuxPodSandboxConfig`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Linux {
+pub(crate) struct Linux {
     #[prost(message, optional, tag = "2")]
     security: Option<Security>,
 }
 
 /// `PodSandboxConfig`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Config {
+pub(crate) struct Config {
     #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
     #[prost(string, tag = "3")]
@@ -64,14 +65,14 @@ struct RunRequest {
 
 /// `RunPodSandboxResponse`, `StopPodSandboxRequest`, `RemovePodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Id {
+pub(crate) struct Id {
     #[prost(string, tag = "1")]
-    id: String,
+    pub(crate) id: String,
 }
 
 /// An answer that says no more than that it worked.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct Empty {}
+pub(crate) struct Empty {}
 
 /// A sandbox that was started.
 #[derive(Clone, Debug)]
@@ -90,7 +91,7 @@ pub(crate) fn words(fault: Fault) -> String {
 }
 
 impl Node {
-    fn call<T: Message + Default>(
+    pub(crate) fn call<T: Message + Default>(
         &self,
         method: &str,
         request: &impl Message,
@@ -102,45 +103,53 @@ impl Node {
     pub(crate) fn import_pause(&self, release: &str) {
         let mut layer = tar::Builder::new(Vec::new());
         entry(&mut layer, "pause", b"it is never run");
-        let layer = layer.into_inner().unwrap();
+        let config = serde_json::json!({"Cmd": ["/pause"]});
+        self.import(release, "example.invalid/pause:1", &config, &layer.into_inner().unwrap());
+    }
+
+    /// Brings an image of one layer.
+    pub(crate) fn import(&self, release: &str, name: &str, config: &Value, layer: &[u8]) {
         let config = serde_json::json!({
-            "architecture": "amd64", "os": "linux", "config": {"Cmd": ["/pause"]},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest::hex(&layer))]},
+            "architecture": "amd64", "os": "linux", "config": config,
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest::hex(layer))]},
         })
         .to_string();
-        let name = format!("{}.json", digest::hex(config.as_bytes()));
-        let manifest = serde_json::json!([
-            {"Config": name, "RepoTags": ["example.invalid/pause:1"], "Layers": ["layer.tar"]}
-        ]);
+        let file = format!("{}.json", digest::hex(config.as_bytes()));
+        let manifest =
+            serde_json::json!([{"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}]);
         let mut image = tar::Builder::new(Vec::new());
-        entry(&mut image, &name, config.as_bytes());
-        entry(&mut image, "layer.tar", &layer);
+        entry(&mut image, &file, config.as_bytes());
+        entry(&mut image, "layer.tar", layer);
         entry(&mut image, "manifest.json", manifest.to_string().as_bytes());
-        fs::write(self.root.join("root/pause.tar"), image.into_inner().unwrap()).unwrap();
+        fs::write(self.root.join("root/image.tar"), image.into_inner().unwrap()).unwrap();
         let mut arguments = vec!["-n", "k8s.io", "images", "import"];
         arguments.extend(release.starts_with('2').then_some("--local"));
-        arguments.extend(["--snapshotter", "native", "/root/pause.tar"]);
+        arguments.extend(["--snapshotter", "native", "/root/image.tar"]);
         let output = self.inside("/node/bin/ctr", &arguments);
         assert!(output.status.success(), "{output:?}");
     }
 
+    /// Starts a sandbox and gives its ID and what it was asked for.
+    pub(crate) fn sandbox(&self, name: &str, handler: &str) -> Result<(String, Config), String> {
+        let config = Config {
+            metadata: Some(Metadata {
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+                namespace: "shop".to_owned(),
+            }),
+            log_directory: "/var/log".to_owned(),
+            linux: Some(Linux {
+                security: Some(Security { namespaces: Some(Namespaces { network: 2 }) }),
+            }),
+        };
+        let request =
+            RunRequest { config: Some(config.clone()), runtime_handler: handler.to_owned() };
+        self.call("RunPodSandbox", &request).map(|Id { id }| (id, config))
+    }
+
     /// Starts a sandbox.
     pub(crate) fn try_pod(&self, name: &str, handler: &str) -> Result<Pod, String> {
-        let request = RunRequest {
-            config: Some(Config {
-                metadata: Some(Metadata {
-                    name: name.to_owned(),
-                    uid: format!("uid-{name}"),
-                    namespace: "shop".to_owned(),
-                }),
-                log_directory: "/var/log".to_owned(),
-                linux: Some(Linux {
-                    security: Some(Security { namespaces: Some(Namespaces { network: 2 }) }),
-                }),
-            }),
-            runtime_handler: handler.to_owned(),
-        };
-        let Id { id } = self.call("RunPodSandbox", &request)?;
+        let (id, _) = self.sandbox(name, handler)?;
         let number = |file: &str| {
             let text = fs::read_to_string(self.bundle(&id).join(file)).unwrap_or_default();
             text.parse::<u32>().map_err(|error| format!("{file} of {id} has {text:?}: {error}"))
@@ -224,7 +233,7 @@ impl Node {
     }
 }
 
-fn entry(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]) {
+pub(crate) fn entry(archive: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]) {
     let mut header = tar::Header::new_gnu();
     header.set_size(content.len() as u64);
     header.set_mode(0o755);

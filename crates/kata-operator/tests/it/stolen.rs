@@ -244,16 +244,22 @@ fn mount<'a>(container: &'a mut Value, name: &str) -> &'a mut Value {
     mounts.iter_mut().find(|mount| mount["name"] == name).unwrap()
 }
 
+fn mount_at<'a>(container: &'a mut Value, path: &str) -> &'a mut Value {
+    let mounts = container["volumeMounts"].as_array_mut().unwrap();
+    mounts.iter_mut().find(|mount| mount["mountPath"] == path).unwrap()
+}
+
 type Change = fn(&mut Value);
 
 const AGENT: &str = "spec.template.spec.containers[node-agent] of this Job";
 const STAGE: &str = "spec.template.spec.initContainers[stage] of this Job";
+const STAGING: &str = "/host/opt/kata-operator/staging";
 const VOLUMES: &str = "spec.template.spec.volumes of this Job";
 
 /// Changes of a pod that an attacker would profit from, and what the policy says to them.
-const PODS: [(&str, Change); 22] = [
+const PODS: [(&str, Change); 25] = [
     (STAGE, |pod| {
-        // Then the image's own /agent/kata-operator would be started.
+        // Then the image's own /host/kata-operator would be started.
         stage(pod)["volumeMounts"].as_array_mut().unwrap().retain(|mount| mount["name"] != "agent");
     }),
     ("spec.template.spec.initContainers of this Job", |pod| {
@@ -279,6 +285,14 @@ const PODS: [(&str, Change); 22] = [
     (STAGE, |pod| {
         // The payload's own program would be started.
         mount(stage(pod), "agent")["mountPath"] = json!("/host/opt/kata-operator/payloads/x");
+    }),
+    (STAGE, |pod| {
+        // A program of the payload's image would reach what containerd starts.
+        mount(stage(pod), "opt").as_object_mut().unwrap().remove("readOnly");
+    }),
+    (STAGE, |pod| mount_at(stage(pod), STAGING)["subPath"] = json!("kata-operator")),
+    (STAGE, |pod| {
+        mount_at(stage(pod), STAGING).as_object_mut().unwrap().remove("subPath");
     }),
     (STAGE, |pod| {
         // An image with links could reach systemd's socket there.
@@ -308,7 +322,7 @@ const PODS: [(&str, Change); 22] = [
 ];
 
 /// What the operator varies itself.
-const PERMITTED_OF_JOBS: [&str; 22] = [
+const PERMITTED_OF_JOBS: [&str; 23] = [
     // As in a check.
     "+ spec/template/spec/containers/0/volumeMounts/0/readOnly",
     "+ spec/template/spec/containers/0/volumeMounts/3/readOnly",
@@ -322,6 +336,7 @@ const PERMITTED_OF_JOBS: [&str; 22] = [
     "- spec/template/spec/initContainers",
     "- spec/template/spec/initContainers/0/resources/limits*",
     "- spec/template/spec/initContainers/1/resources/limits*",
+    "- spec/template/spec/initContainers/1/volumeMounts/1/recursiveReadOnly",
     // The API server refuses mounts without volumes.
     "- spec/template/spec/volumes/0",
     "- spec/template/spec/volumes/1",

@@ -5,8 +5,8 @@
 //! message the report.
 
 use kata_api::names::node_job::{
-    AGENT_MOUNT, AGENT_VOLUME, CAPABILITIES, COPY, FOLDERS, HOST_ROOT, LOCK_FOLDER, OPERATOR,
-    PAYLOAD_FOLDER, READ_ONLY, STAGE_CAPABILITIES,
+    AGENT_VOLUME, CAPABILITIES, COPY, FOLDERS, HOST_ROOT, LOCK_FOLDER, OPERATOR, PAYLOAD_FOLDER,
+    READ_ONLY, STAGE_CAPABILITIES, STAGING,
 };
 use kata_api::names::{self, node_job};
 use kata_api::node_task::{NodeAction, NodeTask};
@@ -169,10 +169,14 @@ fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
     json!({
         "name": node_job::COPY_CONTAINER,
         "image": parameters.agent_image,
-        "command": [OPERATOR, "node-agent", "self-copy", "--to", COPY],
+        "command": [
+            OPERATOR, "node-agent", "self-copy", "--to", COPY,
+            // The folders of the host are mounted in the volume, which `stage` cannot write to.
+            "--make", format!("{HOST_ROOT}{PAYLOAD_FOLDER}"), "--make", format!("{HOST_ROOT}{LOCK_FOLDER}"),
+        ],
         "resources": resources("10m", "32Mi", options),
         "securityContext": security(&[]),
-        "volumeMounts": [{"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT}],
+        "volumeMounts": [{"name": AGENT_VOLUME, "mountPath": HOST_ROOT}],
     })
 }
 
@@ -195,33 +199,43 @@ fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value
         ),
         "securityContext": security(&STAGE_CAPABILITIES),
         "volumeMounts": [
-            {"name": AGENT_VOLUME, "mountPath": AGENT_MOUNT, "readOnly": true},
-            {"name": "opt", "mountPath": format!("{HOST_ROOT}{PAYLOAD_FOLDER}")},
+            {"name": AGENT_VOLUME, "mountPath": HOST_ROOT, "readOnly": true},
+            folder(PAYLOAD_FOLDER, false),
+            // The kubelet makes it when the container starts, so that an image that cannot be pulled leaves nothing.
+            {
+                "name": volume(PAYLOAD_FOLDER),
+                "mountPath": format!("{HOST_ROOT}{PAYLOAD_FOLDER}/{STAGING}"),
+                "subPath": STAGING,
+            },
             {"name": "run-lock", "mountPath": format!("{HOST_ROOT}{LOCK_FOLDER}")},
         ],
     })
 }
 
+/// The name of the volume with a folder of the host.
+fn volume(path: &str) -> &str {
+    path.trim_start_matches('/')
+}
+
+/// The mount of a folder of the host.
+fn folder(path: &str, writes: bool) -> Value {
+    let mut mount = json!({"name": volume(path), "mountPath": format!("{HOST_ROOT}{path}")});
+    if !writes {
+        mount["readOnly"] = json!(true);
+        // Otherwise mounts below it, such as other pods' volumes, would be writable.
+        mount["recursiveReadOnly"] = json!("IfPossible");
+    }
+    mount
+}
+
 /// The container that runs the task.
 fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Options) -> Value {
-    let folder = |path: &&str, writes: bool| {
-        let mut mount = json!({
-            "name": path.trim_start_matches('/'),
-            "mountPath": format!("{HOST_ROOT}{path}"),
-        });
-        if !writes {
-            mount["readOnly"] = json!(true);
-            // Otherwise mounts below it, such as other pods' volumes, would be writable.
-            mount["recursiveReadOnly"] = json!("IfPossible");
-        }
-        mount
-    };
     let mounts: Vec<Value> = FOLDERS
         .iter()
         // A client of a socket in /run needs to write to it. The agent copies a program that opens devices
         // to /opt, where the node's systemd can start it.
         .map(|path| folder(path, changes || matches!(*path, "/run" | "/opt")))
-        .chain(read_only(parameters.task.action).map(|path| folder(&path, false)))
+        .chain(read_only(parameters.task.action).map(|path| folder(path, false)))
         .collect();
     let capabilities: &[&str] = if changes { &CAPABILITIES } else { &["DAC_OVERRIDE"] };
     json!({
@@ -238,7 +252,7 @@ fn agent(parameters: &JobParameters<'_>, task: &str, changes: bool, options: &Op
 fn volumes(action: NodeAction, stages: bool) -> Value {
     let folders = FOLDERS.into_iter().chain(read_only(action)).map(|path| {
         json!({
-            "name": path.trim_start_matches('/'),
+            "name": volume(path),
             "hostPath": {"path": path, "type": "Directory"},
         })
     });

@@ -76,14 +76,14 @@ pub(super) fn parts(mut spec: Shape) -> Vec<(String, String)> {
 
 /// The containers of a field of the pod: which there are, and each of them.
 fn of_containers(field: &str, containers: Shape) -> Vec<(String, String)> {
-    let Shape::Named(containers) = containers else { return Vec::new() };
+    let Shape::Keyed(key, containers) = containers else { return Vec::new() };
     let names: Vec<String> = containers.keys().map(|name| format!("'{name}'")).collect();
     let list = format!("variables.pod.{field}");
     let unless_absent = |expression: &str| format!("!has({list}) || ({expression})");
     let path = format!("spec.template.spec.{field}");
     let are_known = format!("{list}.all(it, it.name in [{}])", names.join(", "));
     let are_all: Vec<String> =
-        [are_known].into_iter().chain(are_there(&containers, &list, "it")).collect();
+        [are_known].into_iter().chain(are_there(key, &containers, &list, "it")).collect();
     let each = containers.iter().map(|(name, Field { shape, .. })| {
         let holds = shape.holds("it");
         let expression = format!("{list}.all(it, it.name != '{name}' || ({holds}))");

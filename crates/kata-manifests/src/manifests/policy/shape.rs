@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 
 use kata_plan::forms::VARIES;
 
+/// In what the items of a list differ, the first that all of them have: a container may mount a volume twice.
+const KEYS: [&str; 2] = ["mountPath", "name"];
+
 /// What a value may be.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
@@ -21,15 +24,15 @@ pub(super) enum Shape {
     OneOf(BTreeSet<String>),
     /// A map with these fields.
     Fields(BTreeMap<String, Field>),
-    /// A list whose items have distinct names.
-    Named(BTreeMap<String, Field>),
+    /// A list whose items differ in this field, by its value.
+    Keyed(&'static str, BTreeMap<String, Field>),
     /// A list of this length, item by item.
     Items(Vec<Self>),
     /// A list of any of these scalars, as literals of CEL.
     Subset(BTreeSet<String>),
 }
 
-/// A field of a map, or a named item of a list.
+/// A field of a map, or an item of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub(super) shape: Shape,
@@ -69,18 +72,19 @@ impl Shape {
     }
 
     fn of_lists(lists: &[&[Value]]) -> Self {
-        let mut by_name: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-        for item in lists.iter().copied().flatten() {
-            by_name.entry(item["name"].as_str().unwrap_or_default()).or_default().push(item);
-        }
-        if !by_name.contains_key("") {
-            let named = by_name.into_iter().map(|(name, items)| {
+        let items = || lists.iter().copied().flatten();
+        if let Some(key) = KEYS.into_iter().find(|key| items().all(|item| item[key].is_string())) {
+            let mut by_key: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+            for item in items() {
+                by_key.entry(item[key].as_str().unwrap_or_default()).or_default().push(item);
+            }
+            let keyed = by_key.into_iter().map(|(value, items)| {
                 let mut shape = Self::of(&items);
-                shape.take("name");
+                shape.take(key);
                 let required = items.len() == lists.len();
-                (name.to_owned(), Field { shape, required })
+                (value.to_owned(), Field { shape, required })
             });
-            return Self::Named(named.collect());
+            return Self::Keyed(key, keyed.collect());
         }
         let length = lists.first().map_or(0, |list| list.len());
         if lists.iter().all(|list| list.len() == length) {
@@ -93,14 +97,14 @@ impl Shape {
         Self::Subset(lists.iter().copied().flatten().map(literal).collect())
     }
 
-    /// Takes the shape of a field or named item out of this one, which then permits any value there.
+    /// Takes the shape of a field or item out of this one, which then permits any value there.
     pub(super) fn take(&mut self, key: &str) -> Self {
         self.shape_of(key).map_or(Self::Any, |shape| std::mem::replace(shape, Self::Any))
     }
 
     fn shape_of(&mut self, key: &str) -> Option<&mut Self> {
         match self {
-            Self::Fields(fields) | Self::Named(fields) => {
+            Self::Fields(fields) | Self::Keyed(_, fields) => {
                 fields.get_mut(key).map(|field| &mut field.shape)
             }
             _ => None,
@@ -146,9 +150,9 @@ impl Shape {
         Self::OneOf(values.into_iter().map(literal).collect())
     }
 
-    /// Changes each item of a list with names.
+    /// Changes each item of a list with keys.
     pub(super) fn each(&mut self, change: impl Fn(&mut Self)) {
-        if let Self::Named(items) = self {
+        if let Self::Keyed(_, items) = self {
             items.values_mut().for_each(|item| change(&mut item.shape));
         }
     }
@@ -187,17 +191,17 @@ impl Shape {
                 _ => format!("{value} in {}", in_brackets(literals)),
             },
             Self::Fields(fields) => of_fields(fields, value, depth),
-            Self::Named(items) => {
+            Self::Keyed(key, items) => {
                 let item = variable("item", depth);
-                let alternatives = items.iter().map(|(name, Field { shape, .. })| {
+                let alternatives = items.iter().map(|(known, Field { shape, .. })| {
                     let holds = shape.nested(&item, depth + 1);
-                    format!("({item}.name == {} && {holds})", quoted(name))
+                    format!("({item}.{key} == {} && {holds})", quoted(known))
                 });
                 let alternatives: Vec<String> = alternatives.collect();
                 let all = format!("{value}.all({item}, {})", alternatives.join(" || "));
                 [all]
                     .into_iter()
-                    .chain(are_there(items, value, &item))
+                    .chain(are_there(key, items, value, &item))
                     .collect::<Vec<_>>()
                     .join(" && ")
             }
@@ -220,13 +224,14 @@ impl Shape {
 /// Expressions that hold if a list has the items that it always has. Without the mount of the operator's copy, for
 /// example, a container would start what its image has in that place.
 pub(super) fn are_there<'a>(
+    key: &'a str,
     items: &'a BTreeMap<String, Field>,
     value: &'a str,
     item: &'a str,
 ) -> impl Iterator<Item = String> + 'a {
     let required = items.iter().filter(|(_, field)| field.required);
     required
-        .map(move |(name, _)| format!("{value}.exists({item}, {item}.name == {})", quoted(name)))
+        .map(move |(known, _)| format!("{value}.exists({item}, {item}.{key} == {})", quoted(known)))
 }
 
 fn of_fields(fields: &BTreeMap<String, Field>, value: &str, depth: usize) -> String {

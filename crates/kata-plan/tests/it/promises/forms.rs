@@ -107,7 +107,8 @@ fn job(job: &Value) {
     assert!(pod["hostPID"].is_null() && pod["hostNetwork"].is_null(), "{pod:#}");
     // Sockets, locks, the place of payloads and of the program that looks at devices, and what is between
     // the containers themselves; no configuration is among them.
-    let needed = ["/host/run", "/host/run/lock", "/host/opt", "/agent"].map(Value::from);
+    let staging = "/host/opt/kata-operator/staging";
+    let needed = ["/host", "/host/run", "/host/run/lock", "/host/opt", staging].map(Value::from);
     let lists = [&pod["initContainers"], &pod["containers"]];
     for container in lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten()) {
         let security = &container["securityContext"];
