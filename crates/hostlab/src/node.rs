@@ -75,6 +75,8 @@ pub struct Node {
     pending_answers: Vec<HostErrorKind>,
     dead: bool,
     now: Duration,
+    /// How far ahead of the node a killed process believes to be, so that what it waits for ends.
+    after_death: Duration,
 }
 
 pub const V2_MAIN: &str = "# by hand\nversion = 3\n\n[plugins.\"io.containerd.cri.v1.images\"]\n  snapshotter = \"overlayfs\" # ours\n";
@@ -132,6 +134,7 @@ impl Node {
             first_answers: Vec::new(),
             pending_answers: Vec::new(),
             dead: false,
+            after_death: Duration::ZERO,
             now: Duration::ZERO,
         };
         node.boot();
@@ -268,6 +271,7 @@ impl Node {
     /// The next process starts. With a loss of power, the node boots before that.
     pub fn revive(&mut self, power_lost: bool) {
         self.dead = false;
+        self.after_death = Duration::ZERO;
         self.fault = None;
         self.calls = 0;
         self.writes = 0;

@@ -257,15 +257,18 @@ impl Host for Node {
         self.cri("sandboxes", socket, |runtime, _| runtime.sandboxes.clone())
     }
     fn now(&mut self) -> Duration {
-        // A process that is killed does not wait for anything.
+        // What was killed waits for nothing, and no time passes on the node by that.
         if self.dead {
-            self.now += Duration::from_secs(3600);
+            self.after_death += Duration::from_secs(3600);
         }
-        self.now
+        self.now + self.after_death
     }
     fn wait(&mut self, duration: Duration) {
+        if self.dead {
+            return;
+        }
         self.now += duration;
-        if self.runtime.watches.is_some() && !self.dead {
+        if self.runtime.watches.is_some() {
             self.runtime.start(&mut self.disk);
         }
     }
