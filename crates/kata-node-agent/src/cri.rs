@@ -77,7 +77,7 @@ impl Client {
     /// If there is no answer within 5 s, or one that is no answer.
     pub fn version(&self, socket: &Path) -> Result<CriVersion, Fault> {
         let request = message::VersionRequest { version: "v1".to_owned() };
-        let response: message::VersionResponse = self.call(socket, "Version", &request)?;
+        let response: message::VersionResponse = self.call(socket, "Version", &request, LIMIT)?;
         Ok(CriVersion { name: response.runtime_name, version: response.runtime_version })
     }
 
@@ -87,7 +87,7 @@ impl Client {
     /// As for [`Client::version`].
     pub fn status(&self, socket: &Path) -> Result<CriStatus, Fault> {
         let request = message::StatusRequest { verbose: true };
-        let response: message::StatusResponse = self.call(socket, "Status", &request)?;
+        let response: message::StatusResponse = self.call(socket, "Status", &request, LIMIT)?;
         Ok(response.into())
     }
 
@@ -99,7 +99,7 @@ impl Client {
     pub fn sandboxes(&self, socket: &Path) -> Result<Vec<Sandbox>, Fault> {
         let request = message::ListPodSandboxRequest {};
         let response: message::ListPodSandboxResponse =
-            self.call(socket, "ListPodSandbox", &request)?;
+            self.call(socket, "ListPodSandbox", &request, LIMIT)?;
         let mut sandboxes: Vec<Sandbox> = response.items.into_iter().map(Sandbox::from).collect();
         let untold = |sandbox: &&mut Sandbox| sandbox.ready && sandbox.handler.is_empty();
         let mut untold = sandboxes.iter_mut().filter(untold).peekable();
@@ -119,7 +119,7 @@ impl Client {
         let request =
             message::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
         let answer: Result<message::PodSandboxStatusResponse, _> =
-            self.call(socket, "PodSandboxStatus", &request);
+            self.call(socket, "PodSandboxStatus", &request, LIMIT);
         match answer {
             Ok(status) => status.crio_handler().map(Some).map_err(|reason| {
                 let reason = format!("CRI-O does not report the handler of sandbox {id}: {reason}");
@@ -133,20 +133,21 @@ impl Client {
     /// One call of `runtime.v1.RuntimeService`.
     ///
     /// # Errors
-    /// As for [`Client::version`]. If the runtime serves no CRI, the reason is what containerd says of its
-    /// plugin.
+    /// If there is no answer within `limit`, or one that is no answer. If the runtime serves no CRI, the reason is
+    /// what containerd says of its plugin.
     pub fn call<T: Message + Default>(
         &self,
         socket: &Path,
         method: &str,
         request: &impl Message,
+        limit: Duration,
     ) -> Result<T, Fault> {
         let begun = Instant::now();
-        self.ask(socket, &format!("{SERVICE}/{method}"), request, LIMIT).map_err(|fault| {
+        self.ask(socket, &format!("{SERVICE}/{method}"), request, limit).map_err(|fault| {
             if fault.kind != HostErrorKind::Unimplemented {
                 return fault;
             }
-            let left = LIMIT.saturating_sub(begun.elapsed()).min(CAUSE_LIMIT);
+            let left = limit.saturating_sub(begun.elapsed()).min(CAUSE_LIMIT);
             match self.cause(socket, left) {
                 Some(cause) => {
                     Fault::new(fault.kind, format!("unknown service {SERVICE}: {cause}"))

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::lab::{Mounted, Node, command, packages, task};
 use crate::payload;
-use crate::pods::{Config, Empty, Id};
+use crate::pods::{Config, Empty, Id, Namespaces};
 
 /// `ImageSpec`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -32,6 +32,9 @@ struct Mount {
     host_path: String,
     #[prost(bool, tag = "3")]
     readonly: bool,
+    /// Served by containerd 2.0 and newer.
+    #[prost(bool, tag = "8")]
+    recursive_read_only: bool,
 }
 
 /// `Int64Value`.
@@ -50,20 +53,9 @@ struct Capabilities {
     drop: Vec<String>,
 }
 
-/// `NamespaceOption`.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct Namespaces {
-    /// 2 is the node's.
-    #[prost(int32, tag = "1")]
-    network: i32,
-    /// 1 is the container's own.
-    #[prost(int32, tag = "2")]
-    pid: i32,
-}
-
 /// `LinuxContainerSecurityContext`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Security {
+struct ContainerSecurity {
     #[prost(message, optional, tag = "1")]
     capabilities: Option<Capabilities>,
     #[prost(message, optional, tag = "3")]
@@ -78,14 +70,14 @@ struct Security {
 
 /// `LinuxContainerConfig`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Linux {
+struct LinuxContainer {
     #[prost(message, optional, tag = "2")]
-    security: Option<Security>,
+    security: Option<ContainerSecurity>,
 }
 
 /// `ContainerMetadata`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Metadata {
+struct ContainerMetadata {
     #[prost(string, tag = "1")]
     name: String,
 }
@@ -94,7 +86,7 @@ struct Metadata {
 #[derive(Clone, PartialEq, Eq, Message)]
 struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
+    metadata: Option<ContainerMetadata>,
     #[prost(message, optional, tag = "2")]
     image: Option<Image>,
     #[prost(string, repeated, tag = "3")]
@@ -104,7 +96,7 @@ struct ContainerConfig {
     #[prost(string, tag = "11")]
     log_path: String,
     #[prost(message, optional, tag = "15")]
-    linux: Option<Linux>,
+    linux: Option<LinuxContainer>,
 }
 
 /// `CreateContainerRequest`.
@@ -122,12 +114,12 @@ struct CreateRequest {
 #[derive(Clone, PartialEq, Eq, Message)]
 struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    status: Option<Status>,
+    status: Option<ContainerStatus>,
 }
 
 /// `ContainerStatus`.
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Status {
+struct ContainerStatus {
     /// 2 is `CONTAINER_EXITED`.
     #[prost(int32, tag = "3")]
     state: i32,
@@ -189,7 +181,7 @@ impl Pod {
         let container = containers.iter().find(|container| container["name"] == name).unwrap();
         let mounts = container["volumeMounts"].as_array().unwrap();
         let mounts = mounts.iter().map(|mount| self.mount(pod, mount)).collect();
-        let mut command = words(&container["command"]);
+        let mut command = strings(&container["command"]);
         if let Some(at) = command.iter().position(|word| word == "--task") {
             command[at + 1] = task(NodeAction::Install, image, &["kata"]);
         }
@@ -197,16 +189,16 @@ impl Pod {
         let capabilities = &context["capabilities"];
         self.count += 1;
         let config = ContainerConfig {
-            metadata: Some(Metadata { name: format!("{name}-{}", self.count) }),
+            metadata: Some(ContainerMetadata { name: format!("{name}-{}", self.count) }),
             image: Some(Image { image: image.to_owned() }),
             command,
             mounts,
             log_path: format!("{}.log", self.count),
-            linux: Some(Linux {
-                security: Some(Security {
+            linux: Some(LinuxContainer {
+                security: Some(ContainerSecurity {
                     capabilities: Some(Capabilities {
-                        add: words(&capabilities["add"]),
-                        drop: words(&capabilities["drop"]),
+                        add: strings(&capabilities["add"]),
+                        drop: strings(&capabilities["drop"]),
                     }),
                     namespaces: Some(Namespaces { network: 2, pid: 1 }),
                     run_as_user: Some(Number { value: 0 }),
@@ -248,6 +240,8 @@ impl Pod {
             container_path: mount["mountPath"].as_str().unwrap().to_owned(),
             host_path: folder,
             readonly: mount["readOnly"] == true,
+            recursive_read_only: mount["recursiveReadOnly"] == "IfPossible"
+                && self.release.starts_with('2'),
         }
     }
 
@@ -262,7 +256,7 @@ impl Pod {
         image
     }
 
-    /// Where on the node a program of an image wrote.
+    /// Where a program of an image wrote, on the file system with the node's root. `/run/lock` is another one.
     fn reached(&self) -> BTreeSet<String> {
         let output = command("find").arg(&self.node.root).args(["-xdev", "-name", "evil"]).output();
         let root = format!("{}/", self.node.root.display());
@@ -272,7 +266,7 @@ impl Pod {
     }
 }
 
-fn words(value: &Value) -> Vec<String> {
+fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
@@ -359,7 +353,7 @@ fn an_image_reaches_nothing_but_the_staging_folder(release: &'static str) {
     });
     is_staged(&mut pod, &declares);
 
-    // containerd mounts what an image declares over the mounts of the pod: of this one, a program does run.
+    // containerd mounts the volume that this image declares over the mounts of the pod, so the image's program runs.
     let covers = pod.payload("covers", &json!({"Volumes": {"/cover": {}}}), |image| {
         symlink("host", image.join("cover")).unwrap();
         evil(&image.join("host/kata-operator"));

@@ -378,7 +378,7 @@ impl Node {
     }
 }
 
-/// Takes away a folder that a run left which was killed, with what is still mounted in it.
+/// Removes a folder that a killed run left, and unmounts what is still mounted in it.
 pub(crate) fn clear(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let places = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));

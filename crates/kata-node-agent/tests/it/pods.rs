@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kata_host::digest;
 use kata_node_agent::cri::Fault;
@@ -26,7 +27,10 @@ pub(crate) struct Metadata {
 pub(crate) struct Namespaces {
     /// 2 is the node's, for which no network plugin is needed.
     #[prost(int32, tag = "1")]
-    network: i32,
+    pub(crate) network: i32,
+    /// 0 is the pod's, 1 the container's own.
+    #[prost(int32, tag = "2")]
+    pub(crate) pid: i32,
 }
 
 /// `LinuxSandboxSecurityContext`.
@@ -53,6 +57,9 @@ pub(crate) struct Config {
     #[prost(message, optional, tag = "8")]
     linux: Option<Linux>,
 }
+
+/// How long the kubelet waits for an answer, unless `runtimeRequestTimeout` says otherwise.
+const REQUEST: Duration = Duration::from_mins(2);
 
 /// `RunPodSandboxRequest`.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -96,10 +103,10 @@ impl Node {
         method: &str,
         request: &impl Message,
     ) -> Result<T, String> {
-        self.cri.call(&self.socket, method, request).map_err(words)
+        self.cri.call(&self.socket, method, request, REQUEST).map_err(words)
     }
 
-    /// Brings the image of which sandboxes are made.
+    /// Imports the image of which sandboxes are made.
     pub(crate) fn import_pause(&self, release: &str) {
         let mut layer = tar::Builder::new(Vec::new());
         entry(&mut layer, "pause", b"it is never run");
@@ -107,7 +114,7 @@ impl Node {
         self.import(release, "example.invalid/pause:1", &config, &layer.into_inner().unwrap());
     }
 
-    /// Brings an image of one layer.
+    /// Imports an image of one layer.
     pub(crate) fn import(&self, release: &str, name: &str, config: &Value, layer: &[u8]) {
         let config = serde_json::json!({
             "architecture": "amd64", "os": "linux", "config": config,
@@ -139,7 +146,7 @@ impl Node {
             }),
             log_directory: "/var/log".to_owned(),
             linux: Some(Linux {
-                security: Some(Security { namespaces: Some(Namespaces { network: 2 }) }),
+                security: Some(Security { namespaces: Some(Namespaces { network: 2, pid: 0 }) }),
             }),
         };
         let request =
