@@ -196,7 +196,8 @@ pub mod node_job {
     /// Where the host's folders are mounted in the pods.
     pub const HOST_ROOT: &str = "/host";
     /// The copy of the operator's program, in the container with the payload's image. [`AGENT_VOLUME`] is mounted at
-    /// [`HOST_ROOT`], and the host's folders in it: if the image has a link there, it leads to all of them.
+    /// [`HOST_ROOT`], and the host's folders are mounted inside it. If the image has a link at [`HOST_ROOT`], all these
+    /// mounts follow it, so that it cannot put another program in the place of the copy.
     pub const COPY: &str = "/host/kata-operator";
     /// Folders of the host that a change writes to and a check reads.
     pub const FOLDERS: [&str; 4] = ["/etc", "/opt", "/run", "/var"];
@@ -206,8 +207,8 @@ pub mod node_job {
     pub const LOCK_FOLDER: &str = "/run/lock";
     /// The folder of the host below which payloads are staged and installed.
     pub const PAYLOAD_FOLDER: &str = "/opt";
-    /// The folder of staged payloads, relative to [`PAYLOAD_FOLDER`].
-    pub const STAGING: &str = "kata-operator/staging";
+    /// The folder of the host with staged payloads, below [`PAYLOAD_FOLDER`].
+    pub const STAGING: &str = "/opt/kata-operator/staging";
     /// The most capabilities that a container has.
     pub const CAPABILITIES: [&str; 3] = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
     /// The capabilities of the container that stages a payload.

@@ -3,7 +3,7 @@
 /// Everything of the payload.
 pub const ROOT: &str = "/opt/kata-operator";
 /// Payloads that were taken out of an image and are not in use yet: `staging/ID/…` as in [`VERSIONS`].
-pub const STAGING: &str = "/opt/kata-operator/staging";
+pub const STAGING: &str = kata_api::names::node_job::STAGING;
 /// Payloads: `versions/ID/{tree,manifest.json,seal.json,stage.json}`, where ID begins the manifest's digest.
 pub const VERSIONS: &str = "/opt/kata-operator/versions";
 /// What a handler needs beside a payload: `releases/ID/{payload,etc/HANDLER/configuration.toml}`.

@@ -21,9 +21,9 @@ pub const STAGE: &str = "stage.json";
 /// Name of the seal in a payload's folder.
 pub const SEAL: &str = "seal.json";
 
-/// Most bytes of each of these files that are read: a payload with as many and as long names as one may have needs a
-/// third of it.
-const RECORD: u64 = 16 << 20;
+/// The largest manifest, [`Stage`] or seal that is read, in bytes. The largest payload that can be staged has a manifest
+/// of a third of it.
+const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// Every file, directory and link of a payload.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -72,8 +72,8 @@ impl Manifest {
     /// Understands a manifest.
     ///
     /// # Errors
-    /// If it is not JSON of this form, a path or link in it leads out of the payload, or a path is in no directory of
-    /// it, but perhaps behind a link.
+    /// If it is not JSON of this form, if a path or a link in it leads out of the payload, or if the parent of a path is
+    /// no directory of the payload, such as a link.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         for (path, entry) in &manifest.entries {
@@ -318,24 +318,27 @@ pub(crate) fn seal(host: &mut dyn Host, folder: &str) -> HostResult<()> {
     durable::write(host, &format!("{folder}/{SEAL}"), &text, 0o644)
 }
 
-/// What is in a file of ours beside a tree; `None` if that is no file, or too large. A pipe would never end.
-fn record(host: &mut dyn Host, path: &str) -> HostResult<Option<Vec<u8>>> {
+/// Reads the manifest, [`Stage`] or seal of a payload. `None` if it is no regular file, such as a pipe, whose reading
+/// would block, or has more than [`MAX_RECORD_BYTES`].
+fn read_record(host: &mut dyn Host, path: &str) -> HostResult<Option<Vec<u8>>> {
     match host.stat(path)? {
-        Some(Stat { kind: FileKind::File, size, .. }) if size <= RECORD => host.read(path),
+        Some(Stat { kind: FileKind::File, size, .. }) if size <= MAX_RECORD_BYTES => {
+            host.read(path)
+        }
         _ => Ok(None),
     }
 }
 
-/// The payload in a folder; `None` if there is none, or one that cannot be trusted. A program of the payload's image may
-/// have written to [`paths::STAGING`], so that no link there is followed.
+/// The payload in a folder; `None` if there is none, or one that cannot be trusted. No link is followed, since a program
+/// of the payload's image may have written to [`paths::STAGING`].
 pub(crate) fn load(host: &mut dyn Host, folder: &str) -> HostResult<Option<Payload>> {
     for directory in [folder.to_owned(), format!("{folder}/{TREE}")] {
         if host.stat(&directory)?.is_none_or(|stat| stat.kind != FileKind::Directory) {
             return Ok(None);
         }
     }
-    let Some(stage) = record(host, &format!("{folder}/{STAGE}"))? else { return Ok(None) };
-    let Some(bytes) = record(host, &format!("{folder}/{MANIFEST}"))? else { return Ok(None) };
+    let Some(stage) = read_record(host, &format!("{folder}/{STAGE}"))? else { return Ok(None) };
+    let Some(bytes) = read_record(host, &format!("{folder}/{MANIFEST}"))? else { return Ok(None) };
     let (Ok(stage), Ok(manifest)) =
         (serde_json::from_slice::<Stage>(&stage), Manifest::parse(&bytes))
     else {
@@ -361,7 +364,7 @@ pub(crate) fn damage(
     payload: &Payload,
     depth: Depth,
 ) -> HostResult<Vec<String>> {
-    let sealed = record(host, &format!("{}/{SEAL}", payload.folder))?.unwrap_or_default();
+    let sealed = read_record(host, &format!("{}/{SEAL}", payload.folder))?.unwrap_or_default();
     let sealed: Seal = serde_json::from_slice(&sealed).unwrap_or_default();
     let mut damaged = Vec::new();
     for (path, entry) in &payload.manifest.entries {

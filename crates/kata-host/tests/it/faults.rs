@@ -245,7 +245,7 @@ fn a_staged_copy_that_is_damaged_itself_repairs_nothing() {
 #[test]
 fn nothing_in_the_staging_folder_is_followed() {
     type Change = (&'static str, fn(&mut Disk, &str));
-    let changes: [Change; 6] = [
+    let changes: [Change; 7] = [
         ("the payload is a link", |disk, folder| {
             disk.rename(folder, "/opt/elsewhere").unwrap();
             disk.symlink("/opt/elsewhere", folder).unwrap();
@@ -258,16 +258,21 @@ fn nothing_in_the_staging_folder_is_followed() {
             disk.rename(&format!("{folder}/tree/bin"), "/opt/elsewhere").unwrap();
             disk.symlink("/opt/elsewhere", &format!("{folder}/tree/bin")).unwrap();
         }),
-        ("its manifest is a link", |disk, folder| {
+        ("manifest.json is a link", |disk, folder| {
             disk.rename(&format!("{folder}/manifest.json"), "/opt/elsewhere").unwrap();
             disk.symlink("/opt/elsewhere", &format!("{folder}/manifest.json")).unwrap();
         }),
-        ("where it came from is a pipe", |disk, folder| {
+        ("manifest.json is a pipe", |disk, folder| {
+            let path = format!("{folder}/manifest.json");
+            disk.unlink(&path).unwrap();
+            disk.make_pipe(&path).unwrap();
+        }),
+        ("stage.json is a pipe", |disk, folder| {
             let path = format!("{folder}/stage.json");
             disk.unlink(&path).unwrap();
             disk.make_pipe(&path).unwrap();
         }),
-        ("its manifest is too large", |disk, folder| {
+        ("manifest.json is too large", |disk, folder| {
             let path = format!("{folder}/manifest.json");
             let mut text = disk.read(&path).unwrap();
             text.resize((16 << 20) + 1, b' ');
@@ -284,6 +289,18 @@ fn nothing_in_the_staging_folder_is_followed() {
         assert_eq!(report.outcome, Outcome::Refused, "{what}: {report:?}");
         assert_eq!(node.disk.all(), before, "{what}");
     }
+}
+
+#[test]
+fn a_seal_that_is_a_pipe_is_not_read_and_the_files_are_compared_instead() {
+    let mut node = Node::new(Kind::Containerd(2, 1), Some(V2_MAIN));
+    node.stage("a");
+    let staged = node.disk.list(paths::STAGING).unwrap();
+    let path = format!("{}/{}/seal.json", paths::STAGING, staged[0]);
+    node.disk.unlink(&path).unwrap();
+    node.disk.make_pipe(&path).unwrap();
+    let report = kata_host::run(&mut node, &task(NodeAction::Install, "a"));
+    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
 }
 
 #[test]

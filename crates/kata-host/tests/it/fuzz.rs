@@ -54,6 +54,27 @@ fn the_seeds_of_every_parser_are_read_without_a_panic_and_always_alike() {
     }
 }
 
+#[test]
+fn a_manifest_that_leads_out_of_its_payload_is_refused() {
+    let seeds: [(&[u8], &str); 3] = [
+        (
+            include_bytes!("../../../../fuzz/corpus/manifest/leads-out"),
+            "\"../etc/passwd\" leads out of the payload",
+        ),
+        (
+            include_bytes!("../../../../fuzz/corpus/manifest/link-leads-out"),
+            "\"a/b\" leads out of the payload",
+        ),
+        (
+            include_bytes!("../../../../fuzz/corpus/manifest/behind-a-link"),
+            "\"a/b/c\" is in no directory of the payload",
+        ),
+    ];
+    for (seed, reason) in seeds {
+        assert_eq!(Manifest::parse(seed), Err(reason.to_owned()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -171,7 +171,7 @@ fn copy(parameters: &JobParameters<'_>, options: &Options) -> Value {
         "image": parameters.agent_image,
         "command": [
             OPERATOR, "node-agent", "self-copy", "--to", COPY,
-            // The folders of the host are mounted in the volume, which `stage` cannot write to.
+            // `stage` has the folders of the host mounted inside this volume, in which it can make none.
             "--make", format!("{HOST_ROOT}{PAYLOAD_FOLDER}"), "--make", format!("{HOST_ROOT}{LOCK_FOLDER}"),
         ],
         "resources": resources("10m", "32Mi", options),
@@ -201,11 +201,12 @@ fn stage(parameters: &JobParameters<'_>, task: &str, options: &Options) -> Value
         "volumeMounts": [
             {"name": AGENT_VOLUME, "mountPath": HOST_ROOT, "readOnly": true},
             folder(PAYLOAD_FOLDER, false),
-            // The kubelet makes it when the container starts, so that an image that cannot be pulled leaves nothing.
+            // The kubelet makes the folder of a subPath when the container starts, so that an image that cannot be pulled
+            // leaves nothing on the node.
             {
                 "name": volume(PAYLOAD_FOLDER),
-                "mountPath": format!("{HOST_ROOT}{PAYLOAD_FOLDER}/{STAGING}"),
-                "subPath": STAGING,
+                "mountPath": format!("{HOST_ROOT}{STAGING}"),
+                "subPath": STAGING.trim_start_matches(PAYLOAD_FOLDER).trim_start_matches('/'),
             },
             {"name": "run-lock", "mountPath": format!("{HOST_ROOT}{LOCK_FOLDER}")},
         ],
