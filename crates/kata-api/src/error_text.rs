@@ -4,9 +4,14 @@ use std::error::Error;
 
 /// The error and its sources on one line. A source whose text the line already contains is omitted.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let links = std::iter::successors(Some(error), |link| (**link).source());
+    one_line(links.map(ToString::to_string))
+}
+
+/// The texts of an error and its sources on one line, each once.
+pub fn one_line(causes: impl IntoIterator<Item = String>) -> String {
     let mut text = String::new();
-    for link in std::iter::successors(Some(error), |link| (**link).source()) {
-        let cause = link.to_string();
+    for cause in causes {
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {

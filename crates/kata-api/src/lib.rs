@@ -21,6 +21,7 @@ pub mod quantity;
 pub mod sandbox_facts;
 mod schema;
 pub mod situations;
+pub mod text;
 
 pub use catalogue::{Code, Severity, Who};
 pub use kata_config::{KataConfig, KataConfigSpec, KataConfigStatus};

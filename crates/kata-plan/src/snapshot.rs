@@ -240,19 +240,24 @@ pub struct StuckContainer {
     pub message: String,
 }
 
+/// Whether a reason of the kubelet says that a container waits for its image.
+pub fn is_pull(reason: &str) -> bool {
+    matches!(
+        reason,
+        "ErrImagePull"
+            | "ImagePullBackOff"
+            | "InvalidImageName"
+            | "ErrImageNeverPull"
+            | "RegistryUnavailable"
+            | "ImageInspectError"
+            | "SignatureValidationFailed"
+    )
+}
+
 impl StuckContainer {
     /// Whether the container waits for its image.
     pub fn is_pull(&self) -> bool {
-        matches!(
-            self.reason.as_str(),
-            "ErrImagePull"
-                | "ImagePullBackOff"
-                | "InvalidImageName"
-                | "ErrImageNeverPull"
-                | "RegistryUnavailable"
-                | "ImageInspectError"
-                | "SignatureValidationFailed"
-        )
+        is_pull(&self.reason)
     }
 
     /// That its image cannot be pulled, and why.

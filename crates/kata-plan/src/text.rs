@@ -1,10 +1,9 @@
-//! Phrases for messages: counts, lists that are cut after the first few items, and texts that are cut to a
-//! length.
+//! Phrases for messages, and texts that are cut to a length.
 
-use std::borrow::Borrow;
 use std::time::Duration;
 
 pub(crate) use kata_api::digest::digest;
+pub(crate) use kata_api::text::{count, list, list_of};
 
 use crate::snapshot::SandboxedPod;
 
@@ -53,20 +52,6 @@ pub(crate) fn pods(pods: &[&SandboxedPod]) -> String {
     list_of(&shown, pods.len())
 }
 
-/// `a, b, c and 7 more`.
-pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
-    let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
-    list_of(&shown, items.len())
-}
-
-/// `a, b and 2 more`: the items that are shown, of so many.
-pub(crate) fn list_of<S: Borrow<str>>(shown: &[S], all: usize) -> String {
-    match all.saturating_sub(shown.len()) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
 /// `a, b and c`.
 pub(crate) fn join_and(items: &[String]) -> String {
     match items {
@@ -74,11 +59,6 @@ pub(crate) fn join_and(items: &[String]) -> String {
         [only] => only.clone(),
         [others @ .., last] => format!("{} and {last}", others.join(", ")),
     }
-}
-
-/// `1 node`, `2 nodes`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// `30 minutes`, or `45 seconds` of what is not whole minutes.

@@ -1,6 +1,7 @@
 //! Times, counts and amounts as people read them, in the forms that kubectl uses.
 
 use jiff::{SignedDuration, Timestamp};
+pub(crate) use kata_api::text::{count, list};
 use tokio::time::Instant;
 
 /// The age of something, as kubectl writes ages: two units at most, and the finer the younger.
@@ -49,20 +50,6 @@ pub(crate) fn about(duration: SignedDuration) -> String {
         format!("~{}m", (seconds + 30) / 60)
     } else {
         format!("~{}h", (seconds + 1_800) / 3_600)
-    }
-}
-
-/// `1 node`, `2 nodes`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// `a, b, c and 7 more`.
-pub(crate) fn list<S: AsRef<str>>(items: &[S], most: usize) -> String {
-    let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
-    match items.len().saturating_sub(most) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::Context;
 use crate::api::{Api, Read, Scope, refused};
 use crate::arguments::LogsArguments;
 use crate::cluster;
+use crate::commands::why::kubelet::last_time;
 use crate::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -210,9 +211,9 @@ async fn warned(
     let fields = format!("involvedObject.kind=Pod,involvedObject.name={name},type=Warning");
     let scope = Scope { fields: Some(&fields), ..Scope::of(namespace) };
     let events = context.api.list::<Value>(EVENTS, scope).await?;
-    let rows = events.items().iter().map(super::events::row);
-    let newest = rows.max_by_key(|row| row.last_seen);
-    Ok(newest.map(|row| format!("{} {}", row.reason, row.message)))
+    let newest = events.items().iter().max_by_key(|event| last_time(event));
+    let text = |value: &Value| value.as_str().unwrap_or_default().replace('\n', " ");
+    Ok(newest.map(|event| format!("{} {}", text(&event["reason"]), text(&event["message"]))))
 }
 
 /// The log of a container, line by line.

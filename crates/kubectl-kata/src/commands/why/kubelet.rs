@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use kata_api::{Code, Who};
+use kata_plan::snapshot::is_pull;
 use serde_json::Value;
 
 use super::sandbox;
@@ -19,16 +20,6 @@ const POD_FAULTS: [&str; 10] = [
     "no users found",
     "unable to hotplug",
     "blocked by policy",
-];
-/// Reasons with which the kubelet waits for an image.
-const IMAGE_REASONS: [&str; 7] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
 ];
 /// Words, in lower case, with which the kubelet refuses to make the configuration of a container.
 const CONFIGURATION_FAULTS: [&str; 6] = [
@@ -147,12 +138,13 @@ pub(super) fn outlook(pod: &Value) -> String {
 }
 
 /// When an Event happened last.
-pub(super) fn last_time(event: &Value) -> Option<Timestamp> {
+pub(crate) fn last_time(event: &Value) -> Option<Timestamp> {
     let times = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
         &event["eventTime"],
         &event["firstTimestamp"],
+        &event["metadata"]["creationTimestamp"],
     ];
     times.into_iter().filter_map(Value::as_str).find_map(|time| time.parse().ok())
 }
@@ -415,7 +407,7 @@ impl<'a> PodReport<'a> {
             let message = text_of(event);
             message.strip_prefix("Error: ").unwrap_or(message)
         });
-        texts.find(|text| !text.is_empty() && !IMAGE_REASONS.contains(text))
+        texts.find(|text| !text.is_empty() && !is_pull(text))
     }
 
     /// A container that the kubelet or the container runtime refuses. The reason is empty if only Events are known.
@@ -424,7 +416,7 @@ impl<'a> PodReport<'a> {
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let of_events = reason.is_empty();
         let is_image = ["failed to pull image", "failed to apply default image tag"];
-        if IMAGE_REASONS.contains(&reason)
+        if is_pull(reason)
             || (of_events && (has(&is_image) || lower.contains("pull policy of never")))
         {
             return self.image(container, reason, said);
