@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 mod host;
-mod old_names;
 
 pub use host::{CheckWarning, HostJob, HostStatus, JobOutcome, PayloadImage, UnknownValue};
 

@@ -11,13 +11,11 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::old_names;
 use crate::node_task::{NodeAction, Outcome};
 
 /// Results of the Jobs of the node agent on the node. The operator keeps no other record of them.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = old_names::of_host_status)]
 pub struct HostStatus {
     /// Digest of the installed and verified state. `drifted` if the node differs from it but still runs sandboxes;
     /// absent if nothing is installed or the state is unknown.
@@ -113,7 +111,7 @@ pub struct UnknownValue {
     pub value: String,
 }
 
-/// Deserializes `status.host`, also with former field names, and collects unknown values.
+/// Deserializes `status.host`, and collects unknown values.
 pub(super) fn read<'de, D>(deserializer: D) -> Result<Option<Arc<HostStatus>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -121,7 +119,6 @@ where
     let Some(mut host) = Option::<Map<String, Value>>::deserialize(deserializer)? else {
         return Ok(None);
     };
-    old_names::rename_host_status(&mut host);
     let mut unknown_values = Vec::new();
     take_unknown::<Timestamp>(&mut host, "status.host", "inspected", &mut unknown_values);
     if let Some(job) = host.get_mut("job").and_then(Value::as_object_mut) {
@@ -158,7 +155,6 @@ fn take_unknown<T: DeserializeOwned>(
 /// A Job of the node agent.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = old_names::of_host_job)]
 pub struct HostJob {
     /// The Job's name.
     pub name: String,
@@ -168,10 +164,8 @@ pub struct HostJob {
     #[schemars(schema_with = "job_action")]
     pub action: NodeAction,
     /// Digest of the desired state that the Job was created for.
-    #[serde(default)]
     pub desired_state_digest: String,
     /// Digest of the facts of the node that the Job was created for.
-    #[serde(default)]
     pub node_facts_digest: String,
     /// How the Job ended; absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,7 +176,6 @@ pub struct HostJob {
     #[schemars(schema_with = "job_outcome")]
     pub previous_outcome: Option<JobOutcome>,
     /// When the Job ended or, while it runs, when the operator first observed it.
-    #[serde(default)]
     #[schemars(with = "k8s_openapi::apimachinery::pkg::apis::meta::v1::Time")]
     pub time: Timestamp,
     /// How many Jobs for the same state and facts failed in a row, this one included.

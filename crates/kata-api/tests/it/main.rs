@@ -5,7 +5,6 @@
 mod compatible;
 mod names;
 mod node_task;
-mod old_names;
 mod overhead;
 mod rules;
 mod schema;

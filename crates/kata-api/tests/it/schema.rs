@@ -154,8 +154,10 @@ fn status(status: &Value) -> kata_api::KataNodeStatus {
 #[test]
 fn unknown_values_are_set_apart_and_the_rest_is_read() {
     let job = |field: &str, value: &str| {
-        let mut job =
-            json!({"name": "j", "number": 3, "action": "Install", "time": "2026-01-01T00:00:00Z"});
+        let mut job = json!({
+            "name": "j", "number": 3, "action": "Install", "time": "2026-01-01T00:00:00Z",
+            "desiredStateDigest": "d", "nodeFactsDigest": "f",
+        });
         job[field] = json!(value);
         json!({"phase": "Ready", "host": {"installed": "a", "mayHaveArtifacts": true, "job": job}})
     };

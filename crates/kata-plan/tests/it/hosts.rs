@@ -13,7 +13,6 @@ mod deletion;
 mod eligibility;
 mod install_on;
 mod jobs;
-mod old_names;
 mod payload;
 mod periods;
 mod provided;

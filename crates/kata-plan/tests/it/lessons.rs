@@ -1,6 +1,4 @@
 //! What other operators got wrong, and what no other test here holds already.
-//!
-//! The whole list is in docs/developers/lessons-osc.md.
 
 use kata_plan::{Kind, decide};
 use serde_json::json;
