@@ -11,12 +11,10 @@ use kata_plan::{Action, Kind, ObjectRef, OnFailure, Plan, Request, Step, StepFai
 use kube::api::Preconditions;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
 use crate::client::{Client, Endpoint};
 use crate::error::{CallError, Retry, chain};
 use crate::observe::Caches;
-use crate::traces;
 
 /// How many requests run at the same time.
 const MAX_CONCURRENT: usize = 16;
@@ -304,12 +302,8 @@ impl Worker<'_> {
                 applied.skipped = steps.len() - index - 1;
                 break;
             }
-            let span = traces::step_span(action);
-            let sent = self.send(action).instrument(span.clone()).await;
             let moot = |error: &CallError| error.is_not_found() && is_moot_without_node(action);
-            let failed = sent.as_ref().err().filter(|error| !moot(error));
-            traces::record_outcome(&span, failed.map(CallError::category));
-            match sent {
+            match self.send(action).await {
                 Ok(()) => {
                     applied.done += 1;
                     tracing::debug!(plan.step = %action, reason = step.why, "done");

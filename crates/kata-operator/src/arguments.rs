@@ -16,7 +16,6 @@ use kata_operator::clock::Clock;
 use kata_operator::lease::Timing;
 use kata_operator::lease::holder::PodProcess;
 use kata_operator::settings::{Election, HEALTH_ADDRESS, METRICS_ADDRESS, Settings};
-use kata_operator::traces::OtelVars;
 use kata_plan::JobLimits;
 
 /// The default log filter. It turns kube's own logs off, which report every failed request: the operator logs
@@ -231,8 +230,6 @@ pub(crate) struct EnvVars {
     pub(crate) payload_image: Option<String>,
     /// `SANDBOXED_CONTAINERS_EXTENSION`.
     pub(crate) extension: Option<String>,
-    /// The variables that name a collector of traces.
-    pub(crate) otel: OtelVars,
 }
 
 impl EnvVars {
@@ -256,7 +253,6 @@ impl EnvVars {
             node_agent_image: text("RELATED_IMAGE_NODE_AGENT"),
             payload_image: text("RELATED_IMAGE_KATA_PAYLOAD"),
             extension: text("SANDBOXED_CONTAINERS_EXTENSION"),
-            otel: OtelVars::read(text),
         }
     }
 }

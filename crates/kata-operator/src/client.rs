@@ -18,13 +18,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
 use crate::clock::Clock;
 use crate::error::{CallError, is_own};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
-use crate::traces;
 
 mod answer;
 pub mod connect;
@@ -445,7 +443,6 @@ impl Client {
         request: http::Request<Vec<u8>>,
     ) -> Result<Bytes, CallError> {
         self.metrics.record_request(verb, kind);
-        let span = traces::call_span(call, verb, kind);
         let answer = async {
             let response = self.send(call, request).await?;
             let body = response.into_body().collect_bytes().await;
@@ -455,11 +452,9 @@ impl Client {
             })?;
             disguised_failure(call, &body).map_or(Ok(body), Err)
         };
-        let answer = answer.instrument(span.clone());
         let result = tokio::time::timeout(CALL_TIMEOUT, answer).await.unwrap_or_else(|_| {
             Err(CallError::Timeout { call: call.to_owned(), after: CALL_TIMEOUT })
         });
-        traces::record_outcome(&span, result.as_ref().err().map(CallError::category));
         if let Err(error) = &result {
             self.metrics.record_request_error(verb, kind, error.category());
         }

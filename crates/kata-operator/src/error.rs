@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use kata_api::error_text::without_error_numbers;
+use kata_api::error_text::one_line;
 use kata_plan::Kind;
 use kube::client::AuthError;
 
@@ -263,24 +263,20 @@ fn names_another_uid(message: &str) -> bool {
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let links = std::iter::successors(Some(error), |link| (**link).source());
     let quoted = links.clone().find_map(|link| Some((link.to_string(), without_secrets(link)?)));
-    let mut text = String::new();
+    let mut causes = Vec::new();
     for link in links {
-        let mut more = link.to_string();
+        let mut cause = link.to_string();
         if let Some((quoted, safe)) = &quoted {
-            more = more.replace(quoted, safe);
-        }
-        if text.is_empty() {
-            text = more;
-        } else if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
+            cause = cause.replace(quoted, safe);
         }
         // The text of this error quotes its sources.
-        if quoted.as_ref().is_some_and(|(_, safe)| text.ends_with(safe)) {
+        let is_last = quoted.as_ref().is_some_and(|(_, safe)| cause.ends_with(safe));
+        causes.push(cause);
+        if is_last {
             break;
         }
     }
-    without_error_numbers(&text)
+    one_line(causes)
 }
 
 /// The fix for a credential plugin, whose output may contain secrets and is not shown.

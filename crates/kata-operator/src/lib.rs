@@ -36,7 +36,6 @@ pub mod reconcile;
 pub mod report;
 pub mod server;
 pub mod settings;
-pub mod traces;
 pub mod uninstall;
 pub mod watch;
 

@@ -9,7 +9,6 @@ use clap::Parser as _;
 use kata_manifests::{RenderError, alerts, dashboard, manifests};
 use kata_operator::client::connect::{ConnectError, check, connect};
 use kata_operator::error::chain;
-use kata_operator::traces::{Target, TracesError};
 use kata_operator::{RunError, uninstall};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -109,58 +108,19 @@ fn run(arguments: &RunArguments) -> Exit {
         Ok(filter) => filter,
         Err(error) => return print_error(Exit::Usage, &error),
     };
-    let traces = create_traces(&environment, &run.settings.instance);
-    let (traces, traces_error) = match traces {
-        Ok(traces) => (traces, None),
-        Err(error) => (None, Some(error)),
-    };
-    start_logging(run.log_format, filter, traces.as_ref());
-    if let Some(error) = traces_error {
-        tracing::warn!(error = chain(&error), "no traces are sent");
-    }
+    start_logging(run.log_format, filter);
     // One thread is fast enough, and needs one heap instead of several.
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(run_operator(run));
             runtime.shutdown_background();
-            send_last_traces(traces);
             exit
         }
         Err(error) => print_error(Exit::Failed, &error),
     }
 }
 
-#[cfg(feature = "otel")]
-use kata_operator::traces::otlp::Traces;
-
-/// This build cannot send traces.
-#[cfg(not(feature = "otel"))]
-#[derive(Debug)]
-enum Traces {}
-
-/// Creates the exporter of traces if the environment names a collector.
-fn create_traces(environment: &EnvVars, instance: &str) -> Result<Option<Traces>, TracesError> {
-    let Some(target) = Target::of(&environment.otel)? else { return Ok(None) };
-    #[cfg(feature = "otel")]
-    return Traces::new(&target, instance).map(Some);
-    #[cfg(not(feature = "otel"))]
-    {
-        let _unused = (target, instance);
-        Err(TracesError::NotBuilt)
-    }
-}
-
-/// Sends the last traces.
-fn send_last_traces(traces: Option<Traces>) {
-    #[cfg(feature = "otel")]
-    if let Some(Err(error)) = traces.map(Traces::shut_down) {
-        tracing::warn!(error = chain(&error), "the last traces are not sent");
-    }
-    #[cfg(not(feature = "otel"))]
-    let _unused = traces;
-}
-
-fn start_logging(format: LogFormat, filter: EnvFilter, traces: Option<&Traces>) {
+fn start_logging(format: LogFormat, filter: EnvFilter) {
     let terminal = std::io::stderr().is_terminal();
     let json = match format {
         LogFormat::Json => true,
@@ -173,13 +133,7 @@ fn start_logging(format: LogFormat, filter: EnvFilter, traces: Option<&Traces>) 
     } else {
         log.with_filter(filter).boxed()
     };
-    #[cfg(feature = "otel")]
-    tracing_subscriber::registry().with(log).with(traces.map(Traces::layer)).init();
-    #[cfg(not(feature = "otel"))]
-    {
-        let _unused = traces;
-        tracing_subscriber::registry().with(log).init();
-    }
+    tracing_subscriber::registry().with(log).init();
 }
 
 async fn run_operator(run: Run) -> Exit {

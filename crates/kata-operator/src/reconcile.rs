@@ -13,7 +13,6 @@ use kata_plan::{Decision, Plan, Report, Snapshot, StepFailure};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::Instrument as _;
 
 use crate::apply::{Applied, Failure, RefusedWrites, apply};
 use crate::client::Client;
@@ -27,7 +26,6 @@ use crate::pacing::{self, Schedule};
 use crate::platform::{self, Detected};
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::traces;
 
 /// The controller of KataConfigs.
 #[derive(Debug)]
@@ -134,8 +132,11 @@ impl Controller {
                 self.schedule.begin_at(Instant::now());
                 continue;
             }
-            let Outcome { requeue_after, pause, failed } =
-                self.run_traced_pass(platform.is_some()).await;
+            let Outcome { requeue_after, pause, failed } = if platform.is_some() {
+                self.run_pass().await
+            } else {
+                self.run_pass_without_mco().await
+            };
             let now = Instant::now();
             let result = failed.map_or("ok", |(category, _)| category);
             self.metrics.record_reconcile(result, now - begun);
@@ -219,21 +220,8 @@ impl Controller {
         }
     }
 
-    /// Runs a pass, and records its outcome in a trace.
-    async fn run_traced_pass(&mut self, detected: bool) -> Outcome {
-        let span = traces::pass_span();
-        let line = traces::log_span(&span);
-        let pass = async {
-            if detected { self.run_pass().await } else { self.run_pass_without_mco().await }
-        };
-        let outcome = pass.instrument(span.clone()).instrument(line).await;
-        traces::record_outcome(&span, outcome.failed.map(|(category, _)| category));
-        outcome
-    }
-
     async fn run_pass(&mut self) -> Outcome {
-        let decided = self.observer.decide().instrument(traces::part_span("decide")).await;
-        let (snapshot, decision, took) = match decided {
+        let (snapshot, decision, took) = match self.observer.decide().await {
             Ok(decided) => decided,
             Err(error) => return self.observe_failed(&error),
         };
@@ -360,9 +348,7 @@ impl Controller {
         applied: &Applied,
         requeue_after: Option<Duration>,
     ) -> Outcome {
-        traces::record_report(report);
-        let written = self.reporter.write_statuses(&self.caches, report);
-        let written = written.instrument(traces::part_span("report")).await;
+        let written = self.reporter.write_statuses(&self.caches, report).await;
         self.reporter.log_and_export(report);
         // Writes that were refused for good have their own pace, and delay nothing else.
         let now = Instant::now();
@@ -389,7 +375,6 @@ impl Controller {
     }
 
     fn log_plan(&mut self, plan: &Plan, report: &Report) {
-        traces::record_report(report);
         let mut text = String::new();
         for step in &plan.steps {
             text.push_str(&format!("would {step}\n"));

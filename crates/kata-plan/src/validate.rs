@@ -447,7 +447,8 @@ fn stays_on_drain(pod: &Pod) -> bool {
 
 /// Whether a budget that allows no disruption covers the pod.
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let exhausted = budget.status.as_ref().is_some_and(|status| status.disruptions_allowed <= 0);
+    let exhausted =
+        budget.status.as_ref().is_some_and(|status| status.disruptions_allowed.unwrap_or(0) <= 0);
     let empty = BTreeMap::new();
     exhausted
         && budget.metadata.namespace == pod.metadata.namespace

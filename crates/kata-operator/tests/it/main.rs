@@ -22,7 +22,6 @@ mod rollout;
 mod server;
 mod speed;
 mod stolen;
-mod traces;
 mod trouble;
 mod twins;
 mod uninstall;

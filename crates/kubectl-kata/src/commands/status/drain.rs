@@ -121,10 +121,9 @@ pub(crate) async fn held(
         });
         let status = budget.and_then(|budget| budget.status.as_ref());
         let numbers = status.map_or_else(String::new, |status| {
-            format!(
-                " ({} of {} healthy, {} required)",
-                status.current_healthy, status.expected_pods, status.desired_healthy
-            )
+            let counts = [status.current_healthy, status.expected_pods, status.desired_healthy];
+            let [healthy, expected, desired] = counts.map(Option::unwrap_or_default);
+            format!(" ({healthy} of {expected} healthy, {desired} required)")
         });
         let sentence = format!(
             "PodDisruptionBudget {namespace}/{name} allows 0 disruptions{numbers}, pod {}",
@@ -134,7 +133,7 @@ pub(crate) async fn held(
             Some(pod) => owner(api, pods, &namespace, pod).await?,
             None => None,
         };
-        let required = status.map_or(1, |status| status.desired_healthy);
+        let required = status.map_or(1, |status| status.desired_healthy.unwrap_or_default());
         all.push(Held { namespace, budget: name, pods: names, owner, required, sentence });
     }
     Ok(all)
