@@ -29,8 +29,6 @@ pub(crate) enum Command {
     Node(NodeArguments),
     /// Change how fast the time of a running simulated cluster passes
     Speed(SpeedArguments),
-    /// Measure the operator and the simulator, and print the figures
-    Bench(BenchArguments),
 }
 
 #[derive(Args, Debug)]
@@ -44,9 +42,6 @@ pub(crate) struct WalkthroughArguments {
 pub(crate) struct ScriptArguments {
     /// The script; docs/developers/scenarios.md describes the commands
     pub(crate) file: PathBuf,
-    /// Draw the nodes' steps over time into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub(crate) timeline: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -193,19 +188,6 @@ pub(crate) struct SpeedArguments {
     pub(crate) speed: f64,
     #[command(flatten)]
     pub(crate) cluster: Where,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct BenchArguments {
-    /// Sizes of the clusters, in nodes, three of them control plane
-    #[arg(long, value_delimiter = ',', default_value = "6,100,1000", value_name = "N,...")]
-    pub(crate) nodes: Vec<u32>,
-    /// How long to watch an idle `kata-sim up`, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    pub(crate) idle: u64,
-    /// Measure one size in this process and print JSON
-    #[arg(long, hide = true, value_name = "N")]
-    pub(crate) one: Option<u32>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -3,12 +3,10 @@
 //! Arguments, exit codes and the choice of the runtime; the work is in the modules.
 
 mod arguments;
-mod bench;
 mod bundle;
 mod compose;
 mod control;
 mod data_directory;
-mod idle;
 mod programs;
 mod script;
 mod story;
@@ -54,13 +52,6 @@ fn main() -> ExitCode {
         Command::Fault(options) => on_real_time(control::fault(options)),
         Command::Node(options) => on_real_time(control::node(options)),
         Command::Speed(options) => on_real_time(control::speed(options)),
-        Command::Bench(options) => {
-            if options.one.is_some() {
-                on_virtual_time(bench::one(options))
-            } else {
-                bench::all(&options)
-            }
-        }
     };
     match result {
         Ok(outcome) => outcome.into(),
@@ -92,7 +83,7 @@ async fn walk(options: WalkthroughArguments) -> Result<Outcome, Failure> {
 }
 
 async fn script(options: ScriptArguments) -> Result<Outcome, Failure> {
-    match script::run(&options.file, options.timeline.as_deref(), std::io::stdout().lock()).await {
+    match script::run(&options.file, std::io::stdout().lock()).await {
         Ok(true) => Ok(Outcome::Fine),
         Ok(false) => Ok(Outcome::Findings),
         Err(error @ script::RunError::Script(_)) => {
@@ -126,16 +117,6 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Prints an error and its causes.
 #[expect(clippy::print_stderr, reason = "the one place where an error reaches the user")]
-fn complain(error: &dyn std::error::Error) {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    eprintln!("kata-sim: {text}");
+fn complain(error: &(dyn std::error::Error + 'static)) {
+    eprintln!("kata-sim: {}", kata_api::error_text::chain(error));
 }

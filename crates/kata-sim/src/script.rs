@@ -15,7 +15,6 @@ mod parse;
 mod resource;
 mod show;
 mod stage;
-mod timeline;
 mod words;
 
 use std::io::Write;
@@ -24,15 +23,11 @@ use std::path::Path;
 pub(crate) use error::RunError;
 use error::ScriptError;
 
-/// Runs the script in `path`; whether everything that it expects holds. `picture` is where its timeline goes.
+/// Runs the script in `path`; whether everything that it expects holds.
 ///
 /// # Errors
 /// If the script is wrong, or cannot be run to its end.
-pub(crate) async fn run<W: Write>(
-    path: &Path,
-    picture: Option<&Path>,
-    out: W,
-) -> Result<bool, RunError> {
+pub(crate) async fn run<W: Write>(path: &Path, out: W) -> Result<bool, RunError> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|source| ScriptError::Read { path: file.clone(), source })?;
@@ -50,10 +45,6 @@ pub(crate) async fn run<W: Write>(
     for command in commands {
         let line = command.line;
         stage.perform(command).await?.map_err(|problem| at((line, problem)))?;
-    }
-    if let Some(picture) = picture {
-        let write = |source| RunError::Picture { path: picture.display().to_string(), source };
-        std::fs::write(picture, stage.picture()).map_err(write)?;
     }
     Ok(stage.end(&name)?)
 }

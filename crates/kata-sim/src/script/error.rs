@@ -33,15 +33,6 @@ pub(crate) enum RunError {
     /// The output cannot be written.
     #[error("cannot print")]
     Print(#[from] std::io::Error),
-    /// The picture cannot be written.
-    #[error("cannot write {path}")]
-    Picture {
-        /// The file.
-        path: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
     /// The cluster does not start.
     #[error("the simulated cluster does not start: {0}")]
     Cluster(String),

@@ -26,7 +26,6 @@ use super::command::{Command, Verb};
 use super::error::RunError;
 use super::invariants::Invariants;
 use super::show;
-use super::timeline::Timeline;
 use crate::compose::{self, OperatorOptions};
 use crate::story::span;
 
@@ -46,7 +45,6 @@ pub(crate) struct Stage<W> {
     /// What each KataConfig said last, by name and condition.
     said: BTreeMap<(String, String), String>,
     alerts: Alerts,
-    timeline: Timeline,
     invariants: Option<Invariants>,
     /// What `etcd backup` kept.
     backup: Option<Backup>,
@@ -77,18 +75,11 @@ impl<W: Write> Stage<W> {
             shown_to,
             said: BTreeMap::new(),
             alerts: Alerts::default(),
-            timeline: Timeline::default(),
             invariants: Some(Invariants::default()),
             backup: None,
             expected: 0,
             failed: 0,
         })
-    }
-
-    /// The nodes' steps over time.
-    pub(crate) fn picture(&self) -> String {
-        let title = "Simulated roll-out: the step of each node over time";
-        self.timeline.svg(title, self.start.elapsed())
     }
 
     /// The last line; whether everything holds.
@@ -291,7 +282,6 @@ impl<W: Write> Stage<W> {
         let from = self.shown_to;
         let up = !self.operator.is_finished();
         let invariants = &mut self.invariants;
-        let (timeline, elapsed) = (&mut self.timeline, self.start.elapsed());
         let (shown_to, statuses, broken) = self.cluster.with(|sim, now| {
             let statuses: Vec<(String, Option<Value>)> = sim
                 .api
@@ -306,13 +296,6 @@ impl<W: Write> Stage<W> {
                     (event.name.clone(), (!gone).then_some(conditions))
                 })
                 .collect();
-            for event in sim.api.store.events_after(from).into_iter().flatten() {
-                if event.resource.plural == "katanodes" {
-                    let is_gone = event.kind == simcluster::api::EventKind::Deleted;
-                    let status = (!is_gone).then_some(&event.current["status"]);
-                    timeline.note(elapsed, &event.name, status);
-                }
-            }
             let broken = invariants.as_mut().map(|check| check.check(sim, now, up));
             (sim.api.store.revision(), statuses, broken.unwrap_or_default())
         });

@@ -35,26 +35,6 @@ fn script(path: &Path) -> (Option<i32>, String, String) {
     )
 }
 
-/// README's picture is what its script draws.
-#[test]
-fn the_picture_of_a_rollout_is_what_its_script_draws() {
-    let drawn = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rollout.svg");
-    let status = Command::new(env!("CARGO_BIN_EXE_kata-sim"))
-        .args(["script".as_ref(), directory().join("picture.txt").as_os_str()])
-        .args(["--timeline".as_ref(), drawn.as_os_str()])
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/rollout.svg");
-    let drawn = std::fs::read_to_string(drawn).unwrap();
-    assert_eq!(
-        drawn,
-        std::fs::read_to_string(known).unwrap(),
-        "kata-sim script crates/kata-sim/tests/scenarios/picture.txt --timeline docs/pictures/rollout.svg"
-    );
-}
-
 /// What is wrong with a scenario, if anything is.
 fn problem(name: &str, update: bool) -> Option<String> {
     let (code, actual, complaint) = script(&directory().join(format!("{name}.txt")));
