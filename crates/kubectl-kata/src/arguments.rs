@@ -130,8 +130,6 @@ pub enum Command {
     /// List the nodes that have, get or lose Kata
     #[command(alias = "node", alias = "no")]
     Nodes(ListArguments),
-    /// What happened to the KataConfig, its nodes and sandboxed pods
-    Events(EventsArguments),
     /// How long the changes of nodes took, step by step
     ///
     /// Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before, and a shorter step may
@@ -160,14 +158,13 @@ pub enum Command {
     Version(VersionArguments),
     /// The options that every command takes
     Options,
+    /// The JSON schema of what `-o json` prints, of one kind or of all by kind
+    Schema(SchemaArguments),
     /// Shell completion
     Completion(CompletionArguments),
     /// Candidates for a command line, in the protocol of kubectl_complete-NAME
     #[command(name = "__complete", hide = true)]
     Complete(CompleteArguments),
-    /// The JSON schema of a kind of document
-    #[command(name = "__schema", hide = true)]
-    Schema,
     /// The reference of all commands as Markdown
     #[command(name = "__reference", hide = true)]
     Reference,
@@ -298,15 +295,12 @@ pub struct ListArguments {
     pub watch: bool,
 }
 
-/// Arguments of `events`.
-#[derive(Args, Debug, Default)]
-pub struct EventsArguments {
-    /// Also what is to come
-    #[arg(long, short)]
-    pub watch: bool,
-    /// Only Events of this type, such as Warning
-    #[arg(long, value_name = "TYPE")]
-    pub types: Option<String>,
+/// Arguments of `schema`.
+#[derive(Args, Debug)]
+pub struct SchemaArguments {
+    /// The kind of document
+    #[arg(value_name = "KIND")]
+    pub kind: Option<String>,
 }
 
 /// Arguments of `logs`.

@@ -3,7 +3,6 @@
 mod codes;
 pub(crate) mod completion;
 mod doctor;
-mod events;
 mod history;
 mod install;
 mod listing;
@@ -51,7 +50,7 @@ pub(crate) fn offline(
         Command::Codes(arguments) => Some(codes::run(arguments, settings, printer)),
         Command::Completion(arguments) => Some(completion::script(arguments, printer)),
         Command::Version(arguments) if arguments.client => Some(version::client(settings, printer)),
-        Command::Schema => Some(schema::run(printer)),
+        Command::Schema(arguments) => Some(schema::run(arguments, printer)),
         Command::Reference => Some(reference::run(printer)),
         Command::Options => {
             Some(printer.raw(&crate::help::options()).map(|()| Exit::Fine).map_err(Failure::from))
@@ -76,7 +75,6 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Verify(arguments) => verify::run(arguments, context).await,
         Command::MustGather(arguments) => must_gather::run(arguments, context).await,
         Command::Why(arguments) => why::run(arguments, context).await,
-        Command::Events(arguments) => events::run(arguments, context).await,
         Command::History(arguments) => history::run(arguments, context).await,
         Command::Report(arguments) => report::run(arguments, context).await,
         Command::Logs(arguments) => logs::run(arguments, context).await,
@@ -96,7 +94,7 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
 fn decisive(command: &Command) -> Option<&'static [Resource]> {
     match command {
         // Which pods are sandboxed follows from these.
-        Command::Pods(_) | Command::Events(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
+        Command::Pods(_) => Some(&[PODS, RUNTIME_CLASSES, KATA_CONFIGS]),
         // They say themselves that they cannot read what decides.
         Command::Status(_)
         | Command::Wait(_)

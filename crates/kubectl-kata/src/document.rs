@@ -1,6 +1,6 @@
 //! The documents that `-o json` and `-o yaml` print: `cli.kata-operator.dev/v1`.
 //!
-//! Within a version fields are only added. Their schemas are in docs/schema.
+//! Within a version fields are only added. `kubectl kata schema` prints their schemas.
 
 use jiff::Timestamp;
 use kata_api::kata_node::PayloadImage;
@@ -463,36 +463,6 @@ pub(crate) struct UninstallPlan {
     pub(crate) successor: Option<Successor>,
     /// What stands in the way.
     pub(crate) problems: Vec<Problem>,
-    /// What could not be seen.
-    pub(crate) gaps: Vec<Gap>,
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct EventRow {
-    /// When it was seen last.
-    #[schemars(with = "Option<String>")]
-    pub(crate) last_seen: Option<Timestamp>,
-    /// `Normal` or `Warning`.
-    #[serde(rename = "type")]
-    pub(crate) type_: String,
-    /// One word.
-    pub(crate) reason: String,
-    /// What it is about, such as `KataNode/worker-0`.
-    pub(crate) object: String,
-    /// What happened.
-    pub(crate) message: String,
-}
-
-/// The result of `events`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct EventList {
-    #[serde(flatten)]
-    pub(crate) head: Head,
-    /// The Events, oldest first.
-    pub(crate) items: Vec<EventRow>,
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }

@@ -21,7 +21,6 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ("why", &["why pod/web-0 -n shop", "why deployment/web -n shop"]),
     ("pods", &["pods -A", "pods -n shop -o wide"]),
     ("nodes", &["nodes", "nodes worker-1 -o wide"]),
-    ("events", &["events --types Warning -w"]),
     ("history", &["history", "history worker-1 -o json"]),
     ("report", &["report --file change-4711.html"]),
     ("logs", &["logs operator -f", "logs node/worker-1", "logs pod/web-0 -n shop --shim"]),
@@ -35,6 +34,7 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
     ("pause", &["pause"]),
     ("resume", &["resume"]),
     ("codes", &["codes KATA2104", "codes DrainBlocked"]),
+    ("schema", &["schema StatusReport"]),
 ];
 
 /// Parses a command line.

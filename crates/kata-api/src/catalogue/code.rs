@@ -116,7 +116,7 @@ impl Code {
             | Self::NodeJobWithoutPod
             | Self::NodeJobHeld
             | Self::NodeJobNotStarted => {
-                &["kubectl kata events --types Warning", "kubectl kata logs node/NODE"]
+                &["kubectl events -A --types Warning", "kubectl kata logs node/NODE"]
             }
             Self::KvmUnusable
             | Self::VsockMissing

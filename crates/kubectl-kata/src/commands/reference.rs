@@ -34,7 +34,7 @@ fn page() -> String {
         "# Commands of kubectl kata\n\n\
          This page is generated from the program (`cargo xtask codegen`); `kubectl kata COMMAND --help` says the \
          same.\nWhat the commands print is shown in [the walkthrough](walkthrough.md), and the documents of \
-         `-o json` are described in `docs/schema`.\n\n",
+         `-o json` are described by `kubectl kata schema`.\n\n",
     );
     let shown: Vec<&Command> = root.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
     let links: Vec<String> =

@@ -1,39 +1,50 @@
-//! `__schema`: the JSON schemas of the documents, from their types. They are generated into docs/schema.
+//! `schema`: the JSON schemas of the documents, from their types.
+
+use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, schema_for};
+use serde_json::{Value, json};
 
+use crate::arguments::SchemaArguments;
 use crate::document;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-fn of<T: JsonSchema>() -> serde_json::Value {
+/// A kind of document and its schema.
+type Kind = (&'static str, fn() -> Value);
+
+const ALL: [Kind; 11] = [
+    ("StatusReport", of::<document::StatusReport>),
+    ("PodList", of::<document::PodList>),
+    ("NodeList", of::<document::NodeList>),
+    ("CheckReport", of::<document::CheckReport>),
+    ("VerifyReport", of::<document::VerifyReport>),
+    ("WhyReport", of::<document::WhyReport>),
+    ("HistoryReport", of::<document::HistoryReport>),
+    ("GatherReport", of::<document::GatherReport>),
+    ("UninstallPlan", of::<document::UninstallPlan>),
+    ("CodeList", of::<document::CodeList>),
+    ("VersionReport", of::<document::VersionReport>),
+];
+
+fn of<T: JsonSchema>() -> Value {
     schema_for!(T).to_value()
 }
 
-/// Each kind of document and its schema.
-fn all() -> Vec<(&'static str, serde_json::Value)> {
-    vec![
-        ("StatusReport", of::<document::StatusReport>()),
-        ("PodList", of::<document::PodList>()),
-        ("NodeList", of::<document::NodeList>()),
-        ("CheckReport", of::<document::CheckReport>()),
-        ("VerifyReport", of::<document::VerifyReport>()),
-        ("WhyReport", of::<document::WhyReport>()),
-        ("EventList", of::<document::EventList>()),
-        ("HistoryReport", of::<document::HistoryReport>()),
-        ("GatherReport", of::<document::GatherReport>()),
-        ("UninstallPlan", of::<document::UninstallPlan>()),
-        ("CodeList", of::<document::CodeList>()),
-        ("VersionReport", of::<document::VersionReport>()),
-    ]
-}
-
-/// Prints all schemas, separated by lines `# KIND`.
-pub(crate) fn run(printer: &mut Printer<'_>) -> Result<Exit, Failure> {
-    for (kind, schema) in all() {
-        printer.line(&format!("# {kind}"))?;
-        printer.line(&format!("{schema:#}"))?;
-    }
+/// Prints the schema of a kind, or all as one object.
+pub(crate) fn run(arguments: &SchemaArguments, printer: &mut Printer<'_>) -> Result<Exit, Failure> {
+    let schema = match &arguments.kind {
+        None => json!(BTreeMap::from(ALL.map(|(kind, schema)| (kind, schema())))),
+        Some(wanted) => {
+            let found = ALL.iter().find(|(kind, _)| kind.eq_ignore_ascii_case(wanted));
+            let (_, schema) = found.ok_or_else(|| {
+                let kinds = ALL.map(|(kind, _)| kind).join(", ");
+                Failure::Usage(format!("schema {wanted}: no such kind; there are {kinds}"))
+            })?;
+            schema()
+        }
+    };
+    printer.line(&format!("{schema:#}"))?;
     Ok(Exit::Fine)
 }

@@ -37,8 +37,6 @@ async fn install_labels_creates_and_waits() {
         "Ready: 1/1 nodes",
     ]);
     lab.kata_command("install --name second").await.expect(4).says(&["KATA1004"]);
-    let done = lab.kata_command("events").await.expect(0);
-    done.says(&["LAST SEEN", "KataConfig/cluster-kataconfig"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ fn places() -> Vec<(&'static str, Place)> {
     ]
 }
 
-fn compare(name: &str, fresh: &str) {
+pub(crate) fn compare(name: &str, fresh: &str) {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
     if renewing() {
@@ -105,7 +105,6 @@ async fn every_verb_prints_what_is_written_down() {
         ("pods", "pods -A -o wide"),
         ("why", "why pod/plain -n test-kata"),
         ("verify-pod", "verify pod/plain -n test-kata"),
-        ("events", "events --types Warning"),
         ("logs", "logs pod/web -n test-kata"),
         ("install", "install --dry-run=client --node-selector kata=true"),
         ("uninstall", "uninstall --dry-run"),
@@ -116,6 +115,7 @@ async fn every_verb_prints_what_is_written_down() {
         ("report", "report --file /dev/null"),
         ("options", "options"),
         ("codes", "codes KATA2104 4001"),
+        ("schema", "schema Versions"),
         ("version", "version"),
         ("completion", "completion kubectl"),
         ("complete", "__complete wait --f"),

@@ -50,7 +50,7 @@ async fn what_is_mistyped_is_named() {
         ("install --dry-run --node-selector a=b=c", 2, &["write labels as KEY=VALUE"]),
         ("install --dry-run --node-selector =b", 2, &["write labels as KEY=VALUE"]),
         ("install --dry-run=client -o short", 2, &["`kubectl kata install` prints table"]),
-        ("events --types Foo", 2, &["--types Foo: give Normal or Warning"]),
+        ("schema PodLists", 2, &["schema PodLists: no such kind; there are StatusReport, PodList"]),
         ("codes KATA9999", 2, &["there is no code KATA9999"]),
         ("wait --for pods", 2, &["node/NAME=Ready"]),
         ("status -o markdown", 2, &["`kubectl kata status` prints table"]),

@@ -1,9 +1,10 @@
-//! Every document satisfies its published schema in `docs/schema`, and says what it is.
+//! Every document satisfies its schema, as `kubectl kata schema` prints it, and says what it is.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::golden::compare;
 use crate::lab::Lab;
 
 /// What is wrong with a value, by the words of JSON Schema that our schemas use.
@@ -65,13 +66,10 @@ fn wrong(value: &Value, schema: &Value, root: &Value, path: &str) -> Vec<String>
     found
 }
 
-fn check(document: &Value) {
+fn check(document: &Value, schemas: &Value) {
     let kind = document["kind"].as_str().unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs/schema")
-        .join(format!("{kind}.json"));
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let found = wrong(document, &schema, &schema, kind);
+    let schema = &schemas[kind];
+    let found = wrong(document, schema, schema, kind);
     assert!(found.is_empty(), "{found:#?}\n{document:#}");
     assert_eq!(document["apiVersion"], "cli.kata-operator.dev/v1");
 }
@@ -79,13 +77,14 @@ fn check(document: &Value) {
 #[tokio::test(start_paused = true)]
 async fn documents_satisfy_their_schemas() {
     let lab = Lab::new();
+    let schemas: Value = serde_json::from_str(&lab.kata_command("schema").await.out).unwrap();
     let lines = ["status -o json", "doctor --pre -o json", "codes -o json"];
     for line in lines {
-        check(&lab.kata_command(line).await.json());
+        check(&lab.kata_command(line).await.json(), &schemas);
     }
     lab.kata(&["worker-0", "worker-1"]);
     lab.pass(60).await;
-    check(&lab.kata_command("status -o json").await.json());
+    check(&lab.kata_command("status -o json").await.json(), &schemas);
     lab.ready().await;
     lab.pod("web", Some("kata"));
     lab.pod("plain", None);
@@ -101,7 +100,6 @@ async fn documents_satisfy_their_schemas() {
         "why pod/plain -n test-kata -o json",
         "verify --node worker-0 -o json",
         "verify pod/plain -n test-kata -o json",
-        "events -o json",
         "uninstall --dry-run -o json",
         "version -o json",
     ];
@@ -109,7 +107,38 @@ async fn documents_satisfy_their_schemas() {
         format!("must-gather -o json --archive {}/schema.tgz", env!("CARGO_TARGET_TMPDIR"));
     for line in lines.into_iter().chain([archive.as_str()]) {
         let document = lab.kata_command(line).await.json();
-        check(&document);
+        check(&document, &schemas);
         assert_eq!(document["simulated"], true, "{line}");
     }
+}
+
+/// The fields of an object type; `?` marks one that may be absent.
+fn fields(schema: &Value) -> Option<String> {
+    let required = schema["required"].as_array();
+    let name = |field: &String| {
+        let always = required.is_some_and(|names| names.contains(&Value::from(field.as_str())));
+        format!("{field}{}", if always { "" } else { "?" })
+    };
+    let fields: Vec<String> = schema["properties"].as_object()?.keys().map(name).collect();
+    Some(fields.join(" "))
+}
+
+/// Programs read these fields: within a version, fields are only added.
+#[tokio::test(start_paused = true)]
+async fn the_documents_have_the_fields_that_are_written_down() {
+    let lab = Lab::new();
+    let schemas: BTreeMap<String, Value> =
+        serde_json::from_str(&lab.kata_command("schema").await.out).unwrap();
+    let mut all = BTreeMap::new();
+    for (kind, schema) in &schemas {
+        all.extend(fields(schema).map(|fields| (kind, fields)));
+        for (name, part) in schema["$defs"].as_object().into_iter().flatten() {
+            all.extend(fields(part).map(|fields| (name, fields)));
+        }
+    }
+    let lines: Vec<String> =
+        all.iter().map(|(name, fields)| format!("{name}: {fields}\n")).collect();
+    compare("schema-fields", &lines.concat());
+    let one = lab.kata_command("schema versionreport").await.expect(0).out;
+    assert_eq!(serde_json::from_str::<Value>(&one).unwrap(), schemas["VersionReport"]);
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 40] = [
+const LINES: [&str; 38] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -32,8 +32,6 @@ const LINES: [&str; 40] = [
     "pods -A -o name",
     "nodes",
     "nodes --no-headers",
-    "events",
-    "events -o json",
     "history",
     "report --file -",
     "report --file DIR/simulated.html",
@@ -52,7 +50,7 @@ const LINES: [&str; 40] = [
 
 /// What says nothing of a cluster, and candidates of a command line, which are for the shell.
 const OFFLINE: [&str; 6] =
-    ["codes", "options", "completion", "__complete", "__schema", "__reference"];
+    ["codes", "options", "schema", "completion", "__complete", "__reference"];
 
 fn check(line: &str, done: &Done) {
     // Names of nothing are no names.

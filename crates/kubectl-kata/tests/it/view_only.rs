@@ -6,13 +6,12 @@ use simcluster::world::Platform;
 use crate::lab::Lab;
 
 /// Commands, what they say to the role `view`, and how they end with it and with `kata-operator-cluster-view`.
-const COMMANDS: [(&str, Option<&str>, u8, u8); 20] = [
+const COMMANDS: [(&str, Option<&str>, u8, u8); 19] = [
     ("status", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
     ("wait", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
     ("nodes", Some("you may not list nodes"), 0, 0),
     ("history", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
     ("report --file -", Some("you may not list runtimeclasses.node.k8s.io"), 0, 0),
-    ("events", Some("you may not list runtimeclasses.node.k8s.io"), 5, 0),
     ("status --fail-on warning", Some("you may not list runtimeclasses.node.k8s.io"), 5, 0),
     ("pods -A", Some("you may not list runtimeclasses.node.k8s.io"), 5, 0),
     ("doctor", Some("you may not list nodes"), 5, 0),
