@@ -157,7 +157,7 @@ fn run_parts(root: &Path, options: &Options, problems: &mut Vec<String>) -> Resu
     if writes {
         let took = shards.took();
         let seconds: u64 = took.iter().map(|took| took.seconds).sum();
-        Record::new(commit, found, bugs.outcomes, took).write(root)?;
+        Record::new(commit, &found, &bugs.outcomes, &took).write(root)?;
         say(&format!("assure: wrote {}; all parts took {seconds} s", record::FILE));
     }
     Ok(())

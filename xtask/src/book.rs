@@ -89,8 +89,6 @@ const PARTS: [(&str, &[&str]); 6] = [
             "developers/seeded-bugs",
             "developers/performance",
             "developers/release",
-            "developers/lessons-osc",
-            "developers/lessons-kata-deploy",
         ],
     ),
 ];

@@ -77,11 +77,7 @@ const LANES: [&[Step]; 3] = [
             "licenses and sources",
             "cargo deny --offline --locked check --hide-inclusion-graph bans licenses sources",
         ),
-        // With the feature that is off by default, so that it is compiled once.
-        Step::always(
-            "lints",
-            "cargo clippy --workspace --all-targets --features kata-operator/otel --locked -- -D warnings",
-        ),
+        Step::always("lints", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
         Step::always("house rules", "xtask tidy"),
         // Compiles all targets, and runs those for what a stolen token, a node and a payload's publisher choose, a
         // minute each.

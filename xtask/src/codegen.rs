@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::pictures::PICTURES;
 use crate::programs::{self, Profile};
 use crate::{book, command, examples, output, reference, say};
 
@@ -65,12 +64,8 @@ const CHART_POLICIES: (&str, [&str; 2]) = (
 );
 /// The kinds of [`CHART_POLICIES`].
 const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-/// Each generated folder of pages, the words after `kubectl-kata` that print them all, and the ending of
-/// their names. A line `# NAME` begins a page; whether it is part of it is the last word here.
-const PAGES: [(&str, &[&str], &str, bool); 2] = [
-    ("docs/codes", &["codes", "-o", "markdown"], "md", true),
-    ("docs/schema", &["__schema"], "json", false),
-];
+/// The folder with a page for each code.
+const CODES: &str = "docs/codes";
 
 /// Writes the files, or with `check` names those that are stale.
 pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
@@ -105,38 +100,19 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
         Ok(text) => compare(root, CHART_POLICIES.0, Some(&text), check, &mut problems),
         Err(error) => problems.push(error),
     }
-    for picture in &PICTURES {
-        compare(root, picture.file, Some(&picture.svg()), check, &mut problems);
-    }
     let examples = match examples::sections(root) {
         Ok(examples) => examples,
         Err(error) => return vec![error],
     };
-    for (folder, words, ending, titled) in PAGES {
-        let printed = programs.print("kubectl-kata", words).and_then(|text| {
-            let mut pages = pages(&text, ending, titled);
-            for (code, example) in &examples {
-                if let Some(page) = pages.get_mut(&format!("{code}.{ending}")) {
-                    page.push_str(example);
-                }
+    match pages_of_codes(root, &programs, &examples) {
+        Ok((pages, committed)) => {
+            let names: BTreeSet<String> = pages.keys().cloned().chain(committed).collect();
+            for name in names {
+                let text = pages.get(&name).map(String::as_str);
+                compare(root, &format!("{CODES}/{name}"), text, check, &mut problems);
             }
-            let committed = files(&root.join(folder))
-                .map_err(|error| format!("cannot list the files of {folder}: {error}"))?;
-            Ok((pages, committed))
-        });
-        let (pages, committed) = match printed {
-            Ok(printed) => printed,
-            Err(error) => {
-                problems.push(error);
-                continue;
-            }
-        };
-        let names: BTreeSet<PathBuf> = pages.keys().map(PathBuf::from).chain(committed).collect();
-        for name in names {
-            let text = pages.get(name.to_string_lossy().as_ref());
-            let file = format!("{folder}/{}", name.display());
-            compare(root, &file, text.map(String::as_str), check, &mut problems);
         }
+        Err(error) => problems.push(error),
     }
     match reference::pages() {
         Ok(pages) => {
@@ -155,26 +131,31 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
     problems
 }
 
-/// The pages of a text, by the names of their files.
-fn pages(text: &str, ending: &str, titled: bool) -> BTreeMap<String, String> {
-    let mut pages = BTreeMap::new();
-    let mut current: Option<(String, String)> = None;
-    for line in text.lines() {
+/// The pages of all codes by the names of their files, and the names of those that are there.
+fn pages_of_codes(
+    root: &Path,
+    programs: &Programs<'_>,
+    examples: &BTreeMap<String, String>,
+) -> Result<(BTreeMap<String, String>, BTreeSet<String>), String> {
+    let mut pages: BTreeMap<String, String> = BTreeMap::new();
+    let mut current = String::new();
+    for line in programs.print("kubectl-kata", &["codes", "-o", "markdown"])?.lines() {
         if let Some(title) = line.strip_prefix("# ") {
-            pages.extend(current.take());
-            let name = title.split(' ').next().unwrap_or_default();
-            current = Some((format!("{name}.{ending}"), String::new()));
-            if !titled {
-                continue;
-            }
+            current = format!("{}.md", title.split(' ').next().unwrap_or_default());
         }
-        if let Some((_, page)) = &mut current {
-            page.push_str(line);
-            page.push('\n');
+        let page = pages.entry(current.clone()).or_default();
+        page.push_str(line);
+        page.push('\n');
+    }
+    for (code, example) in examples {
+        if let Some(page) = pages.get_mut(&format!("{code}.md")) {
+            page.push_str(example);
         }
     }
-    pages.extend(current);
-    pages
+    let fail = |error: std::io::Error| format!("cannot list the files of {CODES}: {error}");
+    let entries = fs::read_dir(root.join(CODES)).map_err(fail)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    Ok((pages, names.collect::<std::io::Result<_>>().map_err(fail)?))
 }
 
 /// The programs whose output is generated.
@@ -249,28 +230,6 @@ fn of_kinds(objects: &[Value], kinds: &[&str]) -> Result<String, String> {
         .filter(|object| object["kind"].as_str().is_some_and(|kind| kinds.contains(&kind)));
     let documents: Vec<String> = of_kind.map(render).collect::<Result<_, _>>()?;
     Ok(documents.join("---\n"))
-}
-
-/// The files in a folder and those below it, relative to it.
-fn files(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
-    let mut found = BTreeSet::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(below) = folders.pop() {
-        let here = folder.join(&below);
-        if !here.exists() {
-            continue;
-        }
-        for entry in fs::read_dir(here)? {
-            let entry = entry?;
-            let path = below.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                folders.push(path);
-            } else {
-                found.insert(path);
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// Makes a file what it should be (gone, if `fresh` is nothing), or with `check` says that it is not.

@@ -9,8 +9,6 @@ mod codegen;
 mod dist;
 mod examples;
 mod fuzz;
-mod mutants;
-mod pictures;
 mod programs;
 mod reference;
 mod tidy;
@@ -44,8 +42,6 @@ enum Task {
     Assure(assure::Options),
     /// Let fuzz targets try inputs
     Fuzz(fuzz::Options),
-    /// Change code of kata-host and kata-plan, and see which changes their tests notice
-    Mutants(mutants::Options),
     /// Build what is published below target/dist: static binaries, the plugin's archive with
     /// manual pages and completions, krew manifest
     Dist(dist::Options),
@@ -63,7 +59,6 @@ fn main() -> ExitCode {
         Task::Codegen { check } => codegen::run(&root, check),
         Task::Assure(options) => assure::run(&root, &options),
         Task::Fuzz(options) => fuzz::run(&root, &options),
-        Task::Mutants(options) => mutants::run(&root, &options),
         Task::Dist(options) => dist::dist(&root, &options),
         Task::Image(options) => dist::image(&root, options),
         Task::Ci(options) => ci::run(&root, options),

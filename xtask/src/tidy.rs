@@ -12,7 +12,6 @@ use crate::assure::{catalogue, record};
 use crate::{book, codegen, command, output};
 
 mod circles;
-mod comparison;
 mod edges;
 mod links;
 mod purity;
@@ -51,7 +50,6 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(circles::check(root));
     problems.extend(catalogue::check(root));
     problems.extend(record::check(root));
-    problems.extend(comparison::check(root));
     problems.extend(links::check(root));
     problems.extend(words::check(root));
     problems.extend(book::check(root));

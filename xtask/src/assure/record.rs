@@ -1,4 +1,4 @@
-//! `docs/assurance.json`: what a whole run found, and whether a sample is in keeping with it.
+//! `docs/assurance.json`: the counts of a whole run, and whether a sample is in keeping with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Part;
 use super::mutants::{Fate, Outcome};
 use super::shards::Took;
 use crate::{command, output};
@@ -14,7 +15,7 @@ use crate::{command, output};
 /// Where the record is.
 pub(crate) const FILE: &str = "docs/assurance.json";
 
-/// What a whole run found. The counts come first, for people.
+/// What a whole run found.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The commit that was run; `None` if it is not in the history any more, so that the run cannot be repeated.
@@ -37,17 +38,16 @@ pub(crate) struct Record {
     pub(crate) failures: u64,
     /// How long all parts took together, builds included.
     pub(crate) wall_seconds: u64,
-    /// How long each part took.
-    pub(crate) parts: Vec<Took>,
-    /// Each seeded bug, what became of it, and the tests that noticed.
-    pub(crate) catalogue: Vec<Outcome>,
-    /// Each scope of the model and its properties, as `kata-assure model` says it.
-    pub(crate) model: Value,
-    /// Each workload on each topology, as `kata-assure episodes` says it.
-    pub(crate) episodes: Value,
-    /// What the node agent came through, as `kata-assure agents` says it.
-    #[serde(default)]
-    pub(crate) agents: Value,
+    /// How many seconds each part took.
+    pub(crate) seconds: BTreeMap<Part, u64>,
+    /// Workloads, each on each of its topologies.
+    pub(crate) episodes: usize,
+    /// The operator's calls in each workload, on all topologies together: the places at which it was killed.
+    pub(crate) calls: BTreeMap<String, u64>,
+    /// Properties of the model.
+    pub(crate) properties: usize,
+    /// Points at which the node agent was ended.
+    pub(crate) agent_crash_points: u64,
 }
 
 /// What the parts found that `kata-assure` runs, as it says it.
@@ -69,13 +69,13 @@ impl Record {
     /// The record of a run.
     pub(crate) fn new(
         commit: String,
-        found: Found,
-        catalogue: Vec<Outcome>,
-        parts: Vec<Took>,
+        found: &Found,
+        catalogue: &[Outcome],
+        parts: &[Took],
     ) -> Self {
         let Found { episodes, model, agents } = found;
         let failed: u64 =
-            [&episodes, &model, &agents].map(|part| count(part, "failures")).iter().sum();
+            [episodes, model, agents].map(|part| count(part, "failures")).iter().sum();
         let number = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         let mutants = number(catalogue.len());
         let killed = catalogue.iter().filter(|outcome| outcome.fate == Fate::Killed).count();
@@ -83,19 +83,19 @@ impl Record {
         Self {
             commit: Some(commit),
             simulated: true,
-            seeds: count(&episodes, "seeds"),
-            crash_points: count(&episodes, "crash_points"),
-            fault_plans: count(&episodes, "fault_plans"),
-            model_states: count(&model, "model_states"),
+            seeds: count(episodes, "seeds"),
+            crash_points: count(episodes, "crash_points"),
+            fault_plans: count(episodes, "fault_plans"),
+            model_states: count(model, "model_states"),
             mutants,
             mutants_killed,
             failures: failed + mutants - mutants_killed,
             wall_seconds: parts.iter().map(|took| took.seconds).sum(),
-            parts,
-            catalogue,
-            model,
-            episodes,
-            agents,
+            seconds: parts.iter().map(|took| (took.part, took.seconds)).collect(),
+            episodes: cells(episodes).count(),
+            calls: calls(episodes),
+            properties: properties(model),
+            agent_crash_points: count(agents, "crash_points"),
         }
     }
 
@@ -125,26 +125,29 @@ impl Record {
         if u64::try_from(bugs).unwrap_or(u64::MAX) < self.mutants {
             fallen.push(format!("there were {} seeded bugs, now {bugs}", self.mutants));
         }
-        let now = places(&found.episodes);
-        for ((workload, topology), before) in places(&self.episodes) {
-            match now.get(&(workload.clone(), topology.clone())) {
-                None => fallen.push(format!("workload {workload} on {topology} is gone")),
+        let now = calls(&found.episodes);
+        for (workload, before) in &self.calls {
+            match now.get(workload) {
+                None => fallen.push(format!("workload {workload} is gone")),
                 // The operator may well come to need a few calls less.
-                Some(now) if *now < before - before / 10 => fallen.push(format!(
-                    "workload {workload} on {topology} had {before} calls, now {now}"
-                )),
+                Some(now) if *now < before - before / 10 => {
+                    fallen.push(format!("workload {workload} had {before} calls, now {now}"));
+                }
                 Some(_) => {}
             }
         }
-        let (before, now) = (points(&self.agents), points(&found.agents));
+        for (what, before, now) in [
+            ("workloads on topologies", self.episodes, cells(&found.episodes).count()),
+            ("properties of the model", self.properties, properties(&found.model)),
+        ] {
+            if now < before {
+                fallen.push(format!("there were {before} {what}, now {now}"));
+            }
+        }
+        let (before, now) = (self.agent_crash_points, count(&found.agents, "crash_points"));
         if now < before {
             fallen.push(format!("the node agent was ended at {before} points, now at {now}"));
         }
-        let now = properties(&found.model);
-        let before = properties(&self.model);
-        fallen.extend(
-            before.difference(&now).map(|property| format!("property {property:?} is gone")),
-        );
         fallen
             .into_iter()
             .map(|fall| {
@@ -194,28 +197,28 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     output(git).err().map(problem).into_iter().collect()
 }
 
-/// The calls of the operator by workload and topology: the places at which it can be killed.
-fn places(episodes: &Value) -> BTreeMap<(String, String), u64> {
-    let text = |cell: &Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
-    let cells = episodes["workloads"].as_array().into_iter().flatten();
-    cells
-        .map(|cell| ((text(cell, "workload"), text(cell, "topology")), count(cell, "calls")))
-        .collect()
+/// Each workload on each topology.
+fn cells(episodes: &Value) -> impl Iterator<Item = &Value> {
+    episodes["workloads"].as_array().into_iter().flatten()
 }
 
-/// The points at which the node agent is ended; a sample ends it at all of them.
-fn points(agents: &Value) -> u64 {
-    count(agents, "crash_points")
+/// The operator's calls in each workload.
+fn calls(episodes: &Value) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for cell in cells(episodes) {
+        let workload = cell["workload"].as_str().unwrap_or_default().to_owned();
+        *calls.entry(workload).or_default() += count(cell, "calls");
+    }
+    calls
 }
 
-/// The names of the model's properties.
-fn properties(model: &Value) -> BTreeSet<String> {
+/// How many properties the model has.
+fn properties(model: &Value) -> usize {
     let scopes = model["scopes"].as_array().into_iter().flatten();
-    scopes
-        .flat_map(|scope| scope["properties"].as_array().into_iter().flatten())
-        .filter_map(|property| property["name"].as_str())
-        .map(str::to_owned)
-        .collect()
+    let properties = scopes.flat_map(|scope| scope["properties"].as_array().into_iter().flatten());
+    let names: BTreeSet<&str> =
+        properties.filter_map(|property| property["name"].as_str()).collect();
+    names.len()
 }
 
 #[cfg(test)]
@@ -229,8 +232,8 @@ mod tests {
             "workloads": [{"workload": "install", "topology": "three", "calls": calls}]})
     }
 
-    fn model(property: &str) -> Value {
-        json!({"model_states": 4, "failures": 0, "scopes": [{"properties": [{"name": property}]}]})
+    fn model() -> Value {
+        json!({"model_states": 4, "failures": 0, "scopes": [{"properties": [{"name": "S1"}]}]})
     }
 
     fn bug(fate: Fate) -> Outcome {
@@ -239,12 +242,12 @@ mod tests {
     }
 
     fn record(fate: Fate) -> Record {
-        Record::new("c".to_owned(), found(100, "S1", 10), vec![bug(fate)], Vec::new())
+        Record::new("c".to_owned(), &found(100, 10), &[bug(fate)], &[])
     }
 
-    fn found(calls: u64, property: &str, points: u64) -> Found {
+    fn found(calls: u64, points: u64) -> Found {
         let agents = json!({"crash_points": points, "failures": 0});
-        Found { episodes: episodes(calls), model: model(property), agents }
+        Found { episodes: episodes(calls), model: model(), agents }
     }
 
     #[test]
@@ -253,20 +256,22 @@ mod tests {
         assert_eq!((killed.mutants, killed.mutants_killed, killed.failures), (1, 1, 0));
         let survived = record(Fate::Survived);
         assert_eq!((survived.mutants, survived.mutants_killed, survived.failures), (1, 0, 1));
-        assert_eq!(survived.fallen(1, &found(100, "S1", 10)).len(), 1);
+        assert_eq!(survived.fallen(1, &found(100, 10)).len(), 1);
     }
 
     #[test]
     fn whatever_becomes_less_is_told() {
         let record = record(Fate::Killed);
-        assert_eq!(record.fallen(2, &found(95, "S1", 11)), Vec::<String>::new());
-        let nothing = Found { episodes: json!({}), ..found(100, "S1", 10) };
+        assert_eq!(record.fallen(2, &found(95, 11)), Vec::<String>::new());
+        let other = json!({"workloads": [{"workload": "other", "calls": 100}]});
+        let other = Found { episodes: other, ..found(100, 10) };
+        let no_property = Found { model: json!({}), ..found(100, 10) };
         for (bugs, found) in [
-            (0, found(100, "S1", 10)),
-            (1, found(80, "S1", 10)),
-            (1, nothing),
-            (1, found(100, "S2", 10)),
-            (1, found(100, "S1", 9)),
+            (0, found(100, 10)),
+            (1, found(80, 10)),
+            (1, other),
+            (1, no_property),
+            (1, found(100, 9)),
         ] {
             assert_eq!(record.fallen(bugs, &found).len(), 1);
         }
