@@ -1,9 +1,7 @@
 //! What a client with the operator's token cannot do: each attempt is within its roles, and a policy refuses it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use http::Request;
 use kata_api::names;
 use kata_api::platform::Platform;
 use kata_manifests::manifests::Options;
@@ -12,14 +10,16 @@ use serde_json::{Value, json};
 use simcluster::Cluster;
 use simcluster::api::server::Writer;
 use simcluster::resource::{self, CONFIGMAPS, DAEMONSETS, JOBS, NODES, RUNTIMECLASSES};
-use tower::ServiceExt as _;
 
 use crate::lab::{self, Operator};
 use crate::monitor;
 
 mod attempts;
+mod changes;
+mod thief;
 
-use attempts::Attempt;
+use changes::{PODS, changed, stage};
+use thief::Thief;
 
 const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
@@ -32,145 +32,12 @@ const CLASSES: &str = "/apis/node.k8s.io/v1/runtimeclasses";
 const JOBS_PATH: &str = "/apis/batch/v1/namespaces/openshift-sandboxed-containers-operator/jobs";
 const NODE: &str = "/api/v1/nodes/worker-0";
 
-/// A client that has the operator's token. It only ever asks what would happen.
-struct Thief {
-    client: kube::Client,
-}
-
-impl Thief {
-    fn new(cluster: &Cluster, token: &str) -> Self {
-        let bearer: http::HeaderValue = format!("Bearer {token}").parse().unwrap();
-        let service = cluster.client_service().map_request(
-            move |mut request: Request<kube::client::Body>| {
-                request.headers_mut().insert("authorization", bearer.clone());
-                request
-            },
-        );
-        Self { client: kube::Client::new(service, "default") }
-    }
-
-    /// A client that has the identity of a node's kubelet.
-    fn kubelet(cluster: &Cluster, node: &str) -> Self {
-        let admin = cluster.with(|sim, _| sim.frontend.signer.as_ref().unwrap().admin_token());
-        let bearer: http::HeaderValue = format!("Bearer {admin}").parse().unwrap();
-        let user: http::HeaderValue = format!("system:node:{node}").parse().unwrap();
-        let service = cluster.client_service().map_request(
-            move |mut request: Request<kube::client::Body>| {
-                let headers = request.headers_mut();
-                headers.insert("authorization", bearer.clone());
-                headers.insert("impersonate-user", user.clone());
-                headers.insert("impersonate-group", "system:nodes".parse().unwrap());
-                request
-            },
-        );
-        Self { client: kube::Client::new(service, "default") }
-    }
-
-    /// The object that a dry run of the request would leave, or what the API server says to it. `APPLY` is a
-    /// server-side apply.
-    async fn try_it(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
-        let (method, kind, force) = match method {
-            "PATCH" => ("PATCH", "application/merge-patch+json", ""),
-            "APPLY" => ("PATCH", "application/apply-patch+yaml", "&force=true"),
-            method => (method, "application/json", ""),
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{path}?dryRun=All&fieldManager=thief{force}"))
-            .header("content-type", kind)
-            .body(if method == "DELETE" { Vec::new() } else { body.to_string().into_bytes() })
-            .unwrap();
-        match self.client.request::<Value>(request).await {
-            Ok(object) => Ok(object),
-            Err(kube::Error::Api(status)) => Err(status.message),
-            Err(error) => Err(format!("no answer of the API server: {error}")),
-        }
-    }
-
-    /// What the API server says to a dry run of the request; empty if it would be done.
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> String {
-        self.try_it(method, path, body).await.err().unwrap_or_default()
-    }
-
-    /// The schemas of an API group.
-    async fn schemas(&self, group: &str) -> Value {
-        let request = Request::get(format!("/openapi/v3/apis/{group}")).body(Vec::new()).unwrap();
-        let document: Value = self.client.request(request).await.unwrap();
-        document["components"]["schemas"].clone()
-    }
-
-    /// Every attempt is refused by the policy, but those that change nothing and those that are permitted. Returns how
-    /// many the policy refused.
-    async fn fails_all(
-        &self,
-        (method, path): (&str, &str),
-        policy: &str,
-        (object, attempts): (&Value, &[Attempt]),
-        permitted: &[&str],
-    ) -> usize {
-        let by = format!("ValidatingAdmissionPolicy 'kata-operator-{policy}'");
-        let usual = without_uids(self.try_it(method, path, object).await.unwrap());
-        let mut refused = 0;
-        let (mut passed, mut otherwise, mut used) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for Attempt { what, object } in attempts {
-            match self.try_it(method, path, object).await {
-                Ok(object) if without_uids(object.clone()) == usual => {}
-                Ok(_) => match permitted.iter().find(|form| is_of(what, form)) {
-                    Some(form) => drop(used.insert(*form)),
-                    None => passed.push(what),
-                },
-                Err(said) if said.contains(&by) => refused += 1,
-                Err(said) => otherwise.push(format!("{what}: {said}")),
-            }
-        }
-        assert_eq!(passed, [""; 0], "permitted by the policy");
-        assert_eq!(used, permitted.iter().copied().collect(), "of no use in the list");
-        assert!(otherwise.len() * 10 < attempts.len(), "not refused by the policy: {otherwise:#?}");
-        refused
-    }
-
-    /// The request is refused by the policy for this resource, with this message.
-    async fn fails(&self, method: &str, path: &str, body: &Value, policy: &str, message: &str) {
-        let said = self.ask(method, path, body).await;
-        let by = format!("ValidatingAdmissionPolicy 'kata-operator-{policy}'");
-        assert!(said.contains(&by), "{method} {path} {body:#}: {said:?}");
-        assert!(said.contains(message), "{method} {path} {body:#}: {said}");
-    }
-
-    /// The request would be done.
-    async fn succeeds(&self, method: &str, path: &str, body: &Value) {
-        assert_eq!(self.ask(method, path, body).await, "", "{method} {path} {body:#}");
-    }
-}
-
-/// Whether an attempt is the permitted one, or begins like it if that ends with a star.
-fn is_of(what: &str, permitted: &str) -> bool {
-    permitted.strip_suffix('*').map_or(what == permitted, |prefix| what.starts_with(prefix))
-}
-
 /// What an admin permits.
 fn set_parameters(cluster: &Cluster, data: &Value) {
     cluster.with(|sim, now| {
         let writer = Writer { manager: "kubectl", now };
         sim.api.merge(writer, &CONFIGMAPS, HOME, PARAMETERS, &json!({"data": data})).unwrap();
     });
-}
-
-/// An object without what differs each time that it is made.
-fn without_uids(mut object: Value) -> Value {
-    let mut spec = object["spec"].take();
-    if let Some(spec) = spec.as_object_mut() {
-        spec.remove("selector");
-    }
-    if let Some(labels) =
-        spec.pointer_mut("/template/metadata/labels").and_then(Value::as_object_mut)
-    {
-        labels.retain(|key, _| !key.contains("job-name") && !key.contains("controller-uid"));
-    }
-    for field in ["handler", "overhead", "scheduling"] {
-        spec[field] = object[field].take();
-    }
-    spec
 }
 
 /// A cluster on which Kata is installed, with objects of others, and the operator's token.
@@ -219,107 +86,6 @@ fn install_job(cluster: &Cluster) -> Value {
         "spec": spec,
     })
 }
-
-/// The Job after a change of its pod.
-fn changed(job: &Value, change: impl FnOnce(&mut Value)) -> Value {
-    let mut job = job.clone();
-    change(&mut job["spec"]["template"]["spec"]);
-    job
-}
-
-fn agent(pod: &mut Value) -> &mut Value {
-    &mut pod["containers"][0]
-}
-
-fn stage(pod: &mut Value) -> &mut Value {
-    &mut pod["initContainers"][1]
-}
-
-fn push(list: &mut Value, item: Value) {
-    list.as_array_mut().unwrap().push(item);
-}
-
-fn mount<'a>(container: &'a mut Value, name: &str) -> &'a mut Value {
-    let mounts = container["volumeMounts"].as_array_mut().unwrap();
-    mounts.iter_mut().find(|mount| mount["name"] == name).unwrap()
-}
-
-fn mount_at<'a>(container: &'a mut Value, path: &str) -> &'a mut Value {
-    let mounts = container["volumeMounts"].as_array_mut().unwrap();
-    mounts.iter_mut().find(|mount| mount["mountPath"] == path).unwrap()
-}
-
-type Change = fn(&mut Value);
-
-const AGENT: &str = "spec.template.spec.containers[node-agent] of this Job";
-const STAGE: &str = "spec.template.spec.initContainers[stage] of this Job";
-const STAGING: &str = "/host/opt/kata-operator/staging";
-const VOLUMES: &str = "spec.template.spec.volumes of this Job";
-
-/// Changes of a pod that an attacker would profit from, and what the policy says to them.
-const PODS: [(&str, Change); 25] = [
-    (STAGE, |pod| {
-        // Then the image's own /host/kata-operator would be started.
-        stage(pod)["volumeMounts"].as_array_mut().unwrap().retain(|mount| mount["name"] != "agent");
-    }),
-    ("spec.template.spec.initContainers of this Job", |pod| {
-        pod["initContainers"].as_array_mut().unwrap().remove(0);
-    }),
-    (AGENT, |pod| {
-        push(&mut agent(pod)["securityContext"]["capabilities"]["add"], json!("SYS_ADMIN"));
-    }),
-    (VOLUMES, |pod| {
-        push(&mut pod["volumes"], json!({"name": "root", "hostPath": {"path": "/"}}));
-    }),
-    (VOLUMES, |pod| {
-        push(&mut pod["volumes"], json!({"name": "secret", "secret": {"secretName": "registry"}}));
-    }),
-    (VOLUMES, |pod| {
-        let agent = json!({"name": "agent", "hostPath": {"path": "/opt"}});
-        pod["volumes"][0] = agent;
-    }),
-    (AGENT, |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/opt")),
-    (AGENT, |pod| mount(agent(pod), "etc")["mountPath"] = json!("/host/../usr/bin")),
-    (AGENT, |pod| agent(pod)["terminationMessagePath"] = json!("/host/etc/nologin")),
-    (AGENT, |pod| agent(pod)["ports"] = json!([{"containerPort": 1, "hostPort": 6443}])),
-    (STAGE, |pod| {
-        // The payload's own program would be started.
-        mount(stage(pod), "agent")["mountPath"] = json!("/host/opt/kata-operator/payloads/x");
-    }),
-    (STAGE, |pod| {
-        // A program of the payload's image would reach what containerd starts.
-        mount(stage(pod), "opt").as_object_mut().unwrap().remove("readOnly");
-    }),
-    (STAGE, |pod| mount_at(stage(pod), STAGING)["subPath"] = json!("kata-operator")),
-    (STAGE, |pod| {
-        mount_at(stage(pod), STAGING).as_object_mut().unwrap().remove("subPath");
-    }),
-    (STAGE, |pod| {
-        // An image with links could reach systemd's socket there.
-        push(&mut stage(pod)["volumeMounts"], json!({"name": "run", "mountPath": "/host/run"}));
-    }),
-    (STAGE, |pod| {
-        push(&mut stage(pod)["securityContext"]["capabilities"]["add"], json!("CHOWN"));
-    }),
-    ("spec.template.spec.containers of this Job", |pod| {
-        let stage = stage(pod).clone();
-        push(&mut pod["containers"], stage);
-    }),
-    ("spec.template.spec.initContainers of this Job", |pod| {
-        push(&mut pod["initContainers"], json!({"name": "more", "image": IMAGE}));
-    }),
-    ("spec.template.spec.initContainers[self-copy] of this Job", |pod| {
-        pod["initContainers"][0]["command"][4] = json!("/host/etc/shadow");
-    }),
-    (STAGE, |pod| push(&mut stage(pod)["command"], json!("--image-root"))),
-    (STAGE, |pod| stage(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
-    (AGENT, |pod| agent(pod)["command"] = json!(["/bin/sh", "-c", "id"])),
-    (AGENT, |pod| agent(pod)["command"][6] = json!("/")),
-    (AGENT, |pod| {
-        agent(pod)["resources"]["limits"]["devices.kubevirt.io/kvm"] = json!("1");
-    }),
-    (AGENT, |pod| agent(pod)["resources"]["requests"]["cpu"] = json!("7")),
-];
 
 /// What the operator varies itself.
 const PERMITTED_OF_JOBS: [&str; 23] = [
