@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use kata_plan::forms::VARIES;
 
-/// In what the items of a list differ, the first that all of them have: a container may mount a volume twice.
+/// Fields that identify the items of a list. The first that every item has is used: a container may mount one volume
+/// twice, at two paths.
 const KEYS: [&str; 2] = ["mountPath", "name"];
 
 /// What a value may be.
