@@ -15,22 +15,39 @@ use crate::{Connection, Source, TargetError, proxy};
 /// How many names a message shows.
 const NAMES: usize = 5;
 
-/// The API server, and who the user is, with the user's name in the kubeconfig.
+/// What a kubeconfig, or a pod, says of the API server.
+#[derive(Debug)]
+pub struct Target {
+    /// The API server, and who the user is.
+    pub config: Config,
+    /// The user's name in the kubeconfig; empty without one.
+    pub user: String,
+    /// The context; `None` without one.
+    pub context: Option<String>,
+}
+
+impl Target {
+    fn without_context(config: Config) -> Self {
+        Self { config, user: String::new(), context: None }
+    }
+}
+
+/// Where the API server is, and who the user is.
 ///
 /// # Errors
 /// If it is not said, or said wrongly, where the API server is.
-pub fn target(connection: &Connection) -> Result<(Config, String), TargetError> {
+pub fn target(connection: &Connection) -> Result<Target, TargetError> {
     let server = connection.server.as_deref().map(|server| url(server, "--server")).transpose()?;
-    let (mut config, user) = match read(&connection.source)? {
-        Some(kubeconfig) => chosen(&kubeconfig, connection, server)
+    let mut target = match (read(&connection.source)?, server) {
+        (Some(kubeconfig), server) => chosen(&kubeconfig, connection, server)
             .map_err(|error| of_files(error, &connection.source))?,
-        None => match server {
-            Some(server) => (Config::new(server), String::new()),
-            None => {
-                (service_account().map_err(|e| dangling(e, &connection.source))?, String::new())
-            }
-        },
+        (None, Some(server)) => Target::without_context(Config::new(server)),
+        (None, None) => {
+            let config = service_account().map_err(|error| dangling(error, &connection.source))?;
+            Target::without_context(config)
+        }
     };
+    let config = &mut target.config;
     if config.proxy_url.is_none() {
         config.proxy_url = proxy::of_environment(&connection.proxies, &config.cluster_url)?;
     }
@@ -51,7 +68,7 @@ pub fn target(connection: &Connection) -> Result<(Config, String), TargetError> 
         // No certificate is checked, so the system's authorities are not read: there may be none.
         config.root_cert = Some(Vec::new());
     }
-    Ok((config, user))
+    Ok(target)
 }
 
 /// Names the files of KUBECONFIG if none of them exists and nothing else says where the API server is.
@@ -109,7 +126,7 @@ fn chosen(
     kubeconfig: &Kubeconfig,
     connection: &Connection,
     flag: Option<http::Uri>,
-) -> Result<(Config, String), TargetError> {
+) -> Result<Target, TargetError> {
     let wanted = connection
         .context
         .as_ref()
@@ -174,7 +191,7 @@ fn chosen(
     if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
         config.default_namespace = namespace;
     }
-    Ok((config, user.unwrap_or_default()))
+    Ok(Target { config, user: user.unwrap_or_default(), context: wanted.cloned() })
 }
 
 /// The API server of a cluster of the kubeconfig.

@@ -11,7 +11,7 @@ mod server_time;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-pub use kubeconfig::{cause, target};
+pub use kubeconfig::{Target, cause, target};
 pub use server_time::ServerTime;
 
 /// Where the kubeconfig is.

@@ -8,6 +8,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::kata_node::PayloadImage;
+use kata_api::platform::Platform;
 use kata_api::{Code, KataConfig, KataNode, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,10 +17,12 @@ use crate::api::{Api, Read, Scope};
 use crate::document::{ClassFacts, Inspections, InstalledPayload, OperatorFacts, Problem};
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, RUNTIME_CLASSES};
+use crate::resource::{
+    CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, PODS, POOLS, RUNTIME_CLASSES,
+};
 
 /// The label with the program's name, which the operator's manifests give to all their objects.
-const NAME_LABEL: &str = "app.kubernetes.io/name";
+pub(crate) const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// The KataNode of a node, given as NAME or node/NAME.
 pub(crate) fn find_node<'n>(nodes: &'n [KataNode], name: &str) -> Result<&'n KataNode, Failure> {
@@ -53,7 +56,7 @@ pub(crate) async fn version(api: &Api) -> Result<ServerVersion, Failure> {
 
 /// The same with the time by its clock, if it says so.
 async fn version_and_time(api: &Api) -> Result<(ServerVersion, Option<Timestamp>), Failure> {
-    let what = "read the cluster's version";
+    let what = "use the cluster";
     match api.dated(what, "/version").await {
         Ok((text, time)) => {
             let version: ServerVersion = serde_json::from_str(&text)
@@ -109,16 +112,22 @@ impl Kata {
 
     /// The RuntimeClasses whose pods run in virtual machines: those of the KataConfig, or, without one,
     /// those whose handler is called after Kata.
-    pub(crate) fn sandbox_classes(&self) -> BTreeSet<String> {
+    pub(crate) fn sandbox_classes(&self) -> SandboxClasses {
         let existing = self.classes.items();
-        match self.active() {
+        let names = match self.active() {
             Some(config) => kata_plan::sandbox_classes(config, existing),
             None => existing
                 .iter()
                 .filter(|class| class.handler.starts_with("kata"))
                 .filter_map(|class| class.metadata.name.clone())
                 .collect(),
-        }
+        };
+        let kinds = [
+            (self.configs.is_forbidden(), KATA_CONFIGS),
+            (self.classes.is_forbidden(), RUNTIME_CLASSES),
+        ];
+        let unseen = kinds.into_iter().filter(|(is_unseen, _)| *is_unseen);
+        SandboxClasses { names, unseen: unseen.map(|(_, kind)| kind.qualified()).collect() }
     }
 
     /// The KataNodes, for a command that is of no use without them; `what` is what it cannot do then.
@@ -271,6 +280,43 @@ impl Kata {
     }
 }
 
+/// The RuntimeClasses whose pods run in virtual machines, as far as they can be seen.
+#[derive(Clone, Debug)]
+pub(crate) struct SandboxClasses {
+    names: BTreeSet<String>,
+    /// The kinds that say it and that the caller may not list.
+    unseen: Vec<String>,
+}
+
+impl SandboxClasses {
+    /// Whether this is one of them.
+    pub(crate) fn contains(&self, class: &str) -> bool {
+        self.names.contains(class)
+    }
+
+    /// The first of them by name.
+    pub(crate) fn first(&self) -> Option<&String> {
+        self.names.first()
+    }
+
+    /// Whether pods of a class run in virtual machines, without one if `class` is `None`; `None` if the caller may not read
+    /// what says that.
+    pub(crate) fn is_sandboxed(&self, class: Option<&str>) -> Option<bool> {
+        match class {
+            None => Some(false),
+            Some(class) if self.contains(class) => Some(true),
+            Some(_) => self.unseen.is_empty().then_some(false),
+        }
+    }
+
+    /// Why it is not known of every class: `you may not list runtimeclasses.node.k8s.io`.
+    pub(crate) fn unseen(&self) -> String {
+        let sentences: Vec<String> =
+            self.unseen.iter().map(|kind| format!("you may not list {kind}")).collect();
+        sentences.join(", ")
+    }
+}
+
 impl Inspections {
     /// `nodes inspected 3/3, 12m ago`.
     pub(crate) fn sentence(&self, now: Timestamp) -> String {
@@ -364,6 +410,19 @@ impl Deployment {
             definitions_current: None,
         }
     }
+}
+
+/// The kind of cluster that an operator is for: as its Deployment says it, else as the cluster looks.
+pub(crate) async fn platform(
+    deployment: Option<&Deployment>,
+    api: &Api,
+) -> Result<Platform, Failure> {
+    Ok(match deployment.and_then(|deployment| deployment.told("--platform", "")) {
+        Some("kubernetes") => Platform::Kubernetes,
+        Some("openshift") => Platform::Openshift,
+        _ if api.serves(POOLS).await? => Platform::Openshift,
+        _ => Platform::Kubernetes,
+    })
 }
 
 /// The first of our definitions that the cluster has in another form than this program, if one is. What is
@@ -529,6 +588,12 @@ async fn or_elsewhere(
             Ok(usual)
         }
     }
+}
+
+/// The pods of the operator's Deployment, read through `reader`, which is `api` or one of its kind that notes nothing.
+pub(crate) async fn operator_pods(api: &Api, reader: &Api) -> Result<Read<Vec<Value>>, Failure> {
+    let labels = format!("{NAME_LABEL}={}", names::PRODUCT);
+    reader.list(PODS, Scope { labels: Some(&labels), ..Scope::of(home(api).await?) }).await
 }
 
 /// The namespace of the operator, of its Jobs and its Lease: where its Deployment is, else the usual one.

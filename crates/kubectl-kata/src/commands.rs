@@ -17,7 +17,7 @@ mod status;
 mod steer;
 mod uninstall;
 mod verify;
-mod version;
+pub(crate) mod version;
 mod wait;
 pub(crate) mod why;
 

@@ -229,7 +229,7 @@ pub(crate) struct StatusReport {
     pub(crate) head: Head,
     /// Whether the active KataConfig is Ready, for the generation that it has, and there is an operator.
     pub(crate) success: bool,
-    /// Whether there is no operator, so that nothing that is waited for comes.
+    /// Whether there is no operator, or none that can start, so that nothing that is waited for comes.
     #[serde(skip)]
     pub(crate) no_operator: bool,
     /// Whether the caller may not read what says if there is an operator, without which the status may be outdated.
@@ -311,13 +311,46 @@ pub(crate) struct VersionReport {
     pub(crate) gaps: Vec<Gap>,
 }
 
+/// Why a node does not take a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) enum NodeReason {
+    /// It could take it.
+    Fits,
+    /// The pod does not tolerate one of its taints.
+    Tainted,
+    /// The pod was admitted while its RuntimeClass took no new pods.
+    ClassClosed,
+    /// It lacks a label of the pod's own nodeSelector.
+    LacksLabel,
+    /// It does not match the pod's own node affinity.
+    OtherAffinity,
+    /// `installOn` of the pod's RuntimeClass does not select it.
+    NotSelectedByClass,
+    /// It has Kata, and does not serve the pod's RuntimeClass.
+    ClassNotServed,
+    /// The KataConfig does not select it.
+    NotSelected,
+    /// The roll-out of Kata keeps it back for now.
+    InRollout,
+    /// It loses Kata.
+    Leaving,
+    /// Kata does not work there.
+    Failed,
+    /// Somebody cordoned it.
+    Cordoned,
+    /// It has too little memory or processor time left.
+    TooSmall,
+}
+
 /// What a node says to a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeVerdict {
     /// The node.
     pub(crate) name: String,
-    /// Why it does not take the pod, or `fits`.
+    /// Why it does not take the pod.
+    pub(crate) reason: NodeReason,
+    /// The same in words.
     pub(crate) verdict: String,
     /// Whether the roll-out of Kata is the reason, so that it will pass.
     pub(crate) rollout: bool,

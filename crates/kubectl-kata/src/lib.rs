@@ -32,7 +32,7 @@ mod table;
 
 use std::sync::Arc;
 
-pub use connect::connect;
+pub use connect::{Connected, connect};
 pub use exit::Exit;
 pub use failure::Failure;
 pub use printer::Printer;
@@ -50,6 +50,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a command works with.
 pub(crate) struct Context<'a, 'p> {
     pub(crate) api: Arc<Api>,
+    /// Where the cluster is, in words.
+    pub(crate) place: String,
     pub(crate) settings: &'a Settings,
     pub(crate) printer: &'a mut Printer<'p>,
     interrupt: watch::Receiver<bool>,
@@ -96,16 +98,16 @@ pub async fn run<F>(
     connect: F,
 ) -> Exit
 where
-    F: AsyncFnOnce(&Connection) -> Result<kube::Client, Failure>,
+    F: AsyncFnOnce(&Connection) -> Result<Connected, Failure>,
 {
     let mut asked = None;
     let result = match commands::offline(command, settings, printer) {
         Some(result) => result,
         None => match connect(&settings.connection).await {
-            Ok(client) => {
+            Ok(Connected { client, place }) => {
                 let api = Arc::new(Api::new(client, settings.request_timeout));
                 asked = Some(Arc::clone(&api));
-                let context = Context { api, settings, printer, interrupt };
+                let context = Context { api, place, settings, printer, interrupt };
                 Box::pin(commands::online(command, context)).await
             }
             Err(failure) => Err(failure),
@@ -115,6 +117,10 @@ where
         Ok(exit) => exit,
         Err(failure) => {
             let exit = failure.exit();
+            if exit == Exit::Unreachable && matches!(command, Command::Version(_)) {
+                // There is nobody left to tell if the output is closed.
+                drop(commands::version::client(settings, printer));
+            }
             if exit != Exit::Fine {
                 // There is nobody left to tell if standard error is closed.
                 drop(printer.say(&format!("error: {}", failure.chain())));

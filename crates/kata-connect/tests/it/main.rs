@@ -69,7 +69,7 @@ impl Row {
         let variable = |name: &str| environment.get(name).filter(|v| !v.is_empty()).cloned();
         let connection = Connection::new(Source::Flag(path), Proxies::new(variable));
         match target(&connection) {
-            Ok((config, _)) if config.proxy_url.is_some() => Via::Proxy,
+            Ok(target) if target.config.proxy_url.is_some() => Via::Proxy,
             Ok(_) => Via::Direct,
             Err(TargetError::Proxy(_)) => Via::Refused,
             Err(error) => panic!("{self:?}: {error}"),

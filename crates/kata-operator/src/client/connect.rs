@@ -61,7 +61,7 @@ impl ConnectError {
 /// # Errors
 /// If there is no usable configuration.
 pub fn connect(connection: &Connection) -> Result<(kube::Client, String), ConnectError> {
-    let (mut config, _user) = kata_connect::target(connection)?;
+    let mut config = kata_connect::target(connection)?.config;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);

@@ -35,6 +35,11 @@ pub(super) trait Listing: Serialize + Sized {
     /// The names of its rows, as KIND/NAME.
     fn names(&self) -> Vec<String>;
 
+    /// That it is not known of some objects whether they belong to it.
+    fn unknown(&self) -> Option<&str> {
+        None
+    }
+
     /// Prints it for people, with or without titles.
     fn table(&self, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure>;
 }
@@ -63,6 +68,9 @@ pub(super) async fn run<L: Listing>(
         .collect();
     if absent.is_empty() || absent.len() < arguments.names.len() {
         print(&list, context, context.settings.titles)?;
+    }
+    if let (false, Some(unknown)) = (absent.is_empty(), list.unknown()) {
+        return Err(Failure::Forbidden(unknown.to_owned()));
     }
     if !absent.is_empty() {
         let place = context.list_namespace().filter(|_| L::NAMESPACED);

@@ -4,7 +4,7 @@
 use futures::AsyncBufReadExt as _;
 use futures::TryStreamExt as _;
 use http::Request;
-use kata_api::{KataNode, names};
+use kata_api::KataNode;
 use serde_json::Value;
 
 use crate::Context;
@@ -60,10 +60,8 @@ async fn operator(
     arguments: &LogsArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
-    let labels = format!("app.kubernetes.io/name={}", names::PRODUCT);
     let home = cluster::home(&context.api).await?.to_owned();
-    let scope = Scope { labels: Some(&labels), ..Scope::of(&home) };
-    let pods = context.api.list::<Value>(PODS, scope).await?;
+    let pods = cluster::operator_pods(&context.api, &context.api).await?;
     pods.listed("find the operator", &format!("pods in namespace {home}"))?;
     let found: Vec<String> = pods
         .items()

@@ -96,7 +96,10 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<No
         entry.cpu += pod.takes("cpu");
         entry.memory += pod.takes("memory");
         entry.pods += 1;
-        entry.sandboxed += usize::from(pod.class().is_some_and(|class| classes.contains(class)));
+        match classes.is_sandboxed(pod.class()) {
+            Some(is_sandboxed) => entry.sandboxed += usize::from(is_sandboxed),
+            None => entry.is_incomplete = true,
+        }
     }
     let mut items: Vec<NodeRow> = kata_nodes
         .iter()
@@ -122,6 +125,8 @@ struct Use {
     memory: i128,
     pods: i128,
     sandboxed: usize,
+    /// Whether there are pods of which it is not known whether they are sandboxed.
+    is_incomplete: bool,
 }
 
 fn row(
@@ -156,7 +161,7 @@ fn row(
             .zip(overhead)
             .filter(|_| status.phase == Phase::Ready)
             .and_then(|((node, used), overhead)| free(node, used, overhead)),
-        pods: used.map(|used| used.sandboxed),
+        pods: used.filter(|used| !used.is_incomplete).map(|used| used.sandboxed),
         labelled,
         ready: status.ready,
         since: status.since,

@@ -37,6 +37,10 @@ impl Listing for PodList {
         self.items.iter().map(|row| format!("pod/{}", row.name)).collect()
     }
 
+    fn unknown(&self) -> Option<&str> {
+        self.unknown.as_deref()
+    }
+
     fn table(&self, context: &mut Context<'_, '_>, titles: bool) -> Result<(), Failure> {
         table(self, context, titles)
     }
@@ -58,12 +62,20 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     let handlers = kata.handlers();
     let wanted: BTreeSet<&str> =
         arguments.names.iter().map(|name| name.strip_prefix("pod/").unwrap_or(name)).collect();
-    let mut items: Vec<PodRow> = pods
-        .items()
-        .iter()
-        .filter(|pod| wanted.is_empty() || wanted.contains(pod.metadata.name.as_str()))
+    let pods = || {
+        let all = pods.items().iter();
+        all.filter(|pod| wanted.is_empty() || wanted.contains(pod.metadata.name.as_str()))
+    };
+    let unknown = pods().filter(|pod| classes.is_sandboxed(pod.class()).is_none()).count();
+    let unknown = (unknown > 0).then(|| {
+        let pods = human::count(unknown, "pod");
+        let are = if unknown == 1 { "is" } else { "are" };
+        let unseen = classes.unseen();
+        format!("cannot tell whether {pods} with a RuntimeClass {are} sandboxed: {unseen}")
+    });
+    let mut items: Vec<PodRow> = pods()
         .filter_map(|pod| {
-            let class = pod.class().filter(|class| classes.contains(*class))?;
+            let class = pod.class().filter(|class| classes.contains(class))?;
             let overhead = &pod.spec.overhead;
             let amount = |key: &str| overhead.get(key).map_or("0", String::as_str);
             Some(PodRow {
@@ -85,7 +97,8 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
         })
         .collect();
     items.sort_by(|a, b| (&a.namespace, Natural(&a.name)).cmp(&(&b.namespace, Natural(&b.name))));
-    Ok(PodList { head: Head::new("PodList", kata.is_simulated()), items, gaps: api.gaps() })
+    let head = Head::new("PodList", kata.is_simulated());
+    Ok(PodList { head, items, unknown, gaps: api.gaps() })
 }
 
 const COLUMNS: [Column; 12] = [
@@ -107,10 +120,11 @@ fn table(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<
     let settings = context.settings;
     if list.items.is_empty() {
         let place = context.list_namespace();
-        let text = place.map_or_else(
-            || "No sandboxed pods found.".to_owned(),
-            |name| format!("No sandboxed pods found in {name} namespace."),
-        );
+        let none = || match place {
+            None => "No sandboxed pods found.".to_owned(),
+            Some(name) => format!("No sandboxed pods found in {name} namespace."),
+        };
+        let text = list.unknown.clone().unwrap_or_else(none);
         context.printer.say(&marked(&text, list.head.simulated))?;
         return Ok(());
     }
@@ -140,6 +154,9 @@ fn table(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<
         table.row(cells.into_iter().skip(skip).collect());
     }
     context.printer.table(&table, settings.is_wide(), titles)?;
+    if let Some(unknown) = &list.unknown {
+        context.printer.say(unknown)?;
+    }
     if list.head.simulated && titles {
         context.printer.say("(simulated)")?;
     }

@@ -36,6 +36,7 @@ mod silence;
 pub(crate) use drain::{Held, held as held_by_budgets};
 pub(crate) use silence::{
     Hearing, abandoned, hearing, is_current, look_and_explain as explain_silence, operator_state,
+    why_unready,
 };
 
 /// How often `--watch` shows the status again on a terminal.
@@ -154,7 +155,9 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
     };
     report.operator.definitions_current = stale?.known().map(|stale| stale.is_none());
     let classes = kata.sandbox_classes();
-    report.pods = pods.as_known().map(|pods| {
+    let is_told =
+        |pods: &&Vec<Pod>| pods.iter().all(|pod| classes.is_sandboxed(pod.class()).is_some());
+    report.pods = pods.as_known().filter(is_told).map(|pods| {
         let ours = |pod: &&Pod| pod.class().is_some_and(|class| classes.contains(class));
         let phase =
             |phase: &str| pods.iter().filter(ours).filter(|p| p.status.phase == phase).count();
@@ -162,6 +165,7 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
     });
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
     silence::explain(&operator, &lease?, &kata, now, &mut report);
+    silence::add_cause(api, now, &mut report).await?;
     report.gaps = api.gaps();
     Ok((kata, report))
 }

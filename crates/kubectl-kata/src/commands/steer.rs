@@ -15,6 +15,9 @@ use crate::settings::Output;
 
 /// The content type of a JSON merge patch.
 const MERGE: &str = "application/merge-patch+json";
+/// What keeps a Job from being started.
+const NOT_STARTED: [Code; 4] =
+    [Code::NodeJobImage, Code::NodeJobWithoutPod, Code::NodeJobNotStarted, Code::NodeJobHeld];
 /// The field manager of the changes.
 const MANAGER: &str = "kubectl-kata";
 
@@ -46,6 +49,7 @@ pub(crate) async fn retry(
             context.printer.line(&marked(text, kata.is_simulated()))?;
         }
     }
+    let exit = if others.iter().any(|node| is_held_up(node)) { Exit::Findings } else { Exit::Fine };
     for node in others {
         context.printer.line(&marked(&not_retried(node), kata.is_simulated()))?;
     }
@@ -57,7 +61,7 @@ pub(crate) async fn retry(
         change(KATA_NODES, name, "will be retried", &patch, arguments.dry_run, context).await?;
     }
     if chosen.is_empty() || arguments.dry_run {
-        return Ok(Exit::Fine);
+        return Ok(exit);
     }
     for name in chosen.iter().filter(|node| is(node, Code::NodeBroken)).map(|it| &it.spec.node_name)
     {
@@ -75,7 +79,7 @@ pub(crate) async fn retry(
         _ => "kubectl kata wait".to_owned(),
     };
     context.printer.say(&format!("Next: {next}"))?;
-    Ok(Exit::Fine)
+    Ok(exit)
 }
 
 fn is(node: &KataNode, code: Code) -> bool {
@@ -95,6 +99,13 @@ fn is_retried_by_machine_config_operator(node: &KataNode) -> bool {
     status.is_some_and(|status| status.phase == Phase::Failed && status.host.is_none())
 }
 
+/// Whether something else than a failure holds up the change of a node, so that a retry is no help.
+fn is_held_up(node: &KataNode) -> bool {
+    let status = node.status.as_ref();
+    status.is_some_and(|status| status.phase != Phase::Ready && status.code.is_some())
+        && !is_retried_by_machine_config_operator(node)
+}
+
 fn loses_kata(node: &KataNode) -> bool {
     last_job(node).is_some_and(|job| job.action == NodeAction::Remove)
 }
@@ -112,6 +123,13 @@ fn not_retried(node: &KataNode) -> String {
         return format!(
             "the Machine Config Operator retries the change of node {name} by itself; remove the cause of the \
              failure: {} (`kubectl kata logs node/{name}` shows more)",
+            status.message
+        );
+    }
+    if let Some(code) = NOT_STARTED.into_iter().find(|code| is(node, *code)) {
+        let fix = code.entry().fix.replace("NAME", name);
+        return format!(
+            "node {name} has no failed change to retry, since its Job has not started: {}; fix: {fix}",
             status.message
         );
     }

@@ -143,6 +143,8 @@ pub(crate) async fn until(
     timeout: Duration,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    // What was done so far is shown before it takes long.
+    context.printer.flush()?;
     let mut wanted = wanted.clone();
     let begin = Instant::now();
     let end = (!timeout.is_zero()).then(|| Instant::now() + timeout);
@@ -480,7 +482,11 @@ fn finish(
         (None, Some(ConfigFacts { paused: Some(paused), .. })) => {
             format!("{}: it goes on when the pause ends", paused.reason)
         }
-        (None, _) => "a node has failed".to_owned(),
+        (None, _) if report.no_operator => "no operator works".to_owned(),
+        (None, _) => match wanted {
+            Wanted::Node(name) => format!("node {name} has failed"),
+            Wanted::Ready | Wanted::Deleted(_) => "manual action required".to_owned(),
+        },
     };
     context.printer.line(&marked(&format!("{why}, {span}"), report.head.simulated))?;
     for line in problem_lines(&report.problems, &style) {

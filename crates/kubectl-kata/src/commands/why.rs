@@ -28,6 +28,7 @@ pub(crate) mod admission;
 pub(crate) mod kubelet;
 mod nodes;
 pub(crate) mod sandbox;
+mod verdict;
 
 /// What makes pods: its name, and where it is.
 type Owner = (&'static str, Resource);
@@ -58,7 +59,11 @@ pub(crate) async fn run(
     if !context.printer.document(context.settings.output, &report)? {
         print(&report, context)?;
     }
-    Ok(if report.success { Exit::Fine } else { Exit::Findings })
+    Ok(match (report.success, report.causes.is_empty() && !report.gaps.is_empty()) {
+        (true, _) => Exit::Fine,
+        (false, true) => Exit::Inconclusive,
+        (false, false) => Exit::Findings,
+    })
 }
 
 /// `deploy/web`, `pod/web-0` or `web-0`.
@@ -124,7 +129,7 @@ async fn explain(
         .map_err(|source| Failure::Answer { what: format!("read pod {name}"), source })?;
     let class = slim.class().map(str::to_owned);
     let classes = kata.sandbox_classes();
-    let sandboxed = class.as_ref().is_some_and(|class| classes.contains(class));
+    let sandboxed = classes.is_sandboxed(class.as_deref());
     let since = scheduled_since(pod).or(slim.metadata.creation_timestamp);
     let mut report = WhyReport {
         head: Head::new("WhyReport", kata.is_simulated()),
@@ -141,7 +146,7 @@ async fn explain(
         gaps: Vec::new(),
     };
     let subject = report.target.clone();
-    if !sandboxed {
+    if sandboxed == Some(false) {
         let what = match &class {
             None => "spec.runtimeClassName is not set".to_owned(),
             Some(class) => format!("its RuntimeClass {class} is none of Kata's"),
@@ -158,7 +163,7 @@ async fn explain(
             )),
         );
     }
-    report.causes.extend(sandbox::unsupported(pod, &subject, sandboxed));
+    report.causes.extend(sandbox::unsupported(pod, &subject, sandboxed == Some(true)));
     match slim.status.phase.as_str() {
         "Running" | "Succeeded" if slim.metadata.deletion_timestamp.is_none() => {
             let events = events(api, &name, &namespace).await?;
@@ -169,15 +174,24 @@ async fn explain(
             if slim.status.phase == "Running" && report.causes.is_empty() {
                 report.causes.extend(kubelet::not_ready(pod, &subject));
             }
-            report.success = report.causes.is_empty();
-            if report.success {
-                report.outlook = format!(
-                    "nothing is wrong: it {} on {}, in a virtual machine of class {}; `kubectl kata \
-                     verify pod/{name} -n {namespace}` proves it",
-                    if slim.status.phase == "Running" { "runs" } else { "ran" },
-                    slim.node().unwrap_or("no node"),
-                    class.unwrap_or_default()
-                );
+            report.success = report.causes.is_empty() && sandboxed.is_some();
+            if report.causes.is_empty() {
+                let runs = if slim.status.phase == "Running" { "runs" } else { "ran" };
+                let node = slim.node().unwrap_or("no node");
+                let class = class.unwrap_or_default();
+                let shows = format!("`kubectl kata verify pod/{name} -n {namespace}`");
+                report.outlook = if report.success {
+                    format!(
+                        "nothing is wrong: it {runs} on {node}, in a virtual machine of class {class}; {shows} \
+                         proves it"
+                    )
+                } else {
+                    format!(
+                        "it {runs} on {node}; cannot tell whether pods of RuntimeClass {class} run in virtual \
+                         machines: {}; {shows} looks into the pod",
+                        classes.unseen()
+                    )
+                };
             }
         }
         phase
@@ -231,23 +245,31 @@ async fn schedule(
             .push(Problem::new(Code::NoNodeFits, report.target.clone(), message).with_fix(fix));
         return Ok(());
     }
-    let said = nodes::scheduler_message(pod);
-    if let Read::Known(nodes) = &nodes {
+    let verdicts = nodes.as_known().map_or_else(Vec::new, |nodes| {
         let runtimes = kata.runtimes();
         let runtime = runtimes.iter().find(|it| Some(it.name.as_str()) == slim.class());
         let install_on = runtime.and_then(|runtime| kata.install_on(runtime));
-        report.nodes =
-            nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items(), install_on);
-    }
-    let progress = super::status::progress::nodes(kata.active(), kata.nodes.items(), now);
-    let stalls = kata.active().map(|active| problem::stalls(active, kata.nodes.items()));
-    let deleting = kata.active().filter(|active| active.metadata.deletion_timestamp.is_some());
-    let deleting = deleting.and_then(|active| active.metadata.name.as_deref());
-    let stalls = stalls.unwrap_or_default();
-    let unmatched = nodes.as_known().and_then(|all| nodes::unmatched(pod, all, &report.target));
-    let said = said.as_deref();
-    let (cause, outlook) = nodes::conclusion(report, deleting, &progress, stalls, unmatched, said);
-    report.causes.extend(cause);
+        nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items(), install_on)
+    });
+    report.nodes = nodes::shown(&verdicts);
+    let active = kata.active();
+    let selector = active.and_then(|config| config.spec.kata_config_pool_selector.as_ref());
+    let deleting = active.filter(|config| config.metadata.deletion_timestamp.is_some());
+    let stalls = active.map(|config| problem::stalls(config, kata.nodes.items()));
+    let (causes, outlook) = nodes::conclusion(nodes::Known {
+        subject: &report.target,
+        class: slim.class().unwrap_or_default(),
+        verdicts: &verdicts,
+        deleting: deleting.and_then(|config| config.metadata.name.as_deref()),
+        selector,
+        progress: &super::status::progress::nodes(active, kata.nodes.items(), now),
+        stalled: stalls.unwrap_or_default(),
+        unmatched: nodes
+            .as_known()
+            .and_then(|all| nodes::unmatched(pod, all, &verdicts, selector, &report.target)),
+        said: nodes::scheduler_message(pod).as_deref(),
+    });
+    report.causes.extend(causes);
     report.outlook = outlook;
     report.causes.extend(super::status::blocked_drains(api, kata.nodes.items()).await?);
     Ok(())

@@ -50,6 +50,9 @@ pub(crate) struct PodList {
     pub(crate) head: Head,
     /// The pods, by namespace and name.
     pub(crate) items: Vec<PodRow>,
+    /// That it is not known of some pods whether they are sandboxed; absent if it is known of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unknown: Option<String>,
     /// What could not be seen.
     pub(crate) gaps: Vec<Gap>,
 }

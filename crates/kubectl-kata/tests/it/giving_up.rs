@@ -200,3 +200,21 @@ async fn the_next_command_after_a_retry_fits_what_is_retried() {
     let next = "Next: kubectl kata wait --for deleted";
     lab.kata_command("retry worker-0").await.expect(0).says(&[next]);
 }
+
+/// A Job that has not started is not repeated: what keeps it is named.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_job_cannot_start_is_told_why_it_is_not_retried() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.fault("worker-0", "pull-fails");
+    lab.until("the code", |lab| {
+        let node = lab.get(&kata_nodes(), "", "worker-0").unwrap_or_default();
+        node["status"]["code"] == "KATA3107"
+    })
+    .await;
+    lab.kata_command("retry worker-0").await.expect(1).says(&[
+        "node worker-0 has no failed change to retry, since its Job has not started",
+        "fix: Correct spec.payload.image or the operator's image",
+    ]);
+    assert_eq!(annotation(&lab, "worker-0"), Value::Null);
+}

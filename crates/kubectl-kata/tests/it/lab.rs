@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kata_manifests::manifests::Options;
 use kubectl_kata::arguments::Arguments;
 use kubectl_kata::environment::settings;
-use kubectl_kata::{Printer, run};
+use kubectl_kata::{Connected, Printer, run};
 use serde_json::{Value, json};
 use simcluster::api::authentication::{self, Signer};
 use simcluster::api::fault::{Fault, Match, Rule, When};
@@ -240,6 +240,11 @@ impl Lab {
         self.merge(&NODES, "", node, &json!({"metadata": {"labels": {key: value}}}));
     }
 
+    /// Cordons a node.
+    pub(crate) fn cordon(&self, node: &str) {
+        self.merge(&NODES, "", node, &json!({"spec": {"unschedulable": true}}));
+    }
+
     /// Changes an object as a user would.
     pub(crate) fn merge(&self, resource: &Resource, namespace: &str, name: &str, patch: &Value) {
         self.cluster.with(|simulation, now| {
@@ -271,6 +276,12 @@ impl Lab {
         });
     }
 
+    /// All objects of a kind.
+    pub(crate) fn list(&self, resource: &Resource) -> Vec<Value> {
+        let objects = self.cluster.with(|sim, _| sim.api.list(resource));
+        objects.into_iter().map(|object| (*object).clone()).collect()
+    }
+
     /// An object.
     pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Value> {
         let object = self.cluster.with(|sim, _| sim.api.get(resource, namespace, name));
@@ -286,7 +297,6 @@ impl Lab {
         });
     }
 
-    /// Ends what a node suffers from.
     /// Adds a worker with options of `kata-sim node add`.
     pub(crate) async fn join(&self, node: &str, options: &[&str]) {
         let options = NodeOptions::parse(options.iter().copied()).unwrap();
@@ -294,6 +304,7 @@ impl Lab {
         self.pass(60).await;
     }
 
+    /// Ends what a node suffers from.
     pub(crate) fn clear_faults(&self, node: &str) {
         self.cluster.with(|simulation, _| {
             simulation.world.hosts.get_mut(node).unwrap().faults.clear();
@@ -541,9 +552,11 @@ impl Lab {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let live = place.terminal.err && place.environment.term != "dumb";
         let mut printer = Printer::new(&mut out, &mut err, settings.style, live);
-        let client = self.client();
+        let place = "https://lab.example:6443 (context lab)".to_owned();
+        let cluster = Connected { client: self.client(), place };
         let exit =
-            run(&arguments.command, &settings, &mut printer, interrupt, async |_| Ok(client)).await;
+            run(&arguments.command, &settings, &mut printer, interrupt, async |_| Ok(cluster))
+                .await;
         Done {
             code: exit.code(),
             out: String::from_utf8(out).unwrap(),

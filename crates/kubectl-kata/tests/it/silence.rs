@@ -97,7 +97,7 @@ async fn a_deployment_without_ready_pods_explains_the_silence() {
     lab.pass(60).await;
     lab.requests();
     let done = lab.kata_command("status").await.expect(1);
-    assert!(lab.requests() <= 8, "its Deployment and its Lease are read once: {}", done.out);
+    assert!(lab.requests() <= 9, "its Deployment, Lease and pods are read once: {}", done.out);
     let texts = ["KATA5010", "KATA5005", "0 of 2 pods of the operator are ready"];
     done.says(&texts);
     let done = lab.kata_command("wait --timeout 5s").await.expect(124);
@@ -176,4 +176,42 @@ async fn an_operator_that_does_not_run_is_told_although_it_has_seen_all() {
     assert!(!done.out.contains("KATA5010"), "{}", done.out);
     lab.kata_command("status --fail-on warning").await.expect(1);
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 0 of 2 pods"]);
+}
+
+/// An image that the nodes cannot pull is named with what the kubelet says, and nobody waits for it for long.
+#[tokio::test(start_paused = true)]
+async fn an_operator_whose_image_cannot_be_pulled_ends_the_wait() {
+    let lab = Lab::bare(&simcluster::topology::Layout::default());
+    lab.install();
+    lab.kata(&["worker-0"]);
+    lab.deploy_without_pods(kata_api::names::NAMESPACE);
+    lab.pass(10).await;
+    let pods = lab.list(&simcluster::resource::PODS);
+    let is_ours = |pod: &&serde_json::Value| {
+        pod["metadata"]["labels"]["app.kubernetes.io/name"] == "kata-operator"
+    };
+    let pod = pods.iter().find(is_ours).unwrap();
+    let [namespace, name] = ["namespace", "name"].map(|key| pod["metadata"][key].as_str().unwrap());
+    let image = "registry.example/kata-operator:v9";
+    let waiting = json!({"reason": "ImagePullBackOff", "message": format!(
+        "Back-off pulling image \"{image}\": ErrImagePull: {image}: not found"
+    )});
+    lab.merge_status(&simcluster::resource::PODS, namespace, name, &json!({"status": {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "a", "image": image, "ready": false, "state": {"waiting": waiting}}],
+    }}));
+    let texts = [
+        "KATA5005",
+        "pods of the operator are ready: container a: image registry.example/kata-operator:v9 cannot be pulled",
+        "not found",
+        "kubectl kata install --upgrade --operator-image REF",
+    ];
+    lab.kata_command("status").await.expect(1).says(&texts);
+    lab.kata_command("doctor").await.expect(1).says(&texts);
+    // A registry may be away for a moment.
+    let done = lab.kata_command("wait --timeout 30s").await.expect(124);
+    drop(done.says(&texts));
+    let begin = tokio::time::Instant::now();
+    lab.kata_command("wait --timeout 1h").await.expect(1).says(&texts);
+    assert!(begin.elapsed().as_secs() <= 90, "{:?}", begin.elapsed());
 }

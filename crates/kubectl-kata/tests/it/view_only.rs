@@ -120,3 +120,40 @@ async fn the_view_role_is_told_what_it_lacks_and_not_what_the_operator_lacks() {
     once.dedup();
     assert_eq!(messages, once);
 }
+
+/// Whoever may see pods and not what RuntimeClasses are is not told that a pod is not sandboxed.
+#[tokio::test(start_paused = true)]
+async fn pods_of_classes_that_may_not_be_seen_are_not_called_ordinary() {
+    let mut lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.pod("web", Some("kata"));
+    lab.pod("plain", None);
+    lab.phase("web", "Running").await;
+    lab.phase("plain", "Running").await;
+    lab.only_rules(&serde_json::json!([
+        {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]},
+    ]));
+    let unseen = "you may not list kataconfigs.kataconfiguration.openshift.io, you may not list \
+                  runtimeclasses.node.k8s.io";
+    let lines = [
+        (
+            "why pod/web -n test-kata",
+            "cannot tell whether pods of RuntimeClass kata run in virtual machines",
+        ),
+        ("pods -n test-kata", "cannot tell whether 1 pod with a RuntimeClass is sandboxed"),
+        ("pods -n test-kata web", "cannot tell whether 1 pod with a RuntimeClass is sandboxed"),
+    ];
+    for (line, text) in lines {
+        let done = lab.kata_command(line).await.expect(5).says(&[text, unseen]);
+        let said = format!("{}{}", done.out, done.err);
+        for wrong in ["not sandboxed", "No sandboxed pods", "there is no"] {
+            assert!(!said.contains(wrong), "{line}: {said}");
+        }
+    }
+    let json = lab.kata_command("pods -n test-kata -o json").await.expect(5).json();
+    assert!(json["unknown"].as_str().unwrap().starts_with("cannot tell"), "{json}");
+    // That it has no class says it all.
+    let done = lab.kata_command("why pod/plain -n test-kata").await.expect(1);
+    done.says(&["KATA5101", "spec.runtimeClassName is not set"]);
+}

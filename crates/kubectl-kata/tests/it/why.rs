@@ -263,3 +263,82 @@ async fn a_node_that_a_runtime_does_not_select_says_so() {
         "nodes kata=true,kubernetes.io/hostname=worker-1",
     ]);
 }
+
+/// A pod that nothing but a cordon keeps from a node, and pods that are pinned to a host.
+#[tokio::test(start_paused = true)]
+async fn a_cordon_and_a_pin_are_told_with_what_really_helps() {
+    let lab = Lab::on(simcluster::world::Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("test-kata");
+    lab.cordon("worker-0");
+    let pin = |host: &str| json!({"nodeSelector": {"kubernetes.io/hostname": host}});
+    let by_name = json!({"affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["worker-1"]}]},
+        ]},
+    }}});
+    let wants_disk = json!({"nodeSelector": {"disk": "ssd"}});
+    for (name, spec) in [
+        ("cordoned", json!({})),
+        ("pinned", pin("worker-1")),
+        ("named", by_name),
+        ("nowhere", pin("worker-9")),
+        ("disk", wants_disk),
+    ] {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "test-kata"},
+            "spec": {"runtimeClassName": "kata", "containers": [{"name": "a", "image": "i"}]},
+        });
+        for (field, value) in spec.as_object().unwrap() {
+            pod["spec"][field] = value.clone();
+        }
+        lab.create(pod);
+    }
+    lab.pass(10).await;
+    let expected: [(&str, &[&str]); 5] = [
+        (
+            "cordoned",
+            &[
+                "worker-0: cordoned",
+                "if nobody works on node worker-0 any more, uncordon it: `kubectl uncordon worker-0`",
+            ],
+        ),
+        (
+            "pinned",
+            &[
+                "no node with Kata matches the pod's own nodeSelector kubernetes.io/hostname=worker-1; worker-1 \
+                 does: not selected for Kata",
+                "correct spec.nodeSelector of the pod; or give node worker-1 Kata: `kubectl label node worker-1 \
+                 kata=true`",
+            ],
+        ),
+        (
+            "named",
+            &[
+                "no node with Kata matches the pod's own node affinity; worker-1 does: not selected for Kata",
+                "correct spec.affinity.nodeAffinity of the pod; or give node worker-1 Kata",
+            ],
+        ),
+        (
+            "nowhere",
+            &[
+                "no node matches the pod's own nodeSelector kubernetes.io/hostname=worker-9",
+                "fix: correct spec.nodeSelector of the pod",
+            ],
+        ),
+        (
+            "disk",
+            &["or a cluster administrator labels a node: `kubectl label node worker-0 disk=ssd`"],
+        ),
+    ];
+    for (name, texts) in expected {
+        let done = lab.kata_command(&format!("why pod/{name} -n test-kata")).await.expect(1);
+        let done = done.says(&["KATA5205"]).says(texts);
+        assert!(!done.out.contains("label node worker-0 kubernetes.io"), "{}", done.out);
+    }
+    let report = lab.kata_command("why pod/cordoned -n test-kata -o json").await.json();
+    let verdicts = report["nodes"].as_array().unwrap();
+    let first = verdicts.iter().find(|node| node["name"] == "worker-0").unwrap();
+    assert_eq!(first["reason"], "Cordoned", "{report}");
+}

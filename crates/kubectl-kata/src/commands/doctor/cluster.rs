@@ -9,7 +9,7 @@ use super::check;
 use crate::Context;
 use crate::api::{Read, Trouble};
 use crate::cluster::{Kata, OperatorState, installations, lease, operator, stale_definition};
-use crate::commands::status::{Hearing, abandoned, hearing};
+use crate::commands::status::{Hearing, abandoned, hearing, why_unready};
 use crate::document::{Check, CheckResult, Problem};
 use crate::failure::Failure;
 use crate::human;
@@ -149,8 +149,18 @@ async fn the_operator(kata: &Kata, context: &Context<'_, '_>) -> Result<Vec<Chec
     let ready = deployment.ready_replicas.unwrap_or_default();
     let all = deployment.replicas.unwrap_or_default();
     let runs = if ready > 0 { CheckResult::Ok } else { CheckResult::Error };
-    let text = format!("{ready} of {all} pods of the operator are ready");
-    let mut checks = vec![check(Code::OperatorNotRunning, runs, text)];
+    let mut runs = check(
+        Code::OperatorNotRunning,
+        runs,
+        format!("{ready} of {all} pods of the operator are ready"),
+    );
+    if ready <= 0
+        && let Some(unready) = why_unready(&context.api, context.settings.now()).await?
+    {
+        runs.message = format!("{}: {}", runs.message, unready.message);
+        runs.fix = unready.fix;
+    }
+    let mut checks = vec![runs];
     let theirs = deployment.version.unwrap_or_default();
     let result = match (minor(&theirs), minor(crate::VERSION)) {
         (Some((a, x)), Some((b, y))) if a == b && x.abs_diff(y) <= 1 => CheckResult::Ok,

@@ -5,7 +5,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kata_api::{Code, KataConfig, conditions, names};
 
 use crate::api::{Api, Read};
-use crate::cluster::{Deployment, Kata, OperatorState, lease, operator_quietly};
+use crate::cluster::{Deployment, Kata, OperatorState, lease, operator_pods, operator_quietly};
+use crate::commands::why::kubelet;
 use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::failure::Failure;
 use crate::human;
@@ -13,6 +14,8 @@ use crate::problem;
 
 /// How long the operator may take to take up a change before that is worth a word.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// How long an image may take to be pulled, with the attempts that a registry's hiccup costs.
+const PULLED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// What the operator says when it has heard of a change and cannot act on it: then it leaves the observed
 /// generation as it was.
 const HINDERED: [Code; 3] =
@@ -123,6 +126,57 @@ pub(crate) async fn look_and_explain(
     let deployment = operator_quietly(api).await?;
     let lease = lease(api).await?;
     explain(&deployment, &lease, kata, now, report);
+    add_cause(api, now, report).await
+}
+
+/// Why no pod of the operator is ready.
+pub(crate) struct Unready {
+    /// As the kubelet says it.
+    pub(crate) message: String,
+    pub(crate) fix: String,
+    /// Whether nothing changes that but a person.
+    pub(crate) is_final: bool,
+}
+
+/// Why no pod of the operator is ready; `None` if the kubelet says nothing, or the caller may not read that.
+pub(crate) async fn why_unready(api: &Api, now: Timestamp) -> Result<Option<Unready>, Failure> {
+    let pods = operator_pods(api, &api.for_watches()).await?;
+    let mut causes = pods.items().iter().flat_map(|pod| {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let created: Option<Timestamp> =
+            pod["metadata"]["creationTimestamp"].as_str().and_then(|time| time.parse().ok());
+        let is_old = created.is_some_and(|created| now.duration_since(created) >= PULLED_WITHIN);
+        let causes = kubelet::causes(pod, &[], &format!("pod/{name}"));
+        causes.into_iter().map(move |cause| (cause, is_old))
+    });
+    let Some((cause, is_old)) = causes.next() else { return Ok(None) };
+    let is_image = cause.id == Code::ImageNotPulled.entry().code;
+    let fix = if is_image {
+        "give the operator an image that the nodes can pull: `kubectl kata install --upgrade --operator-image REF`; \
+         with Helm, `image` of the chart"
+            .to_owned()
+    } else {
+        cause.fix
+    };
+    Ok(Some(Unready { message: cause.message, fix, is_final: is_image && is_old }))
+}
+
+/// Adds why no pod of the operator is ready, if that is so.
+pub(super) async fn add_cause(
+    api: &Api,
+    now: Timestamp,
+    report: &mut StatusReport,
+) -> Result<(), Failure> {
+    let id = Code::OperatorNotRunning.entry().code;
+    if report.no_operator || !report.problems.iter().any(|problem| problem.id == id) {
+        return Ok(());
+    }
+    let Some(unready) = why_unready(api, now).await? else { return Ok(()) };
+    report.no_operator = unready.is_final;
+    for problem in report.problems.iter_mut().filter(|problem| problem.id == id) {
+        problem.message = format!("{}: {}", problem.message, unready.message);
+        unready.fix.clone_into(&mut problem.fix);
+    }
     Ok(())
 }
 

@@ -72,9 +72,8 @@ async fn judge(
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     let running = pod["status"]["phase"] == "Running";
     let seconds = || begin.elapsed().as_secs_f64();
-    // Whether a class is Kata's is not known to who may not see classes; the kernel says it then.
-    let unknown = kata.configs.is_forbidden() || kata.classes.is_forbidden();
-    let sandboxed = class.is_some_and(|class| unknown || classes.contains(class));
+    // The kernel says it to who may not see what classes are.
+    let sandboxed = classes.is_sandboxed(class) != Some(false);
     if sandboxed && !running {
         let text = format!("pod {name} does not run, so there is nothing to verify");
         return Ok(failed(subject, Code::PodNotRunning, text, seconds()));

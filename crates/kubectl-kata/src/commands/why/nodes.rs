@@ -2,22 +2,17 @@
 //!
 //! The scheduler decides; this repeats its filters to name what it only counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataNode, Who, names};
 use serde_json::Value;
 
-use crate::document::{NodeProgress, NodeVerdict, Problem, WhyReport};
+use super::verdict::{Verdict, best_fix, is_given};
+use crate::document::{NodeProgress, NodeVerdict, Problem};
 use crate::human::{self, quantity};
 use crate::pod::Pod;
-
-/// The verdict of every node if the pod was admitted while its RuntimeClass was closed.
-const CLASS_CLOSED: &str = "the RuntimeClass takes no new pods";
-
-/// The begin of the verdict of a node that should not have the pod's runtime.
-const NOT_SELECTED: &str = "not selected by installOn of";
 
 /// Texts of the scheduler about requirements that are not checked here, and who can change them.
 const UNCHECKED: [(&str, Who); 10] = [
@@ -57,7 +52,7 @@ pub(super) fn is_gated(pod: &Value) -> bool {
     conditions.any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated")
 }
 
-/// What each node says to the pod. `install_on` selects the nodes that should have its runtime.
+/// What each node says to the pod, by its name. `install_on` selects the nodes that should have its runtime.
 pub(super) fn verdicts(
     pod: &Value,
     slim: &Pod,
@@ -65,7 +60,7 @@ pub(super) fn verdicts(
     pods: &[Pod],
     kata: &[KataNode],
     install_on: Option<&LabelSelector>,
-) -> Vec<NodeVerdict> {
+) -> Vec<(String, Verdict)> {
     let mut used: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
     for other in pods.iter().filter(|other| !other.is_finished()) {
         if let Some(node) = other.node() {
@@ -80,8 +75,20 @@ pub(super) fn verdicts(
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let kata = kata.iter().find(|kata| kata.spec.node_name == name);
             let used = used.get(name).copied().unwrap_or_default();
-            let (verdict, rollout) = verdict(pod, slim, node, used, kata, install_on);
-            NodeVerdict { name: name.to_owned(), verdict, rollout }
+            (name.to_owned(), verdict(pod, slim, node, used, kata, install_on))
+        })
+        .collect()
+}
+
+/// The verdicts as they are shown.
+pub(super) fn shown(verdicts: &[(String, Verdict)]) -> Vec<NodeVerdict> {
+    verdicts
+        .iter()
+        .map(|(name, verdict)| NodeVerdict {
+            name: name.clone(),
+            reason: verdict.reason(),
+            verdict: verdict.to_string(),
+            rollout: matches!(verdict, Verdict::InRollout(_)),
         })
         .collect()
 }
@@ -93,12 +100,12 @@ fn verdict(
     used: (i128, i128),
     kata: Option<&KataNode>,
     install_on: Option<&LabelSelector>,
-) -> (String, bool) {
+) -> Verdict {
     let spec = &pod["spec"];
-    let labels: BTreeMap<String, String> =
-        serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
+    let name = node["metadata"]["name"].as_str().unwrap_or_default();
+    let labels = labels(node);
     if let Some(taint) = repelling(spec, node) {
-        return (format!("taint {taint} is not tolerated"), false);
+        return Verdict::Tainted(taint);
     }
     let wanted = spec["nodeSelector"].as_object();
     let lacking: Vec<(&String, &Value)> = wanted
@@ -107,44 +114,48 @@ fn verdict(
         .filter(|(key, value)| labels.get(*key).map(String::as_str) != value.as_str())
         .collect();
     if lacking.iter().any(|(key, _)| *key == names::CLOSED_LABEL) {
-        return (CLASS_CLOSED.to_owned(), false);
+        return Verdict::ClassClosed;
     }
-    // What the admin asked for says more than what follows from it.
+    // What the pod itself asks for says more than what follows from its class.
     if let Some((key, value)) = lacking.iter().find(|(key, _)| !is_ours(key)) {
         let value = value.as_str().unwrap_or_default();
-        return (format!("the node lacks the label {key}={value}"), false);
+        return Verdict::LacksLabel(format!("{key}={value}"));
     }
+    if !affinity(spec, name, &labels) {
+        return Verdict::OtherAffinity;
+    }
+    let class = || slim.class().unwrap_or_default().to_owned();
     let is_outside = |selector| kata_plan::selector::matches(selector, &labels) == Ok(false);
     if !lacking.is_empty() && install_on.is_some_and(is_outside) {
-        let class = slim.class().unwrap_or_default();
-        return (format!("{NOT_SELECTED} RuntimeClass {class}"), false);
+        return Verdict::NotSelectedByClass(class());
     }
     if !lacking.is_empty() {
-        let has_kata = labels.get(names::RUNTIME_LABEL).map(String::as_str)
-            == Some(names::RUNTIME_LABEL_VERIFIED);
-        return if has_kata
-            && lacking.iter().all(|(key, _)| key.starts_with(names::CLASS_LABEL_PREFIX))
-        {
-            let class = slim.class().unwrap_or_default();
-            (format!("has Kata, but does not serve RuntimeClass {class}"), false)
+        let lacks_class_only =
+            lacking.iter().all(|(key, _)| key.starts_with(names::CLASS_LABEL_PREFIX));
+        return if lacks_class_only && has_kata(&labels) {
+            Verdict::ClassNotServed(class())
         } else {
             of_kata(kata)
         };
     }
+    let lacks = lacks(slim, node, used);
     if node["spec"]["unschedulable"] == true {
-        return match kata.and_then(|kata| kata.status.as_ref()) {
-            Some(status) if !status.step.is_empty() => {
-                (format!("cordoned by the roll-out ({})", status.step), true)
+        let status = kata.and_then(|kata| kata.status.as_ref());
+        return match status.filter(|status| !status.step.is_empty()) {
+            Some(status) => {
+                Verdict::InRollout(format!("cordoned by the roll-out ({})", status.step))
             }
-            _ => ("cordoned".to_owned(), false),
+            None => Verdict::Cordoned { lacks },
         };
     }
-    if !affinity(spec, node["metadata"]["name"].as_str().unwrap_or_default(), &labels) {
-        return ("does not match the pod's node affinity".to_owned(), false);
-    }
+    lacks.map_or(Verdict::Fits, Verdict::TooSmall)
+}
+
+/// What a node has too little of for a pod, beside those that are there.
+fn lacks(pod: &Pod, node: &Value, used: (i128, i128)) -> Option<String> {
     let all =
         |key: &str| node["status"]["allocatable"][key].as_str().and_then(quantity).unwrap_or(0);
-    let short = |key: &str, used: i128| (used + slim.takes(key) - all(key)).max(0);
+    let short = |key: &str, used: i128| (used + pod.takes(key) - all(key)).max(0);
     let (cpu, memory) = (short("cpu", used.0), short("memory", used.1));
     let mut lacks = Vec::new();
     if memory > 0 {
@@ -153,29 +164,36 @@ fn verdict(
     if cpu > 0 {
         lacks.push(format!("CPU short by {}", human::cpu(cpu)));
     }
-    if lacks.is_empty() { ("fits".to_owned(), false) } else { (lacks.join(", "), false) }
+    (!lacks.is_empty()).then(|| lacks.join(", "))
+}
+
+fn labels(node: &Value) -> BTreeMap<String, String> {
+    serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default()
+}
+
+fn has_kata(labels: &BTreeMap<String, String>) -> bool {
+    labels.get(names::RUNTIME_LABEL).map(String::as_str) == Some(names::RUNTIME_LABEL_VERIFIED)
 }
 
 /// What a node without the label of verified nodes lacks.
-fn of_kata(kata: Option<&KataNode>) -> (String, bool) {
+fn of_kata(kata: Option<&KataNode>) -> Verdict {
     let Some(status) = kata.and_then(|kata| kata.status.as_ref()) else {
-        return ("not selected for Kata".to_owned(), false);
+        return Verdict::NotSelected;
     };
     let with_step = |what: &str| {
         if status.step.is_empty() { what.to_owned() } else { format!("{what} ({})", status.step) }
     };
     match status.phase {
-        Phase::Waiting => ("Kata is not installed yet".to_owned(), true),
-        Phase::Installing => (with_step("Kata is being installed"), true),
-        Phase::Updating => (with_step("changed by a roll-out"), true),
-        Phase::Ready => ("is being opened to sandboxed pods".to_owned(), true),
+        Phase::Waiting => Verdict::InRollout("Kata is not installed yet".to_owned()),
+        Phase::Installing => Verdict::InRollout(with_step("Kata is being installed")),
+        Phase::Updating => Verdict::InRollout(with_step("changed by a roll-out")),
+        Phase::Ready => Verdict::InRollout("is being opened to sandboxed pods".to_owned()),
         Phase::WaitingToRemove if status.provided => {
-            ("it is leaving spec.providedNodes".to_owned(), false)
+            Verdict::Leaving("it is leaving spec.providedNodes")
         }
-        Phase::WaitingToRemove | Phase::Removing => ("Kata is being removed".to_owned(), false),
+        Phase::WaitingToRemove | Phase::Removing => Verdict::Leaving("Kata is being removed"),
         Phase::Failed | Phase::NotReady | Phase::Unknown => {
-            let code = status.code.as_ref().map_or_else(String::new, |code| format!(" ({code})"));
-            (format!("Kata does not work there{code}: {}", status.message), false)
+            Verdict::Failed { code: status.code.clone(), message: status.message.clone() }
         }
     }
 }
@@ -231,22 +249,21 @@ fn affinity(spec: &Value, name: &str, labels: &BTreeMap<String, String>) -> bool
     })
 }
 
-/// That no node with Kata has the labels that the pod itself wants, or none that its affinity wants.
-pub(super) fn unmatched(pod: &Value, nodes: &[Value], subject: &str) -> Option<Problem> {
+/// That no node with Kata is one that the pod itself asks for, by its nodeSelector or its node affinity.
+pub(super) fn unmatched(
+    pod: &Value,
+    nodes: &[Value],
+    verdicts: &[(String, Verdict)],
+    selector: Option<&LabelSelector>,
+    subject: &str,
+) -> Option<Problem> {
     let spec = &pod["spec"];
-    let labels = |node: &Value| -> BTreeMap<String, String> {
-        serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default()
-    };
-    let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let with_kata = nodes.iter().filter(|node| {
-        labels(node).get(names::RUNTIME_LABEL).map(String::as_str)
-            == Some(names::RUNTIME_LABEL_VERIFIED)
-    });
-    let with_kata: Vec<(String, BTreeMap<String, String>)> =
-        with_kata.map(|node| (name(node), labels(node))).collect();
-    let (first, _) = with_kata.first()?;
-    let selector = spec["nodeSelector"].as_object();
-    let own: Vec<(&str, &str)> = selector
+    let nodes: Vec<(&str, BTreeMap<String, String>)> = nodes
+        .iter()
+        .map(|node| (node["metadata"]["name"].as_str().unwrap_or_default(), labels(node)))
+        .collect();
+    let own: Vec<(&str, &str)> = spec["nodeSelector"]
+        .as_object()
         .into_iter()
         .flatten()
         .filter(|(key, _)| !is_ours(key))
@@ -255,29 +272,50 @@ pub(super) fn unmatched(pod: &Value, nodes: &[Value], subject: &str) -> Option<P
     let has = |labels: &BTreeMap<String, String>| {
         own.iter().all(|(key, value)| labels.get(*key).map(String::as_str) == Some(*value))
     };
-    let problem = |message: String, fix: String, who| {
-        Problem::new(Code::NoNodeFits, subject, message).with_fix(fix).with_who(who)
+    let with_kata = || nodes.iter().filter(|(_, labels)| has_kata(labels));
+    let (first, _) = with_kata().next()?;
+    let wished: BTreeSet<&str> = nodes
+        .iter()
+        .filter(|(name, labels)| has(labels) && affinity(spec, name, labels))
+        .map(|(name, _)| *name)
+        .collect();
+    if with_kata().any(|(name, _)| wished.contains(name)) {
+        return None;
+    }
+    let wanted: Vec<String> = own.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let by_selector = !with_kata().any(|(_, labels)| has(labels));
+    let (what, field) = if by_selector {
+        (format!("nodeSelector {}", human::list(&wanted, 5)), "spec.nodeSelector")
+    } else {
+        ("node affinity".to_owned(), "spec.affinity.nodeAffinity")
     };
-    if !with_kata.iter().any(|(_, labels)| has(labels)) {
-        let wanted: Vec<String> = own.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let message = format!(
-            "no node with Kata matches the pod's own nodeSelector {}",
-            human::list(&wanted, 5)
-        );
-        let fix = format!(
-            "correct the nodeSelector; or a cluster administrator labels a node: `kubectl label node {first} \
-             {}`",
-            wanted.join(" ")
-        );
-        return Some(problem(message, fix, Who::ApplicationTeam));
+    let problem = |message: String, fix: String, who| {
+        Some(Problem::new(Code::NoNodeFits, subject, message).with_fix(fix).with_who(who))
+    };
+    let correct = format!("correct {field} of the pod");
+    // The nodes that the pod asks for have no Kata: what they say is the cause.
+    let there: Vec<(&str, &Verdict)> = verdicts
+        .iter()
+        .filter(|(name, _)| wished.contains(name.as_str()))
+        .map(|(name, verdict)| (name.as_str(), verdict))
+        .collect();
+    if let Some((name, verdict)) = there.first() {
+        let message =
+            format!("no node with Kata matches the pod's own {what}; {name} does: {verdict}");
+        let (more, who) = match best_fix(&there, selector) {
+            Some((fix, who)) => (format!("; or {fix}"), who),
+            None => (String::new(), Who::ApplicationTeam),
+        };
+        return problem(message, format!("{correct}{more}"), who);
     }
-    if !with_kata.iter().any(|(name, labels)| affinity(spec, name, labels)) {
-        let message = "no node with Kata matches the pod's own node affinity".to_owned();
-        let fix =
-            "correct spec.affinity.nodeAffinity of the pod, or give a node that it matches Kata";
-        return Some(problem(message, fix.to_owned(), Who::ApplicationTeam));
+    if by_selector && !own.iter().any(|(key, _)| is_given(key)) {
+        let message = format!("no node with Kata matches the pod's own {what}");
+        let label = format!("`kubectl label node {first} {}`", wanted.join(" "));
+        let fix = format!("{correct}; or a cluster administrator labels a node: {label}");
+        return problem(message, fix, Who::ApplicationTeam);
     }
-    None
+    let message = format!("no node matches the pod's own {what}");
+    problem(message, correct, Who::ApplicationTeam)
 }
 
 /// Whether a label of nodes is one that the operator gives them.
@@ -288,130 +326,147 @@ fn is_ours(key: &str) -> bool {
         || key == names::CLOSED_LABEL
 }
 
-/// The cause, and what will happen; `deleting` is the KataConfig if it is being deleted, `stalled` is what keeps
-/// the rollout from going on, if it does not, and `unmatched` what [`unmatched`] found.
-pub(super) fn conclusion(
-    report: &WhyReport,
-    deleting: Option<&str>,
-    progress: &[NodeProgress],
-    stalled: Vec<Problem>,
-    unmatched: Option<Problem>,
-    said: Option<&str>,
-) -> (Vec<Problem>, String) {
-    let subject = report.target.as_str();
-    if report.nodes.iter().any(|node| node.verdict == CLASS_CLOSED) {
-        let class = report.runtime_class.as_deref().unwrap_or_default();
-        let (message, fix) = match deleting {
-            Some(config) => (
-                format!(
-                    "RuntimeClass {class} takes no new pods, because the KataConfig {config} is being deleted"
-                ),
-                "delete the pod and what creates it, since the deletion waits for it; to run it with Kata, \
-                 create a KataConfig again after that",
-            ),
-            None => (
-                format!(
-                    "RuntimeClass {class} took no new pods when the pod was created, because the KataConfig \
-                     was being deleted"
-                ),
-                "create a KataConfig, then delete the pod and create it again",
-            ),
-        };
-        return (
-            vec![Problem::new(Code::NoNodeFits, subject, message).with_fix(fix)],
-            "will not be scheduled: a pod keeps the node selector that it was admitted with"
-                .to_owned(),
-        );
+/// What [`conclusion`] goes by.
+pub(super) struct Known<'a> {
+    pub(super) subject: &'a str,
+    pub(super) class: &'a str,
+    pub(super) verdicts: &'a [(String, Verdict)],
+    /// The KataConfig, if it is being deleted.
+    pub(super) deleting: Option<&'a str>,
+    /// What it selects nodes by.
+    pub(super) selector: Option<&'a LabelSelector>,
+    pub(super) progress: &'a [NodeProgress],
+    /// What keeps the roll-out from going on, if it does not.
+    pub(super) stalled: Vec<Problem>,
+    /// What [`unmatched`] found.
+    pub(super) unmatched: Option<Problem>,
+    /// What the scheduler said.
+    pub(super) said: Option<&'a str>,
+}
+
+impl Known<'_> {
+    /// The names of the nodes with such a verdict.
+    fn named(&self, is_such: impl Fn(&Verdict) -> bool) -> Vec<&str> {
+        let such = self.verdicts.iter().filter(|(_, verdict)| is_such(verdict));
+        such.map(|(name, _)| name.as_str()).collect()
     }
-    let of_others = said.and_then(|said| Some((said, unchecked(said)?)));
-    let fits = report.nodes.iter().any(|node| node.verdict == "fits");
-    if let (Some((said, who)), true) = (of_others, fits) {
-        let problem =
-            Problem::new(Code::NoNodeFits, subject, format!("the scheduler says: {said}"))
-                .with_fix("change the requirement of the pod, or give a node the resource")
-                .with_who(who);
-        return (vec![problem], "will not be scheduled until something changes".to_owned());
+
+    fn problem(&self, message: impl Into<String>, fix: impl Into<String>) -> Problem {
+        Problem::new(Code::NoNodeFits, self.subject, message).with_fix(fix)
     }
-    if report.nodes.iter().any(|node| node.verdict == "fits") {
-        let text =
-            said.map_or_else(String::new, |said| format!(" The scheduler last said: {said}"));
-        let names: Vec<&str> = report
-            .nodes
-            .iter()
-            .filter(|node| node.verdict == "fits")
-            .map(|node| node.name.as_str())
-            .collect();
-        return (
-            Vec::new(),
-            format!(
-                "it fits on {}, and should be scheduled at once.{text}",
-                human::list(&names, 3)
-            ),
-        );
+}
+
+const UNTIL_CHANGED: &str = "will not be scheduled until something changes";
+
+/// The causes, and what will happen.
+pub(super) fn conclusion(known: Known<'_>) -> (Vec<Problem>, String) {
+    if !known.named(|verdict| *verdict == Verdict::ClassClosed).is_empty() {
+        return closed(&known);
     }
-    let coming: Vec<&NodeVerdict> = report.nodes.iter().filter(|node| node.rollout).collect();
-    if !coming.is_empty() && !stalled.is_empty() {
-        let names: Vec<&str> = coming.iter().map(|node| node.name.as_str()).collect();
+    let fits = known.named(|verdict| *verdict == Verdict::Fits);
+    if !fits.is_empty() {
+        return fitting(&known, &fits);
+    }
+    let coming = known.named(|verdict| matches!(verdict, Verdict::InRollout(_)));
+    if coming.is_empty() {
+        return unfit(known);
+    }
+    if !known.stalled.is_empty() {
         let outlook = format!(
             "will not be scheduled before {} is given Kata; manual action required",
-            human::list(&names, 3)
+            human::list(&coming, 3)
         );
-        return (stalled, outlook);
+        return (known.stalled, outlook);
     }
-    if !coming.is_empty() {
-        let eta = progress
-            .iter()
-            .filter(|node| coming.iter().any(|coming| coming.name == node.name))
-            .filter_map(|node| Some((node.eta_seconds?, node.name.as_str())))
-            .min();
-        let outlook = match eta {
-            Some((seconds, name)) => format!(
-                "will probably be scheduled in {}, when {name} is ready",
-                human::about(jiff::SignedDuration::from_secs(seconds))
-            ),
-            None => {
-                let names: Vec<&str> = coming.iter().map(|node| node.name.as_str()).collect();
-                format!(
-                    "will be scheduled when one of {} is ready; how long that takes is not known before \
-                     the first node is done",
-                    human::list(&names, 3)
-                )
-            }
-        };
-        let message = format!(
-            "{} that could take the pod {} being given Kata",
-            human::count(coming.len(), "node"),
-            if coming.len() == 1 { "is" } else { "are" }
-        );
-        return (vec![Problem::new(Code::WaitsForRollout, subject, message)], outlook);
-    }
-    let short: Vec<&NodeVerdict> =
-        report.nodes.iter().filter(|node| node.verdict.contains("short by")).collect();
-    let is_outside = |node: &NodeVerdict| node.verdict.starts_with(NOT_SELECTED);
-    let is_repelled = |node: &&NodeVerdict| node.verdict.starts_with("taint ");
-    let fix = match short.first() {
-        Some(node) => format!(
-            "free what {} lacks ({}), ask for less, or give more nodes Kata",
-            node.name, node.verdict
+    let eta = known
+        .progress
+        .iter()
+        .filter(|node| coming.contains(&node.name.as_str()))
+        .filter_map(|node| Some((node.eta_seconds?, node.name.as_str())))
+        .min();
+    let outlook = match eta {
+        Some((seconds, name)) => format!(
+            "will probably be scheduled in {}, when {name} is ready",
+            human::about(jiff::SignedDuration::from_secs(seconds))
         ),
-        None if report.nodes.iter().filter(|node| !is_repelled(node)).all(is_outside) => {
-            "label a node so that spec.runtimes[].installOn of the KataConfig selects it, or use another \
-             RuntimeClass"
-                .to_owned()
-        }
-        None => "give a node Kata that the pod tolerates and selects: see `kubectl kata nodes`"
-            .to_owned(),
+        None => format!(
+            "will be scheduled when one of {} is ready; how long that takes is not known before the first \
+             node is done",
+            human::list(&coming, 3)
+        ),
     };
-    let message = match (report.nodes.is_empty(), said) {
-        (true, Some(said)) => format!("the scheduler says: {said}"),
-        (true, None) => "the scheduler has not said anything yet".to_owned(),
-        (false, _) => "no node can take the pod now".to_owned(),
-    };
-    let outlook = if report.nodes.is_empty() {
-        String::new()
-    } else {
-        "will not be scheduled until something changes".to_owned()
-    };
-    let problem = || Problem::new(Code::NoNodeFits, subject, message).with_fix(fix);
-    (vec![unmatched.unwrap_or_else(problem)], outlook)
+    let message = format!(
+        "{} that could take the pod {} being given Kata",
+        human::count(coming.len(), "node"),
+        if coming.len() == 1 { "is" } else { "are" }
+    );
+    (vec![Problem::new(Code::WaitsForRollout, known.subject, message)], outlook)
 }
+
+fn closed(known: &Known<'_>) -> (Vec<Problem>, String) {
+    let class = known.class;
+    let problem = match known.deleting {
+        Some(config) => known.problem(
+            format!(
+                "RuntimeClass {class} takes no new pods, because the KataConfig {config} is being deleted"
+            ),
+            "delete the pod and what creates it, since the deletion waits for it; to run it with Kata, create \
+             a KataConfig again after that",
+        ),
+        None => known.problem(
+            format!(
+                "RuntimeClass {class} took no new pods when the pod was created, because the KataConfig was \
+                 being deleted"
+            ),
+            "create a KataConfig, then delete the pod and create it again",
+        ),
+    };
+    let outlook = "will not be scheduled: a pod keeps the node selector that it was admitted with";
+    (vec![problem], outlook.to_owned())
+}
+
+fn fitting(known: &Known<'_>, fits: &[&str]) -> (Vec<Problem>, String) {
+    if let Some(said) = known.said
+        && let Some(who) = unchecked(said)
+    {
+        let problem = known.problem(
+            format!("the scheduler says: {said}"),
+            "change the requirement of the pod, or give a node the resource",
+        );
+        return (vec![problem.with_who(who)], UNTIL_CHANGED.to_owned());
+    }
+    let last = |said| format!(" The scheduler last said: {said}");
+    let text = known.said.map_or_else(String::new, last);
+    let names = human::list(fits, 3);
+    (Vec::new(), format!("it fits on {names}, and should be scheduled at once.{text}"))
+}
+
+/// What is in the way if no node takes the pod, and none will by itself.
+fn unfit(known: Known<'_>) -> (Vec<Problem>, String) {
+    if known.verdicts.is_empty() {
+        let message = match known.said {
+            Some(said) => format!("the scheduler says: {said}"),
+            None => "the scheduler has not said anything yet".to_owned(),
+        };
+        let problem = Problem::new(Code::NoNodeFits, known.subject, message);
+        return (vec![known.unmatched.unwrap_or(problem)], String::new());
+    }
+    let wished: Vec<(&str, &Verdict)> = known
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| !verdict.is_the_pods_wish())
+        .map(|(name, verdict)| (name.as_str(), verdict))
+        .collect();
+    let fix = best_fix(&wished, known.selector);
+    let problem = known.problem("no node can take the pod now", String::new());
+    let problem = match fix {
+        Some((fix, who)) => problem.with_fix(fix).with_who(who),
+        None => problem.with_fix(
+            "give a node Kata that the pod tolerates and selects: see `kubectl kata nodes`",
+        ),
+    };
+    (vec![known.unmatched.unwrap_or(problem)], UNTIL_CHANGED.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
