@@ -421,8 +421,9 @@ pub struct InstallArguments {
     /// How long to wait; 0 means for ever
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     pub timeout: Duration,
-    /// Change nothing
-    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, default_value = "none", default_missing_value = "client")]
+    /// Change nothing: print the plan, and let the API server check the objects (server), or print the objects without
+    /// a cluster (client)
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, default_value = "none", default_missing_value = "server")]
     pub dry_run: DryRun,
 }
 
@@ -446,6 +447,9 @@ pub struct UninstallArguments {
     /// Evict the sandboxed pods, as far as PodDisruptionBudgets allow it
     #[arg(long)]
     pub evict_pods: bool,
+    /// Wait until nothing is left, and then remove the operator, if `kubectl kata install` or manifests installed it
+    #[arg(long)]
+    pub operator: bool,
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,

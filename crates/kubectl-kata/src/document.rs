@@ -491,6 +491,11 @@ pub(crate) struct UninstallPlan {
     pub(crate) disruption: Option<Disruption>,
     /// Objects that would be deleted, as `Kind/name`.
     pub(crate) objects: Vec<String>,
+    /// The nodes that would lose the labels that `kubectl kata install` gave them.
+    pub(crate) labelled: Vec<String>,
+    /// The namespace of the operator that would be removed; absent if it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operator_namespace: Option<String>,
     /// The KataConfig that becomes active then; absent if there is no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) successor: Option<Successor>,

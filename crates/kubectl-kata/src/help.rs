@@ -29,7 +29,7 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
         "install",
         &["install --dry-run client", "install --node-selector kata=true --node worker-1 --wait"],
     ),
-    ("uninstall", &["uninstall --dry-run", "uninstall --wait"]),
+    ("uninstall", &["uninstall --dry-run", "uninstall --wait", "uninstall --operator"]),
     ("retry", &["retry worker-1", "retry --all"]),
     ("pause", &["pause"]),
     ("resume", &["resume"]),

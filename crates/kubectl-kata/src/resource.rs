@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
+
 /// A kind of object, as the API server serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
@@ -93,4 +96,20 @@ pub(crate) fn encode(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// The path of an object, by its kind and its name.
+pub(crate) fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let api_version = text(&object["apiVersion"]);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let kind = text(&object["kind"]);
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let root = if group.is_empty() { "/api" } else { "/apis" };
+    let namespace = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/namespaces/{}", encode(namespace)),
+        None => String::new(),
+    };
+    let name = encode(&text(&object["metadata"]["name"]));
+    format!("{root}/{api_version}{namespace}/{}/{name}", resource.plural)
 }

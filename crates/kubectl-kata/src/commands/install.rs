@@ -13,6 +13,7 @@ use super::{ask_consent, doctor, expect_output, wait};
 use crate::Context;
 use crate::arguments::{DryRun, InstallArguments};
 use crate::cluster::Kata;
+use crate::disruption::field;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
@@ -137,8 +138,8 @@ impl Refusal {
     }
 }
 
-/// Why no KataConfig can be created beside this one.
-fn second(active: &KataConfig) -> Refusal {
+/// Why no KataConfig can be created beside this one, and how these nodes get Kata by that one.
+fn second(active: &KataConfig, nodes: &[String]) -> Refusal {
     let name = active.metadata.name.as_deref().unwrap_or_default();
     if active.metadata.deletion_timestamp.is_some() {
         return Refusal::of(
@@ -147,10 +148,20 @@ fn second(active: &KataConfig) -> Refusal {
             "kubectl kata wait --for deleted, then try again",
         );
     }
+    let selector = active.spec.kata_config_pool_selector.as_ref();
+    let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+    let fix = match labels.filter(|labels| !labels.is_empty() && !nodes.is_empty()) {
+        Some(labels) => format!(
+            "to give more nodes Kata by that one: `kubectl label node {} {}`",
+            nodes.join(" "),
+            text(labels, " ")
+        ),
+        None => "change that one, or `kubectl kata uninstall` first".to_owned(),
+    };
     Refusal::of(
         Code::NotActive,
         format!("there is a KataConfig already, {name}, and only the oldest is active"),
-        "change that one, or `kubectl kata uninstall` first",
+        fix,
     )
 }
 
@@ -160,7 +171,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &ALLOWED, "install")?;
     let labels = labels(arguments.node_selector.as_deref())?;
-    let body = body(arguments, &labels)?;
+    let mut body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
     let operator = match Step::of(&kata, arguments, context).await? {
         Ok(step) => step,
@@ -169,7 +180,7 @@ pub(crate) async fn run(
     if let Some(active) = kata.active()
         && (matches!(operator, Step::Keep(_)) || arguments.describes_kata_config())
     {
-        return second(active).print(context);
+        return second(active, &arguments.node).print(context);
     }
     // Everything is tried before anything is written, so that a refusal leaves the cluster as it was.
     let mut tried = match &operator {
@@ -180,8 +191,16 @@ pub(crate) async fn run(
     let change = if let Some(active) = kata.active() {
         Change::of_existing(active, platform, context).await?
     } else {
+        let mut labelled = Vec::new();
         for node in &arguments.node {
+            if is_without(node, &labels, context).await? {
+                labelled.push(node.as_str());
+            }
             label(node, &labels, Mode::Try, context).await?;
+        }
+        if !labelled.is_empty() {
+            let names = labelled.join(" ");
+            body["metadata"]["annotations"] = json!({names::LABELLED_NODES_ANNOTATION: names});
         }
         let config = if kata.configs.is_not_served() {
             valid(&body)?;
@@ -255,7 +274,8 @@ fn announce(
     };
     let head = context.marked(&format!("This command {first}{last}.{kept}"));
     context.printer.say(&head)?;
-    let mut lines = operator.lines(&style);
+    let mut lines = field("Cluster", &context.place, &style);
+    lines.extend(operator.lines(&style));
     lines.extend(change.lines(&style));
     Ok(lines.iter().try_for_each(|line| context.printer.say(line))?)
 }
@@ -316,6 +336,18 @@ async fn create(body: &Value, mode: Mode, context: &Context<'_, '_>) -> Result<V
     let created = context.api.write(&what, http::Method::POST, &path, None, body).await;
     created
         .map_err(|trouble| trouble.denied(&what, &format!("create {}", KATA_CONFIGS.qualified())))
+}
+
+/// Whether a node has none of these labels, so that taking them off leaves it as it was. Not if that cannot be seen.
+async fn is_without(
+    node: &str,
+    labels: &Labels,
+    context: &Context<'_, '_>,
+) -> Result<bool, Failure> {
+    let found = context.api.glance::<Value>(NODES, None, node).await?.known().flatten();
+    Ok(found.is_some_and(|found| {
+        labels.keys().all(|key| found["metadata"]["labels"][key.as_str()].is_null())
+    }))
 }
 
 async fn label(

@@ -1,14 +1,17 @@
 //! `uninstall`: deletes the KataConfig, unless sandboxed pods still run; `--dry-run` says what would
 //! happen. What stands in the way is [`kata_plan::decide`]'s answer for a KataConfig that is being deleted.
 
-use std::collections::BTreeSet;
+mod operator;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kata_api::{Code, KataConfig, Natural, names};
 use kata_plan::{Observed, Platform, PodScope, Snapshot};
-use serde_json::json;
+use operator::Removal;
+use serde_json::{Value, json};
 
 use super::{ask_consent, expect_output, marked, pace, problem_lines, status, wait};
 use crate::Context;
@@ -22,7 +25,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::owners::{self, Controller};
 use crate::problem;
-use crate::resource::{BUDGETS, KATA_CONFIGS, PODS};
+use crate::resource::{BUDGETS, KATA_CONFIGS, NODES, PODS};
 use crate::settings::Output;
 use crate::snapshot::{self, Assumed};
 use crate::table::{Table, column};
@@ -34,12 +37,25 @@ pub(crate) async fn run(
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "uninstall")?;
     let kata = Kata::read(&context.api).await?;
     kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
+    let removal = if arguments.operator {
+        match operator::plan(&kata, context).await? {
+            Ok(removal) => removal,
+            Err(refusal) => {
+                context.printer.say(&format!("refused: {}", refusal.text))?;
+                context.printer.say(&format!("    fix: {}", refusal.fix))?;
+                return Ok(Exit::Refused);
+            }
+        }
+    } else {
+        None
+    };
     let Some(config) = kata.active() else {
-        context.printer.say("There is no KataConfig; nothing is to be done.")?;
-        return Ok(Exit::Fine);
+        return without_config(removal, arguments, context).await;
     };
     let name = config.metadata.name.clone().unwrap_or_default();
-    let (plan, words) = plan(&kata, config, arguments.evict_pods, context).await?;
+    let (mut plan, mut words) = plan(&kata, config, arguments.evict_pods, context).await?;
+    plan.operator_namespace = removal.as_ref().map(|removal| removal.namespace.clone());
+    words.removal = removal;
     if arguments.dry_run {
         if !context.printer.document(context.settings.output, &plan)? {
             print(&plan, &words, arguments, context)?;
@@ -64,7 +80,7 @@ pub(crate) async fn run(
     if plan.deleting {
         let text = format!("KataConfig {name} is being deleted already");
         context.printer.line(&marked(&text, plan.head.simulated))?;
-        return follow(name, &plan, arguments, context).await;
+        return follow(config, &plan, &words, arguments, context).await;
     }
     let what = format!("delete KataConfig {name}");
     let path = KATA_CONFIGS.object(None, &name);
@@ -76,16 +92,49 @@ pub(crate) async fn run(
         }
     }
     context.printer.line(&format!("kataconfig.kataconfiguration.openshift.io/{name} deleted"))?;
-    follow(name, &plan, arguments, context).await
+    follow(config, &plan, &words, arguments, context).await
+}
+
+/// Without a KataConfig only the operator is left.
+async fn without_config(
+    removal: Option<Removal>,
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    let Some(removal) = removal else {
+        context.printer.say("There is no KataConfig; nothing is to be done.")?;
+        if let Some(next) = operator::next(context).await?.filter(|_| !arguments.operator) {
+            context.printer.say(&next)?;
+        }
+        return Ok(Exit::Fine);
+    };
+    let style = context.printer.style();
+    let head = context.marked("There is no KataConfig. This command removes the operator.");
+    let mut lines = vec![head];
+    lines.extend(field("Cluster", &context.place, &style));
+    lines.extend(removal.lines(&style));
+    lines.iter().try_for_each(|line| context.printer.say(line))?;
+    if arguments.dry_run {
+        context.printer.say("nothing changed. Next: kubectl kata uninstall --operator")?;
+        return Ok(Exit::Fine);
+    }
+    let what = "uninstall removes the operator";
+    if let Some(exit) = ask_consent(arguments.yes, what, context).await? {
+        return Ok(exit);
+    }
+    removal.run(context).await?;
+    Ok(Exit::Fine)
 }
 
 /// What comes after the deletion, and the wait for it.
 async fn follow(
-    name: String,
+    config: &KataConfig,
     plan: &UninstallPlan,
+    words: &Words,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    let name = config.metadata.name.clone().unwrap_or_default();
     // With another one to come, not every KataConfig goes.
     let deleted = match &plan.successor {
         Some(successor) => {
@@ -94,12 +143,80 @@ async fn follow(
         }
         None => "deleted".to_owned(),
     };
-    if arguments.wait {
-        let wanted = wait::Wanted::Deleted(Some(name));
-        return wait::until(&wanted, arguments.timeout, context).await;
+    if !arguments.wait && words.removal.is_none() {
+        let labels = match plan.labelled.as_slice() {
+            [] => String::new(),
+            nodes => format!(
+                ", then kubectl label node {} {}",
+                nodes.join(" "),
+                labels_of(config).keys().map(|key| format!("{key}-")).collect::<Vec<_>>().join(" ")
+            ),
+        };
+        context.printer.say(&format!("Next: kubectl kata wait --for {deleted}{labels}"))?;
+        return Ok(Exit::Fine);
     }
-    context.printer.say(&format!("Next: kubectl kata wait --for {deleted}"))?;
+    let wanted = wait::Wanted::Deleted(Some(name));
+    let exit = wait::until(&wanted, arguments.timeout, context).await?;
+    if exit != Exit::Fine {
+        return Ok(exit);
+    }
+    for node in &plan.labelled {
+        take_labels_off(node, labels_of(config), context).await?;
+    }
+    match &words.removal {
+        Some(removal) => removal.run(context).await?,
+        None if plan.successor.is_some() => {}
+        None => {
+            if let Some(next) = operator::next(context).await? {
+                context.printer.say(&next)?;
+            }
+        }
+    }
     Ok(Exit::Fine)
+}
+
+/// The labels by which the KataConfig selects nodes.
+fn labels_of(config: &KataConfig) -> &BTreeMap<String, String> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    let selector = config.spec.kata_config_pool_selector.as_ref();
+    selector.and_then(|selector| selector.match_labels.as_ref()).unwrap_or(&NONE)
+}
+
+/// The nodes to which `install` gave these labels, unless another KataConfig takes over.
+fn labelled(config: &KataConfig, has_successor: bool) -> Vec<String> {
+    let noted = config.metadata.annotations.iter().flatten();
+    let mut noted = noted.filter(|(key, _)| *key == names::LABELLED_NODES_ANNOTATION);
+    match noted.next() {
+        Some((_, nodes)) if !has_successor && !labels_of(config).is_empty() => {
+            nodes.split_whitespace().map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Takes labels off a node that have the value that `install` gave them.
+async fn take_labels_off(
+    node: &str,
+    labels: &BTreeMap<String, String>,
+    context: &mut Context<'_, '_>,
+) -> Result<(), Failure> {
+    let found = context.api.get::<Value>(NODES, None, node).await?.known().flatten();
+    let Some(found) = found else { return Ok(()) };
+    let found = &found["metadata"]["labels"];
+    let ours = labels.iter().filter(|(key, value)| found[key.as_str()] == value.as_str());
+    let gone: serde_json::Map<String, Value> =
+        ours.map(|(key, _)| (key.clone(), Value::Null)).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<String> = gone.keys().cloned().collect();
+    let what = format!("take labels off node {node}");
+    let patch = json!({"metadata": {"labels": gone}});
+    let path = NODES.object(None, node);
+    let content = Some("application/merge-patch+json");
+    let written = context.api.write(&what, http::Method::PATCH, &path, content, &patch).await;
+    written.map_err(|trouble| trouble.denied(&what, "patch nodes"))?;
+    Ok(context.printer.say(&format!("node/{node} has no label {} any more", keys.join(", ")))?)
 }
 
 /// Nothing is refused if only the caller's permissions keep it from being known whether it would be.
@@ -116,6 +233,8 @@ fn exit(plan: &UninstallPlan) -> Exit {
 struct Words {
     /// That evicted pods come again, and how to end that; nothing if none does.
     returning: Vec<String>,
+    /// What removes the operator, if it is to go.
+    removal: Option<Removal>,
 }
 
 /// What would happen; with `evict` sandboxed pods are not in the way.
@@ -213,6 +332,7 @@ async fn plan(
     } else {
         None
     };
+    let successor = successor(kata, &mut snapshot);
     let plan = UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
         success: problems.is_empty() && (evict || pods.is_empty()),
@@ -223,11 +343,13 @@ async fn plan(
         nodes,
         disruption,
         objects,
-        successor: successor(kata, &mut snapshot),
+        labelled: labelled(config, successor.is_some()),
+        operator_namespace: None,
+        successor,
         problems,
         gaps: context.api.gaps(),
     };
-    Ok((plan, Words { returning }))
+    Ok((plan, Words { returning, removal: None }))
 }
 
 /// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
@@ -358,6 +480,7 @@ fn lines(
     let name = plan.config.as_deref().unwrap_or_default();
     let text = format!("The deletion of KataConfig {name} removes Kata.");
     lines.push(marked(&text, plan.head.simulated));
+    lines.extend(field("Cluster", &context.place, &style));
     lines.extend(match &plan.disruption {
         Some(disruption) if disruption.nodes.is_empty() => {
             field("Nodes", "no node has Kata through this KataConfig", &style)
@@ -369,6 +492,13 @@ fn lines(
         let objects = format!("{} will be deleted", plan.objects.join(", "));
         lines.extend(field("Objects", &objects, &style));
     }
+    if !plan.labelled.is_empty() {
+        let nodes = human::list(&plan.labelled, 5);
+        let text =
+            format!("those of the selector are taken off {nodes}, to which `install` gave them");
+        lines.extend(field("Labels", &text, &style));
+    }
+    lines.extend(words.removal.iter().flat_map(|removal| removal.lines(&style)));
     lines.extend(plan.successor.as_ref().map(sequel));
     let next = match (plan.success, arguments.dry_run) {
         _ if plan.deleting => {

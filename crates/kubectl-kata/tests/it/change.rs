@@ -1,7 +1,11 @@
-//! `install`, `uninstall` and `events`.
+//! `install` and `uninstall`.
 
-use serde_json::json;
-use simcluster::resource::PODS;
+use kata_api::names::NAMESPACE;
+use serde_json::{Value, json};
+use simcluster::Resource;
+use simcluster::resource::{DEPLOYMENTS, NODES, PODS};
+use simcluster::topology::Layout;
+use simcluster::world::Platform;
 
 use crate::lab::{Lab, kata_configs};
 
@@ -37,6 +41,9 @@ async fn install_labels_creates_and_waits() {
         "Ready: 1/1 nodes",
     ]);
     lab.kata_command("install --name second").await.expect(4).says(&["KATA1004"]);
+    let done =
+        lab.kata_command("install --node worker-2 --node-selector kata=true").await.expect(4);
+    done.says(&["to give more nodes Kata by that one: `kubectl label node worker-2 kata=true`"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,4 +431,80 @@ async fn uninstall_says_what_a_deletion_under_way_waits_for() {
     assert_eq!(plan["problems"][0]["id"], "KATA3112", "{plan:#}");
     lab.merge(&kata_configs(), "", "cluster-kataconfig", &paused(false));
     lab.until("gone", |lab| lab.get(&kata_configs(), "", "cluster-kataconfig").is_none()).await;
+}
+
+/// Whoever installed by one command removes all of it by one command, and nothing of others.
+#[tokio::test(start_paused = true)]
+async fn what_install_did_uninstall_undoes() {
+    for platform in [Platform::OpenShift, Platform::Kubernetes] {
+        let mut lab = Lab::bare(&Layout { platform, ..Layout::default() });
+        lab.label("worker-0", "kata", Some("true"));
+        let install = "install --node-selector kata=true --node worker-0 --node worker-1 --yes";
+        let done = lab.kata_command(install).await.expect(0);
+        done.says(&["Cluster    https://lab.example:6443 (context lab)"]);
+        lab.start_operator();
+        lab.ready().await;
+        // worker-0 had the label before.
+        let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
+        assert_eq!(
+            config["metadata"]["annotations"]["kata-operator.dev/labelled-nodes"],
+            "worker-1"
+        );
+        let done = lab.kata_command("uninstall --operator --dry-run").await.expect(0);
+        done.says(&[
+            "Cluster    https://lab.example:6443 (context lab)",
+            "Labels     those of the selector are taken off worker-1",
+            "Operator   removed after that:",
+        ]);
+        let done =
+            lab.kata_command("uninstall --operator --yes --timeout 3h").await.expect(0).says(&[
+                "Deleted: no KataConfig is left",
+                "node/worker-1 has no label kata any more",
+                "operator removed from namespace",
+            ]);
+        let label = |node: &str| {
+            let node = lab.get(&NODES, "", node).unwrap();
+            node["metadata"]["labels"]["kata"].clone()
+        };
+        assert_eq!([label("worker-0"), label("worker-1")], [json!("true"), Value::Null]);
+        lab.pass(60).await;
+        for (group, plural) in [
+            ("", "namespaces"),
+            ("", "serviceaccounts"),
+            ("apps", "deployments"),
+            ("rbac.authorization.k8s.io", "clusterroles"),
+            ("rbac.authorization.k8s.io", "clusterrolebindings"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+            ("scheduling.k8s.io", "priorityclasses"),
+        ] {
+            let left = lab.list(&Resource::dynamic(group.to_owned(), plural.to_owned()));
+            let is_ours = |object: &&Value| {
+                object["metadata"]["labels"]["app.kubernetes.io/name"] == "kata-operator"
+            };
+            let names =
+                left.iter().filter(is_ours).map(|object| object["metadata"]["name"].clone());
+            let names: Vec<_> = names.collect();
+            assert!(names.is_empty(), "{platform:?}: {plural} {names:?}: {}", done.err);
+        }
+        let done = lab.kata_command("uninstall --operator").await.expect(0);
+        done.says(&["There is no KataConfig; nothing is to be done."]);
+    }
+}
+
+/// Other installers remove what they installed.
+#[tokio::test(start_paused = true)]
+async fn an_operator_of_helm_is_left_to_helm() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let metadata = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "kata"}}});
+    lab.merge(&DEPLOYMENTS, NAMESPACE, "kata-operator", &metadata);
+    let helm = &format!("helm uninstall kata --namespace {NAMESPACE}");
+    let done = lab.kata_command("uninstall --operator --yes").await.expect(4);
+    done.says(&["refused: Helm installed the operator", helm]);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
+    let done = lab.kata_command("uninstall --wait --yes").await.expect(0);
+    done.says(&["Next, if the operator is to go too", helm]);
+    lab.kata_command("uninstall").await.expect(0).says(&["There is no KataConfig", helm]);
 }

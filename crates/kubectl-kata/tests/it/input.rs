@@ -79,7 +79,7 @@ async fn what_is_mistyped_is_named() {
         ("kataconfig/cluster-kataconfig\n", "(simulated)\n")
     );
     lab.kata_command("pods").await.expect(0).says(&["namespace. (simulated)"]);
-    let done = lab.kata_command("install --dry-run --max-unavailable 25%").await.expect(0);
+    let done = lab.kata_command("install --dry-run=client --max-unavailable 25%").await.expect(0);
     done.says(&["maxUnavailable: 25%"]);
     lab.undeploy();
     lab.kata_command("version").await.expect(0).says(&["no Deployment kata-operator in"]);

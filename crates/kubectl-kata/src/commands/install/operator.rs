@@ -8,7 +8,6 @@ use std::time::Duration;
 use kata_api::Code;
 use kata_api::platform::Platform;
 use kata_manifests::manifests::{self, IMAGE};
-use kube::core::{ApiResource, GroupVersionKind};
 use semver::Version;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -17,12 +16,14 @@ use super::{Mode, Refusal};
 use crate::Context;
 use crate::api::{Api, Read, Scope, Trouble};
 use crate::arguments::InstallArguments;
-use crate::cluster::{Deployment, Installer, Kata, OperatorState, operator_quietly, semantic};
+use crate::cluster::{
+    Deployment, Installer, Kata, OperatorState, operator_quietly, platform, semantic,
+};
 use crate::commands::status;
 use crate::disruption::field;
 use crate::failure::Failure;
 use crate::human;
-use crate::resource::{CRDS, KATA_CONFIGS, LEASES, POOLS, encode};
+use crate::resource::{CRDS, KATA_CONFIGS, LEASES, path};
 use crate::style::Style;
 
 /// How long the API server may take to serve a new kind.
@@ -43,6 +44,8 @@ pub(super) struct Bundle {
     objects: Vec<Value>,
     namespace: String,
     image: String,
+    /// Whether nobody named the image.
+    is_default: bool,
     platform: kata_plan::Platform,
     /// The version of the operator that it replaces; `None` if there is none.
     replaces: Option<String>,
@@ -88,17 +91,15 @@ impl Step {
         {
             return Ok(Err(refusal));
         }
-        let setting = |flag, variable| {
-            found.deployment.as_ref().and_then(|deployment| deployment.told(flag, variable))
+        let deployment = found.deployment.as_ref();
+        let platform = match arguments.platform {
+            Some(platform) => platform.into(),
+            None => platform(deployment, api).await?,
         };
-        let platform = match (arguments.platform, setting("--platform", "")) {
-            (Some(platform), _) => platform.into(),
-            (None, Some("kubernetes")) => Platform::Kubernetes,
-            (None, Some("openshift")) => Platform::Openshift,
-            (None, _) if api.serves(POOLS).await? => Platform::Openshift,
-            (None, _) => Platform::Kubernetes,
-        };
-        let monitor = setting("--monitor-image", "RELATED_IMAGE_KATA_MONITOR").map(str::to_owned);
+        let monitor = deployment.and_then(|deployment| {
+            deployment.told("--monitor-image", "RELATED_IMAGE_KATA_MONITOR")
+        });
+        let monitor = monitor.map(str::to_owned);
         let bundle = Bundle::new(arguments, platform, api.home(), monitor, replaced)?;
         Ok(Ok(Self::Apply(bundle)))
     }
@@ -120,7 +121,15 @@ impl Step {
                 let text =
                     format!("{}: {objects} in namespace {}", crate::VERSION, bundle.namespace);
                 let mut lines = field("Operator", &text, style);
-                lines.extend(field("Image", &bundle.image, style));
+                let image = if bundle.is_default {
+                    format!(
+                        "{}, the default: make sure that the nodes can pull it, or give --operator-image",
+                        bundle.image
+                    )
+                } else {
+                    bundle.image.clone()
+                };
+                lines.extend(field("Image", &image, style));
                 lines
             }
         }
@@ -253,6 +262,7 @@ impl Bundle {
         monitor_image: Option<String>,
         replaces: Option<String>,
     ) -> Result<Self, Failure> {
+        let is_default = arguments.operator_image.is_none();
         let image = arguments.operator_image.clone().unwrap_or_else(|| IMAGE.to_owned());
         let namespace = namespace.to_owned();
         let options = manifests::Options {
@@ -270,7 +280,7 @@ impl Bundle {
             Platform::Auto | Platform::Openshift => kata_plan::Platform::OpenShift,
         };
         let takes_over = arguments.upgrade;
-        Ok(Self { objects, namespace, image, platform, replaces, takes_over })
+        Ok(Self { objects, namespace, image, is_default, platform, replaces, takes_over })
     }
 
     pub(super) fn objects(&self) -> &[Value] {
@@ -391,20 +401,4 @@ async fn foreign_definition(api: &Api) -> Result<Option<Refusal>, Failure> {
         format!("{owner} owns the CustomResourceDefinition {name}"),
         "upgrade with it, or see docs/migrate.md for the way from another operator",
     )))
-}
-
-/// The path of an object.
-fn path(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let api_version = text(&object["apiVersion"]);
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let kind = text(&object["kind"]);
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
-    let root = if group.is_empty() { "/api" } else { "/apis" };
-    let namespace = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("/namespaces/{}", encode(namespace)),
-        None => String::new(),
-    };
-    let name = encode(&text(&object["metadata"]["name"]));
-    format!("{root}/{api_version}{namespace}/{}/{name}", resource.plural)
 }
