@@ -9,28 +9,27 @@ use serde_json::Value;
 use crate::programs::{self, Profile};
 use crate::{book, command, examples, output, reference, say};
 
-/// What a program prints: the program, the words after its name, and each file that is exactly that.
-const FILES: [(&str, &[&str], &[&str]); 6] = [
-    ("kata-operator", &["crd"], &["deploy/crds.yaml", "deploy/helm/kata-operator/files/crds.yaml"]),
-    ("kata-operator", &["manifests"], &[MANIFESTS]),
-    (
-        "kata-operator",
-        &["manifests", "--platform", "kubernetes", "--namespace", "kata-operator"],
-        &["deploy/kubernetes/operator.yaml"],
-    ),
-    (
-        "kata-operator",
-        &["alerts"],
-        &["deploy/monitoring/alerts.yaml", "deploy/helm/kata-operator/files/alerts.yaml"],
-    ),
-    ("kata-operator", &["dashboards"], &["deploy/monitoring/dashboard.json"]),
-    ("kubectl-kata", &["__reference"], &["docs/cli.md"]),
+/// What a program prints: the program, the words after its name, and the file that is exactly that. The chart has links
+/// to two of them.
+const FILES: [(&str, &[&str], &str); 4] = [
+    ("kata-operator", &["crd"], "deploy/crds/crds.yaml"),
+    ("kata-operator", &["alerts"], "deploy/monitoring/alerts.yaml"),
+    ("kata-operator", &["dashboards"], "deploy/monitoring/dashboard.json"),
+    ("kubectl-kata", &["__reference"], "docs/cli.md"),
 ];
-/// Every object that `kubectl apply` installs on OpenShift.
-const MANIFESTS: &str = "deploy/openshift/operator.yaml";
+/// What `kata-operator manifests` prints with these words, but for the CustomResourceDefinitions, which `apply -k` takes
+/// from their own folder.
+const MANIFESTS: [(&[&str], &str); 2] = [
+    (&[], "deploy/openshift/operator.yaml"),
+    (
+        &["--platform", "kubernetes", "--namespace", "kata-operator"],
+        "deploy/kubernetes/operator.yaml",
+    ),
+];
 /// The folder of the OLM bundle.
 const BUNDLE: &str = "deploy/olm";
-/// The objects of [`MANIFESTS`] that the OLM bundle has too, by kind and name. OLM chooses their namespace.
+/// The objects on OpenShift that the OLM bundle has too, by kind and name. OLM chooses their namespace. They are copies,
+/// since an image is made of the folder, in which a link would lead nowhere.
 const BUNDLED: [(&str, &str); 10] = [
     ("ClusterRole", "kata-operator-cluster-view"),
     ("ClusterRole", "kata-operator-edit"),
@@ -74,27 +73,19 @@ pub(crate) fn run(root: &Path, check: bool) -> Vec<String> {
         Ok(built) => Programs { root, built },
         Err(error) => return vec![error],
     };
-    for (program, words, files) in FILES {
-        let fresh = match programs.print(program, words) {
-            Ok(fresh) => fresh,
-            Err(error) => {
-                problems.push(error);
-                continue;
-            }
-        };
-        for file in files {
-            compare(root, file, Some(&fresh), check, &mut problems);
+    for (program, words, file) in FILES {
+        match programs.print(program, words) {
+            Ok(fresh) => compare(root, file, Some(&fresh), check, &mut problems),
+            Err(error) => problems.push(error),
         }
-        if files.contains(&MANIFESTS) {
-            match bundled(&fresh) {
-                Ok(copies) => {
-                    for (file, text) in copies {
-                        compare(root, &file, Some(&text), check, &mut problems);
-                    }
-                }
-                Err(error) => problems.push(error),
+    }
+    match manifests(&programs) {
+        Ok(files) => {
+            for (file, text) in files {
+                compare(root, &file, Some(&text), check, &mut problems);
             }
         }
+        Err(error) => problems.push(error),
     }
     match chart_policies(&programs) {
         Ok(text) => compare(root, CHART_POLICIES.0, Some(&text), check, &mut problems),
@@ -174,6 +165,28 @@ impl Programs<'_> {
     }
 }
 
+/// The operator's objects for each platform, and what the OLM bundle has of them.
+fn manifests(programs: &Programs<'_>) -> Result<Vec<(String, String)>, String> {
+    let mut files = Vec::new();
+    for (words, file) in MANIFESTS {
+        let words: Vec<&str> = std::iter::once("manifests").chain(words.iter().copied()).collect();
+        let printed = programs.print("kata-operator", &words)?;
+        let objects = read(&printed)?;
+        if words.len() == 1 {
+            files.extend(bundled(&objects)?);
+        }
+        files.push((file.to_owned(), without_definitions(&printed)));
+    }
+    Ok(files)
+}
+
+/// The documents of manifests but for the CustomResourceDefinitions.
+fn without_definitions(manifests: &str) -> String {
+    let is_definition = |text: &&str| text.lines().any(|it| it == "kind: CustomResourceDefinition");
+    let documents = manifests.split_terminator("---\n").filter(|text| !is_definition(text));
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
 /// The policies of both platforms, each once.
 fn chart_policies(programs: &Programs<'_>) -> Result<String, String> {
     let mut objects: Vec<Value> = Vec::new();
@@ -192,8 +205,7 @@ fn chart_policies(programs: &Programs<'_>) -> Result<String, String> {
 }
 
 /// The files of the OLM bundle, and beside it, that are copies of objects of the manifests.
-fn bundled(manifests: &str) -> Result<Vec<(String, String)>, String> {
-    let objects = read(manifests)?;
+fn bundled(objects: &[Value]) -> Result<Vec<(String, String)>, String> {
     let mut copies = Vec::new();
     for (kind, name) in BUNDLED {
         let found = objects
@@ -208,7 +220,7 @@ fn bundled(manifests: &str) -> Result<Vec<(String, String)>, String> {
         copies.push((file, render(&object)?));
     }
     for (name, kinds) in SAMPLES {
-        copies.push((format!("{BUNDLE}/samples/{name}.yaml"), of_kinds(&objects, kinds)?));
+        copies.push((format!("{BUNDLE}/samples/{name}.yaml"), of_kinds(objects, kinds)?));
     }
     Ok(copies)
 }

@@ -367,8 +367,8 @@ fn commands_in_pods_answer_even_when_they_fail_at_once() {
 #[ignore = "needs kubectl"]
 fn generated_manifests_can_be_applied_as_the_readme_says() {
     let hand = Hand::start("manifests", &["up", "--no-operator"]);
-    hand.kubectl("apply --server-side --force-conflicts -f deploy/crds.yaml").good();
-    let applied = hand.kubectl("apply --server-side -f deploy/openshift/operator.yaml").good();
+    hand.kubectl("apply --server-side --force-conflicts -k deploy/crds").good();
+    let applied = hand.kubectl("apply --server-side -k deploy/openshift").good();
     assert!(applied.contains("serverside-applied"), "{applied}");
     // No operator works on it: the config waits.
     hand.kubectl("apply -f examples/kataconfig.yaml").good();

@@ -33,9 +33,12 @@ fn everything(site: &mut Site) -> BTreeSet<String> {
 
 /// A copy of files of the repository that says that it is an earlier version; returns where it is.
 fn earlier(site: &Site, folder: &str) -> PathBuf {
-    let to = site.up.directory.join("earlier").join(folder);
-    copy(&repository().join(folder), &to);
-    to
+    let place = site.up.directory.join("earlier");
+    // What bases of Kustomize refer to.
+    for folder in [folder, "deploy/crds"] {
+        copy(&repository().join(folder), &place.join(folder));
+    }
+    place.join(folder)
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -170,7 +173,9 @@ fn the_overlay_of_the_page_names_the_image_for_the_operator_and_for_the_jobs() {
     let (_, rest) = page.split_once("kind: Kustomization").unwrap();
     let (overlay, _) = rest.split_once("```").unwrap();
     let folder = site.up.directory.join("overlay");
-    copy(&repository().join("deploy/kubernetes"), &site.up.directory.join("deploy/kubernetes"));
+    for base in ["deploy/kubernetes", "deploy/crds"] {
+        copy(&repository().join(base), &site.up.directory.join(base));
+    }
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("kustomization.yaml"), format!("kind: Kustomization{overlay}"))
         .unwrap();
@@ -337,7 +342,7 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     let mut messages = Vec::new();
     let folders = ["deploy/olm/manifests", "deploy/olm/samples", "examples"];
     let single =
-        ["deploy/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
+        ["deploy/crds/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
             .map(PathBuf::from);
     let all = folders.iter().flat_map(|folder| files(&repository().join(folder))).chain(single);
     let is_object = |path: &PathBuf| {
