@@ -4,6 +4,7 @@
 //! termination message of its pod, so that a pod that may change a node needs no API token.
 //! Data only: `kata-host` knows how to change a node, `kata-plan` decides when.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of both types that this build writes and understands.
@@ -133,6 +134,29 @@ pub enum Outcome {
     Failed,
 }
 
+/// An earlier release of Kata that sandboxes still run on: a change leaves running sandboxes as they are.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierRelease {
+    /// Its version of Kata, if its payload contains it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kata_version: Option<String>,
+    /// The first eight characters of the UIDs of the pods, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
+    /// The number of pods that are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub more_pods: i64,
+}
+
+impl EarlierRelease {
+    /// How a pod with this UID is listed.
+    pub fn listed(uid: &str) -> &str {
+        uid.get(..8).unwrap_or(uid)
+    }
+}
+
 /// The result of a task. It fits into a termination message: at most [`REPORT_BYTES`] bytes of JSON.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -161,6 +185,9 @@ pub struct NodeReport {
     /// Version of Kata in use, if the payload contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
+    /// The earlier releases that sandboxes still run on. Truncated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierRelease>,
     /// Checks that did not pass: first the one that the message describes, then by severity. Truncated; see
     /// [`NodeReport::more_checks`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -247,7 +274,6 @@ pub struct SandboxInTheWay {
     pub handler: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(count: &u32) -> bool {
-    *count == 0
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }

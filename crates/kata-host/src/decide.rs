@@ -404,6 +404,7 @@ fn retained(
                 retained.push(Retained {
                     release: installed.release.clone(),
                     digest: installed.digest.clone(),
+                    kata_version: installed.kata_version.clone(),
                     sandboxes: running,
                 });
             }
@@ -415,6 +416,7 @@ fn retained(
             .map(|old| Retained {
                 release: old.release.clone(),
                 digest: old.payload.clone(),
+                kata_version: None,
                 sandboxes: ids(&|handler| old.handlers.contains(handler)),
             })
             .collect(),

@@ -415,6 +415,7 @@ fn retain(retained: &mut Vec<Retained>, of: &Installed, sandboxes: BTreeSet<Stri
         None => retained.push(Retained {
             release: of.release.clone(),
             digest: of.digest.clone(),
+            kata_version: of.kata_version.clone(),
             sandboxes,
         }),
     }

@@ -229,6 +229,9 @@ pub struct Retained {
     pub release: String,
     /// Digest of its payload, or the beginning of it that names the payload's folder.
     pub digest: String,
+    /// Its version of Kata, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kata_version: Option<String>,
     /// The sandboxes that were running when it was replaced. It is kept while one of them is.
     pub sandboxes: BTreeSet<String>,
 }

@@ -1,11 +1,12 @@
 //! One run on one node: lock, finish what was interrupted, look, decide, carry out, report.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kata_api::Code;
 use kata_api::node_task::{
-    FailedCheck, NODE_TASK_VERSION, NodeAction, NodeReport, NodeTask, Outcome, REPORT_BYTES,
-    SandboxInTheWay,
+    EarlierRelease, FailedCheck, NODE_TASK_VERSION, NodeAction, NodeReport, NodeTask, Outcome,
+    REPORT_BYTES, SandboxInTheWay,
 };
 
 use crate::check::Check;
@@ -15,11 +16,11 @@ use crate::decide::decide;
 use crate::decision::Decision;
 use crate::durable;
 use crate::execute::{End, execute, keep_room};
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, Sandbox};
 use crate::journal::{self, JournalError, State};
 use crate::observe::{Modules, Observed, observe};
 use crate::paths;
-use crate::plan::HostPlan;
+use crate::plan::{HostPlan, Retained};
 use crate::recover::recover;
 use crate::trace::Trace;
 
@@ -227,6 +228,9 @@ struct Report {
     about: Option<FailedCheck>,
     /// The sandboxes that a restart has cost, which a report names also if it has nothing else to say.
     lost: Option<Check>,
+    /// The earlier releases that are kept, and the sandboxes that there are, as far as is known.
+    retained: Vec<Retained>,
+    sandboxes: Vec<Sandbox>,
 }
 
 impl Report {
@@ -242,6 +246,7 @@ impl Report {
                 handlers: None,
                 payload_digest: None,
                 kata_version: None,
+                earlier: Vec::new(),
                 checks: Vec::new(),
                 more_checks: 0,
                 sandboxes: Vec::new(),
@@ -251,6 +256,8 @@ impl Report {
             checks: Vec::new(),
             about: None,
             lost: None,
+            retained: Vec::new(),
+            sandboxes: Vec::new(),
         }
     }
 
@@ -287,6 +294,7 @@ impl Report {
         let installed = state.installed.as_ref();
         self.report.payload_digest = installed.map(|installed| installed.digest.clone());
         self.report.kata_version = installed.and_then(|installed| installed.kata_version.clone());
+        self.retained = installed.map_or_else(Vec::new, |installed| installed.retained.clone());
     }
 
     fn observed(&mut self, observed: &Observed) {
@@ -299,6 +307,7 @@ impl Report {
     fn cri(&mut self, cri: &Cri) {
         self.report.runtime = format!("{} {}", cri.version.name, cri.version.version);
         self.report.handlers = Some(live(&cri.status).handlers.into_iter().collect());
+        self.sandboxes.clone_from(&cri.sandboxes);
     }
 
     fn inspected(&mut self, observed: &Observed, drift: &[Check]) {
@@ -314,7 +323,7 @@ impl Report {
         }
     }
 
-    fn blocked(&mut self, sandboxes: &[crate::host::Sandbox]) {
+    fn blocked(&mut self, sandboxes: &[Sandbox]) {
         self.report.sandbox_count = u32::try_from(sandboxes.len()).unwrap_or(u32::MAX);
         self.report.sandboxes = sandboxes
             .iter()
@@ -356,7 +365,8 @@ impl Report {
 
     /// Cuts the report so that it fits into a termination message.
     fn finish(self) -> NodeReport {
-        let Self { mut report, mut checks, mut about, lost } = self;
+        let Self { mut report, mut checks, mut about, lost, retained, sandboxes } = self;
+        report.earlier = earlier(&retained, &sandboxes);
         if let Some(lost) = lost
             && report.message.is_empty()
         {
@@ -380,7 +390,8 @@ impl Report {
                 return report;
             }
             // What is cut first is what an admin misses least.
-            let cut = report.sandboxes.pop().is_some()
+            let cut = report.earlier.iter_mut().rev().any(is_cut)
+                || report.sandboxes.pop().is_some()
                 || report.checks.pop().is_some()
                 || report.handlers.take().is_some();
             if !cut {
@@ -389,6 +400,25 @@ impl Report {
             }
         }
     }
+}
+
+/// The pods that run on releases which are not current.
+fn earlier(retained: &[Retained], sandboxes: &[Sandbox]) -> Vec<EarlierRelease> {
+    let of = |release: &Retained| {
+        let running = sandboxes.iter().filter(|it| it.ready && release.sandboxes.contains(&it.id));
+        let pods = running.map(|sandbox| EarlierRelease::listed(&sandbox.uid).to_owned());
+        let pods: BTreeSet<String> = pods.collect();
+        let kata_version = release.kata_version.clone();
+        EarlierRelease { kata_version, pods: pods.into_iter().collect(), more_pods: 0 }
+    };
+    retained.iter().map(of).filter(|release| !release.pods.is_empty()).collect()
+}
+
+/// Counts a pod instead of listing it; false if there is none.
+fn is_cut(release: &mut EarlierRelease) -> bool {
+    let cut = release.pods.pop().is_some();
+    release.more_pods += i64::from(cut);
+    cut
 }
 
 fn named(check: &Check) -> FailedCheck {

@@ -7,16 +7,20 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
-use kata_api::kata_node::PayloadImage;
+use kata_api::kata_node::{HostStatus, PayloadImage};
+use kata_api::node_task::EarlierRelease;
 use kata_api::platform::Platform;
 use kata_api::{Code, KataConfig, KataNode, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Read, Scope};
-use crate::document::{ClassFacts, Inspections, InstalledPayload, OperatorFacts, Problem};
+use crate::document::{
+    ClassFacts, EarlierPods, Inspections, InstalledPayload, OperatorFacts, Problem,
+};
 use crate::failure::Failure;
 use crate::human;
+use crate::pod::Pod;
 use crate::resource::{
     CRDS, DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, LEASES, PODS, POOLS, RUNTIME_CLASSES,
 };
@@ -217,6 +221,14 @@ impl Kata {
         Some(payloads)
     }
 
+    /// What is known of the versions of Kata on the nodes.
+    pub(crate) fn versions(&self) -> Versions<'_> {
+        let hosts = self.nodes.items().iter().filter_map(|node| {
+            Some((node.spec.node_name.as_str(), node.status.as_ref()?.host.as_deref()?))
+        });
+        Versions(hosts.collect())
+    }
+
     /// What the KataConfig offers.
     pub(crate) fn runtimes(&self) -> Vec<RuntimeSpec> {
         self.active().map(|config| config.spec.effective_runtimes()).unwrap_or_default()
@@ -277,6 +289,39 @@ impl Kata {
                 }
             })
             .collect()
+    }
+}
+
+/// What the last Jobs reported of the versions of Kata, by node.
+pub(crate) struct Versions<'a>(BTreeMap<&'a str, &'a HostStatus>);
+
+impl Versions<'_> {
+    /// The version that a sandboxed pod was started with; `None` where that is not known.
+    pub(crate) fn of(&self, pod: &Pod) -> Option<&str> {
+        let host = self.0.get(pod.node()?)?;
+        let listed = EarlierRelease::listed(&pod.metadata.uid);
+        let is_of = |release: &&EarlierRelease| release.pods.iter().any(|pod| pod == listed);
+        match host.earlier.iter().find(is_of) {
+            Some(earlier) => earlier.kata_version.as_deref(),
+            // Of those that are not listed it is not known which they are.
+            None if host.earlier.iter().any(|release| release.more_pods > 0) => None,
+            None => host.kata_version.as_deref(),
+        }
+    }
+
+    /// How many of these pods were started with another version than their node has now, by version.
+    pub(crate) fn earlier<'p>(&self, pods: impl Iterator<Item = &'p Pod>) -> Vec<EarlierPods> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in pods.filter(|pod| !pod.is_finished()) {
+            let now = pod.node().and_then(|node| self.0.get(node)?.kata_version.as_deref());
+            if let (Some(version), Some(now)) = (self.of(pod), now)
+                && version != now
+            {
+                *counts.entry(version).or_default() += 1;
+            }
+        }
+        let of = |(version, pods)| EarlierPods { kata_version: str::to_owned(version), pods };
+        counts.into_iter().map(of).collect()
     }
 }
 

@@ -221,6 +221,16 @@ pub(crate) struct NodeProgress {
     pub(crate) message: String,
 }
 
+/// Sandboxed pods that were started with a version of Kata which their nodes do not have any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EarlierPods {
+    /// The version.
+    pub(crate) kata_version: String,
+    /// How many pods.
+    pub(crate) pods: usize,
+}
+
 /// The result of `status` and of `wait`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -251,6 +261,8 @@ pub(crate) struct StatusReport {
     /// What is installed, that of most nodes first; absent where the operating system of the nodes provides Kata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) payloads: Option<Vec<InstalledPayload>>,
+    /// Sandboxed pods that still run another version of Kata than their nodes have.
+    pub(crate) earlier: Vec<EarlierPods>,
     /// The version of this program.
     pub(crate) plugin: &'static str,
     /// Sandboxed pods; absent if they cannot be seen.

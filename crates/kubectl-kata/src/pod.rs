@@ -27,6 +27,8 @@ pub(crate) struct Metadata {
     #[serde(default)]
     pub(crate) namespace: String,
     #[serde(default)]
+    pub(crate) uid: String,
+    #[serde(default)]
     pub(crate) creation_timestamp: Option<Timestamp>,
     #[serde(default)]
     pub(crate) deletion_timestamp: Option<Timestamp>,

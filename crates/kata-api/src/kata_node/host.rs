@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::node_task::{NodeAction, Outcome};
+use crate::node_task::{EarlierRelease, NodeAction, Outcome};
 
 /// Results of the Jobs of the node agent on the node. The operator keeps no other record of them.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
@@ -43,6 +43,9 @@ pub struct HostStatus {
     /// Version of Kata in use, if the payload contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
+    /// The earlier releases that sandboxes still ran on when the last Job looked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierRelease>,
     /// Name and version that the container runtime reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use hostlab::sweep::nodes;
-use kata_api::node_task::{NodeAction, NodeTask, Outcome, TaskHandler};
+use kata_api::node_task::{
+    EarlierRelease, NodeAction, NodeTask, Outcome, REPORT_BYTES, TaskHandler,
+};
 use kata_host::host::HostErrorKind;
 use kata_host::paths;
 
@@ -436,4 +438,46 @@ fn a_sandbox_that_is_started_during_a_first_installation_that_is_undone_keeps_it
         done(&mut node, &other);
         assert_eq!(kept(&node), (1, 1), "{name}");
     }
+}
+
+/// What still runs on an earlier release is reported as long as it runs, with the version.
+#[test]
+fn pods_on_an_earlier_release_are_reported_until_they_end() {
+    for (name, mut node) in nodes() {
+        node.stage("a");
+        done(&mut node, &install());
+        node.sandbox("old", "kata");
+        node.stage("b");
+        let report = done(&mut node, &task(NodeAction::Install, "b"));
+        node.sandbox("new", "kata");
+        let inspection = kata_host::run(&mut node, &task(NodeAction::Inspect, "b"));
+        for report in [report, inspection] {
+            let earlier = EarlierRelease {
+                kata_version: Some("3.24.0".to_owned()),
+                pods: vec![EarlierRelease::listed("uid-old").to_owned()],
+                more_pods: 0,
+            };
+            assert_eq!(report.earlier, [earlier], "{name}: {report:?}");
+        }
+        node.runtime.sandboxes.retain(|sandbox| sandbox.id != "old");
+        let report = kata_host::run(&mut node, &task(NodeAction::Inspect, "b"));
+        assert_eq!(report.earlier, [], "{name}: {report:?}");
+    }
+}
+
+/// However many there are, the report fits, and counts them all.
+#[test]
+fn a_report_counts_the_pods_that_it_has_no_room_for() {
+    let (name, mut node) = nodes().remove(0);
+    node.stage("a");
+    done(&mut node, &install());
+    for number in 0..1_000 {
+        node.sandbox(&format!("{number:04}"), "kata");
+    }
+    node.stage("b");
+    let report = done(&mut node, &task(NodeAction::Install, "b"));
+    assert!(serde_json::to_vec(&report).unwrap().len() <= REPORT_BYTES, "{name}");
+    let [earlier] = report.earlier.as_slice() else { panic!("{report:?}") };
+    let listed = i64::try_from(earlier.pods.len()).unwrap();
+    assert!(listed > 200 && listed + earlier.more_pods == 1_000, "{listed}, {}", earlier.more_pods);
 }

@@ -104,6 +104,7 @@ fn report(task: &NodeTask, outcome: Outcome) -> NodeReport {
         handlers: None,
         payload_digest: None,
         kata_version: None,
+        earlier: Vec::new(),
         checks: Vec::new(),
         more_checks: 0,
         sandboxes: Vec::new(),

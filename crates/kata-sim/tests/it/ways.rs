@@ -341,9 +341,12 @@ fn every_manifest_is_one_that_the_api_server_takes() {
     let mut kinds = BTreeSet::new();
     let mut messages = Vec::new();
     let folders = ["deploy/olm/manifests", "deploy/olm/samples", "examples"];
-    let single =
-        ["deploy/crds/crds.yaml", "deploy/openshift/operator.yaml", "deploy/kubernetes/operator.yaml"]
-            .map(PathBuf::from);
+    let single = [
+        "deploy/crds/crds.yaml",
+        "deploy/openshift/operator.yaml",
+        "deploy/kubernetes/operator.yaml",
+    ]
+    .map(PathBuf::from);
     let all = folders.iter().flat_map(|folder| files(&repository().join(folder))).chain(single);
     let is_object = |path: &PathBuf| {
         !path.to_string_lossy().contains("/bad/") && !path.ends_with("kustomization.yaml")

@@ -60,6 +60,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     pods.listed("list pods", &format!("pods{place}"))?;
     let classes = kata.sandbox_classes();
     let handlers = kata.handlers();
+    let versions = kata.versions();
     let wanted: BTreeSet<&str> =
         arguments.names.iter().map(|name| name.strip_prefix("pod/").unwrap_or(name)).collect();
     let pods = || {
@@ -90,6 +91,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
                 runtime_class: class.to_owned(),
                 handler: handlers.get(class).cloned(),
                 vmm: kata.shim(class, pod.node()),
+                kata_version: versions.of(pod).map(str::to_owned),
                 overhead: (!overhead.is_empty())
                     .then(|| format!("{}/{}", amount("cpu"), amount("memory"))),
                 owner: pod.owner(),
@@ -101,7 +103,7 @@ async fn read(arguments: &ListArguments, context: &Context<'_, '_>) -> Result<Po
     Ok(PodList { head, items, unknown, gaps: api.gaps() })
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     column("NAMESPACE"),
     column("NAME"),
     column("READY"),
@@ -110,6 +112,7 @@ const COLUMNS: [Column; 12] = [
     column("AGE"),
     column("NODE"),
     column("CLASS").dispensable(1),
+    column("KATA").dispensable(3),
     column("HANDLER").wide(),
     column("VMM").wide(),
     column("OVERHEAD").wide(),
@@ -146,6 +149,7 @@ fn table(list: &PodList, context: &mut Context<'_, '_>, titles: bool) -> Result<
             row.created.map(|created| human::age(now, created)).unwrap_or_default().into(),
             row.node.clone().unwrap_or_default().into(),
             row.runtime_class.clone().into(),
+            row.kata_version.clone().unwrap_or_default().into(),
             row.handler.clone().unwrap_or_default().into(),
             row.vmm.clone().unwrap_or_else(|| "unknown".to_owned()).into(),
             row.overhead.clone().unwrap_or_default().into(),

@@ -16,8 +16,8 @@ use crate::arguments::StatusArguments;
 use crate::changes::Changes;
 use crate::cluster::{Kata, lease, operator, stale_definition};
 use crate::document::{
-    ConditionFacts, ConfigFacts, Head, NodeProgress, OperatorFacts, PodCounts, Problem,
-    StatusReport,
+    ConditionFacts, ConfigFacts, EarlierPods, Head, NodeProgress, OperatorFacts, PodCounts,
+    Problem, StatusReport,
 };
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -163,6 +163,8 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
             |phase: &str| pods.iter().filter(ours).filter(|p| p.status.phase == phase).count();
         PodCounts { running: phase("Running"), pending: phase("Pending"), failed: phase("Failed") }
     });
+    let sandboxed = |pod: &&Pod| pod.class().is_some_and(|class| classes.contains(class));
+    report.earlier = kata.versions().earlier(pods.items().iter().filter(sandboxed));
     add_blocked_drains(api, kata.nodes.items(), &mut report).await?;
     silence::explain(&operator, &lease?, &kata, now, &mut report);
     silence::add_cause(api, now, &mut report).await?;
@@ -239,6 +241,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         operator: OperatorFacts::default(),
         inspections: kata.inspections(),
         payloads: kata.payloads(),
+        earlier: Vec::new(),
         plugin: crate::VERSION,
         pods: None,
         nodes,
@@ -406,6 +409,10 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
             let digest = digest.map(|it| format!("   {}", short_digest(it)));
             entry("Image", format!("{image}{}", digest.unwrap_or_default()));
         }
+    }
+    for EarlierPods { kata_version, pods } in &report.earlier {
+        let pods = human::count(*pods, "pod");
+        entry("Kata", format!("{pods} still on {kata_version}: `kubectl kata pods -A`"));
     }
     let provided = report.nodes.iter().filter(|node| node.provided).count();
     if provided > 0 {

@@ -398,6 +398,7 @@ fn rows(snapshot: &Snapshot) -> Vec<PodRow> {
             node: pod.node.clone(),
             runtime_class: pod.runtime_class.clone(),
             vmm: None,
+            kata_version: None,
             handler: None,
             overhead: None,
             owner: pod.owner.clone().map(|owner| owner.replacen(' ', "/", 1)),

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use simcluster::api::fault::{Fault, Match, Rule};
+use simcluster::world::Platform;
 use tokio::sync::watch;
 
-use crate::lab::{Lab, Place, kata_configs};
+use crate::lab::{Lab, Place, kata_configs, kata_nodes};
 
 #[tokio::test(start_paused = true)]
 async fn pods_and_nodes_are_listed() {
@@ -179,4 +180,42 @@ async fn a_watch_misses_nothing_of_what_happens_while_it_looks() {
         tokio::time::timeout(limit, futures::future::join(command, deeds)).await.unwrap();
     let out = done.expect(0).out;
     assert!(out.starts_with("pod/early\n") && out.contains("pod/late\n"), "{out}");
+}
+
+/// After an upgrade it is shown which pods still run the version before, and until when.
+#[tokio::test(start_paused = true)]
+async fn pods_of_an_earlier_version_are_shown_until_they_end() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    let payload = |version: &str| json!({"spec": {"payload": {"image": format!("registry.example/kata:{version}")}}});
+    let upgrade = async |version: &'static str| {
+        lab.merge(&kata_configs(), "", "cluster-kataconfig", &payload(version));
+        lab.until("the version", |lab| {
+            let node = lab.get(&kata_nodes(), "", "worker-0").unwrap_or_default();
+            node["status"]["host"]["kataVersion"] == version
+        })
+        .await;
+        lab.ready().await;
+    };
+    upgrade("4.0.0").await;
+    lab.pod("old", Some("kata"));
+    lab.phase("old", "Running").await;
+    let status = lab.kata_command("status").await.expect(0);
+    assert!(!status.out.contains("still on"), "{}", status.out);
+    upgrade("4.1.0").await;
+    lab.pod("new", Some("kata"));
+    lab.phase("new", "Running").await;
+    lab.kata_command("status").await.expect(0).says(&["Kata        1 pod still on 4.0.0"]);
+    let pods = lab.kata_command("pods -n test-kata -o json").await.json();
+    let versions = pods["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| [pod["name"].as_str().unwrap(), pod["kataVersion"].as_str().unwrap()]);
+    assert_eq!(versions.collect::<Vec<_>>(), [["new", "4.1.0"], ["old", "4.0.0"]]);
+    // No Job has to run for it to be forgotten.
+    lab.delete(&simcluster::resource::PODS, "test-kata", "old");
+    lab.pass(60).await;
+    let status = lab.kata_command("status").await.expect(0);
+    assert!(!status.out.contains("still on"), "{}", status.out);
 }
