@@ -90,9 +90,9 @@ pub const IMAGE_MACHINE_CONFIG: &str = "50-enable-sandboxed-containers-image";
 pub const MACHINE_CONFIGS: [&str; 2] = [MACHINE_CONFIG, IMAGE_MACHINE_CONFIG];
 /// Annotation of a KataConfig: the namespace of the operator that it belongs to.
 pub const OPERATOR_NAMESPACE_ANNOTATION: &str = "kata-operator.dev/operator-namespace";
-/// Annotation of a KataConfig: the nodes to which `kubectl kata install --node` gave the labels of its selector,
-/// separated by spaces. `kubectl kata uninstall` takes these labels off.
-pub const LABELLED_NODES_ANNOTATION: &str = "kata-operator.dev/labelled-nodes";
+/// Annotation of a KataConfig, as JSON: the labels that `kubectl kata install --node` set, and the nodes that had none of
+/// them before. `kubectl kata uninstall` takes these labels off.
+pub const SET_LABELS_ANNOTATION: &str = "kata-operator.dev/set-labels";
 /// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still
 /// run, separated by spaces.
 pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";

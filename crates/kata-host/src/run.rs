@@ -390,7 +390,7 @@ impl Report {
                 return report;
             }
             // What is cut first is what an admin misses least.
-            let cut = report.earlier.iter_mut().rev().any(is_cut)
+            let cut = report.earlier.iter_mut().rev().any(count_one_instead)
                 || report.sandboxes.pop().is_some()
                 || report.checks.pop().is_some()
                 || report.handlers.take().is_some();
@@ -415,7 +415,7 @@ fn earlier(retained: &[Retained], sandboxes: &[Sandbox]) -> Vec<EarlierRelease> 
 }
 
 /// Counts a pod instead of listing it; false if there is none.
-fn is_cut(release: &mut EarlierRelease) -> bool {
+fn count_one_instead(release: &mut EarlierRelease) -> bool {
     let cut = release.pods.pop().is_some();
     release.more_pods += i64::from(cut);
     cut

@@ -72,6 +72,15 @@ fn is_key(key: &str) -> bool {
     !name.is_empty() && is_part(name) && prefix.is_none_or(is_domain)
 }
 
+/// Whether a label is one of Kubernetes' own domains, such as a node's name, zone or size. The kubelet, the cloud or an
+/// installer sets it.
+pub fn is_well_known(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["kubernetes.io", "k8s.io"].iter().any(|known| {
+        domain.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
 /// Checks that a selector can be evaluated: its operators are known, and its keys and values are valid.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     let labels = selector.match_labels.iter().flatten();

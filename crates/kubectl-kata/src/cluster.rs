@@ -296,8 +296,12 @@ impl Kata {
 pub(crate) struct Versions<'a>(BTreeMap<&'a str, &'a HostStatus>);
 
 impl Versions<'_> {
-    /// The version that a sandboxed pod was started with; `None` where that is not known.
+    /// The version that a sandboxed pod runs; `None` if it does not run, or where that is not known.
     pub(crate) fn of(&self, pod: &Pod) -> Option<&str> {
+        // The record has what ran when a Job looked: what has ended, or has not started, is in none.
+        if pod.status.phase != "Running" {
+            return None;
+        }
         let host = self.0.get(pod.node()?)?;
         let listed = EarlierRelease::listed(&pod.metadata.uid);
         let is_of = |release: &&EarlierRelease| release.pods.iter().any(|pod| pod == listed);
@@ -312,7 +316,7 @@ impl Versions<'_> {
     /// How many of these pods were started with another version than their node has now, by version.
     pub(crate) fn earlier<'p>(&self, pods: impl Iterator<Item = &'p Pod>) -> Vec<EarlierPods> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for pod in pods.filter(|pod| !pod.is_finished()) {
+        for pod in pods {
             let now = pod.node().and_then(|node| self.0.get(node)?.kata_version.as_deref());
             if let (Some(version), Some(now)) = (self.of(pod), now)
                 && version != now

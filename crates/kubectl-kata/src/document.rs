@@ -342,13 +342,15 @@ pub(crate) enum NodeReason {
     ClassNotServed,
     /// The KataConfig does not select it.
     NotSelected,
+    /// The KataConfig selects it, and the operator leaves it out.
+    LeftOut,
     /// The roll-out of Kata keeps it back for now.
     InRollout,
     /// It loses Kata.
     Leaving,
     /// Kata does not work there.
     Failed,
-    /// Somebody cordoned it.
+    /// It is cordoned, and not by the roll-out.
     Cordoned,
     /// It has too little memory or processor time left.
     TooSmall,

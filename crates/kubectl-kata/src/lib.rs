@@ -20,10 +20,12 @@ mod failure;
 pub mod help;
 mod human;
 mod journal;
+mod node_labels;
 mod owners;
 mod pod;
 mod printer;
 mod problem;
+mod refusal;
 mod resource;
 pub mod settings;
 mod snapshot;
@@ -118,7 +120,7 @@ where
         Err(failure) => {
             let exit = failure.exit();
             if exit == Exit::Unreachable && matches!(command, Command::Version(_)) {
-                // There is nobody left to tell if the output is closed.
+                // An error here means that the output is closed.
                 drop(commands::version::client(settings, printer));
             }
             if exit != Exit::Fine {

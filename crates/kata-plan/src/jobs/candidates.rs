@@ -82,10 +82,6 @@ fn names_nodes(selector: &LabelSelector) -> bool {
         .filter(|requirement| matches!(requirement.operator.as_str(), "In" | "Exists"))
         .map(|requirement| requirement.key.as_str());
     labels.chain(expressions).any(|key| {
-        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let well_known = ["kubernetes.io", "k8s.io"].iter().any(|known| {
-            domain.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        });
-        key.starts_with(ROLE_PREFIX) || key == HOSTNAME_LABEL || !well_known
+        key.starts_with(ROLE_PREFIX) || key == HOSTNAME_LABEL || !selector::is_well_known(key)
     })
 }

@@ -2,11 +2,10 @@
 //! some, and creates a KataConfig.
 
 mod change;
-mod operator;
-
-use std::collections::BTreeMap;
+pub(crate) mod operator;
 
 use kata_api::{Code, KataConfig, names};
+use kata_plan::selector::is_well_known;
 use serde_json::{Value, json};
 
 use super::{ask_consent, doctor, expect_output, wait};
@@ -17,7 +16,9 @@ use crate::disruption::field;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
+use crate::node_labels::{self, Labels, SetLabels, text};
 use crate::printer::yaml;
+use crate::refusal::Refusal;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
 
@@ -26,9 +27,6 @@ use operator::{Bundle, Step};
 
 /// The forms of the result.
 const ALLOWED: [Output; 4] = [Output::Table, Output::Json, Output::Yaml, Output::Name];
-
-/// Selects labelled workers.
-type Labels = BTreeMap<String, String>;
 
 /// `KEY=VALUE,...` as labels.
 fn labels(text: Option<&str>) -> Result<Labels, Failure> {
@@ -115,29 +113,6 @@ fn document(objects: Vec<Value>) -> Value {
     }
 }
 
-/// Why the command does not begin.
-struct Refusal {
-    text: String,
-    fix: String,
-}
-
-impl Refusal {
-    fn new(text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { text: text.into(), fix: fix.into() }
-    }
-
-    /// With the code of the problem.
-    fn of(code: Code, text: impl std::fmt::Display, fix: impl Into<String>) -> Self {
-        Self::new(format!("{} {text}", code.entry().code), fix)
-    }
-
-    fn print(&self, context: &mut Context<'_, '_>) -> Result<Exit, Failure> {
-        context.printer.say(&format!("refused: {}", self.text))?;
-        context.printer.say(&format!("    fix: {}", self.fix))?;
-        Ok(Exit::Refused)
-    }
-}
-
 /// Why no KataConfig can be created beside this one, and how these nodes get Kata by that one.
 fn second(active: &KataConfig, nodes: &[String]) -> Refusal {
     let name = active.metadata.name.as_deref().unwrap_or_default();
@@ -150,12 +125,9 @@ fn second(active: &KataConfig, nodes: &[String]) -> Refusal {
     }
     let selector = active.spec.kata_config_pool_selector.as_ref();
     let labels = selector.and_then(|selector| selector.match_labels.as_ref());
-    let fix = match labels.filter(|labels| !labels.is_empty() && !nodes.is_empty()) {
-        Some(labels) => format!(
-            "to give more nodes Kata by that one: `kubectl label node {} {}`",
-            nodes.join(" "),
-            text(labels, " ")
-        ),
+    let command = labels.and_then(|labels| node_labels::command(&nodes.join(" "), labels));
+    let fix = match command.filter(|_| !nodes.is_empty()) {
+        Some(command) => format!("to give more nodes Kata by that one: `{command}`"),
         None => "change that one, or `kubectl kata uninstall` first".to_owned(),
     };
     Refusal::of(
@@ -171,6 +143,12 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &ALLOWED, "install")?;
     let labels = labels(arguments.node_selector.as_deref())?;
+    if let Some(key) = labels.keys().find(|key| is_well_known(key) && !arguments.node.is_empty()) {
+        return Err(Failure::Usage(format!(
+            "--node-selector {key}=...: the kubelet or the cloud sets this label, and --node would make it false; leave \
+             out --node, or select by a label of your own"
+        )));
+    }
     let mut body = body(arguments, &labels)?;
     let kata = Kata::read(&context.api).await?;
     let operator = match Step::of(&kata, arguments, context).await? {
@@ -194,13 +172,13 @@ pub(crate) async fn run(
         let mut labelled = Vec::new();
         for node in &arguments.node {
             if is_without(node, &labels, context).await? {
-                labelled.push(node.as_str());
+                labelled.push(node.clone());
             }
             label(node, &labels, Mode::Try, context).await?;
         }
         if !labelled.is_empty() {
-            let names = labelled.join(" ");
-            body["metadata"]["annotations"] = json!({names::LABELLED_NODES_ANNOTATION: names});
+            let record = json!(SetLabels { labels: labels.clone(), nodes: labelled }).to_string();
+            body["metadata"]["annotations"] = json!({names::SET_LABELS_ANNOTATION: record});
         }
         let config = if kata.configs.is_not_served() {
             valid(&body)?;
@@ -368,10 +346,4 @@ async fn label(
         }
         Err(trouble) => Err(trouble.denied(&what, "patch nodes")),
     }
-}
-
-/// Labels as `KEY=VALUE`.
-fn text(labels: &Labels, separator: &str) -> String {
-    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    pairs.join(separator)
 }

@@ -155,9 +155,9 @@ pub(crate) async fn read_all(context: &Context<'_, '_>) -> Result<(Kata, StatusR
     };
     report.operator.definitions_current = stale?.known().map(|stale| stale.is_none());
     let classes = kata.sandbox_classes();
-    let is_told =
+    let are_known =
         |pods: &&Vec<Pod>| pods.iter().all(|pod| classes.is_sandboxed(pod.class()).is_some());
-    report.pods = pods.as_known().filter(is_told).map(|pods| {
+    report.pods = pods.as_known().filter(are_known).map(|pods| {
         let ours = |pod: &&Pod| pod.class().is_some_and(|class| classes.contains(class));
         let phase =
             |phase: &str| pods.iter().filter(ours).filter(|p| p.status.phase == phase).count();
@@ -411,8 +411,14 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
         }
     }
     for EarlierPods { kata_version, pods } in &report.earlier {
-        let pods = human::count(*pods, "pod");
-        entry("Kata", format!("{pods} still on {kata_version}: `kubectl kata pods -A`"));
+        let run = if *pods == 1 { "runs" } else { "run" };
+        let count = human::count(*pods, "pod");
+        entry(
+            "Kata",
+            format!(
+                "{count} still {run} {kata_version}: `kubectl kata pods -A`; a new pod gets the new version"
+            ),
+        );
     }
     let provided = report.nodes.iter().filter(|node| node.provided).count();
     if provided > 0 {

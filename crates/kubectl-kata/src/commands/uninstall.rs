@@ -3,7 +3,7 @@
 
 mod operator;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -23,6 +23,7 @@ use crate::document::{Head, PodRow, Problem, Successor, UninstallPlan};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::human;
+use crate::node_labels::{self, Labels, SetLabels};
 use crate::owners::{self, Controller};
 use crate::problem;
 use crate::resource::{BUDGETS, KATA_CONFIGS, NODES, PODS};
@@ -39,18 +40,20 @@ pub(crate) async fn run(
     kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
     let removal = if arguments.operator {
         match operator::plan(&kata, context).await? {
-            Ok(removal) => removal,
-            Err(refusal) => {
-                context.printer.say(&format!("refused: {}", refusal.text))?;
-                context.printer.say(&format!("    fix: {}", refusal.fix))?;
-                return Ok(Exit::Refused);
+            Ok(None) => {
+                let home = context.api.home();
+                let text = format!("there is no Deployment {} in namespace {home}", names::PRODUCT);
+                context.printer.say(&format!("{text}, so no operator is removed"))?;
+                None
             }
+            Ok(removal) => removal,
+            Err(refusal) => return refusal.print(context),
         }
     } else {
         None
     };
     let Some(config) = kata.active() else {
-        return without_config(removal, arguments, context).await;
+        return without_config(&kata, removal, arguments, context).await;
     };
     let name = config.metadata.name.clone().unwrap_or_default();
     let (mut plan, mut words) = plan(&kata, config, arguments.evict_pods, context).await?;
@@ -73,7 +76,7 @@ pub(crate) async fn run(
         for line in &words.returning {
             context.printer.say(line)?;
         }
-        if !evict(&plan, context).await? {
+        if !evict(&plan, arguments, context).await? {
             return Ok(Exit::Refused);
         }
     }
@@ -97,25 +100,45 @@ pub(crate) async fn run(
 
 /// Without a KataConfig only the operator is left.
 async fn without_config(
+    kata: &Kata,
     removal: Option<Removal>,
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
+    let plan = UninstallPlan {
+        head: Head::new("UninstallPlan", kata.is_simulated()),
+        success: true,
+        config: None,
+        deleting: false,
+        pods: Vec::new(),
+        controllers: Vec::new(),
+        nodes: Vec::new(),
+        disruption: None,
+        objects: Vec::new(),
+        labelled: Vec::new(),
+        operator_namespace: removal.as_ref().map(|removal| removal.namespace.clone()),
+        successor: None,
+        problems: Vec::new(),
+        gaps: context.api.gaps(),
+    };
+    if arguments.dry_run && context.printer.document(context.settings.output, &plan)? {
+        return Ok(Exit::Fine);
+    }
     let Some(removal) = removal else {
         context.printer.say("There is no KataConfig; nothing is to be done.")?;
-        if let Some(next) = operator::next(context).await?.filter(|_| !arguments.operator) {
-            context.printer.say(&next)?;
+        if let Some(hint) = operator::hint(context).await? {
+            context.printer.say(&hint)?;
         }
         return Ok(Exit::Fine);
     };
     let style = context.printer.style();
-    let head = context.marked("There is no KataConfig. This command removes the operator.");
-    let mut lines = vec![head];
+    let mut lines =
+        vec![context.marked("There is no KataConfig. This command removes the operator.")];
     lines.extend(field("Cluster", &context.place, &style));
     lines.extend(removal.lines(&style));
     lines.iter().try_for_each(|line| context.printer.say(line))?;
     if arguments.dry_run {
-        context.printer.say("nothing changed. Next: kubectl kata uninstall --operator")?;
+        context.printer.say(&format!("nothing changed. Next: {}", again(arguments)))?;
         return Ok(Exit::Fine);
     }
     let what = "uninstall removes the operator";
@@ -124,6 +147,13 @@ async fn without_config(
     }
     removal.run(context).await?;
     Ok(Exit::Fine)
+}
+
+/// The same command without `--dry-run`.
+fn again(arguments: &UninstallArguments) -> String {
+    let flags = [(arguments.evict_pods, " --evict-pods"), (arguments.operator, " --operator")];
+    let given = flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag);
+    format!("kubectl kata uninstall{}", given.collect::<String>())
 }
 
 /// What comes after the deletion, and the wait for it.
@@ -143,61 +173,40 @@ async fn follow(
         }
         None => "deleted".to_owned(),
     };
-    if !arguments.wait && words.removal.is_none() {
-        let labels = match plan.labelled.as_slice() {
-            [] => String::new(),
-            nodes => format!(
-                ", then kubectl label node {} {}",
-                nodes.join(" "),
-                labels_of(config).keys().map(|key| format!("{key}-")).collect::<Vec<_>>().join(" ")
-            ),
-        };
-        context.printer.say(&format!("Next: kubectl kata wait --for {deleted}{labels}"))?;
+    let labels = words.set_labels.as_ref().map(|set| format!(", then {}", set.removal()));
+    let next = format!("Next: kubectl kata wait --for {deleted}{}", labels.unwrap_or_default());
+    if !arguments.wait && !arguments.operator {
+        context.printer.say(&next)?;
         return Ok(Exit::Fine);
     }
     let wanted = wait::Wanted::Deleted(Some(name));
     let exit = wait::until(&wanted, arguments.timeout, context).await?;
     if exit != Exit::Fine {
+        // The record of the labels goes with the KataConfig.
+        context.printer.say(&next)?;
         return Ok(exit);
     }
-    for node in &plan.labelled {
-        take_labels_off(node, labels_of(config), context).await?;
+    if let Some(SetLabels { labels, nodes }) = &words.set_labels {
+        for node in nodes {
+            take_labels_off(node, labels, context).await?;
+        }
     }
     match &words.removal {
         Some(removal) => removal.run(context).await?,
         None if plan.successor.is_some() => {}
         None => {
-            if let Some(next) = operator::next(context).await? {
-                context.printer.say(&next)?;
+            if let Some(hint) = operator::hint(context).await? {
+                context.printer.say(&hint)?;
             }
         }
     }
     Ok(Exit::Fine)
 }
 
-/// The labels by which the KataConfig selects nodes.
-fn labels_of(config: &KataConfig) -> &BTreeMap<String, String> {
-    static NONE: BTreeMap<String, String> = BTreeMap::new();
-    let selector = config.spec.kata_config_pool_selector.as_ref();
-    selector.and_then(|selector| selector.match_labels.as_ref()).unwrap_or(&NONE)
-}
-
-/// The nodes to which `install` gave these labels, unless another KataConfig takes over.
-fn labelled(config: &KataConfig, has_successor: bool) -> Vec<String> {
-    let noted = config.metadata.annotations.iter().flatten();
-    let mut noted = noted.filter(|(key, _)| *key == names::LABELLED_NODES_ANNOTATION);
-    match noted.next() {
-        Some((_, nodes)) if !has_successor && !labels_of(config).is_empty() => {
-            nodes.split_whitespace().map(str::to_owned).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
 /// Takes labels off a node that have the value that `install` gave them.
 async fn take_labels_off(
     node: &str,
-    labels: &BTreeMap<String, String>,
+    labels: &Labels,
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
     let found = context.api.get::<Value>(NODES, None, node).await?.known().flatten();
@@ -235,6 +244,8 @@ struct Words {
     returning: Vec<String>,
     /// What removes the operator, if it is to go.
     removal: Option<Removal>,
+    /// The labels to take off.
+    set_labels: Option<SetLabels>,
 }
 
 /// What would happen; with `evict` sandboxed pods are not in the way.
@@ -333,6 +344,8 @@ async fn plan(
         None
     };
     let successor = successor(kata, &mut snapshot);
+    // The next KataConfig may select nodes by the same labels.
+    let set_labels = SetLabels::of(config).filter(|_| successor.is_none());
     let plan = UninstallPlan {
         head: Head::new("UninstallPlan", kata.is_simulated()),
         success: problems.is_empty() && (evict || pods.is_empty()),
@@ -343,13 +356,13 @@ async fn plan(
         nodes,
         disruption,
         objects,
-        labelled: labelled(config, successor.is_some()),
+        labelled: set_labels.as_ref().map_or_else(Vec::new, |set| set.nodes.clone()),
         operator_namespace: None,
         successor,
         problems,
         gaps: context.api.gaps(),
     };
-    Ok((plan, Words { returning, removal: None }))
+    Ok((plan, Words { returning, removal: None, set_labels }))
 }
 
 /// The KataConfig that becomes active when the active one is gone, and what the decision makes of it.
@@ -493,10 +506,9 @@ fn lines(
         let objects = format!("{} will be deleted", plan.objects.join(", "));
         lines.extend(field("Objects", &objects, &style));
     }
-    if !plan.labelled.is_empty() {
-        let nodes = human::list(&plan.labelled, 5);
-        let text =
-            format!("those of the selector are taken off {nodes}, to which `install` gave them");
+    if let Some(SetLabels { labels, nodes }) = &words.set_labels {
+        let (labels, nodes) = (node_labels::text(labels, ", "), human::list(nodes, 5));
+        let text = format!("{labels}, which `install` set, is taken off {nodes}");
         lines.extend(field("Labels", &text, &style));
     }
     lines.extend(words.removal.iter().flat_map(|removal| removal.lines(&style)));
@@ -506,19 +518,17 @@ fn lines(
             lines.push(going(plan));
             return lines;
         }
-        (true, true) if arguments.evict_pods => {
-            "nothing changed. Next: kubectl kata uninstall --evict-pods"
-        }
-        (true, true) => "nothing changed. Next: kubectl kata uninstall",
+        (true, true) => format!("nothing changed. Next: {}", again(arguments)),
         (true, false) => return lines,
         (false, _) if exit(plan) == Exit::Inconclusive => {
-            "nothing changed, and whether it would be refused is not known"
+            "nothing changed, and whether it would be refused is not known".to_owned()
         }
         (false, _) => {
             "nothing changed. Next: scale the owners down, or --evict-pods (honours PodDisruptionBudgets)"
+                .to_owned()
         }
     };
-    lines.push(next.to_owned());
+    lines.push(next);
     lines
 }
 
@@ -548,24 +558,31 @@ async fn ask_consent_to(
     arguments: &UninstallArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Option<Exit>, Failure> {
-    // What is being deleted already needs no answer, unless pods are evicted for it.
-    if plan.deleting && plan.pods.is_empty() {
+    // What is being deleted already needs no answer, unless something else goes with it.
+    if plan.deleting && plan.pods.is_empty() && words.removal.is_none() {
         return Ok(None);
     }
     let lines = lines(plan, words, arguments, context);
     lines.iter().try_for_each(|line| context.printer.say(line))?;
     let what = if plan.deleting {
-        Some(format!("evicts {}", human::count(plan.pods.len(), "sandboxed pod")))
+        let pods = human::count(plan.pods.len(), "sandboxed pod");
+        (!plan.pods.is_empty()).then(|| format!("evicts {pods}"))
     } else {
-        plan.disruption.as_ref().and_then(Disruption::summary)
+        let name = plan.config.as_deref().unwrap_or_default();
+        let change = plan.disruption.as_ref().and_then(Disruption::summary);
+        Some(change.unwrap_or_else(|| format!("deletes KataConfig {name}")))
     };
-    let name = plan.config.as_deref().unwrap_or_default();
-    let what = what.unwrap_or_else(|| format!("deletes KataConfig {name}"));
-    ask_consent(arguments.yes, &format!("uninstall {what}"), context).await
+    let removal = words.removal.as_ref().map(|_| "removes the operator".to_owned());
+    let what: Vec<String> = what.into_iter().chain(removal).collect();
+    ask_consent(arguments.yes, &format!("uninstall {}", what.join(", and ")), context).await
 }
 
 /// Evicts the pods; false if a budget does not allow it.
-async fn evict(plan: &UninstallPlan, context: &mut Context<'_, '_>) -> Result<bool, Failure> {
+async fn evict(
+    plan: &UninstallPlan,
+    arguments: &UninstallArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<bool, Failure> {
     let mut held = Vec::new();
     for pod in &plan.pods {
         let what = format!("evict pod {}/{}", pod.namespace, pod.name);
@@ -602,13 +619,13 @@ async fn evict(plan: &UninstallPlan, context: &mut Context<'_, '_>) -> Result<bo
         context.printer.say(&held.sentence)?;
         context.printer.say(&format!("    fix: {}", fix(&held)))?;
     }
-    let next = "Next: mend that, then kubectl kata uninstall --evict-pods";
+    let next = format!("Next: change that, then {}", again(arguments));
     context.printer.say(&if plan.deleting {
         let name = plan.config.as_deref().unwrap_or_default();
         let left = if held.len() == 1 { "this pod is" } else { "these pods are" };
         format!(
             "KataConfig {name} is being deleted already, and waits until {left} gone. {next} again; \
-             kubectl kata wait --for deleted tells when Kata is gone"
+             kubectl kata wait --for deleted ends when Kata is gone"
         )
     } else {
         format!("the KataConfig was not deleted. {next}")

@@ -482,7 +482,7 @@ fn finish(
         (None, Some(ConfigFacts { paused: Some(paused), .. })) => {
             format!("{}: it goes on when the pause ends", paused.reason)
         }
-        (None, _) if report.no_operator => "no operator works".to_owned(),
+        (None, _) if report.no_operator => "the operator does not run".to_owned(),
         (None, _) => match wanted {
             Wanted::Node(name) => format!("node {name} has failed"),
             Wanted::Ready | Wanted::Deleted(_) => "manual action required".to_owned(),

@@ -249,7 +249,15 @@ async fn schedule(
         let runtimes = kata.runtimes();
         let runtime = runtimes.iter().find(|it| Some(it.name.as_str()) == slim.class());
         let install_on = runtime.and_then(|runtime| kata.install_on(runtime));
-        nodes::verdicts(pod, slim, nodes, pods.items(), kata.nodes.items(), install_on)
+        nodes::verdicts(
+            pod,
+            slim,
+            nodes,
+            pods.items(),
+            kata.nodes.items(),
+            kata.active(),
+            install_on,
+        )
     });
     report.nodes = nodes::shown(&verdicts);
     let active = kata.active();

@@ -36,7 +36,7 @@ pub(crate) struct PodRow {
     /// virtual machine monitor is chosen; absent if something else configures it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) vmm: Option<String>,
-    /// The version of Kata that it was started with; absent if that is not known.
+    /// The version of Kata that it runs; absent if it does not run, or if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kata_version: Option<String>,
     /// Overhead that its sandbox takes, as CPU/memory.

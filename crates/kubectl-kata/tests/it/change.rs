@@ -3,6 +3,7 @@
 use kata_api::names::NAMESPACE;
 use serde_json::{Value, json};
 use simcluster::Resource;
+use simcluster::api::fault::{Fault, Match, Rule, When};
 use simcluster::resource::{DEPLOYMENTS, NODES, PODS};
 use simcluster::topology::Layout;
 use simcluster::world::Platform;
@@ -94,7 +95,7 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
             "refused: test-kata/web: Cannot evict pod",
             "PodDisruptionBudget test-kata/web allows 0 disruptions (1 of 1 healthy, 1 required), pod web",
             "fix: `kubectl delete pod -n test-kata web`, or relax the budget: `kubectl edit pdb/web -n test-kata`",
-            "the KataConfig was not deleted. Next: mend that, then kubectl kata uninstall --evict-pods",
+            "the KataConfig was not deleted. Next: change that, then kubectl kata uninstall --evict-pods",
         ]);
     assert!(lab.get(&PODS, "test-kata", "web").is_some());
     lab.merge(
@@ -367,7 +368,7 @@ async fn uninstall_names_what_makes_evicted_pods_again() {
     lab.pass(30).await;
     let done = lab.kata_command("uninstall --evict-pods --yes").await.expect(4);
     assert!(!done.err.contains("was not deleted"), "{}", done.err);
-    done.says(&[going, "kubectl kata wait --for deleted tells when Kata is gone"]);
+    done.says(&[going, "kubectl kata wait --for deleted ends when Kata is gone"]);
 
     // What it says to do helps.
     lab.merge(&simcluster::resource::DEPLOYMENTS, "shop", "web", &json!({"spec": {"replicas": 0}}));
@@ -433,7 +434,7 @@ async fn uninstall_says_what_a_deletion_under_way_waits_for() {
     lab.until("gone", |lab| lab.get(&kata_configs(), "", "cluster-kataconfig").is_none()).await;
 }
 
-/// Whoever installed by one command removes all of it by one command, and nothing of others.
+/// One command removes all that one command installed, and nothing of others.
 #[tokio::test(start_paused = true)]
 async fn what_install_did_uninstall_undoes() {
     for platform in [Platform::OpenShift, Platform::Kubernetes] {
@@ -447,14 +448,20 @@ async fn what_install_did_uninstall_undoes() {
         // worker-0 had the label before.
         let config = lab.get(&kata_configs(), "", "cluster-kataconfig").unwrap();
         assert_eq!(
-            config["metadata"]["annotations"]["kata-operator.dev/labelled-nodes"],
-            "worker-1"
+            config["metadata"]["annotations"]["kata-operator.dev/set-labels"],
+            r#"{"labels":{"kata":"true"},"nodes":["worker-1"]}"#
         );
+        // An object of others under one of our names.
+        let roles =
+            Resource::dynamic("rbac.authorization.k8s.io".to_owned(), "clusterroles".to_owned());
+        let foreign = json!({"metadata": {"labels": {"app.kubernetes.io/name": null}}});
+        lab.merge(&roles, "", "kata-operator-view", &foreign);
         let done = lab.kata_command("uninstall --operator --dry-run").await.expect(0);
         done.says(&[
             "Cluster    https://lab.example:6443 (context lab)",
-            "Labels     those of the selector are taken off worker-1",
-            "Operator   removed after that:",
+            "Labels     kata=true, which `install` set, is taken off worker-1",
+            "Operator   removed then:",
+            "nothing changed. Next: kubectl kata uninstall --operator",
         ]);
         let done =
             lab.kata_command("uninstall --operator --yes --timeout 3h").await.expect(0).says(&[
@@ -469,12 +476,10 @@ async fn what_install_did_uninstall_undoes() {
         assert_eq!([label("worker-0"), label("worker-1")], [json!("true"), Value::Null]);
         lab.pass(60).await;
         for (group, plural) in [
-            ("", "namespaces"),
             ("", "serviceaccounts"),
             ("apps", "deployments"),
             ("rbac.authorization.k8s.io", "clusterroles"),
             ("rbac.authorization.k8s.io", "clusterrolebindings"),
-            ("apiextensions.k8s.io", "customresourcedefinitions"),
             ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
             ("scheduling.k8s.io", "priorityclasses"),
         ] {
@@ -488,7 +493,17 @@ async fn what_install_did_uninstall_undoes() {
             assert!(names.is_empty(), "{platform:?}: {plural} {names:?}: {}", done.err);
         }
         let done = lab.kata_command("uninstall --operator").await.expect(0);
-        done.says(&["There is no KataConfig; nothing is to be done."]);
+        done.says(&["so no operator is removed", "There is no KataConfig; nothing is to be done."]);
+        assert!(lab.get(&roles, "", "kata-operator-view").is_some());
+        let definitions = Resource::dynamic(
+            "apiextensions.k8s.io".to_owned(),
+            "customresourcedefinitions".to_owned(),
+        );
+        for definition in kata_api::crds() {
+            let name = definition.metadata.name.unwrap();
+            assert!(lab.get(&definitions, "", &name).is_none(), "{platform:?}: {name}");
+        }
+        assert!(lab.get(&simcluster::resource::NAMESPACES, "", NAMESPACE).is_some());
     }
 }
 
@@ -505,6 +520,64 @@ async fn an_operator_of_helm_is_left_to_helm() {
     done.says(&["refused: Helm installed the operator", helm]);
     assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
     let done = lab.kata_command("uninstall --wait --yes").await.expect(0);
-    done.says(&["Next, if the operator is to go too", helm]);
+    done.says(&["Next, to remove the operator as well", helm]);
     lab.kata_command("uninstall").await.expect(0).says(&["There is no KataConfig", helm]);
+}
+
+/// What would be shared with another installation, or may not be looked at, is not deleted.
+#[tokio::test(start_paused = true)]
+async fn the_operator_stays_while_another_installation_needs_its_definitions() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.namespace("elsewhere");
+    lab.deploy_beside("elsewhere");
+    let done = lab.kata_command("uninstall --operator --yes").await.expect(4);
+    done.says(&[
+        "refused: the operator is in the namespaces elsewhere, ",
+        "fix: kubectl delete deployment kata-operator -n elsewhere",
+    ]);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
+}
+
+/// The kubelet names its node; `install` does not give this name to another one.
+#[tokio::test(start_paused = true)]
+async fn install_sets_no_label_that_says_what_a_node_is() {
+    let lab = Lab::on(Platform::Kubernetes);
+    let line = "install --node worker-1 --node-selector kubernetes.io/hostname=worker-0 --yes";
+    let done = lab.kata_command(line).await.expect(2);
+    done.says(&["--node-selector kubernetes.io/hostname=...", "select by a label of your own"]);
+    let node = lab.get(&NODES, "", "worker-1").unwrap();
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "worker-1");
+}
+
+/// The operator does not go without a question because its KataConfig was deleted before.
+#[tokio::test(start_paused = true)]
+async fn the_operator_is_not_removed_without_consent() {
+    let lab = Lab::on(Platform::OpenShift);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.delete(&kata_configs(), "", "cluster-kataconfig");
+    lab.pass(5).await;
+    let done = lab.kata_command("uninstall --operator").await.expect(4);
+    done.says(&["refused: uninstall removes the operator; add --yes or use --dry-run"]);
+    lab.until("its end", |lab| lab.get(&kata_configs(), "", "cluster-kataconfig").is_none()).await;
+    let done = lab.kata_command("uninstall --operator").await.expect(4);
+    done.says(&["refused: uninstall removes the operator"]);
+    let plan = lab.kata_command("uninstall --operator --dry-run -o json").await.expect(0).json();
+    assert_eq!(plan["operatorNamespace"], NAMESPACE, "{plan}");
+    // A request that is refused: the same command goes on.
+    let matches = Match {
+        verb: "delete".to_owned(),
+        resource: "clusterrolebindings".to_owned(),
+        ..Match::default()
+    };
+    let fault = Fault::Status { code: 500, retry_after: None, message: None, when: When::Before };
+    lab.cluster.with(|sim, _| sim.frontend.faults.add(Rule::once(matches, fault)));
+    lab.kata_command("uninstall --operator --yes")
+        .await
+        .expect(3)
+        .says(&["cannot delete ClusterRoleBinding"]);
+    lab.kata_command("uninstall --operator --yes").await.expect(0).says(&["operator removed"]);
+    assert!(lab.get(&DEPLOYMENTS, NAMESPACE, "kata-operator").is_none());
 }

@@ -201,11 +201,11 @@ async fn pods_of_an_earlier_version_are_shown_until_they_end() {
     lab.pod("old", Some("kata"));
     lab.phase("old", "Running").await;
     let status = lab.kata_command("status").await.expect(0);
-    assert!(!status.out.contains("still on"), "{}", status.out);
+    assert!(!status.out.contains("still runs"), "{}", status.out);
     upgrade("4.1.0").await;
     lab.pod("new", Some("kata"));
     lab.phase("new", "Running").await;
-    lab.kata_command("status").await.expect(0).says(&["Kata        1 pod still on 4.0.0"]);
+    lab.kata_command("status").await.expect(0).says(&["Kata        1 pod still runs 4.0.0: `kubectl kata pods -A`; a new pod gets the new version"]);
     let pods = lab.kata_command("pods -n test-kata -o json").await.json();
     let versions = pods["items"]
         .as_array()
@@ -217,5 +217,5 @@ async fn pods_of_an_earlier_version_are_shown_until_they_end() {
     lab.delete(&simcluster::resource::PODS, "test-kata", "old");
     lab.pass(60).await;
     let status = lab.kata_command("status").await.expect(0);
-    assert!(!status.out.contains("still on"), "{}", status.out);
+    assert!(!status.out.contains("still runs"), "{}", status.out);
 }

@@ -178,7 +178,7 @@ async fn an_operator_that_does_not_run_is_told_although_it_has_seen_all() {
     lab.kata_command("doctor").await.expect(1).says(&["× KATA5005 0 of 2 pods"]);
 }
 
-/// An image that the nodes cannot pull is named with what the kubelet says, and nobody waits for it for long.
+/// An image that the nodes cannot pull is named with what the kubelet says, and a wait for it ends soon.
 #[tokio::test(start_paused = true)]
 async fn an_operator_whose_image_cannot_be_pulled_ends_the_wait() {
     let lab = Lab::bare(&simcluster::topology::Layout::default());

@@ -121,7 +121,7 @@ async fn the_view_role_is_told_what_it_lacks_and_not_what_the_operator_lacks() {
     assert_eq!(messages, once);
 }
 
-/// Whoever may see pods and not what RuntimeClasses are is not told that a pod is not sandboxed.
+/// A user who may list pods and not RuntimeClasses does not read that a sandboxed pod is an ordinary one.
 #[tokio::test(start_paused = true)]
 async fn pods_of_classes_that_may_not_be_seen_are_not_called_ordinary() {
     let mut lab = Lab::on(Platform::Kubernetes);

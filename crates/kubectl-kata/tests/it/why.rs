@@ -301,7 +301,7 @@ async fn a_cordon_and_a_pin_are_told_with_what_really_helps() {
             "cordoned",
             &[
                 "worker-0: cordoned",
-                "if nobody works on node worker-0 any more, uncordon it: `kubectl uncordon worker-0`",
+                "if the maintenance of node worker-0 is over, uncordon it: `kubectl uncordon worker-0`",
             ],
         ),
         (

@@ -210,8 +210,8 @@ pub(super) fn record_end(status: &mut HostStatus, ended: &EndedJob<'_>) {
             }
             status.payload_digest.clone_from(&report.payload_digest);
             status.kata_version.clone_from(&report.kata_version);
-            // Without an answer of the container runtime it is not known.
-            if report.handlers.is_some() {
+            // Without an answer of the container runtime it is not known. A report that is too long loses its handlers.
+            if !report.runtime.is_empty() {
                 status.earlier.clone_from(&report.earlier);
             }
         }

@@ -5,12 +5,12 @@ use kata_api::{Code, KataConfig, names};
 use kata_plan::{NodeFacts, NodeReport, Observed, Platform, Snapshot};
 use serde_json::Value;
 
-use super::{Labels, text};
 use crate::Context;
 use crate::arguments::InstallArguments;
 use crate::commands::pace;
 use crate::disruption::{Disruption, field};
 use crate::failure::Failure;
+use crate::node_labels::{self, Labels, text};
 use crate::problem;
 use crate::snapshot::{self, Assumed};
 use crate::style::Style;
@@ -144,7 +144,10 @@ fn why_none(labels: &Labels, arguments: &InstallArguments, snapshot: &Snapshot) 
     if labels.is_empty() || !labelled.is_empty() {
         return "no node can get Kata yet: see `kubectl kata doctor`".to_owned();
     }
-    format!("no worker has these labels yet: kubectl label node NAME {}", text(labels, " "))
+    match node_labels::command("NAME", labels) {
+        Some(command) => format!("no worker has these labels yet: {command}"),
+        None => format!("no worker has the labels {}", text(labels, ", ")),
+    }
 }
 
 /// Whether a user who speaks of workers can mean this node.

@@ -12,7 +12,7 @@ use semver::Version;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Mode, Refusal};
+use super::Mode;
 use crate::Context;
 use crate::api::{Api, Read, Scope, Trouble};
 use crate::arguments::InstallArguments;
@@ -23,6 +23,7 @@ use crate::commands::status;
 use crate::disruption::field;
 use crate::failure::Failure;
 use crate::human;
+use crate::refusal::Refusal;
 use crate::resource::{CRDS, KATA_CONFIGS, LEASES, path};
 use crate::style::Style;
 
@@ -44,7 +45,7 @@ pub(super) struct Bundle {
     objects: Vec<Value>,
     namespace: String,
     image: String,
-    /// Whether nobody named the image.
+    /// Whether it is the default image.
     is_default: bool,
     platform: kata_plan::Platform,
     /// The version of the operator that it replaces; `None` if there is none.
@@ -381,24 +382,27 @@ impl Bundle {
     }
 }
 
-/// Why `--upgrade` must not take the definition of KataConfig over, if another installer owns it.
-async fn foreign_definition(api: &Api) -> Result<Option<Refusal>, Failure> {
-    let name = KATA_CONFIGS.qualified();
-    let read = api.glance::<Value>(CRDS, None, &name).await?.known().flatten();
-    let metadata = read.unwrap_or_default()["metadata"].take();
+/// The other installer that an object belongs to, by the marks that these leave in its metadata.
+pub(crate) fn other_installer(metadata: &Value) -> Option<&'static str> {
     let has = |field: &str, prefix: &str| {
         let keys = metadata[field].as_object();
         keys.is_some_and(|keys| keys.keys().any(|key| key.starts_with(prefix)))
     };
-    let owner = if has("labels", "olm.") || has("labels", "operators.coreos.com/") {
-        "the Operator Lifecycle Manager"
-    } else if has("annotations", "meta.helm.sh/release-name") {
-        "Helm"
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(Refusal::new(
-        format!("{owner} owns the CustomResourceDefinition {name}"),
-        "upgrade with it, or see docs/migrate.md for the way from another operator",
-    )))
+    if has("labels", "olm.") || has("labels", "operators.coreos.com/") {
+        return Some("the Operator Lifecycle Manager");
+    }
+    has("annotations", "meta.helm.sh/release-name").then_some("Helm")
+}
+
+/// Why `--upgrade` must not take the definition of KataConfig over, if another installer owns it.
+async fn foreign_definition(api: &Api) -> Result<Option<Refusal>, Failure> {
+    let name = KATA_CONFIGS.qualified();
+    let read = api.glance::<Value>(CRDS, None, &name).await?.known().flatten();
+    let owner = other_installer(&read.unwrap_or_default()["metadata"]);
+    Ok(owner.map(|owner| {
+        Refusal::new(
+            format!("{owner} owns the CustomResourceDefinition {name}"),
+            "upgrade with it, or see docs/migrate.md for the way from another operator",
+        )
+    }))
 }

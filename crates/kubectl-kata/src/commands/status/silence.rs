@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kata_api::{Code, KataConfig, conditions, names};
+use serde_json::Value;
 
 use crate::api::{Api, Read};
 use crate::cluster::{Deployment, Kata, OperatorState, lease, operator_pods, operator_quietly};
@@ -141,15 +142,20 @@ pub(crate) struct Unready {
 /// Why no pod of the operator is ready; `None` if the kubelet says nothing, or the caller may not read that.
 pub(crate) async fn why_unready(api: &Api, now: Timestamp) -> Result<Option<Unready>, Failure> {
     let pods = operator_pods(api, &api.for_watches()).await?;
-    let mut causes = pods.items().iter().flat_map(|pod| {
+    let is_over = |pod: &Value| {
+        pod["metadata"]["deletionTimestamp"].is_string() || pod["status"]["phase"] == "Failed"
+    };
+    let causes = pods.items().iter().filter(|pod| !is_over(pod)).flat_map(|pod| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let created: Option<Timestamp> =
-            pod["metadata"]["creationTimestamp"].as_str().and_then(|time| time.parse().ok());
-        let is_old = created.is_some_and(|created| now.duration_since(created) >= PULLED_WITHIN);
+        let is_old =
+            on_its_node_since(pod).is_some_and(|since| now.duration_since(since) >= PULLED_WITHIN);
         let causes = kubelet::causes(pod, &[], &format!("pod/{name}"));
         causes.into_iter().map(move |cause| (cause, is_old))
     });
-    let Some((cause, is_old)) = causes.next() else { return Ok(None) };
+    let mut causes: Vec<(Problem, bool)> = causes.collect();
+    // What does not change by itself comes first.
+    causes.sort_by_key(|(cause, is_old)| (cause.id != Code::ImageNotPulled.entry().code, !is_old));
+    let Some((cause, is_old)) = causes.into_iter().next() else { return Ok(None) };
     let is_image = cause.id == Code::ImageNotPulled.entry().code;
     let fix = if is_image {
         "give the operator an image that the nodes can pull: `kubectl kata install --upgrade --operator-image REF`; \
@@ -159,6 +165,16 @@ pub(crate) async fn why_unready(api: &Api, now: Timestamp) -> Result<Option<Unre
         cause.fix
     };
     Ok(Some(Unready { message: cause.message, fix, is_final: is_image && is_old }))
+}
+
+/// When a pod came to its node, or else when it was created.
+fn on_its_node_since(pod: &Value) -> Option<Timestamp> {
+    let time = |value: &Value| value.as_str()?.parse().ok();
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let scheduled = conditions.find(|it| it["type"] == "PodScheduled" && it["status"] == "True");
+    let scheduled = scheduled.and_then(|condition| time(&condition["lastTransitionTime"]));
+    scheduled.or_else(|| time(&pod["metadata"]["creationTimestamp"]))
 }
 
 /// Adds why no pod of the operator is ready, if that is so.

@@ -1,62 +1,59 @@
-//! The operator's own removal, after the last KataConfig: what `install` applies is deleted, and nothing else.
+//! The operator's own removal, after the last KataConfig: what `install` applies is deleted, and nothing else. The
+//! namespace stays, since it may have objects of others.
 
-use kata_api::names::{MANAGED_BY, PRODUCT};
+use kata_api::KataConfig;
+use kata_api::names::PRODUCT;
 use kata_manifests::manifests::{self, IMAGE};
 use kata_plan::configs_by_age;
 use serde_json::{Value, json};
 
 use crate::Context;
-use crate::api::{Read, Scope, Trouble};
+use crate::api::{Read, Scope, Trouble, not_listed};
 use crate::cluster::{
     Deployment, Installer, Kata, NAME_LABEL, installations, operator_quietly, platform,
 };
+use crate::commands::install::operator::other_installer;
 use crate::disruption::field;
 use crate::failure::Failure;
 use crate::human;
-use crate::pod::Pod;
-use crate::resource::{DEPLOYMENTS, PODS, path};
+use crate::refusal::Refusal;
+use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, path};
 use crate::style::Style;
-
-/// Why the operator is not removed by this command, and what removes it.
-pub(super) struct Refusal {
-    pub(super) text: String,
-    pub(super) fix: String,
-}
 
 /// What is deleted.
 pub(super) struct Removal {
-    /// In this order: the Deployment first, the namespace last.
+    /// In this order, the Deployment last: as long as it is there, the same command goes on.
     objects: Vec<Value>,
     pub(super) namespace: String,
 }
 
-impl Installer {
-    /// What removes an operator that is in a namespace.
-    fn removal(&self, namespace: &str) -> String {
-        match self {
-            Self::Helm { release } => format!("helm uninstall {release} --namespace {namespace}"),
-            Self::LifecycleManager => {
-                "delete its Subscription and its ClusterServiceVersion (docs/uninstall.md)"
-                    .to_owned()
-            }
-            Self::Other => "kubectl kata uninstall --operator".to_owned(),
+/// The commands that remove an operator from a namespace.
+fn commands(installer: &Installer, namespace: &str) -> String {
+    match installer {
+        Installer::Helm { release } => {
+            format!("`helm uninstall {release} --namespace {namespace}`")
         }
+        Installer::LifecycleManager => {
+            "delete its Subscription and its ClusterServiceVersion, as docs/uninstall.md says"
+                .to_owned()
+        }
+        Installer::Other => "`kubectl kata uninstall --operator`".to_owned(),
     }
 }
 
-/// What comes after the last KataConfig; `None` if there is no operator, or the caller may not see it.
-pub(super) async fn next(context: &Context<'_, '_>) -> Result<Option<String>, Failure> {
+/// How the operator is removed after the last KataConfig; `None` if there is no operator, or the caller may not see it.
+pub(super) async fn hint(context: &Context<'_, '_>) -> Result<Option<String>, Failure> {
     let found = operator_quietly(&context.api).await?.known().flatten();
     Ok(found.map(|found| {
-        let removal = found.installer().removal(context.api.home());
-        format!("Next, if the operator is to go too: {removal}")
+        let commands = commands(&found.installer(), context.api.home());
+        format!("Next, to remove the operator as well: {commands}")
     }))
 }
 
 /// What the removal deletes; `None` if there is no operator.
 ///
 /// # Errors
-/// If the caller may not look, or the API server does not answer. Inside: why it is not this command's to remove.
+/// If the caller may not look, or the API server does not answer. Inside: why this command does not remove it.
 pub(super) async fn plan(
     kata: &Kata,
     context: &Context<'_, '_>,
@@ -74,7 +71,11 @@ pub(super) async fn plan(
         }
     };
     let namespace = api.home().to_owned();
-    if let Some(refusal) = refusal(kata, &deployment, &namespace, installations(api).await?) {
+    let installations = installations(api).await?;
+    if api.known_installations().is_none() {
+        return Err(not_listed("find other installations", &DEPLOYMENTS.qualified()));
+    }
+    if let Some(refusal) = refusal(kata, &deployment, &namespace, installations) {
         return Ok(Err(refusal));
     }
     let options = manifests::Options {
@@ -85,11 +86,8 @@ pub(super) async fn plan(
     };
     let mut objects = manifests::objects(&options)
         .map_err(|error| Failure::Format { format: "JSON", message: error.to_string() })?;
-    objects.sort_by_key(|object| match object["kind"].as_str() {
-        Some("Deployment") => 0,
-        Some("Namespace") => 2,
-        _ => 1,
-    });
+    objects.retain(|object| object["kind"] != "Namespace");
+    objects.sort_by_key(|object| object["kind"] == "Deployment");
     Ok(Ok(Some(Removal { objects, namespace })))
 }
 
@@ -99,65 +97,71 @@ fn refusal(
     namespace: &str,
     installations: &[String],
 ) -> Option<Refusal> {
-    let (text, fix) = match deployment.installer() {
+    let installer = deployment.installer();
+    let by = match installer {
+        Installer::Helm { .. } => "Helm",
+        Installer::LifecycleManager => "the Operator Lifecycle Manager",
         Installer::Other => {
-            if let Some(other) = configs_by_age(kata.configs.items()).get(1) {
+            let configs = configs_by_age(kata.configs.items());
+            if let Some(other) = configs.get(1) {
                 let name = other.metadata.name.as_deref().unwrap_or_default();
-                (
+                return Some(Refusal::new(
                     format!("KataConfig {name} needs the operator after this one"),
                     format!("kubectl delete kataconfig {name}"),
-                )
-            } else if installations.len() > 1 {
-                let list = human::list(installations, 5);
-                (
-                    format!(
-                        "the operator is in the namespaces {list}, which share what would be deleted"
-                    ),
-                    "remove the Deployment of the installation to which no KataConfig belongs"
-                        .to_owned(),
-                )
-            } else {
-                return None;
+                ));
             }
+            let owner = configs.first().and_then(|config| kata_plan::claimed_by(config));
+            let others: Vec<&String> =
+                installations.iter().filter(|it| owner.is_none_or(|owner| *it != owner)).collect();
+            return (installations.len() > 1).then(|| {
+                let first = others.first().map_or("NAMESPACE", |it| it.as_str());
+                Refusal::new(
+                    format!(
+                        "the operator is in the namespaces {}, which share CustomResourceDefinitions and roles",
+                        human::list(installations, 5)
+                    ),
+                    format!("kubectl delete deployment {PRODUCT} -n {first}, then the same command"),
+                )
+            });
         }
-        installer @ Installer::Helm { .. } => (
-            format!("Helm installed the operator in namespace {namespace}"),
-            format!("without --operator, and then {}", installer.removal(namespace)),
-        ),
-        installer @ Installer::LifecycleManager => (
-            format!(
-                "the Operator Lifecycle Manager installed the operator in namespace {namespace}"
-            ),
-            format!("without --operator, and then {}", installer.removal(namespace)),
-        ),
     };
-    Some(Refusal { text, fix })
+    Some(Refusal::new(
+        format!("{by} installed the operator in namespace {namespace}"),
+        format!("`kubectl kata uninstall --wait`, then {}", commands(&installer, namespace)),
+    ))
 }
 
 impl Removal {
     /// The lines that describe it.
     pub(super) fn lines(&self, style: &Style) -> Vec<String> {
         let text = format!(
-            "removed after that: {} of namespace {} and of the cluster, also the CustomResourceDefinitions",
+            "removed then: {} in namespace {} and in the cluster, also the CustomResourceDefinitions; the namespace \
+             stays",
             human::count(self.objects.len(), "object"),
             self.namespace
         );
         field("Operator", &text, style)
     }
 
-    /// Deletes the objects. What somebody else made under such a name stays.
+    /// Deletes the objects that are the operator's, by their metadata.
     ///
     /// # Errors
-    /// If the API server refuses it: the same command goes on.
+    /// If there is a KataConfig by now, which would go with its definition, or if the API server refuses a request: then
+    /// the same command goes on later.
     pub(super) async fn run(&self, context: &mut Context<'_, '_>) -> Result<(), Failure> {
+        let configs = context.api.list::<KataConfig>(KATA_CONFIGS, Scope::default()).await?;
+        configs.listed("remove the operator", &KATA_CONFIGS.qualified())?;
+        if let Some(config) = configs.items().first() {
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            return Err(Failure::Refused {
+                what: "remove the operator".to_owned(),
+                message: format!(
+                    "there is a KataConfig {name} by now; `kubectl kata uninstall --operator` removes both"
+                ),
+            });
+        }
         let mut deleted = 0;
         for object in &self.objects {
-            if object["kind"] == "Namespace"
-                && let Some(why) = self.keeps_namespace(context).await?
-            {
-                context.printer.say(&format!("namespace {} stays: {why}", self.namespace))?;
-                continue;
-            }
             deleted += usize::from(delete(object, context).await?);
         }
         let objects = human::count(deleted, "object");
@@ -165,31 +169,29 @@ impl Removal {
             "operator removed from namespace {}: {objects} deleted",
             self.namespace
         ));
-        Ok(context.printer.line(&text)?)
-    }
-
-    /// Why the namespace is not the operator's alone.
-    async fn keeps_namespace(&self, context: &Context<'_, '_>) -> Result<Option<String>, Failure> {
-        // Its own pods, and those of its Jobs.
-        let labels = format!("{NAME_LABEL}!={PRODUCT},{MANAGED_BY}!={PRODUCT}");
-        let scope = Scope { labels: Some(&labels), ..Scope::of(&self.namespace) };
-        Ok(match context.api.list::<Pod>(PODS, scope).await? {
-            Read::Known(pods) => {
-                pods.first().map(|pod| format!("pod {} is not the operator's", pod.metadata.name))
-            }
-            Read::Forbidden | Read::NotServed => {
-                Some(format!("you may not list pods in namespace {}", self.namespace))
-            }
-        })
+        context.printer.line(&text)?;
+        let next =
+            format!("Next, if nothing else is in it: kubectl delete namespace {}", self.namespace);
+        Ok(context.printer.say(&next)?)
     }
 }
 
+/// Why an object is not the operator's. Its definitions have no label: they are one for all installers.
+fn why_it_stays(kind: &str, metadata: &Value) -> Option<String> {
+    if let Some(installer) = other_installer(metadata) {
+        return Some(format!("{installer} owns it"));
+    }
+    let is_labelled = metadata["labels"][NAME_LABEL] == PRODUCT;
+    (!is_labelled && kind != "CustomResourceDefinition")
+        .then(|| format!("it has no label {NAME_LABEL}={PRODUCT}"))
+}
+
 /// Deletes an object if it is the operator's; whether it did.
-async fn delete(object: &Value, context: &Context<'_, '_>) -> Result<bool, Failure> {
+async fn delete(object: &Value, context: &mut Context<'_, '_>) -> Result<bool, Failure> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
     let path = path(object);
-    let what = format!("look at {kind} {name}");
+    let what = format!("get {kind} {name}");
     let found: Value = match context.api.text(&what, &path).await {
         Ok(found) => {
             serde_json::from_str(&found).map_err(|source| Failure::Answer { what, source })?
@@ -197,7 +199,8 @@ async fn delete(object: &Value, context: &Context<'_, '_>) -> Result<bool, Failu
         Err(Trouble::Status(status)) if status.code == 404 => return Ok(false),
         Err(trouble) => return Err(trouble.failure(&what)),
     };
-    if found["metadata"]["labels"][NAME_LABEL] != PRODUCT {
+    if let Some(why) = why_it_stays(&kind, &found["metadata"]) {
+        context.printer.say(&format!("{kind} {name} stays: {why}"))?;
         return Ok(false);
     }
     let what = format!("delete {kind} {name}");

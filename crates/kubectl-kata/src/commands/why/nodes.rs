@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_node::Phase;
-use kata_api::{Code, KataNode, Who, names};
+use kata_api::{Code, KataConfig, KataNode, KataNodeStatus, Who, names};
+use kata_plan::selector::is_well_known;
 use serde_json::Value;
 
-use super::verdict::{Verdict, best_fix, is_given};
+use super::verdict::{Verdict, best_fix};
 use crate::document::{NodeProgress, NodeVerdict, Problem};
 use crate::human::{self, quantity};
 use crate::pod::Pod;
@@ -52,13 +53,14 @@ pub(super) fn is_gated(pod: &Value) -> bool {
     conditions.any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated")
 }
 
-/// What each node says to the pod, by its name. `install_on` selects the nodes that should have its runtime.
+/// Why each node takes the pod or not, by its name. `install_on` selects the nodes that should have its runtime.
 pub(super) fn verdicts(
     pod: &Value,
     slim: &Pod,
     nodes: &[Value],
     pods: &[Pod],
     kata: &[KataNode],
+    config: Option<&KataConfig>,
     install_on: Option<&LabelSelector>,
 ) -> Vec<(String, Verdict)> {
     let mut used: BTreeMap<&str, (i128, i128)> = BTreeMap::new();
@@ -75,7 +77,7 @@ pub(super) fn verdicts(
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let kata = kata.iter().find(|kata| kata.spec.node_name == name);
             let used = used.get(name).copied().unwrap_or_default();
-            (name.to_owned(), verdict(pod, slim, node, used, kata, install_on))
+            (name.to_owned(), verdict(pod, slim, node, used, kata, config, install_on))
         })
         .collect()
 }
@@ -99,6 +101,7 @@ fn verdict(
     node: &Value,
     used: (i128, i128),
     kata: Option<&KataNode>,
+    config: Option<&KataConfig>,
     install_on: Option<&LabelSelector>,
 ) -> Verdict {
     let spec = &pod["spec"];
@@ -135,7 +138,8 @@ fn verdict(
         return if lacks_class_only && has_kata(&labels) {
             Verdict::ClassNotServed(class())
         } else {
-            of_kata(kata)
+            kata.and_then(|kata| kata.status.as_ref())
+                .map_or_else(|| without_kata(&labels, config), of_kata)
         };
     }
     let lacks = lacks(slim, node, used);
@@ -175,11 +179,20 @@ fn has_kata(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::RUNTIME_LABEL).map(String::as_str) == Some(names::RUNTIME_LABEL_VERIFIED)
 }
 
-/// What a node without the label of verified nodes lacks.
-fn of_kata(kata: Option<&KataNode>) -> Verdict {
-    let Some(status) = kata.and_then(|kata| kata.status.as_ref()) else {
+/// Why a node of which the operator has no record has no Kata.
+fn without_kata(labels: &BTreeMap<String, String>, config: Option<&KataConfig>) -> Verdict {
+    let Some(config) = config else { return Verdict::NotSelected };
+    let selector = config.spec.kata_config_pool_selector.as_ref();
+    let is_outside = |selector| kata_plan::selector::matches(selector, labels) == Ok(false);
+    if selector.is_some_and(is_outside) {
         return Verdict::NotSelected;
-    };
+    }
+    let has_feature = labels.get(names::NFD_LABEL).is_some_and(|value| value == "true");
+    Verdict::LeftOut { lacks_feature: config.spec.check_node_eligibility && !has_feature }
+}
+
+/// Why a node without the label of verified nodes has no Kata that works, by the record of the operator.
+fn of_kata(status: &KataNodeStatus) -> Verdict {
     let with_step = |what: &str| {
         if status.step.is_empty() { what.to_owned() } else { format!("{what} ({})", status.step) }
     };
@@ -308,7 +321,7 @@ pub(super) fn unmatched(
         };
         return problem(message, format!("{correct}{more}"), who);
     }
-    if by_selector && !own.iter().any(|(key, _)| is_given(key)) {
+    if by_selector && !own.iter().any(|(key, _)| is_well_known(key)) {
         let message = format!("no node with Kata matches the pod's own {what}");
         let label = format!("`kubectl label node {first} {}`", wanted.join(" "));
         let fix = format!("{correct}; or a cluster administrator labels a node: {label}");
@@ -454,7 +467,7 @@ fn unfit(known: Known<'_>) -> (Vec<Problem>, String) {
     let wished: Vec<(&str, &Verdict)> = known
         .verdicts
         .iter()
-        .filter(|(_, verdict)| !verdict.is_the_pods_wish())
+        .filter(|(_, verdict)| !verdict.is_asked_for_by_pod())
         .map(|(name, verdict)| (name.as_str(), verdict))
         .collect();
     let fix = best_fix(&wished, known.selector);

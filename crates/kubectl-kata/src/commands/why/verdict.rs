@@ -1,13 +1,14 @@
-//! What a node says to a pod that waits for one, and what somebody can do about it. Pure.
+//! Why a node takes a pod that waits for one or does not, and what an administrator or a user can do then. Pure.
 
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kata_api::Who;
+use kata_api::{Who, names};
 
 use crate::document::NodeReason;
+use crate::node_labels;
 
-/// What a node says to a pod.
+/// Why a node takes a pod, or does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It could take the pod.
@@ -26,13 +27,16 @@ pub(super) enum Verdict {
     ClassNotServed(String),
     /// The KataConfig does not select it.
     NotSelected,
+    /// The KataConfig selects it, and the operator leaves it out; `lacks_feature` if it lacks the label of nodes that Node
+    /// Feature Discovery found able to run Kata, which `checkNodeEligibility` asks for.
+    LeftOut { lacks_feature: bool },
     /// The roll-out of Kata keeps it back for now, in words.
     InRollout(String),
-    /// It loses Kata: what happens, in words.
+    /// Kata is being removed from it: the text to show.
     Leaving(&'static str),
     /// Kata does not work there: the code of the operator, and its message.
     Failed { code: Option<String>, message: String },
-    /// Somebody cordoned it. What it lacks besides, if it lacks something.
+    /// It is cordoned, and not by the roll-out; `lacks` is what it has too little of besides.
     Cordoned { lacks: Option<String> },
     /// It has too little of something, in words.
     TooSmall(String),
@@ -53,6 +57,12 @@ impl fmt::Display for Verdict {
                 write!(out, "has Kata, but does not serve RuntimeClass {class}")
             }
             Self::NotSelected => out.write_str("not selected for Kata"),
+            Self::LeftOut { lacks_feature: true } => {
+                write!(out, "selected for Kata, but lacks the label {}=true", names::NFD_LABEL)
+            }
+            Self::LeftOut { lacks_feature: false } => {
+                out.write_str("selected for Kata, but left out by the operator")
+            }
             Self::InRollout(what) => out.write_str(what),
             Self::Leaving(what) => out.write_str(what),
             Self::Failed { code, message } => {
@@ -78,6 +88,7 @@ impl Verdict {
             Self::NotSelectedByClass(_) => NodeReason::NotSelectedByClass,
             Self::ClassNotServed(_) => NodeReason::ClassNotServed,
             Self::NotSelected => NodeReason::NotSelected,
+            Self::LeftOut { .. } => NodeReason::LeftOut,
             Self::InRollout(_) => NodeReason::InRollout,
             Self::Leaving(_) => NodeReason::Leaving,
             Self::Failed { .. } => NodeReason::Failed,
@@ -87,7 +98,7 @@ impl Verdict {
     }
 
     /// Whether the pod itself asks for another node.
-    pub(super) fn is_the_pods_wish(&self) -> bool {
+    pub(super) fn is_asked_for_by_pod(&self) -> bool {
         matches!(self, Self::LacksLabel(_) | Self::OtherAffinity)
     }
 
@@ -101,10 +112,10 @@ impl Verdict {
         let admin = |fix: String| Some((fix, Who::ClusterAdministrator));
         match self {
             Self::Cordoned { lacks: None } => admin(format!(
-                "if nobody works on node {node} any more, uncordon it: `kubectl uncordon {node}`"
+                "if the maintenance of node {node} is over, uncordon it: `kubectl uncordon {node}`"
             )),
             Self::Cordoned { lacks: Some(lacks) } => admin(format!(
-                "free what node {node} lacks ({lacks}), and uncordon it if nobody works on it any more: `kubectl \
+                "free what node {node} lacks ({lacks}), and uncordon it if its maintenance is over: `kubectl \
                  uncordon {node}`"
             )),
             Self::TooSmall(lacks) => Some((
@@ -115,6 +126,13 @@ impl Verdict {
                 "let installOn of runtime {class} in the KataConfig select {node}, or use another RuntimeClass"
             )),
             Self::NotSelected => selector.and_then(|selector| admin(selected(node, selector))),
+            Self::LeftOut { lacks_feature: true } => admin(format!(
+                "if node {node} can run Kata, let Node Feature Discovery label it, or set spec.checkNodeEligibility of \
+                 the KataConfig to false"
+            )),
+            Self::LeftOut { lacks_feature: false } => {
+                admin(format!("see why node {node} is left out: `kubectl kata doctor`"))
+            }
             Self::Failed { code, .. } => admin(match code {
                 Some(code) => format!(
                     "repair node {node}: `kubectl kata codes {code}` says how, `kubectl kata logs node/{node}` \
@@ -133,7 +151,7 @@ impl Verdict {
         }
     }
 
-    /// Which verdict leads to a running pod with the least that has to be changed; 0 is the first.
+    /// The order of fixes: the smallest change first.
     fn rank(&self) -> usize {
         match self {
             Self::Cordoned { lacks: None } => 0,
@@ -146,28 +164,17 @@ impl Verdict {
     }
 }
 
-/// Whether a label says what a node is, such as its name, its zone or its size: the kubelet or the cloud gives it, and
-/// on another node it would be false.
-pub(super) fn is_given(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    ["kubernetes.io", "k8s.io"]
-        .iter()
-        .any(|own| domain.strip_suffix(own).is_some_and(|it| it.is_empty() || it.ends_with('.')))
-}
-
 /// How the KataConfig comes to select a node.
 fn selected(node: &str, selector: &LabelSelector) -> String {
-    let labels: Vec<(&String, &String)> = selector.match_labels.iter().flatten().collect();
     let is_simple = selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
-    if is_simple && !labels.is_empty() && !labels.iter().any(|(key, _)| is_given(key)) {
-        let labels: Vec<String> =
-            labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        return format!("give node {node} Kata: `kubectl label node {node} {}`", labels.join(" "));
+    let labels = selector.match_labels.as_ref().filter(|_| is_simple);
+    match labels.and_then(|labels| node_labels::command(node, labels)) {
+        Some(command) => format!("give node {node} Kata: `{command}`"),
+        None => format!(
+            "give node {node} Kata: let spec.kataConfigPoolSelector of the KataConfig ({}) select it",
+            kata_plan::selector::text(selector)
+        ),
     }
-    format!(
-        "give node {node} Kata: let spec.kataConfigPoolSelector of the KataConfig ({}) select it",
-        kata_plan::selector::text(selector)
-    )
 }
 
 /// The best that can be done about some nodes, at most two ways, and who can do the first one.
