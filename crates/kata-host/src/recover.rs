@@ -95,8 +95,9 @@ pub(crate) fn recover(
     let Some(Transaction { mut phase, mut plan, because }) = state.transaction.clone() else {
         return Ok(None);
     };
-    if installs && plan.next.is_none() {
-        // What was just staged is in the folder that the removal would clear; the installation prunes it.
+    if installs {
+        // What was just staged may be what the interrupted change would clear away, such as the release before an
+        // upgrade on the way back; the installation prunes what is not needed.
         plan.cleanup.clear();
     }
     // The run before may have been stopped while the unit was starting.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hostlab::sweep::{self, Sweep, nodes};
 use kata_api::node_task::{NodeAction, NodeTask, Outcome, TaskHandler};
-use kata_host::paths;
+use kata_host::{paths, payload};
 
 use crate::node::{Fault, Node, task};
 use crate::runs::{done, install, remove};
@@ -118,6 +118,41 @@ fn an_interrupted_run_leaves_payloads_and_releases_complete_or_absent() {
             }
         }
         node = finished;
+    }
+}
+
+/// The container that stages leaves out a payload that is there, and the change before would clear it away.
+#[test]
+fn an_interrupted_change_does_not_clear_away_what_the_next_one_was_staged_for() {
+    for is_installed in [true, false] {
+        let (_, mut node) = nodes().remove(0);
+        node.stage("a");
+        if is_installed {
+            done(&mut node, &install());
+        }
+        node.stage("b");
+        node.disk.settle();
+        let mut points = 0;
+        for fault in [Fault::KilledBefore, Fault::KilledAfter] {
+            for call in 0.. {
+                let mut node = node.clone();
+                node.arm(call, fault);
+                kata_host::run(&mut node, &upgrade());
+                if !node.was_hit() {
+                    break;
+                }
+                node.revive(false);
+                let shims = ["qemu".to_owned()];
+                if !payload::is_present(&mut node, "a", "a", &shims, false).unwrap() {
+                    node.stage("a");
+                }
+                let report = kata_host::run(&mut node, &install());
+                let place = format!("{fault:?} {call}, {is_installed}: {}", report.message);
+                assert_eq!(report.outcome, Outcome::Done, "{place}");
+                points += 1;
+            }
+        }
+        assert!(points > 100, "{points}");
     }
 }
 
