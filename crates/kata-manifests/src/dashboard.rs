@@ -90,6 +90,23 @@ const PANELS: &[Panel] = &[
     },
     Panel {
         kind: "timeseries",
+        title: "Sandboxed pods by class, and those on an earlier Kata",
+        description: "Pods by RuntimeClass as kube-state-metrics counts them, and sandboxes that began before the last upgrade.",
+        unit: "none",
+        queries: &[
+            (
+                "count by (runtimeclass_name) (kube_pod_runtimeclass_name_info)",
+                "{{runtimeclass_name}}",
+            ),
+            (
+                "sum by (kata_version) (kata_operator_earlier_sandboxes{namespace=~\"$namespace\"})",
+                "still on Kata {{kata_version}}",
+            ),
+        ],
+        width: 12,
+    },
+    Panel {
+        kind: "timeseries",
         title: "Time of a node in a phase (median, 95 %)",
         description: "How long nodes stay in a phase.",
         unit: "s",

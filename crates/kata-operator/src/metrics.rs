@@ -55,6 +55,7 @@ struct Inner {
     reconciles: Counters,
     reconcile_seconds: Histograms,
     nodes: GaugeSet,
+    earlier_sandboxes: GaugeSet,
     phases: Mutex<PhaseTracker>,
     phase_seconds: Histograms,
     jobs: Mutex<JobTracker>,
@@ -81,6 +82,19 @@ fn job_labels(action: NodeAction, outcome: JobOutcome) -> Labels {
 
 fn property_labels(property: Property) -> Labels {
     vec![("property", property.to_string())]
+}
+
+/// How many sandboxes run on each earlier version of Kata, as the last Job of each node saw them.
+fn earlier_sandboxes(nodes: &[NodeReport]) -> BTreeMap<Labels, i64> {
+    let mut counts = BTreeMap::new();
+    let hosts = nodes.iter().filter_map(|node| node.host.as_ref());
+    for release in hosts.flat_map(|host| &host.earlier) {
+        let version = release.kata_version.clone().unwrap_or_else(|| "unknown".to_owned());
+        let pods = i64::try_from(release.pods.len()).unwrap_or(i64::MAX);
+        let count: &mut i64 = counts.entry(vec![("kata_version", version)]).or_default();
+        *count = count.saturating_add(pods).saturating_add(release.more_pods);
+    }
+    counts
 }
 
 /// Gauges that show the latest values. An update sets new values before it removes old ones, so that no
@@ -118,6 +132,7 @@ impl Metrics {
             (Counters::default(), Counters::default(), Counters::default());
         let (nodes, conditions, findings) =
             (GaugeSet::default(), GaugeSet::default(), GaugeSet::default());
+        let earlier_sandboxes = GaugeSet::default();
         let (promise_violations, watch_restarts) = (Counters::default(), Counters::default());
         // Each counter exists before the first violation, so that the first one is an increase.
         for property in Property::ALL {
@@ -158,6 +173,11 @@ impl Metrics {
             "nodes",
             "Nodes that have, get or lose Kata, by phase",
             nodes.gauges.clone(),
+        );
+        registry.register(
+            "earlier_sandboxes",
+            "Sandboxes that run on an earlier version of Kata than new ones",
+            earlier_sandboxes.gauges.clone(),
         );
         registry.register_with_unit(
             "node_phase_duration",
@@ -207,6 +227,7 @@ impl Metrics {
             reconciles,
             reconcile_seconds,
             nodes,
+            earlier_sandboxes,
             phases: Mutex::default(),
             phase_seconds,
             jobs: Mutex::default(),
@@ -286,7 +307,8 @@ impl Metrics {
         if leads {
             return;
         }
-        for gauges in [&self.0.nodes, &self.0.conditions, &self.0.findings] {
+        let inner = &self.0;
+        for gauges in [&inner.nodes, &inner.earlier_sandboxes, &inner.conditions, &inner.findings] {
             gauges.set(&BTreeMap::new());
         }
         *self.0.phases.lock().unwrap_or_else(PoisonError::into_inner) = PhaseTracker::default();
@@ -303,6 +325,7 @@ impl Metrics {
             *counts.entry(labels(node.phase)).or_default() += 1;
         }
         self.0.nodes.set(&counts);
+        self.0.earlier_sandboxes.set(&earlier_sandboxes(nodes));
         let mut phases = self.0.phases.lock().unwrap_or_else(PoisonError::into_inner);
         for (phase, lasted) in phases.update(nodes, Instant::now()) {
             self.0.phase_seconds.get_or_create(&labels(phase)).observe(lasted.as_secs_f64());

@@ -171,6 +171,8 @@ fn every_value_reaches_its_object() {
         "monitoring.labels.release=prometheus,monitoring.labels.team=other,monitoring.interval=15s",
         "networkPolicy.extraEgress[0].ports[0].port=53,networkPolicy.extraEgress[0].ports[0].protocol=UDP",
         "payloadImage=registry.example/payload:1",
+        "monitoring.dashboard.enabled=true",
+        "monitoring.dashboard.labels.folder=kata",
     ];
     let mut words = vec!["template", "mine", CHART, "--api-versions", "monitoring.coreos.com/v1"];
     words.extend(values.iter().flat_map(|value| ["--set", *value]));
@@ -187,6 +189,11 @@ fn every_value_reaches_its_object() {
         };
         objects.iter().find(named).unwrap()
     };
+    let dashboard = objects.iter().find(|it| it["metadata"]["name"] == "kata-operator-dashboard");
+    let dashboard = dashboard.unwrap();
+    assert_eq!(labels(dashboard)["grafana_dashboard"], "1");
+    assert_eq!(labels(dashboard)["folder"], "kata");
+    assert_eq!(dashboard["data"]["kata-operator.json"], read("deploy/monitoring/dashboard.json"));
     let template = &find("Deployment")["spec"]["template"];
     assert_eq!(template["metadata"]["labels"]["tier"], "system");
     assert_eq!(template["metadata"]["annotations"]["note"], "kept");
@@ -255,10 +262,12 @@ fn the_templates_have_the_objects_and_permissions_of_the_manifests() {
     // Their template reads a generated file.
     all.retain(|object| !is_policy(object));
     let mut in_chart = roles(&stripped());
-    // Only Helm has the hook, and the budget only if it is asked for.
-    for name in
-        ["Job\" \"kata-operator-delete-kataconfig-first", "PodDisruptionBudget\" \"kata-operator"]
-    {
+    // Only Helm has the hook, and the budget and the dashboard only if they are asked for.
+    for name in [
+        "Job\" \"kata-operator-delete-kataconfig-first",
+        "PodDisruptionBudget\" \"kata-operator",
+        "ConfigMap\" \"kata-operator-dashboard",
+    ] {
         assert_eq!(in_chart.remove(&format!("\"{name}\"")), Some(Permissions::new()), "{name}");
     }
     assert_eq!(in_chart, roles(&all));

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kata_operator::Settings;
+use serde_json::json;
 use simcluster::Cluster;
 use simcluster::api::fault::{Fault, Match, Rule, When};
-use simcluster::resource::RUNTIMECLASSES;
+use simcluster::resource::{PODS, RUNTIMECLASSES};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -232,6 +233,19 @@ async fn by_jobs() -> BTreeMap<String, Family> {
         .find(|(name, labels, _)| name.ends_with("_sum") && labels["action"] == "Install");
     let seconds = sum.unwrap().2;
     assert!((10.0..120.0).contains(&seconds), "an installation takes {seconds} s");
+    // A sandbox that began before an upgrade.
+    let pod = json!({"metadata": {"name": "old"}, "spec": {
+        "runtimeClassName": "kata",
+        "containers": [{"name": "main", "image": "registry.example/app:1"}],
+    }});
+    lab::create(&cluster, &PODS, "default", pod);
+    lab::pass(Duration::from_mins(1)).await;
+    let payload = json!({"spec": {"payload": {"image": "registry.example/kata:9.9.9"}}});
+    lab::merge(&cluster, &lab::kata_configs(), "example", &payload);
+    lab::pass(Duration::from_mins(5)).await;
+    let families = parse(&get(&address, "/metrics").await.2);
+    let earlier = &families["kata_operator_earlier_sandboxes"].samples;
+    assert_eq!(earlier.iter().map(|(.., value)| *value).sum::<f64>(), 1.0);
     drop(operator);
     families
 }
