@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -203,10 +204,11 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// The entries of a history that this version knows: a later version may have written others.
-fn known_transitions<'de, D>(deserializer: D) -> Result<Vec<Transition>, D::Error>
+/// The entries of a list that this version knows: a later version may have written others.
+fn known_entries<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
+    T: DeserializeOwned,
 {
     let entries: Vec<serde_json::Value> = known_or_default(deserializer)?;
     Ok(entries.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
@@ -238,11 +240,7 @@ pub struct KataNodeStatus {
     /// The last phases and steps with their times, oldest first, at most 16: `kubectl kata history` shows how long each
     /// took. Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before, and a shorter step
     /// may not appear.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "known_transitions"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_entries")]
     pub history: Vec<Transition>,
     /// The KATA code of the problem that delays the node, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -250,6 +248,10 @@ pub struct KataNodeStatus {
     /// What the operator does or waits for on this node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The condition Ready has the values of `ready`, and as its reason the reason of `code`, or else the phase.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_entries")]
+    #[schemars(schema_with = "crate::schema::conditions")]
+    pub conditions: Vec<Condition>,
     /// The handlers of the KataConfig that the node's container runtime reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handlers: Vec<String>,
@@ -291,6 +293,9 @@ pub struct Transition {
     /// When the phase and step began.
     #[schemars(with = "k8s_openapi::apimachinery::pkg::apis::meta::v1::Time")]
     pub time: Timestamp,
+    /// Version of Kata in use from then on, if the payload contains it; only of a node that became Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kata_version: Option<String>,
 }
 
 impl KataNodeStatus {
@@ -300,7 +305,12 @@ impl KataNodeStatus {
     pub fn history_with(&self, later: &Transition) -> Vec<Transition> {
         let mut history = self.history.clone();
         if let (true, Some(since)) = (history.is_empty(), self.since) {
-            history.push(Transition { phase: self.phase, step: self.step.clone(), time: since });
+            history.push(Transition {
+                phase: self.phase,
+                step: self.step.clone(),
+                time: since,
+                kata_version: None,
+            });
         }
         let is_idle = |entry: &Transition| {
             entry.step.is_empty()
@@ -356,7 +366,7 @@ mod tests {
 
     fn transition((phase, step, second): (Phase, &str, i64)) -> Transition {
         let time = Timestamp::from_second(1_800_000_000 + second).unwrap();
-        Transition { phase, step: step.to_owned(), time }
+        Transition { phase, step: step.to_owned(), time, kata_version: None }
     }
 
     /// The status that all these transitions lead to.

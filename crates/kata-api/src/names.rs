@@ -93,6 +93,9 @@ pub const OPERATOR_NAMESPACE_ANNOTATION: &str = "kata-operator.dev/operator-name
 /// Annotation of a KataConfig, as JSON: the labels that `kubectl kata install --node` set, and the nodes that had none of
 /// them before. `kubectl kata uninstall` takes these labels off.
 pub const SET_LABELS_ANNOTATION: &str = "kata-operator.dev/set-labels";
+/// Annotation on a KataConfig with the `spec.payload.image` before the last `kubectl kata upgrade`; empty if there was
+/// none.
+pub const PREVIOUS_PAYLOAD_ANNOTATION: &str = "kata-operator.dev/previous-payload-image";
 /// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still
 /// run, separated by spaces.
 pub const IMAGES_ANNOTATION: &str = "kata-operator.dev/images";

@@ -436,6 +436,10 @@ fn shorten(text: &str) -> String {
     }
     let end = (0..=MESSAGE_BYTES - 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let start = text.get(..end).unwrap_or_default();
+    // Whole sentences, unless that leaves little.
+    if let Some(sentence) = start.rfind(". ").filter(|sentence| *sentence >= MESSAGE_BYTES / 3) {
+        return start.get(..=sentence).unwrap_or_default().to_owned();
+    }
     // Up to the end of a word, unless that costs too much, as the end of a long path would.
     let end = match text.get(end..) {
         Some(rest) if rest.starts_with(char::is_whitespace) => end,

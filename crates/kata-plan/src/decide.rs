@@ -277,6 +277,7 @@ fn node_report(node: &NodeAssessment) -> NodeReport {
         uid: node.facts.uid.clone(),
         wanted: node.wanted,
         provided: node.provided,
+        behind: node.behind,
         phase: node.phase,
         step: node.step,
         since: Some(node.since),

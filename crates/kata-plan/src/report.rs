@@ -106,6 +106,8 @@ pub struct NodeReport {
     pub wanted: bool,
     /// Whether the node's system or cloud provides Kata, so that the operator does not change the node.
     pub provided: bool,
+    /// Whether the node has Kata, but not in the desired state.
+    pub behind: bool,
     pub phase: Phase,
     /// The step of the change in progress, if there is one.
     pub step: Option<NodeStep>,

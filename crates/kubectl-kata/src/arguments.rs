@@ -143,6 +143,10 @@ pub enum Command {
     MustGather(GatherArguments),
     /// Create a KataConfig
     Install(InstallArguments),
+    /// Upgrade Kata on the nodes, or go back
+    ///
+    /// For clusters without the Machine Config Operator. The operator itself: `kubectl kata install --upgrade`.
+    Upgrade(UpgradeArguments),
     /// Delete the KataConfig, once no sandboxed pod is left
     Uninstall(UninstallArguments),
     /// Retry the failed change of nodes
@@ -220,6 +224,9 @@ pub struct ReportArguments {
     /// Write to this file; - for standard output [default: kata-report-TIME.html]
     #[arg(long, short, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Show what this output of `kubectl kata verify -o json` proves
+    #[arg(long, value_name = "FILE")]
+    pub verified: Option<PathBuf>,
 }
 
 /// Arguments of `verify`.
@@ -436,6 +443,31 @@ impl InstallArguments {
             || self.payload_image.is_some()
             || self.check_node_eligibility
     }
+}
+
+/// Arguments of `upgrade`.
+#[derive(Args, Debug, Default)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("payload").required(true))]
+pub struct UpgradeArguments {
+    /// Image with the runtime's files
+    #[arg(long, value_name = "REF", group = "payload")]
+    pub payload_image: Option<String>,
+    /// Go back to the image before the last upgrade
+    #[arg(long, group = "payload")]
+    pub rollback: bool,
+    /// Change nothing, and say what would happen
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Wait until Ready
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub timeout: Duration,
 }
 
 /// Arguments of `uninstall`.

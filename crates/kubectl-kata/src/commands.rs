@@ -16,6 +16,7 @@ mod schema;
 mod status;
 mod steer;
 mod uninstall;
+mod upgrade;
 mod verify;
 pub(crate) mod version;
 mod wait;
@@ -79,6 +80,7 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Report(arguments) => report::run(arguments, context).await,
         Command::Logs(arguments) => logs::run(arguments, context).await,
         Command::Install(arguments) => install::run(arguments, context).await,
+        Command::Upgrade(arguments) => upgrade::run(arguments, context).await,
         Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
         Command::Retry(arguments) => steer::retry(arguments, context).await,
         Command::Pause(arguments) => steer::pause(true, arguments, context).await,

@@ -31,6 +31,8 @@ pub(crate) enum NodeAction {
     Reboot,
     /// Its container runtime is restarted.
     RuntimeRestart,
+    /// The files of Kata are replaced for new sandboxes.
+    Update,
 }
 
 /// A PodDisruptionBudget that blocks the drain of nodes.
@@ -132,6 +134,11 @@ impl Disruption {
         Ok(Self { action, control_plane, evictions, pace, nodes })
     }
 
+    /// The same for nodes that have Kata and get other files of it.
+    pub(crate) fn into_update(self) -> Self {
+        Self { action: NodeAction::Update, ..self }
+    }
+
     /// `reboots 3 nodes`, if any node changes.
     pub(crate) fn summary(&self) -> Option<String> {
         let nodes = human::count(self.nodes.len(), "node");
@@ -141,6 +148,7 @@ impl Disruption {
             (_, NodeAction::RuntimeRestart) => {
                 Some(format!("restarts the container runtime of {nodes}"))
             }
+            (_, NodeAction::Update) => Some(format!("changes Kata on {nodes}")),
         }
     }
 
@@ -162,6 +170,11 @@ impl Disruption {
             NodeAction::Reboot => format!("{each} is drained and rebooted once{}", self.pace),
             NodeAction::RuntimeRestart => format!(
                 "the container runtime of {each} restarts once{}; running pods keep running; no reboot",
+                self.pace
+            ),
+            NodeAction::Update => format!(
+                "{each} switches to the new files once{}; running sandboxes keep theirs; the container runtime \
+                 restarts only if its configuration changes",
                 self.pace
             ),
         };

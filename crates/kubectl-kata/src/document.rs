@@ -94,6 +94,8 @@ pub(crate) struct ConfigFacts {
     /// Its condition Stalled, if it is True.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stalled: Option<ConditionFacts>,
+    /// Whether `spec.rollout.paused` is set, so that no other node is changed.
+    pub(crate) rollout_paused: bool,
     /// The condition that says that the administrator paused what is left to be done, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) paused: Option<ConditionFacts>,

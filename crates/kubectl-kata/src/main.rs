@@ -69,12 +69,12 @@ fn main() -> ExitCode {
                     _ = terminate.recv() => {}
                 }
                 interrupt.send_replace(true);
-                // The second one ends the process as if nobody listened.
+                // The second one ends the process at once.
                 tokio::select! {
                     _ = ctrl_c.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                std::process::abort();
+                std::process::exit(i32::from(Exit::Interrupted.code()));
             });
         }
         let (mut out, mut err) = (BufWriter::new(out.lock()), err.lock());

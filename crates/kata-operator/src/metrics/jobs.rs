@@ -115,6 +115,7 @@ mod tests {
             uid: "a".to_owned(),
             wanted: true,
             provided: false,
+            behind: false,
             phase: Phase::Installing,
             step: None,
             since: None,

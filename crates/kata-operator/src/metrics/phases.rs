@@ -57,6 +57,7 @@ mod tests {
             uid: uid.to_owned(),
             wanted: true,
             provided: false,
+            behind: false,
             phase,
             step: None,
             since: None,

@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kata_api::kata_node::{HostStatus, NodeStep, Phase, Transition};
-use kata_api::{KataNodeStatus, names};
+use kata_api::{KataNodeStatus, conditions, names};
 use serde_json::json;
 
 use crate::assessment::{Assessment, KataState, NodeAssessment};
@@ -159,29 +160,33 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         cluster.runtimes.iter().any(|runtime| runtime.effective_handler() == handler)
     };
     let reported = facts.runtime_handlers.as_ref().unwrap_or(&node.recorded_handlers);
-    let phase_and_step =
-        Transition { phase: node.phase, step: step_text(node.step), time: node.since };
+    let version = node.record.as_ref().and_then(|record| record.kata_version.clone());
+    let phase_and_step = Transition {
+        phase: node.phase,
+        step: step_text(node.step),
+        time: node.since,
+        kata_version: version.filter(|_| node.phase == Phase::Ready),
+    };
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
+    let ready = match (node.phase, node.kata) {
+        (Phase::Ready, _) => "True",
+        (Phase::Unknown, KataState::Unknown) => "Unknown",
+        _ => "False",
+    };
+    let message = node.finding.as_ref().map(|finding| text::cut(&finding.message, MESSAGE));
+    let message = message.unwrap_or_default();
     KataNodeStatus {
         history: match written {
             Some(written) => written.history_with(&phase_and_step),
             None => vec![phase_and_step],
         },
-        ready: match (node.phase, node.kata) {
-            (Phase::Ready, _) => "True",
-            (Phase::Unknown, KataState::Unknown) => "Unknown",
-            _ => "False",
-        }
-        .to_owned(),
+        ready: ready.to_owned(),
         phase: node.phase,
         step: step_text(node.step),
         since: Some(node.since),
         code: node.finding.as_ref().map(|finding| finding.code.to_string()),
-        message: node
-            .finding
-            .as_ref()
-            .map(|finding| text::cut(&finding.message, MESSAGE))
-            .unwrap_or_default(),
+        conditions: vec![ready_condition(node, ready, message.clone())],
+        message,
         handlers: reported.iter().filter(|it| is_ours(it)).cloned().collect(),
         current_config: known(facts.current_config()),
         desired_config: known(facts.desired_config()),
@@ -190,5 +195,24 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         boot_id: known(&facts.boot_id),
         provided: node.provided,
         host: node.record.clone().filter(|record| **record != HostStatus::default()),
+    }
+}
+
+/// The condition Ready, by which `kubectl wait` waits for a node.
+fn ready_condition(node: &NodeAssessment, status: &str, message: String) -> Condition {
+    let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
+    let before = written
+        .into_iter()
+        .flat_map(|written| &written.conditions)
+        .find(|condition| condition.type_ == conditions::READY && condition.status == status);
+    let reason = node.finding.as_ref().map(|finding| finding.code.entry().reason);
+    Condition {
+        type_: conditions::READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.unwrap_or(node.phase.as_str()).to_owned(),
+        message,
+        last_transition_time: before
+            .map_or(Time(node.since), |before| before.last_transition_time.clone()),
+        observed_generation: None,
     }
 }

@@ -18,6 +18,9 @@ use crate::settings::Output;
 use crate::style::Tone;
 use crate::table::{Cell, Table, column};
 
+/// Where the version of Kata is in the table.
+const VERSION_COLUMN: usize = 3;
+
 pub(crate) async fn run(
     arguments: &HistoryArguments,
     context: &mut Context<'_, '_>,
@@ -97,7 +100,16 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
                 let result = ChangeResult::UnderWay;
                 // The history begins within the change.
                 let partial = !has_beginning && step_number(&entry.step) > 1;
-                changes.push(NodeChange { kind, result, began, seconds: 0, partial, steps });
+                let kata_version = None;
+                changes.push(NodeChange {
+                    kind,
+                    result,
+                    began,
+                    seconds: 0,
+                    kata_version,
+                    partial,
+                    steps,
+                });
                 is_open = true;
                 has_beginning = true;
             }
@@ -106,6 +118,7 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
                     // The record of a node that lost Kata goes, unless the node is selected again.
                     let is_removed = change.kind == "remove" && entry.phase == Phase::Waiting;
                     change.result = if is_removed { ChangeResult::Done } else { result };
+                    change.kata_version.clone_from(&entry.kata_version);
                     is_open = false;
                     if !entry.step.is_empty() {
                         checks.push(step);
@@ -136,24 +149,35 @@ fn print(report: &HistoryReport, context: &mut Context<'_, '_>) -> Result<(), Fa
         let text = marked("No change of a node is recorded.", report.head.simulated);
         return Ok(context.printer.say(&text)?);
     }
-    let mut table = Table::new(&[
+    let mut columns = vec![
         column("NODE"),
         column("CHANGE"),
         column("RESULT"),
         column("BEGAN").dispensable(1),
         column("TOOK"),
         column("STEPS"),
-    ]);
+    ];
+    // It is not known of an operating system that has Kata.
+    let changes = report.items.iter().flat_map(|item| &item.changes);
+    let has_versions = changes.into_iter().any(|change| change.kata_version.is_some());
+    if has_versions {
+        columns.insert(VERSION_COLUMN, column("KATA").dispensable(2));
+    }
+    let mut table = Table::new(&columns);
     for item in &report.items {
         for change in &item.changes {
-            table.row(vec![
+            let mut row = vec![
                 item.name.clone().into(),
                 change.kind.into(),
                 Cell::toned(change.result.as_str(), tone(change.result)),
                 format!("{} ago", human::age(now, change.began)).into(),
                 took(change).into(),
                 steps(change).into(),
-            ]);
+            ];
+            if has_versions {
+                row.insert(VERSION_COLUMN, change.kata_version.clone().unwrap_or_default().into());
+            }
+            table.row(row);
         }
     }
     context.printer.table(&table, settings.is_wide(), settings.titles)?;
@@ -245,6 +269,7 @@ mod tests {
             phase: *phase,
             step: (*step).to_owned(),
             time: at(*second),
+            kata_version: (*phase == Phase::Ready).then(|| format!("4.{second}")),
         };
         entries.iter().map(entry).collect()
     }
@@ -255,7 +280,8 @@ mod tests {
             let steps: Vec<String> =
                 change.steps.iter().map(|it| format!("{} {}", it.name, it.seconds)).collect();
             let (kind, result) = (change.kind, change.result.as_str());
-            format!("{kind} {result} {}: {}", change.seconds, steps.join(", "))
+            let version = change.kata_version.map_or_else(String::new, |it| format!(" with {it}"));
+            format!("{kind} {result} {}{version}: {}", change.seconds, steps.join(", "))
         };
         changes(&history(entries), now).into_iter().map(line).collect()
     }
@@ -279,7 +305,7 @@ mod tests {
         assert_eq!(
             summaries(&entries, 3_007),
             [
-                "install done 65: Preflight 5, Changing 30, NotReady 20, Confirming 10",
+                "install done 65 with 4.70: Preflight 5, Changing 30, NotReady 20, Confirming 10",
                 "update failed 100: Changing 100",
                 "update stopped 10: Changing 10",
                 "remove under way 7: Changing 7",
@@ -294,7 +320,10 @@ mod tests {
         ];
         assert_eq!(
             summaries(&again, 100),
-            ["install stopped 60: Changing 60", "install done 30: Preflight 10, Changing 20"]
+            [
+                "install stopped 60: Changing 60",
+                "install done 30 with 4.90: Preflight 10, Changing 20"
+            ]
         );
         // Selected again after Kata was removed.
         let removed = [(Removing, "3/4 Changing", 0), (Waiting, "", 20)];

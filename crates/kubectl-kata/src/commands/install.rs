@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::resource::{KATA_CONFIGS, NODES};
 use crate::settings::Output;
 
-use change::Change;
+pub(super) use change::Change;
 use operator::{Bundle, Step};
 
 /// The forms of the result.

@@ -15,20 +15,24 @@ use crate::settings::Output;
 
 mod page;
 mod timeline;
+mod verified;
 
 pub(crate) async fn run(
     arguments: &ReportArguments,
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table], "report")?;
+    let verified = arguments.verified.as_deref().map(verified::Verified::read).transpose()?;
     let (kata, status) = Box::pin(status::read_all(context)).await?;
     let now = context.settings.now();
     let nodes = kata.known_nodes("read the history of nodes")?;
     let contents = page::Contents {
         histories: history::of_nodes(nodes.iter(), now),
+        cluster: context.place.clone(),
         kubernetes: kata.version.git_version.clone(),
         systems: systems(&kata),
         status,
+        verified,
         now,
     };
     let html = page::page(&contents).into_string();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kata_api::kata_node::{PayloadImage, Phase};
-use kata_api::{KataConfig, KataNode, conditions, names};
+use kata_api::{Code, KataConfig, KataNode, conditions, names};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ use crate::pod::Pod;
 use crate::problem;
 use crate::resource::{DEPLOYMENTS, KATA_CONFIGS, KATA_NODES, PODS};
 use crate::settings::{Output, Settings};
-use crate::style::{Style, Tone};
+use crate::style::{Style, Tone, cut, wrap};
 use crate::table::{Cell, Table, column};
 
 mod drain;
@@ -43,6 +43,10 @@ pub(crate) use silence::{
 const TICK: Duration = Duration::from_secs(1);
 /// How many nodes are shown if not all are asked for.
 const ROWS: usize = 10;
+/// The columns of the names at the left.
+const NAME_WIDTH: usize = 12;
+/// The least columns that lines are wrapped at.
+const MIN_WIDTH: usize = 40;
 
 pub(crate) async fn run(
     arguments: &StatusArguments,
@@ -211,7 +215,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
     progress::name_what_stops_all(&mut nodes, &problems, config);
     if kata.configs.is_not_served() {
         problems.push(Problem::new(
-            kata_api::Code::CustomResourceMissing,
+            Code::CustomResourceMissing,
             "customresourcedefinition/kataconfigs.kataconfiguration.openshift.io",
             "the cluster does not serve KataConfig, so the operator is not installed",
         ));
@@ -221,7 +225,7 @@ pub(crate) fn report(kata: &Kata, now: Timestamp) -> StatusReport {
         }
     } else {
         problems.push(Problem::new(
-            kata_api::Code::NoKataConfig,
+            Code::NoKataConfig,
             "cluster",
             "there is no KataConfig, so no node has Kata through this operator",
         ));
@@ -278,6 +282,7 @@ fn facts(config: &KataConfig, nodes: usize) -> ConfigFacts {
         deleting: config.metadata.deletion_timestamp.is_some(),
         ready: condition(config, conditions::READY),
         stalled: condition(config, conditions::STALLED).filter(|stalled| stalled.status == "True"),
+        rollout_paused: config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused),
         paused: problem::pause(config).and_then(|paused| condition(config, &paused.type_)),
         node_count: status.kata_nodes.node_count,
         ready_node_count: status.kata_nodes.ready_node_count,
@@ -314,8 +319,7 @@ fn lines(report: &StatusReport, all: bool, settings: &Settings, style: &Style) -
         lines.push("Problems".to_owned());
         lines.extend(problem_lines(&report.problems, style));
     }
-    if report.problems.iter().any(|problem| problem.id == kata_api::Code::NoKataConfig.entry().code)
-    {
+    if report.problems.iter().any(|problem| problem.id == Code::NoKataConfig.entry().code) {
         lines.push("Next: kubectl kata doctor --pre, then kubectl kata install".to_owned());
     }
     lines
@@ -337,15 +341,19 @@ pub(crate) fn summary(report: &StatusReport) -> String {
 
 fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
     let mut lines = Vec::new();
-    let line = |name: &str, text: &str, mark: &str| {
-        let limit = style.width.unwrap_or(usize::MAX).saturating_sub(mark.len());
-        let text = crate::style::cut(&format!("{name:<12}{}", style.plain(text)), limit);
-        format!("{text}{mark}")
+    let mut entry = |name: &str, text: &str, mark: &str| {
+        let width = style.width.unwrap_or(usize::MAX).max(MIN_WIDTH) - NAME_WIDTH - mark.len();
+        for (at, line) in wrap(&style.plain(text), width).iter().enumerate() {
+            let (name, mark) = if at == 0 { (name, mark) } else { ("", "") };
+            // A word may be longer than the line.
+            let line = cut(line.trim_end(), width);
+            lines.push(format!("{name:<NAME_WIDTH$}{line}{mark}"));
+        }
     };
     // What is simulated says so however narrow the terminal is.
     let simulated = if report.head.simulated { " (simulated)" } else { "" };
     let Some(config) = &report.config else {
-        lines.push(line("KataConfig", "none", simulated));
+        entry("KataConfig", "none", simulated);
         return lines;
     };
     let observed = match config.observed_generation {
@@ -355,14 +363,15 @@ fn head(report: &StatusReport, now: Timestamp, style: &Style) -> Vec<String> {
     };
     let age = config.created.map(|created| format!("   age {}", human::age(now, created)));
     let deleting = if config.deleting { "   being deleted" } else { "" };
+    let paused = if config.rollout_paused { "   paused" } else { "" };
     let text = format!(
-        "{}   generation {}{observed}{}{deleting}",
+        "{}   generation {}{observed}{}{deleting}{paused}",
         config.name,
         config.generation,
         age.unwrap_or_default()
     );
-    lines.push(line("KataConfig", &text, simulated));
-    let mut entry = |name: &str, text: String| lines.push(line(name, &text, ""));
+    entry("KataConfig", &text, simulated);
+    let mut entry = |name: &str, text: String| entry(name, &text, "");
     match &config.ready {
         Some(ready) => entry(
             "Ready",
@@ -504,7 +513,7 @@ fn node_lines(
     ]);
     let most = if all { usize::MAX } else { ROWS };
     for node in report.nodes.iter().take(most) {
-        table.row(row(node, now));
+        table.row(row(node, report, settings, now));
     }
     let mut lines = table.lines(style, settings.is_wide(), settings.titles);
     if report.nodes.len() > most {
@@ -551,7 +560,27 @@ pub(crate) fn installed(phase: &str, handlers: &[String], provided: bool) -> Cel
     }
 }
 
-fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
+/// What a node's row says of it: the code of a finding that stands below the table, or else the message.
+fn message(node: &NodeProgress, report: &StatusReport) -> String {
+    let subject = format!("node/{}", node.name);
+    let is_below = |problem: &Problem| {
+        node.code.as_deref() == Some(problem.id.as_str())
+            && (problem.subject == subject || problem.message == node.message)
+    };
+    let code = node.code.as_deref().and_then(Code::parse).map(Code::entry);
+    match code.filter(|_| report.problems.iter().any(is_below)) {
+        Some(entry) => format!("{} {}", entry.code, entry.reason),
+        None => node.message.clone(),
+    }
+}
+
+fn row(
+    node: &NodeProgress,
+    report: &StatusReport,
+    settings: &Settings,
+    now: Timestamp,
+) -> Vec<Cell> {
+    let message = if settings.is_wide() { node.message.clone() } else { message(node, report) };
     let eta = match node.eta_seconds {
         Some(seconds) => human::about(jiff::SignedDuration::from_secs(seconds)),
         None if node.phase == Phase::Ready.as_str() => String::new(),
@@ -564,6 +593,6 @@ fn row(node: &NodeProgress, now: Timestamp) -> Vec<Cell> {
         node.since.map(|since| human::age(now, since)).unwrap_or_default().into(),
         eta.into(),
         installed(&node.phase, &node.handlers, node.provided),
-        node.message.clone().into(),
+        message.into(),
     ]
 }

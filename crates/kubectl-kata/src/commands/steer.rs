@@ -195,7 +195,7 @@ fn is_paused(config: &KataConfig) -> bool {
 }
 
 /// Changes an object, and prints what became of it, such as `paused`.
-async fn change(
+pub(super) async fn change(
     resource: Resource,
     name: &str,
     done: &str,
@@ -204,6 +204,31 @@ async fn change(
     context: &mut Context<'_, '_>,
 ) -> Result<(), Failure> {
     let dry = if dry_run { "&dryRun=All" } else { "" };
+    merge(resource, name, patch, dry, context).await?;
+    let dry = if dry_run { " (server dry run)" } else { "" };
+    let text = format!("{}/{name} {done}{dry}", resource.qualified());
+    let text = context.marked(&text);
+    context.printer.line(&text)?;
+    Ok(())
+}
+
+/// The object as the change would leave it, if the API server accepts it.
+pub(super) async fn try_change(
+    resource: Resource,
+    name: &str,
+    patch: &Value,
+    context: &Context<'_, '_>,
+) -> Result<Value, Failure> {
+    merge(resource, name, patch, "&dryRun=All", context).await
+}
+
+async fn merge(
+    resource: Resource,
+    name: &str,
+    patch: &Value,
+    dry: &str,
+    context: &Context<'_, '_>,
+) -> Result<Value, Failure> {
     let path = format!(
         "{}?fieldManager={MANAGER}&fieldValidation=Strict{dry}",
         resource.object(None, name)
@@ -213,10 +238,5 @@ async fn change(
     changed.map_err(|trouble| {
         let kind = resource.qualified();
         trouble.denied(&what, &format!("patch {kind}; ask for the ClusterRole kata-operator-edit"))
-    })?;
-    let dry = if dry_run { " (server dry run)" } else { "" };
-    let text = format!("{}/{name} {done}{dry}", resource.qualified());
-    let text = context.marked(&text);
-    context.printer.line(&text)?;
-    Ok(())
+    })
 }

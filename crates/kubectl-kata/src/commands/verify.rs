@@ -199,6 +199,10 @@ async fn nodes(
         results = probes => Some(results),
         () = interrupted => None,
     };
+    if results.is_none() {
+        say_interrupted(context)?;
+    }
+    let api = &context.api;
     let failed = |results: &Vec<Result<Verdict, Failure>>| -> Vec<String> {
         let all = results.iter().filter_map(|result| result.as_ref().ok());
         all.filter(|verdict| verdict.result != VerifyResult::Isolated)
@@ -212,6 +216,14 @@ async fn nodes(
     // Always, and also what an earlier run could not clean up.
     run.clean(api, JOBS, &kept).await?;
     results.map(|results| results.into_iter().collect()).transpose()
+}
+
+/// Says that there is something to wait for after an interrupt.
+fn say_interrupted(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let text = context.marked(
+        "interrupted: deleting the probes; after a second interrupt they stay until they end",
+    );
+    Ok(context.printer.say(&text)?)
 }
 
 /// The image of probes, and of what looks at a node.

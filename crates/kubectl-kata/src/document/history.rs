@@ -59,8 +59,10 @@ pub(crate) struct NodeChange {
     pub(crate) began: Timestamp,
     /// How long it took, or takes so far.
     pub(crate) seconds: i64,
+    /// The version of Kata that the node has since it became Ready, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kata_version: Option<String>,
     /// Whether its beginning is not recorded any more, so that it took longer.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) partial: bool,
     /// Its steps. Up to two minutes of one (of a reboot: half a minute) may be part of the one before, and a shorter one may
     /// not appear.

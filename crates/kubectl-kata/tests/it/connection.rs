@@ -221,6 +221,7 @@ async fn the_servers_certificate_is_checked() {
     let path = front.file("ca.crt", &front.authority.pem());
     let relative = format!("certificate-authority: ca.crt, tls-server-name: {NAME}");
     front.with(&relative, "", "version").await.expect(0, &["kubernetes  v"]);
+    front.with(&trust, "", "version").await.expect(3, &["plugin      0.1.0"]);
     let flags = format!("{line} --certificate-authority {}", path.display());
     front.with("", "", &flags).await.expect(0, &["kubernetes  v"]);
     front.with("insecure-skip-tls-verify: true", "", "version").await.expect(0, &["kubernetes  v"]);

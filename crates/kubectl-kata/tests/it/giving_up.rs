@@ -155,6 +155,8 @@ async fn a_roll_out_is_paused_and_resumed() {
         };
         let before = ready(&lab);
         lab.kata_command("pause").await.expect(0).says(&["is paused already"]);
+        let status = lab.kata_command("status").await.out;
+        assert!(status.lines().next().unwrap().contains("   paused"), "{status}");
         assert!((1..=2).contains(&before));
         lab.kata_command("resume").await.expect(0).says(&["Next: kubectl kata wait"]);
         lab.ready().await;

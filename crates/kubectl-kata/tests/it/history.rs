@@ -72,6 +72,9 @@ async fn the_report_is_one_page_that_loads_nothing() {
     let page = std::fs::read_to_string(&path).unwrap();
     for text in [
         "This cluster is simulated: nothing on this page was measured.",
+        "<p class=\"verdict good\">Done: Kata is ready on 3 of 3 nodes",
+        "<dt>Cluster</dt><dd>",
+        "<dt>Last roll-out</dt><dd>2",
         "<svg ",
         "<title>worker-0: Rebooting ",
         "Median of ",
@@ -137,14 +140,16 @@ async fn write(lab: &Lab, name: &str) -> PathBuf {
 
 /// A screenshot of a page: its width and its pixels.
 #[expect(clippy::disallowed_methods, reason = "a browser looks at the page")]
-fn screenshot(page: &Path, is_dark: bool) -> (usize, Vec<[u8; 3]>) {
+fn screenshot(page: &Path, is_dark: bool, width: usize) -> (usize, Vec<[u8; 3]>) {
     let browser = std::env::var("KATA_TEST_BROWSER");
     let browser = browser.unwrap_or_else(|_| panic!("`. .ci/tools` has a browser"));
-    let picture = page.with_extension(if is_dark { "dark.png" } else { "light.png" });
+    let scheme = if is_dark { "dark" } else { "light" };
+    let picture = page.with_extension(format!("{width}.{scheme}.png"));
     drop(std::fs::remove_file(&picture));
     let scheme = if is_dark { 0 } else { 1 };
     let output = std::process::Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=900,1600"])
+        .args(["--headless", "--no-sandbox", "--hide-scrollbars"])
+        .arg(format!("--window-size={width},1600"))
         .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
         .arg(format!("--screenshot={}", picture.display()))
         .arg(format!("file://{}", page.display()))
@@ -163,17 +168,16 @@ fn screenshot(page: &Path, is_dark: bool) -> (usize, Vec<[u8; 3]>) {
 /// The colours are those of the reader's preference, the bars are there, and nothing reaches over the margin.
 #[tokio::test(start_paused = true)]
 #[ignore = "needs a browser"]
-async fn a_browser_shows_the_report_in_light_and_in_dark() {
+async fn a_browser_shows_the_report_in_light_in_dark_and_narrow() {
     let lab = Lab::with_workers(5);
     let names: Vec<String> = (0..5).map(|number| format!("worker-{number}")).collect();
     lab.kata(&names.iter().map(String::as_str).collect::<Vec<_>>());
     lab.ready().await;
     for page in [write(&lab, "few.html").await, many().await] {
-        for (is_dark, back, bar) in [
-            (false, [0xff, 0xff, 0xff], [0x3b, 0x6f, 0xd4]),
-            (true, [0x14, 0x18, 0x1f], [0x7a, 0xa5, 0xff]),
-        ] {
-            let (width, pixels) = screenshot(&page, is_dark);
+        let light = (false, [0xff, 0xff, 0xff], [0x3b, 0x6f, 0xd4]);
+        let dark = (true, [0x14, 0x18, 0x1f], [0x7a, 0xa5, 0xff]);
+        for ((is_dark, back, bar), width) in [(light, 900), (dark, 900), (light, 400)] {
+            let (width, pixels) = screenshot(&page, is_dark, width);
             let (about, count) =
                 (page.display(), |colour| pixels.iter().filter(|it| **it == colour).count());
             assert_eq!(pixels[0], back, "{about}");

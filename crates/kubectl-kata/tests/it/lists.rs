@@ -74,7 +74,7 @@ async fn nodes_that_bring_kata_are_told_apart() {
     );
     let status = lab.kata_command("status").await.expect(1);
     let status = status.says(&[
-        "2/3 with Kata",
+        "2/3 ready",
         "provided by the operating system or the cloud on 2 nodes",
         "nodes inspected 1/1",
         "KATA2115",

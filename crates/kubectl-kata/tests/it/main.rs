@@ -24,6 +24,7 @@ mod schemas;
 mod silence;
 mod simulated;
 mod status;
+mod upgrade;
 mod verify;
 mod view_only;
 mod walkthrough;

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 38] = [
+const LINES: [&str; 39] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -43,6 +43,7 @@ const LINES: [&str; 38] = [
     "version",
     "install --dry-run=server --name second",
     "install --dry-run=server --name second -o yaml",
+    "upgrade --payload-image registry.example/kata:4.2.0 --dry-run",
     "uninstall --dry-run",
     "uninstall",
     "uninstall --evict-pods --yes",

@@ -26,7 +26,7 @@ async fn a_roll_out_is_followed_to_its_end() {
     let done = lab.kata_command("status").await.expect(1);
     let done = done.says(&[
         "KataConfig  cluster-kataconfig   generation 1   age 61s (simulated)",
-        "Nodes       0/2 with Kata   1 changing, 1 waiting\n",
+        "Nodes       0/2 ready   1 changing, 1 waiting\n",
         "RuntimeClass kata (does not exist yet)   handler kata   overhead 250m CPU, 350Mi   nodes kata=true",
         "worker-0   Installing   1/6 Targeted   ",
         "worker-1   Waiting      -              ",
@@ -36,7 +36,7 @@ async fn a_roll_out_is_followed_to_its_end() {
     assert!(done.out.is_ascii(), "no colours and no glyphs where none are needed: {}", done.out);
     let narrow = lab.run_at("status", &Place::terminal(60)).await.expect(1);
     assert!(narrow.out.contains("\x1b[33mInstalling\x1b[0m"), "{}", narrow.out);
-    assert!(narrow.out.contains("Nodes       ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  0/2 with Kata"), "{}", narrow.out);
+    assert!(narrow.out.contains("Nodes       ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  0/2 ready"), "{}", narrow.out);
     assert!(!narrow.out.contains("INSTALLED"), "{}", narrow.out);
 
     let done = lab.kata_command("wait --timeout 1h").await.expect(0);
@@ -70,11 +70,11 @@ async fn a_watched_status_is_redrawn_on_a_terminal_and_appended_in_a_pipe() {
         let (done, ()) = futures::future::join(command, deeds).await;
         let out = done.out;
         let screens: Vec<&str> = out.split("\x1b[H").collect();
-        assert!(out.contains("1/1 with Kata") && out.contains("1/2 with Kata"), "{out}");
+        assert!(out.contains("1/1 ready") && out.contains("1/2 ready"), "{out}");
         if is_redrawn {
             assert!(screens.len() > 20 && screens[0].is_empty(), "{out}");
             assert!(screens[1..].iter().all(|it| it.starts_with("KataConfig ")), "{out}");
-            let ready = "1/1 with Kata";
+            let ready = "1/1 ready";
             assert!(screens[1].contains(ready) && screens[3].contains(ready), "{out}");
             let height = screens.iter().map(|it| it.lines().count()).max();
             assert!(height <= Some(24), "{out}");

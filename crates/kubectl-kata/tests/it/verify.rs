@@ -86,7 +86,9 @@ async fn interrupted(lab: &Lab, line: &str, look: impl Fn(&Lab)) {
             panic!("it does not end")
         }
     };
-    assert_eq!(done.expect(130).err, "interrupted; the probes are deleted (simulated)\n");
+    let said = "interrupted: deleting the probes; after a second interrupt they stay until they end (simulated)\n\
+                interrupted; the probes are deleted (simulated)\n";
+    assert_eq!(done.expect(130).err, said);
     lab.until("the end of the probes", |lab| probes(lab) == 0).await;
 }
 

@@ -1,4 +1,4 @@
-//! What a new KataConfig does to the nodes, as the operator will decide it.
+//! What a new or changed KataConfig does to the nodes, as the operator will decide it.
 
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, names};
@@ -15,8 +15,8 @@ use crate::problem;
 use crate::snapshot::{self, Assumed};
 use crate::style::Style;
 
-/// What the installation does to the nodes.
-pub(super) enum Change {
+/// What a KataConfig does to the nodes.
+pub(in crate::commands) enum Change {
     /// The nodes are known.
     Known(Disruption),
     /// No node changes yet, for this reason.
@@ -48,7 +48,7 @@ impl Change {
     }
 
     /// What the operator decides for the KataConfig that is there, which may be on its way out.
-    pub(super) async fn of_existing(
+    pub(in crate::commands) async fn of_existing(
         config: &KataConfig,
         platform: Option<Platform>,
         context: &Context<'_, '_>,
@@ -90,7 +90,8 @@ impl Change {
             }));
         }
         let changes = |node: &&NodeReport| {
-            !node.provided && (is_deleting || !node.wanted || node.phase != Phase::Ready)
+            let is_due = is_deleting || !node.wanted || node.behind || node.phase != Phase::Ready;
+            !node.provided && is_due
         };
         let nodes: Vec<String> =
             report.nodes.iter().filter(changes).map(|node| node.node.clone()).collect();
@@ -103,8 +104,16 @@ impl Change {
         Ok(Self::Known(change))
     }
 
+    /// The same for nodes that have Kata and get other files of it.
+    pub(in crate::commands) fn into_update(self) -> Self {
+        match self {
+            Self::Known(disruption) => Self::Known(disruption.into_update()),
+            other => other,
+        }
+    }
+
     /// What it does to nodes, as a part of a sentence; `None` if no node changes.
-    pub(super) fn summary(&self) -> Option<String> {
+    pub(in crate::commands) fn summary(&self) -> Option<String> {
         match self {
             Self::Known(disruption) => disruption.summary(),
             Self::NoNode(_) | Self::Unknown(_) => None,
@@ -112,7 +121,7 @@ impl Change {
     }
 
     /// The lines that describe it.
-    pub(super) fn lines(&self, style: &Style) -> Vec<String> {
+    pub(in crate::commands) fn lines(&self, style: &Style) -> Vec<String> {
         match self {
             Self::Known(disruption) => disruption.lines(style),
             Self::NoNode(why) => field("Nodes", &format!("none changes: {why}"), style),

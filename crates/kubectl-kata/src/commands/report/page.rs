@@ -1,18 +1,24 @@
 //! The page itself. All text is escaped by the templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::timeline;
+use super::timeline::{self, Rollout};
+use super::verified::Verified;
 use crate::commands::history::{medians, steps, took};
 use crate::document::{NodeHistory, Problem, StatusReport};
+use crate::human;
 
 /// What the page is about.
 pub(super) struct Contents {
     pub(super) status: StatusReport,
     pub(super) histories: Vec<NodeHistory>,
+    /// Server and context.
+    pub(super) cluster: String,
+    /// What `verify` proved, if the user has that.
+    pub(super) verified: Option<Verified>,
     /// The version of Kubernetes.
     pub(super) kubernetes: String,
     /// Container runtime and kernel, with how many nodes have them.
@@ -40,7 +46,7 @@ h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 1rem 0; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-.table { overflow-x: auto; }
+.table, .timeline { overflow-x: auto; } .verdict { font-size: 1.1rem; font-weight: 600; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line);
   overflow-wrap: anywhere; }
@@ -54,6 +60,12 @@ svg .mark { stroke: var(--line); }
 .c4 { fill: var(--c4); background: var(--c4); } .c5 { fill: var(--c5); background: var(--c5); }
 .c6 { fill: var(--c6); background: var(--c6); } .c7 { fill: var(--c7); background: var(--c7); }
 .c8 { fill: var(--c8); background: var(--c8); } .c9 { fill: var(--c9); background: var(--c9); }
+@media (max-width: 700px) {
+  body { margin: 1rem auto; padding: 0 1rem; } dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
+  .timeline svg { min-width: 720px; } thead { display: none; } table, tbody, tr, td { display: block; }
+  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } td { border: 0; padding: 0; }
+  td:not(:empty)::before { content: attr(data-label) \": \"; color: var(--dim); }
+}
 @media print { body { margin: 0; max-width: none; } tr, svg { break-inside: avoid; } }
 ";
 
@@ -62,6 +74,7 @@ pub(super) fn page(contents: &Contents) -> Markup {
     let status = &contents.status;
     let name = status.config.as_ref().map_or("no KataConfig", |config| config.name.as_str());
     let rollout = timeline::rollout(&contents.histories);
+    let verdict = verdict(status);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -74,16 +87,18 @@ pub(super) fn page(contents: &Contents) -> Markup {
             }
             body {
                 h1 { "Kata roll-out: " (name) }
+                p class=(if status.success { "verdict good" } else { "verdict bad" }) { (verdict) }
                 p class="note" { "As of " (contents.now.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) "." }
                 @if status.head.simulated {
                     p class="banner" { "This cluster is simulated: nothing on this page was measured." }
                 }
-                (summary(contents))
+                (summary(contents, &rollout))
+                @if let Some(verified) = &contents.verified { (proof(verified)) }
                 h2 { "Timeline of the last roll-out" }
                 @if rollout.is_empty() {
                     p { "No change of a node is recorded." }
                 } @else {
-                    (timeline::svg(&rollout))
+                    div class="timeline" { (timeline::svg(&rollout)) }
                     p class="note" {
                         "Up to two minutes of a step (of a reboot: half a minute) may be counted in the step before."
                     }
@@ -102,10 +117,82 @@ pub(super) fn page(contents: &Contents) -> Markup {
     }
 }
 
-fn summary(contents: &Contents) -> Markup {
+/// Whether the roll-out is done, in a sentence.
+fn verdict(status: &StatusReport) -> String {
+    let Some(config) = &status.config else { return "There is no KataConfig.".to_owned() };
+    let nodes = format!(
+        "{} of {}",
+        config.ready_node_count,
+        human::count(usize::try_from(config.node_count).unwrap_or(0), "node")
+    );
+    if status.success {
+        return match status.problems.iter().filter(|it| it.severity != "info").count() {
+            0 => format!("Done: Kata is ready on {nodes}."),
+            some => {
+                format!("Done: Kata is ready on {nodes}, with {}.", human::count(some, "warning"))
+            }
+        };
+    }
+    match status.problems.iter().find(|problem| problem.severity == "error") {
+        Some(problem) => {
+            format!("Not done: Kata is ready on {nodes}. {} {}.", problem.id, problem.message)
+        }
+        None => format!("Not done: Kata is ready on {nodes}."),
+    }
+}
+
+/// The versions of Kata before and after the roll-out, as far as they are recorded.
+fn versions(histories: &[NodeHistory], rollout: &Rollout<'_>) -> Option<String> {
+    let (mut before, mut after) = (BTreeSet::new(), BTreeSet::new());
+    for (name, changes) in rollout {
+        let all = histories.iter().find(|history| history.name == *name)?.changes.as_slice();
+        let earlier = all.get(..all.len().saturating_sub(changes.len())).unwrap_or_default();
+        before.extend(earlier.last().and_then(|change| change.kata_version.as_deref()));
+        after.extend(changes.last().and_then(|change| change.kata_version.as_deref()));
+    }
+    let text = |versions: BTreeSet<&str>| Vec::from_iter(versions).join(", ");
+    match (before.is_empty(), after.is_empty()) {
+        (_, true) => None,
+        (true, false) => Some(format!("{} after it", text(after))),
+        (false, false) => Some(format!("{} before it, {} after it", text(before), text(after))),
+    }
+}
+
+fn proof(verified: &Verified) -> Markup {
+    html! {
+        h2 { "Verified" }
+        @if verified.simulated { p class="banner" { "Nothing was measured: that cluster is simulated." } }
+        div class="table" { table {
+            thead { tr { th { "What" } th { "Verdict" } th { "Why" } } }
+            tbody {
+                @for verdict in &verified.verdicts {
+                    tr {
+                        td data-label="What" { (verdict.subject) }
+                        td data-label="Verdict" class=(if verdict.is_isolated() { "good" } else { "bad" }) {
+                            (verdict.text())
+                        }
+                        td data-label="Why" { (verdict.grounds()) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn summary(contents: &Contents, rollout: &Rollout<'_>) -> Markup {
     let status = &contents.status;
     html! {
         dl {
+            dt { "Cluster" }
+            dd { (contents.cluster) }
+            @if let Some(times) = timeline::times(rollout) {
+                dt { "Last roll-out" }
+                dd { (times) ", " (human::count(rollout.len(), "node")) }
+            }
+            @if let Some(versions) = versions(&contents.histories, rollout) {
+                dt { "Versions of Kata" }
+                dd { (versions) }
+            }
             @if let Some(config) = &status.config {
                 @if let Some(ready) = &config.ready {
                     dt { "Ready" }
@@ -115,7 +202,7 @@ fn summary(contents: &Contents) -> Markup {
                     }
                 }
                 dt { "Nodes" }
-                dd { (config.ready_node_count) " of " (config.node_count) " with Kata" }
+                dd { (config.ready_node_count) " of " (config.node_count) " ready" }
             }
             @for class in &status.runtime_classes {
                 dt { "RuntimeClass" }
@@ -133,7 +220,7 @@ fn summary(contents: &Contents) -> Markup {
                         ", from " (image.image)
                         @if !image.image.contains('@') { " (" (image.digest) ")" }
                     }
-                    " on " (crate::human::count(payload.nodes, "node"))
+                    " on " (human::count(payload.nodes, "node"))
                 }
             }
             dt { "Operator" }
@@ -142,7 +229,7 @@ fn summary(contents: &Contents) -> Markup {
             dd { (contents.kubernetes) }
             @for ((runtime, kernel), count) in &contents.systems {
                 dt { "Node software" }
-                dd { (runtime) ", kernel " (kernel) " on " (crate::human::count(*count, "node")) }
+                dd { (runtime) ", kernel " (kernel) " on " (human::count(*count, "node")) }
             }
             dt { "Report by" }
             dd { "kubectl kata " (status.plugin) }
@@ -160,12 +247,12 @@ fn findings(problems: &[Problem]) -> Markup {
             tbody {
                 @for problem in problems {
                     tr {
-                        td class=(class(problem)) {
+                        td data-label="Code" class=(class(problem)) {
                             (problem.id) br; (problem.severity)
                         }
-                        td { (problem.subject) }
-                        td { (problem.message) }
-                        td { (problem.fix) }
+                        td data-label="About" { (problem.subject) }
+                        td data-label="What" { (problem.message) }
+                        td data-label="Fix" { (problem.fix) }
                     }
                 }
             }
@@ -187,19 +274,20 @@ fn nodes(contents: &Contents) -> Markup {
     let last = |name: &str| histories.get(name).and_then(|history| history.changes.last());
     html! {
         div class="table" { table {
-            thead { tr { th { "Node" } th { "Phase" } th { "Last change" } th { "Began (UTC)" } th { "Took" } th { "Steps" } th { "Message" } } }
+            thead { tr { th { "Node" } th { "Phase" } th { "Last change" } th { "Kata" } th { "Began (UTC)" } th { "Took" } th { "Steps" } th { "Message" } } }
             tbody {
                 @for node in &contents.status.nodes {
                     tr {
-                        td { (node.name) }
-                        td { (node.phase) @if !node.step.is_empty() { ", " (node.step) } }
+                        td data-label="Node" { (node.name) }
+                        td data-label="Phase" { (node.phase) @if !node.step.is_empty() { ", " (node.step) } }
                         @if let Some(change) = last(&node.name) {
-                            td { (change.kind) " " (change.result.as_str()) }
-                            td { (change.began.strftime("%Y-%m-%d %H:%M:%S").to_string()) }
-                            td { (took(change)) }
-                            td { (steps(change)) }
-                        } @else { td {} td {} td {} td {} }
-                        td { (node.message) }
+                            td data-label="Last change" { (change.kind) " " (change.result.as_str()) }
+                            td data-label="Kata" { (change.kata_version.as_deref().unwrap_or_default()) }
+                            td data-label="Began (UTC)" { (change.began.strftime("%Y-%m-%d %H:%M:%S").to_string()) }
+                            td data-label="Took" { (took(change)) }
+                            td data-label="Steps" { (steps(change)) }
+                        } @else { td {} td {} td {} td {} td {} }
+                        td data-label="Message" { (node.message) }
                     }
                 }
             }

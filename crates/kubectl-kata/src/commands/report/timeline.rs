@@ -24,6 +24,23 @@ const MARKS: i64 = 7;
 const DISTANCES: [i64; 14] =
     [5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 
+/// Nodes, each with its changes.
+pub(super) type Rollout<'a> = [(&'a str, &'a [NodeChange])];
+
+/// When a roll-out began and ended, and how long it took; `None` if there is none.
+pub(super) fn times(rollout: &Rollout<'_>) -> Option<String> {
+    let changes = || rollout.iter().flat_map(|(_, changes)| *changes);
+    let begin = changes().map(|change| change.began).min()?;
+    let end = changes().map(end).max()?;
+    let time = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    let took = span(end.duration_since(begin).as_secs());
+    Some(if changes().any(|change| change.result == ChangeResult::UnderWay) {
+        format!("since {} UTC, {took} so far", time(begin))
+    } else {
+        format!("{} to {} UTC, {took}", time(begin), time(end))
+    })
+}
+
 /// The changes of each node that belong to the last roll-out.
 pub(super) fn rollout(histories: &[NodeHistory]) -> Vec<(&str, &[NodeChange])> {
     let mut times: Vec<(Timestamp, Timestamp)> = histories
@@ -52,7 +69,7 @@ fn end(change: &NodeChange) -> Timestamp {
 }
 
 /// The picture.
-pub(super) fn svg(rows: &[(&str, &[NodeChange])]) -> Markup {
+pub(super) fn svg(rows: &Rollout<'_>) -> Markup {
     let changes = || rows.iter().flat_map(|(_, changes)| *changes);
     let begin = changes().map(|change| change.began).min().unwrap_or_default();
     let end = changes().map(end).max().unwrap_or_default();

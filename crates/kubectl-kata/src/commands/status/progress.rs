@@ -128,13 +128,13 @@ pub(crate) fn nodes(
         .collect()
 }
 
-/// The counts of nodes, on a terminal after a bar: `1/3 with Kata   1 changing, 1 waiting   at most 1 at once   ~14m
+/// The counts of nodes, on a terminal after a bar: `1/3 ready   1 changing, 1 waiting   at most 1 at once   ~14m
 /// left`. A node with Kata may be counted twice, such as one that is being updated.
 pub(crate) fn line(report: &StatusReport, style: &Style) -> String {
     let Some(config) = &report.config else { return String::new() };
     let (have, all) = (config.ready_node_count, config.node_count);
     let bar = style.width.map(|_| format!("{}  ", bar(have, all, BAR, style)));
-    let mut parts = vec![format!("{}{have}/{all} with Kata", bar.unwrap_or_default())];
+    let mut parts = vec![format!("{}{have}/{all} ready", bar.unwrap_or_default())];
     let (mut changing, mut waiting, mut blocked, mut failed) = (0, 0, 0, 0);
     for node in &report.nodes {
         // An info, such as another roll-out on the node, ends by itself.

@@ -41,7 +41,7 @@ pub(super) async fn read(
     pod: &Value,
     arguments: &VerifyArguments,
     interrupted: impl Future<Output = ()>,
-    context: &Context<'_, '_>,
+    context: &mut Context<'_, '_>,
 ) -> Result<Option<Found>, Failure> {
     let api = &context.api;
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
@@ -51,14 +51,18 @@ pub(super) async fn read(
     };
     let image = super::image(arguments, context).await?;
     let on_openshift = api.serves(POOLS).await?;
-    let home = cluster::home(api).await?;
-    let (kind, namespace) = if on_openshift { (PODS, OPENSHIFT_NAMESPACE) } else { (JOBS, home) };
+    let home = cluster::home(api).await?.to_owned();
+    let (kind, namespace) =
+        if on_openshift { (PODS, OPENSHIFT_NAMESPACE) } else { (JOBS, home.as_str()) };
     let run = Run::new(&image, "", namespace, arguments, &context.settings.now);
     let found = tokio::select! {
         found = create_and_wait(&run, kind, node, pod, arguments.timeout, api) => Some(found),
         () = interrupted => None,
     };
-    run.clean(api, kind, &[]).await?;
+    if found.is_none() {
+        super::say_interrupted(context)?;
+    }
+    run.clean(&context.api, kind, &[]).await?;
     found.transpose()
 }
 

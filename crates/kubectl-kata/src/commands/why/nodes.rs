@@ -71,15 +71,17 @@ pub(super) fn verdicts(
             entry.1 += other.takes("memory");
         }
     }
-    nodes
-        .iter()
-        .map(|node| {
-            let name = node["metadata"]["name"].as_str().unwrap_or_default();
-            let kata = kata.iter().find(|kata| kata.spec.node_name == name);
-            let used = used.get(name).copied().unwrap_or_default();
-            (name.to_owned(), verdict(pod, slim, node, used, kata, config, install_on))
-        })
-        .collect()
+    let of_node = |node: &Value| {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let kata = kata.iter().find(|kata| kata.spec.node_name == name);
+        let used = used.get(name).copied().unwrap_or_default();
+        let verdict = verdict(pod, slim, node, used, kata, config, install_on);
+        (kata.is_some(), (name.to_owned(), verdict))
+    };
+    // Nodes with Kata first.
+    let (with_kata, without): (Vec<_>, Vec<_>) =
+        nodes.iter().map(of_node).partition(|(has_kata, _)| *has_kata);
+    with_kata.into_iter().chain(without).map(|(_, verdict)| verdict).collect()
 }
 
 /// The verdicts as they are shown.
