@@ -196,6 +196,10 @@ catalogue! {
         cause: "spec.providedNodes selects the node, and its kubelet does not report which handlers the container runtime offers.",
         fix: "Update the node to Kubernetes 1.31 with containerd 2.0 or CRI-O 1.30, or newer. If the operator should install Kata there, exclude the node in spec.providedNodes."
     }
+    KATA2116 NoStartupTaint Warning {
+        cause: "A new node has the label of nodes with Kata before it has Kata, and no startup taint: pods of the RuntimeClass can come before Kata, and fail.",
+        fix: "Add the taint kata-operator.dev/not-ready to the template of the node pool; with the Cluster Autoscaler, on GKE and on AKS startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready. The operator removes it once the node has Kata."
+    }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
         fix: "If /dev/kvm does not exist, the module kvm_intel or kvm_amd is not loaded: `dmesg | grep -i kvm` on the node says why, for example virtualization that is disabled in the firmware or not offered by the machine type. Otherwise fix the error, or exclude the node in spec.kataConfigPoolSelector."

@@ -158,6 +158,12 @@ pub const CLAIMED: &str = "true";
 /// Key of a taint, with any effect, that a node pool or autoscaler may set on new nodes, so that no pod is scheduled
 /// before the node has Kata. The operator never sets it, and removes it once.
 pub const STARTUP_TAINT: &str = "kata-operator.dev/not-ready";
+/// The same under a key with the prefix by which the Cluster Autoscaler knows that a taint of new nodes goes by itself; GKE
+/// and AKS accept no other.
+pub const AUTOSCALER_STARTUP_TAINT: &str =
+    "startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready";
+/// Both keys of the startup taint.
+pub const STARTUP_TAINTS: [&str; 2] = [STARTUP_TAINT, AUTOSCALER_STARTUP_TAINT];
 /// Annotation of a KataNode: a new value makes the operator retry a failed change.
 pub const RETRY_ANNOTATION: &str = "kata-operator.dev/retry";
 /// The payload image if neither the KataConfig nor the operator's settings name one.

@@ -276,6 +276,7 @@ pub fn effect(code: Code) -> Effect {
         | Code::RuntimeWithoutNodes
         | Code::GuestPullMissing
         | Code::OtherInstaller
+        | Code::NoStartupTaint
         | Code::OtherRollout
         | Code::ClockSkew
         | Code::ConstraintsNotServed => Effect::Nothing,

@@ -35,7 +35,12 @@ pub fn is_others(node: &Value) -> bool {
 
 /// Whether a node keeps pods away until Kata is there.
 pub fn has_startup_taint(node: &Value) -> bool {
-    taints(node).any(|taint| taint["key"] == names::STARTUP_TAINT)
+    taints(node).any(is_startup_taint)
+}
+
+/// Whether a taint is one of those that go from a node once it has Kata.
+pub fn is_startup_taint(taint: &Value) -> bool {
+    taint["key"].as_str().is_some_and(|key| names::STARTUP_TAINTS.contains(&key))
 }
 
 /// The taints of a node.

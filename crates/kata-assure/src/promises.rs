@@ -22,7 +22,7 @@ use simcluster::world::Platform;
 use simcluster::{Context, Controller};
 
 use crate::ledger::{Actor, Ledger, Page};
-use crate::plain::{class_labels, has_startup_taint, is_others, offered, taints};
+use crate::plain::{class_labels, has_startup_taint, is_others, is_startup_taint, offered, taints};
 use crate::world::{self, KATANODES, label, word};
 
 /// The checker.
@@ -141,7 +141,7 @@ fn is_written_by_operators(event: &Event) -> bool {
 fn taints_of_others(event: &Event, page: &mut Page) {
     let (name, node) = (event.name.as_str(), &event.current);
     let Some(before) = event.previous.as_ref() else { return };
-    let others = |taint: &&Value| taint["key"] != names::STARTUP_TAINT;
+    let others = |taint: &&Value| !is_startup_taint(taint);
     let added = has_startup_taint(node) && !has_startup_taint(before);
     if added || !taints(before).filter(others).eq(taints(node).filter(others)) {
         page.broke("S9", format!("taints of node {name} were written that are not ours"));

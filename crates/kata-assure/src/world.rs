@@ -350,7 +350,7 @@ pub fn state(sim: &Simulation) -> State {
             if def.resource == NODES {
                 // Whether the startup taint went before Kata did is a matter of timing.
                 let taints = plain::taints(object);
-                let lasting = taints.filter(|taint| taint["key"] != names::STARTUP_TAINT);
+                let lasting = taints.filter(|taint| !plain::is_startup_taint(taint));
                 entry = timeless(&json!({
                     "labels": object["metadata"]["labels"],
                     "unschedulable": object["spec"]["unschedulable"],

@@ -313,11 +313,10 @@ impl fmt::Display for Action {
             }
             Self::ReplaceTaints { node, taints, .. } => {
                 write!(f, "taint {node}")?;
-                for key in [names::STARTUP_TAINT, names::LEAVING_TAINT] {
-                    let is_set = taints.iter().any(|taint| taint.key == key);
-                    write!(f, " {key}{}", if is_set { "" } else { "-" })?;
-                }
-                Ok(())
+                let is_set = |keys: &[&str]| taints.iter().any(|taint| keys.contains(&&*taint.key));
+                let mark = |keys| if is_set(keys) { "" } else { "-" };
+                write!(f, " {}{}", names::STARTUP_TAINT, mark(&names::STARTUP_TAINTS))?;
+                write!(f, " {}{}", names::LEAVING_TAINT, mark(&[names::LEAVING_TAINT]))
             }
             Self::Delete { object, .. } => write!(f, "delete {object}"),
         }

@@ -408,6 +408,13 @@ impl NodeFacts {
         self.taints.iter().any(|taint| taint.key == names::LEAVING_TAINT)
     }
 
+    /// Whether a startup taint keeps pods off the node.
+    pub(crate) fn has_startup_taint(&self) -> bool {
+        let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule";
+        let mut taints = self.taints.iter().filter(|taint| keeps_off(taint));
+        taints.any(|taint| names::STARTUP_TAINTS.contains(&taint.key.as_str()))
+    }
+
     /// Whether the node has the label of nodes that have Kata.
     pub(crate) fn has_runtime_label(&self) -> bool {
         self.labels.get(names::RUNTIME_LABEL).map(String::as_str)

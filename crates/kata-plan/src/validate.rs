@@ -77,8 +77,9 @@ impl From<&Node> for NodeFacts {
 /// The taints that [`NodeFacts`] keep: those that the decision reads, since others come and go while a node is changed.
 /// If one of them is the operator's, all are kept: its removal writes the whole list.
 pub fn kept_taints(mut taints: Vec<Taint>) -> Vec<Taint> {
-    let is_ours =
-        |taint: &Taint| [names::STARTUP_TAINT, names::LEAVING_TAINT].contains(&&*taint.key);
+    let is_ours = |taint: &Taint| {
+        taint.key == names::LEAVING_TAINT || names::STARTUP_TAINTS.contains(&&*taint.key)
+    };
     if !taints.iter().any(is_ours) {
         taints.retain(|taint| RELEVANT_TAINTS.contains(&&*taint.key));
     }

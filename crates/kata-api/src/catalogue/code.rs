@@ -91,6 +91,7 @@ impl Code {
                 &["kubectl kata status", "kubectl get poddisruptionbudgets -A -o wide"]
             }
             Self::NodeCordoned => &["kubectl uncordon NODE"],
+            Self::NoStartupTaint => &["kubectl describe node NODE"],
             Self::HandlersNotReported => {
                 &["kubectl get node NODE -o jsonpath='{.status.runtimeHandlers}'"]
             }

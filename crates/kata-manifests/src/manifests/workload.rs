@@ -65,9 +65,9 @@ fn tolerations() -> Value {
         let key = format!("node-role.kubernetes.io/{role}");
         json!({"key": key, "operator": "Exists", "effect": "NoSchedule"})
     });
-    // Only the operator removes this taint, which all nodes may have.
-    let startup = json!({"key": names::STARTUP_TAINT, "operator": "Exists"});
-    json!(roles.into_iter().chain([startup]).collect::<Vec<_>>())
+    // Only the operator removes these taints, which all nodes may have.
+    let startup = names::STARTUP_TAINTS.map(|key| json!({"key": key, "operator": "Exists"}));
+    json!(roles.into_iter().chain(startup).collect::<Vec<_>>())
 }
 
 fn affinity() -> Value {

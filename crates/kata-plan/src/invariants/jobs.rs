@@ -148,11 +148,12 @@ impl<'a> Facts<'a> {
             format!("{object} changes node {} while the rollout is paused", facts.name)
         })?;
         let Rollout { limit, unavailable } = *self.rollout.get_or_init(|| self.rollout());
+        let is_free = |node: &NodeFacts| self.is_unavailable(node) || self.is_joining(node);
         let joins = |(name, changes): &(&&str, &bool)| {
-            **changes && self.nodes.get(**name).is_some_and(|node| !self.is_unavailable(node))
+            **changes && self.nodes.get(**name).is_some_and(|node| !is_free(node))
         };
         let unavailable = unavailable + self.earlier.nodes_with_job.iter().filter(joins).count();
-        let fits = self.is_unavailable(facts) || unavailable < limit;
+        let fits = is_free(facts) || unavailable < limit;
         ensure(fits, Property::RolloutLimits, || {
             format!(
                 "{object} makes another node unavailable: {unavailable} of at most {limit} already are"
@@ -162,6 +163,11 @@ impl<'a> Facts<'a> {
 
     fn is_unavailable(&self, node: &NodeFacts) -> bool {
         node.ready.status != Some(true) || node.unschedulable || self.is_changing(&node.name)
+    }
+
+    /// Whether a node is new, and its startup taint keeps pods off until it has Kata.
+    fn is_joining(&self, node: &NodeFacts) -> bool {
+        !self.is_recorded_as_installed(&node.name) && node.has_startup_taint()
     }
 
     fn rollout(&self) -> Rollout {
@@ -183,7 +189,7 @@ impl<'a> Facts<'a> {
         let (mut all, mut unavailable) = (0, 0);
         for node in self.nodes.values().filter(counts) {
             all += 1;
-            unavailable += usize::from(self.is_unavailable(node));
+            unavailable += usize::from(self.is_unavailable(node) && !self.is_joining(node));
         }
         Rollout { limit: most_unavailable(value, all), unavailable }
     }

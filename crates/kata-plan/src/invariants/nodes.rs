@@ -112,7 +112,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Only the startup taint, and the taint of an earlier release, are removed, on a node that is unchanged
+    /// Only the startup taints, and the taint of an earlier release, are removed, on a node that is unchanged
     /// since the read. No taint is set, and the startup taint only goes from a node that has Kata.
     pub(super) fn may_replace_taints(
         &self,
@@ -124,15 +124,15 @@ impl<'a> Facts<'a> {
         ensure(seen == facts.resource_version, Property::KnownState, || {
             format!("{node} gets new taints although it may have changed since it was read")
         })?;
-        let starts = |list: &[Taint]| list.iter().any(|taint| taint.key == names::STARTUP_TAINT);
+        let is_startup = |taint: &Taint| names::STARTUP_TAINTS.contains(&&*taint.key);
+        let starts = |list: &[Taint]| list.iter().filter(|taint| is_startup(taint)).count();
         let has_kata = facts.has_runtime_label();
         ensure(
             has_kata || starts(taints) == starts(&facts.taints),
             Property::VerifiedNodes,
             || format!("{node} loses its startup taint but does not have Kata"),
         )?;
-        let is_foreign =
-            |taint: &&Taint| taint.key != names::LEAVING_TAINT && taint.key != names::STARTUP_TAINT;
+        let is_foreign = |taint: &&Taint| taint.key != names::LEAVING_TAINT && !is_startup(taint);
         let foreign = facts.taints.iter().filter(is_foreign);
         let is_added = taints.iter().any(|taint| !facts.taints.contains(taint));
         ensure(

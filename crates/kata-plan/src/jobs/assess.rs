@@ -211,7 +211,10 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let desired = shared(&mut states, desired);
         let desired = Some(desired).filter(|it| !it.classes.is_empty());
         let config = &cluster.base.config;
-        let desired = match candidates::select(config, facts, is_own, artifacts, is_provided) {
+        let is_handler = |handler: &str| cluster.desired.is_handler(handler);
+        let selected =
+            candidates::select(config, facts, is_own, artifacts, is_provided, is_handler);
+        let desired = match selected {
             _ if source == Source::WasProvided => None,
             Selected::Yes => desired,
             Selected::No => None,

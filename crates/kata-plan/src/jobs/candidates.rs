@@ -17,18 +17,22 @@ use crate::snapshot::{NodeFacts, Platform};
 
 /// The prefix of the labels with a node's role.
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
+/// The prefix of the handlers of other installers of Kata.
+const HANDLERS: &str = "kata";
 /// The label with the host name, by which a selector can name a single node.
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 /// Whether a node is selected. `is_own`: artifacts of the operator may be on it, so the node stays selected
 /// if the selector cannot be evaluated or if the node loses its eligibility. `artifacts`: the record of its
 /// Jobs says so, and not only a label, which every client can set. `is_provided`: nothing is installed there.
+/// `is_handler`: whether a handler is one of the KataConfig's.
 pub(super) fn select(
     config: &KataConfig,
     node: &NodeFacts,
     is_own: bool,
     artifacts: bool,
     is_provided: bool,
+    is_handler: impl Fn(&str) -> bool,
 ) -> Selected {
     if node.deleting {
         return Selected::No;
@@ -60,7 +64,8 @@ pub(super) fn select(
         return Selected::Yes;
     }
     let foreign = node.labels.keys().find(|key| {
-        *key == names::RUNTIME_LABEL || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
+        (*key == names::RUNTIME_LABEL && !is_untrue(node, &is_handler))
+            || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
     });
     match foreign {
         Some(label) => refused(
@@ -68,6 +73,16 @@ pub(super) fn select(
             format!("it carries the label {label}, which kata-operator did not set"),
         ),
         None => Selected::Yes,
+    }
+}
+
+/// Whether a node without a record has the runtime label without Kata, as an autoscaler makes nodes: by the labels of the
+/// pool's template it knows that a node of it would take the pod that waits.
+fn is_untrue(node: &NodeFacts, is_handler: impl Fn(&str) -> bool) -> bool {
+    match &node.runtime_handlers {
+        Some(reported) => !reported.iter().any(|it| is_handler(it) || it.starts_with(HANDLERS)),
+        // The kubelet does not report handlers; a node with Kata does not come with the taint.
+        None => node.has_startup_taint(),
     }
 }
 

@@ -230,7 +230,27 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
             .clone_into(&mut finding.fix);
         return Some(finding);
     }
-    node::pods_on_leaving(&cluster.base, node)
+    without_startup_taint(host).or_else(|| node::pods_on_leaving(&cluster.base, node))
+}
+
+/// The finding that a node came with the label of nodes with Kata and without a startup taint, until it has Kata.
+fn without_startup_taint(host: &Host<'_>) -> Option<Finding> {
+    let node = &host.node;
+    let code = Code::NoStartupTaint;
+    let is_installed = host.record.status.installed.is_some();
+    if !node.wanted || is_installed || node.facts.has_startup_taint() {
+        return None;
+    }
+    let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
+    // The label has gone by then.
+    let was_found = written.and_then(|it| it.code.as_deref()) == Some(code.entry().code);
+    let came_with_label = node.has_runtime_label && !node.joined;
+    let message = format!(
+        "node {} came with the label {} before it had Kata, and without a startup taint",
+        node.facts.name,
+        names::RUNTIME_LABEL
+    );
+    (was_found || came_with_label).then(|| Finding::new(code, node.object(), message))
 }
 
 /// Whether a node waits too long for a Job: its Jobs failed several times, or its Job has not started for

@@ -1,6 +1,7 @@
 //! How many nodes may be changed at once, and which nodes may be changed now.
 //!
-//! A node that is down for another reason counts as unavailable. The first of the nodes with one desired state is
+//! A node that is down for another reason counts as unavailable. A new node that takes no pods before it has Kata does not
+//! count: no service loses anything while it is changed. The first of the nodes with one desired state is
 //! changed alone; a change that fails on several of them stops for that state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +81,10 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
         .collect();
     let mut rollout = Rollout {
         limit: most_unavailable(max_unavailable, cluster.nodes.len()),
-        unavailable: hosts().filter(|host| is_unavailable(host)).map(name).collect(),
+        unavailable: hosts()
+            .filter(|host| is_unavailable(host) && !is_joining(host))
+            .map(name)
+            .collect(),
         stopped_by,
         held_by,
         unusable_payload,
@@ -129,6 +133,13 @@ fn is_unavailable(host: &Host<'_>) -> bool {
     cannot_be_changed(host)
         || has_unknown_result(host)
         || (!host.record.is_understood && !host.node.has_runtime_label)
+}
+
+/// Whether a node is new, and its startup taint keeps pods off until it has Kata.
+fn is_joining(host: &Host<'_>) -> bool {
+    host.node.wanted
+        && host.record.status.installed.is_none()
+        && host.node.facts.has_startup_taint()
 }
 
 /// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods yet.
@@ -198,10 +209,10 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
         .collect();
     let mut room = rollout.limit.saturating_sub(rollout.unavailable.len());
     // A node with an unknown result already counts as unavailable.
-    let out = hosts().filter(|host| cannot_be_changed(host)).count();
+    let out = hosts().filter(|host| cannot_be_changed(host) && !is_joining(host)).count();
     let mut room_to_resume = rollout.limit.saturating_sub(out);
     // One that was left broken counts as unavailable, and may still run pods.
-    let without_pods = hosts().filter(|host| !may_run_pods(host)).count();
+    let without_pods = hosts().filter(|host| !may_run_pods(host) && !is_joining(host)).count();
     let mut room_to_repair = rollout.limit.saturating_sub(without_pods);
     for (host, action) in eligible {
         let name = name(host);
@@ -223,7 +234,9 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
             rollout.waiting.insert(name, WaitReason::Canary);
             continue;
         }
-        if resumes {
+        if is_joining(host) {
+            // It takes no room.
+        } else if resumes {
             if room_to_resume == 0 {
                 rollout.waiting.insert(name, WaitReason::MaxUnavailable);
                 continue;

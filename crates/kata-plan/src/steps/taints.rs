@@ -32,7 +32,7 @@ pub(super) fn update_taints(cluster: &Assessment, out: &mut Draft) {
         let has_started =
             node.has_runtime_label && node.label == LabelDecision::Set && !cluster.deleting;
         let stays = |taint: &Taint| match taint.key.as_str() {
-            names::STARTUP_TAINT => !has_started,
+            names::STARTUP_TAINT | names::AUTOSCALER_STARTUP_TAINT => !has_started,
             names::LEAVING_TAINT => false,
             _ => true,
         };

@@ -27,7 +27,14 @@ pub(super) fn rules() -> Rules {
         has_parameters: false,
         variables: vec![
             ("ours", list(&[names::KATA_ROLE_LABEL, names::RUNTIME_LABEL, names::CLAIM_LABEL])),
-            ("ourTaints", list(&[names::STARTUP_TAINT, names::LEAVING_TAINT])),
+            (
+                "ourTaints",
+                list(&[
+                    names::STARTUP_TAINT,
+                    names::AUTOSCALER_STARTUP_TAINT,
+                    names::LEAVING_TAINT,
+                ]),
+            ),
             ("labels", or("object.metadata.labels", "{}")),
             ("oldLabels", or("oldObject.metadata.labels", "{}")),
             ("taints", or("object.spec.taints", "[]")),

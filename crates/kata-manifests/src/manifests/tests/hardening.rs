@@ -178,13 +178,16 @@ const CONTROLS: &[Control] = &[
     }),
     ("OCP-tolerations", "no toleration of cordons, nor of everything", |it| {
         it.pod["tolerations"].as_array().unwrap().iter().all(|toleration| {
-            let own = |key: &str| key.starts_with("node-role.") || key == names::STARTUP_TAINT;
+            let own =
+                |key: &str| key.starts_with("node-role.") || names::STARTUP_TAINTS.contains(&key);
             toleration["key"].as_str().is_some_and(own)
         })
     }),
     ("own-taint", "runs where all nodes still have the startup taint, which only the operator removes", |it| {
-        it.pod["tolerations"].as_array().unwrap().iter().any(|toleration| {
-            toleration["key"] == names::STARTUP_TAINT && toleration["effect"].is_null()
+        names::STARTUP_TAINTS.iter().all(|key| {
+            it.pod["tolerations"].as_array().unwrap().iter().any(|toleration| {
+                toleration["key"] == *key && toleration["effect"].is_null()
+            })
         })
     }),
     ("OCP-scc", "the least security context constraint is asked for", |it| {

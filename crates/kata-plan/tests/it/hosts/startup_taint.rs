@@ -69,3 +69,68 @@ fn the_startup_taint_stays_on_a_node_without_kata() {
     until(&mut world, |world| world.node("worker-0").taints.is_empty());
     assert_eq!(label(&world, "worker-0").as_deref(), Some("true"));
 }
+
+/// New nodes on which no pod can be yet are changed together, and do not wait until another node is available again.
+#[test]
+fn nodes_that_take_no_pods_yet_join_beside_a_cordoned_one() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    world.cordon("worker-0", true);
+    let joining = ["worker-5", "worker-6", "worker-7"];
+    for name in joining {
+        world.add_plain_node(name);
+        let startup = json!({"key": names::AUTOSCALER_STARTUP_TAINT, "effect": "NoSchedule"});
+        world.edit(Kind::Node, name, &json!({"spec": {"taints": [startup]}}));
+    }
+    // Its pods would have to wait for its container runtime.
+    world.add_plain_node("worker-9");
+    until(&mut world, |world| world.changing().len() == joining.len());
+    until(&mut world, |world| {
+        joining.iter().all(|name| label(world, name).as_deref() == Some("true"))
+    });
+    until(&mut world, |world| joining.iter().all(|name| world.node(name).taints.is_empty()));
+    assert_eq!(label(&world, "worker-9"), None);
+    world.cordon("worker-0", false);
+    until(&mut world, |world| label(world, "worker-9").as_deref() == Some("true"));
+}
+
+/// An autoscaler makes nodes with the labels that a pod waits for. They are true again once Kata is there.
+#[test]
+fn untrue_labels_of_a_new_node_are_removed_until_it_has_kata() {
+    for (handlers, taint, joins) in [
+        (Some(vec!["runc"]), false, true),
+        (Some(vec!["runc", "kata-qemu"]), true, false),
+        (None, true, true),
+        (None, false, false),
+    ] {
+        let mut world = World::plain(1, 1);
+        world.config(&json!({}));
+        world.settle();
+        world.add_plain_node("worker-5");
+        let handlers = handlers
+            .map(|names| names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>());
+        world.edit(Kind::Node, "worker-5", &json!({"status": {"runtimeHandlers": handlers}}));
+        if taint {
+            let startup = json!({"key": names::STARTUP_TAINT, "effect": "NoSchedule"});
+            world.edit(Kind::Node, "worker-5", &json!({"spec": {"taints": [startup]}}));
+        }
+        world.label("worker-5", names::RUNTIME_LABEL, Some("true"));
+        let place = format!("{handlers:?} {taint}");
+        world.pass();
+        world.pass();
+        let claimed =
+            |world: &World| world.node("worker-5").labels.contains_key(names::CLAIM_LABEL);
+        if joins {
+            until(&mut world, |world| label(world, "worker-5").is_none());
+            until(&mut world, claimed);
+        } else {
+            for _ in 0..20 {
+                world.pass();
+                world.tick();
+            }
+            assert!(!claimed(&world), "{place}");
+            assert_eq!(label(&world, "worker-5").as_deref(), Some("true"), "{place}");
+        }
+    }
+}

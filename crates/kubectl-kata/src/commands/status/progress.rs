@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kata_api::kata_node::Phase;
+use kata_api::situations::{self, Effect};
 use kata_api::{Code, KataConfig, KataNode, Natural, Severity, conditions};
 
 use crate::document::{NodeProgress, Problem, StatusReport};
@@ -139,7 +140,9 @@ pub(crate) fn line(report: &StatusReport, style: &Style) -> String {
     for node in &report.nodes {
         // An info, such as another roll-out on the node, ends by itself.
         let code = node.code.as_deref().and_then(Code::parse);
-        let is_blocked = code.is_some_and(|code| code.entry().severity > Severity::Info);
+        let is_blocked = code.is_some_and(|code| {
+            code.entry().severity > Severity::Info && situations::effect(code) != Effect::Nothing
+        });
         let phase = Phase::ALL.iter().find(|phase| phase.as_str() == node.phase);
         match phase.copied().unwrap_or_default() {
             Phase::Ready => {}
