@@ -147,6 +147,8 @@ pub enum Command {
     ///
     /// For clusters without the Machine Config Operator. The operator itself: `kubectl kata install --upgrade`.
     Upgrade(UpgradeArguments),
+    /// What the template of a node pool needs, so that an autoscaler makes nodes for sandboxed pods
+    Pool(PoolArguments),
     /// Delete the KataConfig, once no sandboxed pod is left
     Uninstall(UninstallArguments),
     /// Retry the failed change of nodes
@@ -443,6 +445,32 @@ impl InstallArguments {
             || self.payload_image.is_some()
             || self.check_node_eligibility
     }
+}
+
+/// What makes nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PoolKind {
+    /// Karpenter
+    Karpenter,
+    /// Managed node groups of EKS, with the Cluster Autoscaler
+    Eks,
+    /// Node pools of GKE
+    Gke,
+    /// Node pools of AKS
+    Aks,
+    /// Cluster API, with the Cluster Autoscaler
+    Capi,
+}
+
+/// Arguments of `pool`.
+#[derive(Args, Debug)]
+pub struct PoolArguments {
+    /// What makes the nodes
+    #[arg(long = "for", value_enum, value_name = "KIND")]
+    pub kind: PoolKind,
+    /// Only for this RuntimeClass [default: all of the KataConfig]
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
 }
 
 /// Arguments of `upgrade`.

@@ -10,6 +10,7 @@ mod logs;
 mod must_gather;
 mod nodes;
 mod pods;
+mod pool;
 mod reference;
 mod report;
 mod schema;
@@ -80,6 +81,7 @@ pub(crate) async fn online(command: &Command, context: Context<'_, '_>) -> Resul
         Command::Report(arguments) => report::run(arguments, context).await,
         Command::Logs(arguments) => logs::run(arguments, context).await,
         Command::Install(arguments) => install::run(arguments, context).await,
+        Command::Pool(arguments) => pool::run(arguments, context).await,
         Command::Upgrade(arguments) => upgrade::run(arguments, context).await,
         Command::Uninstall(arguments) => uninstall::run(arguments, context).await,
         Command::Retry(arguments) => steer::retry(arguments, context).await,

@@ -237,14 +237,15 @@ fn finding(cluster: &Cluster<'_>, host: &Host<'_>) -> Option<Finding> {
 fn without_startup_taint(host: &Host<'_>) -> Option<Finding> {
     let node = &host.node;
     let code = Code::NoStartupTaint;
-    let is_installed = host.record.status.installed.is_some();
-    if !node.wanted || is_installed || node.facts.has_startup_taint() {
+    let status = &host.record.status;
+    if !node.wanted || status.installed.is_some() || node.facts.has_startup_taint() {
         return None;
     }
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
     // The label has gone by then.
     let was_found = written.and_then(|it| it.code.as_deref()) == Some(code.entry().code);
-    let came_with_label = node.has_runtime_label && !node.joined;
+    let is_new = status.job.is_none() && !status.may_have_artifacts && !host.is_unrecorded;
+    let came_with_label = node.has_runtime_label && is_new;
     let message = format!(
         "node {} came with the label {} before it had Kata, and without a startup taint",
         node.facts.name,

@@ -108,6 +108,7 @@ async fn every_verb_prints_what_is_written_down() {
         ("logs", "logs pod/web -n test-kata"),
         ("install", "install --dry-run=client --node-selector kata=true"),
         ("upgrade", "upgrade --payload-image registry.example/kata:4.2.0 --dry-run"),
+        ("pool", "pool --for karpenter"),
         ("uninstall", "uninstall --dry-run"),
         ("retry", "retry worker-0"),
         ("pause", "pause --dry-run"),

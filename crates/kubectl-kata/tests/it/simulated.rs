@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::lab::{Done, Lab, Place};
 
 /// Commands in every state of a cluster; those that change it come last.
-const LINES: [&str; 39] = [
+const LINES: [&str; 40] = [
     "retry --all",
     "pause --dry-run",
     "resume --dry-run",
@@ -44,6 +44,7 @@ const LINES: [&str; 39] = [
     "install --dry-run=server --name second",
     "install --dry-run=server --name second -o yaml",
     "upgrade --payload-image registry.example/kata:4.2.0 --dry-run",
+    "pool --for karpenter",
     "uninstall --dry-run",
     "uninstall",
     "uninstall --evict-pods --yes",

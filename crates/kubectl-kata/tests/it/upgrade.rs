@@ -1,4 +1,4 @@
-//! `upgrade`: another payload and the way back; and what `history`, `report` and `kubectl wait` make of it.
+//! `upgrade`: another payload and the way back; what `history`, `report` and `kubectl wait` make of it; and `pool`.
 
 use std::path::Path;
 
@@ -178,4 +178,49 @@ async fn the_report_has_versions_and_what_was_verified() {
         .await
         .expect(2)
         .says(&["--verified ", "`kubectl kata verify -o json`"]);
+}
+
+/// Each template has the labels that the RuntimeClass selects, and a startup taint that its autoscaler knows.
+#[tokio::test(start_paused = true)]
+async fn a_template_of_a_pool_promises_what_the_class_selects() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata_command("pool --for eks").await.expect(1).says(&["there is no KataConfig"]);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    let pool = async |kind: &str| {
+        lab.kata_command(&format!("pool --for {kind} -o json")).await.expect(0).json()
+    };
+    let class = lab.list(&simcluster::resource::RUNTIMECLASSES);
+    let selected = class[0]["scheduling"]["nodeSelector"].clone();
+    let startup = "startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready";
+    let karpenter = pool("karpenter").await;
+    let labels = &karpenter["metadata"]["labels"];
+    for (key, value) in selected.as_object().unwrap() {
+        assert_eq!(labels[key], *value, "{key}: {karpenter:#}");
+    }
+    assert_eq!(labels["kata"], "true");
+    assert_eq!(karpenter["spec"]["startupTaints"][0]["key"], "kata-operator.dev/not-ready");
+    let eks = pool("eks").await;
+    assert_eq!(eks["labels"], json!({"kata": "true"}));
+    assert_eq!(eks["taints"][0]["key"], startup);
+    let tag = "k8s.io/cluster-autoscaler/node-template/label/katacontainers.io/kata-runtime";
+    assert_eq!(eks["tags"][tag], "true");
+    for kind in ["gke", "aks"] {
+        let pool = pool(kind).await;
+        assert_eq!((&pool["labels"], &pool["taints"][0]["key"]), (labels, &json!(startup)));
+    }
+    let capi = pool("capi").await;
+    let annotations = &capi["machineDeployment"]["metadata"]["annotations"];
+    let promised = &annotations["capacity.cluster-autoscaler.kubernetes.io/labels"];
+    assert!(
+        promised.as_str().unwrap().contains("kata.node-restriction.kubernetes.io/kata=true"),
+        "{capi:#}"
+    );
+    lab.kata_command("pool --for capi --class other").await.expect(1).says(&["it has kata"]);
+    lab.kata_command("pool --for gke").await.expect(0).says(&["the pool has to accept them"]);
+    let text = lab.kata_command("pool --for karpenter").await.expect(0);
+    text.says(&["# spec.template of a NodePool (karpenter.sh/v1) (simulated)", "startupTaints:"]);
+    let openshift = Lab::new();
+    openshift.kata(&["worker-0"]);
+    openshift.kata_command("pool --for capi").await.expect(4).says(&["MachineSet"]);
 }
