@@ -38,6 +38,7 @@ const PARTS: [(&str, &[&str]); 6] = [
             "install-eks",
             "install-kubernetes",
             "provided-nodes",
+            "agent-sandboxes",
             "size-and-tune",
             "air-gapped",
             "support-matrix",

@@ -197,8 +197,8 @@ catalogue! {
         fix: "Update the node to Kubernetes 1.31 with containerd 2.0 or CRI-O 1.30, or newer. If the operator should install Kata there, exclude the node in spec.providedNodes."
     }
     KATA2116 NoStartupTaint Warning {
-        cause: "A new node has the label of nodes with Kata before it has Kata, and no startup taint: pods of the RuntimeClass can come before Kata, and fail.",
-        fix: "Add the taint kata-operator.dev/not-ready to the template of the node pool; with the Cluster Autoscaler, on GKE and on AKS startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready. The operator removes it once the node has Kata."
+        cause: "A new node has the label of nodes with Kata before it has Kata, and no startup taint: pods of the RuntimeClass can come before Kata, and do not start until it is there.",
+        fix: "Add the taint kata-operator.dev/not-ready to the template of the node pool; with the Cluster Autoscaler and on GKE startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready. The operator removes it once the node has Kata."
     }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",

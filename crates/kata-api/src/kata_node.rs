@@ -296,6 +296,9 @@ pub struct Transition {
     /// Version of Kata in use from then on, if the payload contains it; only of a node that became Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kata_version: Option<String>,
+    /// Whether the change that ended was rolled back; only of a node that is Ready again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolled_back: bool,
 }
 
 impl KataNodeStatus {
@@ -310,6 +313,7 @@ impl KataNodeStatus {
                 step: self.step.clone(),
                 time: since,
                 kata_version: None,
+                rolled_back: false,
             });
         }
         let is_idle = |entry: &Transition| {
@@ -366,7 +370,7 @@ mod tests {
 
     fn transition((phase, step, second): (Phase, &str, i64)) -> Transition {
         let time = Timestamp::from_second(1_800_000_000 + second).unwrap();
-        Transition { phase, step: step.to_owned(), time, kata_version: None }
+        Transition { phase, step: step.to_owned(), time, kata_version: None, rolled_back: false }
     }
 
     /// The status that all these transitions lead to.

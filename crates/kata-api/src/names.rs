@@ -158,8 +158,7 @@ pub const CLAIMED: &str = "true";
 /// Key of a taint, with any effect, that a node pool or autoscaler may set on new nodes, so that no pod is scheduled
 /// before the node has Kata. The operator never sets it, and removes it once.
 pub const STARTUP_TAINT: &str = "kata-operator.dev/not-ready";
-/// The same under a key with the prefix by which the Cluster Autoscaler knows that a taint of new nodes goes by itself; GKE
-/// and AKS accept no other.
+/// The same under a key with the prefix by which the Cluster Autoscaler knows that a taint of new nodes goes by itself.
 pub const AUTOSCALER_STARTUP_TAINT: &str =
     "startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready";
 /// Both keys of the startup taint.

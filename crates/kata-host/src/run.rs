@@ -438,7 +438,7 @@ fn shorten(text: &str) -> String {
     let start = text.get(..end).unwrap_or_default();
     // Whole sentences, unless that leaves little.
     if let Some(sentence) = start.rfind(". ").filter(|sentence| *sentence >= MESSAGE_BYTES / 3) {
-        return start.get(..=sentence).unwrap_or_default().to_owned();
+        return format!("{} …", start.get(..=sentence).unwrap_or_default());
     }
     // Up to the end of a word, unless that costs too much, as the end of a long path would.
     let end = match text.get(end..) {

@@ -21,6 +21,10 @@ use crate::job_limits::JobLimits;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 
+/// How long after its creation a node with a startup taint has no pods but those that tolerate the taint: what an
+/// administrator taints later may have others.
+const NEW_FOR: SignedDuration = SignedDuration::from_hours(1);
+
 /// The observed state of the cluster, as far as the decision needs it. The order of lists does not matter.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -413,6 +417,15 @@ impl NodeFacts {
         let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule";
         let mut taints = self.taints.iter().filter(|taint| keeps_off(taint));
         taints.any(|taint| names::STARTUP_TAINTS.contains(&taint.key.as_str()))
+    }
+
+    /// Whether no service can lose a pod with this node: it is new, or its startup taint evicts what does not tolerate it,
+    /// and until it has Kata no other pod comes.
+    pub(crate) fn serves_nobody(&self, now: Timestamp) -> bool {
+        let is_new = self.created.is_some_and(|created| now.duration_since(created) < NEW_FOR);
+        let is_startup = |taint: &&Taint| names::STARTUP_TAINTS.contains(&taint.key.as_str());
+        let evicts = self.taints.iter().filter(is_startup).any(|taint| taint.effect == "NoExecute");
+        self.has_startup_taint() && (is_new || evicts)
     }
 
     /// Whether the node has the label of nodes that have Kata.

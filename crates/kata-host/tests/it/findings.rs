@@ -319,7 +319,7 @@ fn a_message_that_is_too_long_ends_with_a_word() {
     let cause = "It waits for its network. ".repeat(5);
     node.runtime.unready = Some(format!("{cause}{}", "somewhat ".repeat(100)));
     let message = &kata_host::run(&mut node, &install()).checks[0].message;
-    assert!(message.ends_with("It waits for its network."), "{message}");
+    assert!(message.ends_with("It waits for its network. …"), "{message}");
     // A long path is cut, and what is before it stays.
     node.runtime.unready = Some(format!("somewhat {}", "/path".repeat(80)));
     let message = &kata_host::run(&mut node, &install()).checks[0].message;

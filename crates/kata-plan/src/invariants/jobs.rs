@@ -165,9 +165,9 @@ impl<'a> Facts<'a> {
         node.ready.status != Some(true) || node.unschedulable || self.is_changing(&node.name)
     }
 
-    /// Whether a node is new, and its startup taint keeps pods off until it has Kata.
+    /// Whether a node gets Kata for the first time while no service can lose a pod with it.
     fn is_joining(&self, node: &NodeFacts) -> bool {
-        !self.is_recorded_as_installed(&node.name) && node.has_startup_taint()
+        !self.is_recorded_as_installed(&node.name) && node.serves_nobody(self.snapshot.now)
     }
 
     fn rollout(&self) -> Rollout {

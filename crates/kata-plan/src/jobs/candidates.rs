@@ -5,6 +5,8 @@
 //! node of the control plane that the selector names. A node that is excluded gets a finding with the
 //! reason.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::{Code, KataConfig, names};
 
@@ -77,13 +79,15 @@ pub(super) fn select(
 }
 
 /// Whether a node without a record has the runtime label without Kata, as an autoscaler makes nodes: by the labels of the
-/// pool's template it knows that a node of it would take the pod that waits.
+/// pool's template it knows that a node of it would take the pod that waits. Another installer sets the label before the
+/// kubelet reports its handlers, and does not set the startup taint.
 fn is_untrue(node: &NodeFacts, is_handler: impl Fn(&str) -> bool) -> bool {
-    match &node.runtime_handlers {
-        Some(reported) => !reported.iter().any(|it| is_handler(it) || it.starts_with(HANDLERS)),
-        // The kubelet does not report handlers; a node with Kata does not come with the taint.
-        None => node.has_startup_taint(),
-    }
+    let offers_kata = |reported: &BTreeSet<String>| {
+        reported.iter().any(|handler| is_handler(handler) || handler.starts_with(HANDLERS))
+    };
+    node.has_runtime_label()
+        && node.has_startup_taint()
+        && !node.runtime_handlers.as_ref().is_some_and(offers_kata)
 }
 
 /// Whether a selector names roles, single nodes or labels of the admin, and not only well-known labels that

@@ -82,7 +82,7 @@ pub(super) fn rollout(cluster: &Cluster<'_>) -> Rollout {
     let mut rollout = Rollout {
         limit: most_unavailable(max_unavailable, cluster.nodes.len()),
         unavailable: hosts()
-            .filter(|host| is_unavailable(host) && !is_joining(host))
+            .filter(|host| is_unavailable(host) && !is_joining(cluster, host))
             .map(name)
             .collect(),
         stopped_by,
@@ -135,11 +135,11 @@ fn is_unavailable(host: &Host<'_>) -> bool {
         || (!host.record.is_understood && !host.node.has_runtime_label)
 }
 
-/// Whether a node is new, and its startup taint keeps pods off until it has Kata.
-fn is_joining(host: &Host<'_>) -> bool {
+/// Whether a node gets Kata for the first time while no service can lose a pod with it.
+fn is_joining(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     host.node.wanted
         && host.record.status.installed.is_none()
-        && host.node.facts.has_startup_taint()
+        && host.node.facts.serves_nobody(cluster.now())
 }
 
 /// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods yet.
@@ -209,10 +209,11 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
         .collect();
     let mut room = rollout.limit.saturating_sub(rollout.unavailable.len());
     // A node with an unknown result already counts as unavailable.
-    let out = hosts().filter(|host| cannot_be_changed(host) && !is_joining(host)).count();
+    let out = hosts().filter(|host| cannot_be_changed(host) && !is_joining(cluster, host)).count();
     let mut room_to_resume = rollout.limit.saturating_sub(out);
     // One that was left broken counts as unavailable, and may still run pods.
-    let without_pods = hosts().filter(|host| !may_run_pods(host) && !is_joining(host)).count();
+    let without_pods =
+        hosts().filter(|host| !may_run_pods(host) && !is_joining(cluster, host)).count();
     let mut room_to_repair = rollout.limit.saturating_sub(without_pods);
     for (host, action) in eligible {
         let name = name(host);
@@ -234,7 +235,7 @@ fn permit_changes(cluster: &Cluster<'_>, proven: &BTreeSet<&str>, rollout: &mut 
             rollout.waiting.insert(name, WaitReason::Canary);
             continue;
         }
-        if is_joining(host) {
+        if is_joining(cluster, host) {
             // It takes no room.
         } else if resumes {
             if room_to_resume == 0 {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kata_api::kata_node::{HostStatus, NodeStep, Phase, Transition};
-use kata_api::{KataNodeStatus, conditions, names};
+use kata_api::{Code, KataNodeStatus, conditions, names};
 use serde_json::json;
 
 use crate::assessment::{Assessment, KataState, NodeAssessment};
@@ -166,6 +166,8 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         step: step_text(node.step),
         time: node.since,
         kata_version: version.filter(|_| node.phase == Phase::Ready),
+        rolled_back: node.phase == Phase::Ready
+            && node.finding.as_ref().is_some_and(|it| it.code == Code::NodeRolledBack),
     };
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
     let ready = match (node.phase, node.kata) {

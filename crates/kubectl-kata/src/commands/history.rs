@@ -82,6 +82,7 @@ fn changes(history: &[Transition], now: Timestamp) -> Vec<NodeChange> {
             _ => None,
         };
         let result = match entry.phase {
+            Phase::Ready if entry.rolled_back => Some(ChangeResult::Failed),
             Phase::Ready => Some(ChangeResult::Done),
             Phase::Failed => Some(ChangeResult::Failed),
             Phase::Waiting | Phase::WaitingToRemove => Some(ChangeResult::Stopped),
@@ -270,6 +271,7 @@ mod tests {
             step: (*step).to_owned(),
             time: at(*second),
             kata_version: (*phase == Phase::Ready).then(|| format!("4.{second}")),
+            rolled_back: false,
         };
         entries.iter().map(entry).collect()
     }
@@ -328,6 +330,14 @@ mod tests {
         // Selected again after Kata was removed.
         let removed = [(Removing, "3/4 Changing", 0), (Waiting, "", 20)];
         assert_eq!(summaries(&removed, 30), ["remove done 20: Changing 20"]);
+    }
+
+    #[test]
+    fn a_change_that_was_rolled_back_failed() {
+        let mut entries = history(&[(Phase::Updating, "3/4 Changing", 0), (Phase::Ready, "", 9)]);
+        entries[1].rolled_back = true;
+        let now = Timestamp::from_second(1_800_000_100).unwrap();
+        assert_eq!(changes(&entries, now)[0].result, ChangeResult::Failed);
     }
 
     /// The history that begins with these entries, within a change of three steps.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::names;
 use kata_api::platform::Platform;
+use kata_plan::selector::is_well_known;
 use serde_json::{Value, json};
 
 use super::expect_output;
@@ -45,13 +46,22 @@ pub(crate) async fn run(
     let selector = config.spec.kata_config_pool_selector.as_ref();
     let selectors =
         selector.into_iter().chain(runtimes.iter().filter_map(|it| it.install_on.as_ref()));
-    let mut own = Labels::new();
+    let mut wanted: Vec<(String, String)> = Vec::new();
     let mut expressions = Vec::new();
     for selector in selectors {
-        own.extend(selector.match_labels.clone().unwrap_or_default());
+        wanted.extend(selector.match_labels.clone().unwrap_or_default());
         expressions.extend(selector.match_expressions.iter().flatten().map(|it| it.key.clone()));
     }
-    own.extend(runtimes.iter().flat_map(|runtime| runtime.node_selector.clone()));
+    wanted.extend(runtimes.iter().flat_map(|runtime| runtime.node_selector.clone()));
+    let own: Labels = wanted.iter().cloned().collect();
+    if let Some((key, value)) = wanted.iter().find(|(key, value)| own.get(key) != Some(value)) {
+        let other = own.get(key).map_or("", String::as_str);
+        return Refusal::new(
+            format!("the RuntimeClasses need different nodes: {key}={value} and {key}={other}"),
+            "add --class NAME, and make a pool for each",
+        )
+        .print(context);
+    }
     let mut promised = Labels::new();
     promised.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
     promised.insert(names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
@@ -63,7 +73,19 @@ pub(crate) async fn run(
         context.printer.line(&head)?;
         context.printer.raw(&yaml(&template)?)?;
     }
-    if matches!(arguments.kind, PoolKind::Gke | PoolKind::Aks) {
+    let unset: Vec<&String> = own.keys().filter(|key| is_well_known(key)).collect();
+    if !unset.is_empty() {
+        let keys = human::list(&unset, 5);
+        context
+            .printer
+            .say(&format!("The kubelet may not set these labels, or sets them itself: {keys}"))?;
+    }
+    if arguments.kind == PoolKind::Aks {
+        context.printer.say(
+            "AKS lets nothing else remove the labels of a pool, so the pool cannot promise Kata: keep at least one node in it",
+        )?;
+    }
+    if arguments.kind == PoolKind::Gke {
         let prefix = names::CLASS_LABEL_PREFIX;
         context.printer.say(&format!(
             "A kubelet may not set labels with {prefix}: the pool has to accept them"
@@ -99,7 +121,8 @@ fn place(kind: PoolKind) -> &'static str {
         PoolKind::Eks => {
             "labels and taints of a managed node group, and tags of its Auto Scaling group"
         }
-        PoolKind::Gke | PoolKind::Aks => "labels and taints of a node pool",
+        PoolKind::Gke => "labels and taints of a node pool",
+        PoolKind::Aks => "labels and initialization taints of a node pool",
         PoolKind::Capi => "a MachineDeployment and its KubeadmConfigTemplate",
     }
 }
@@ -114,6 +137,11 @@ fn template(kind: PoolKind, own: &Labels, promised: &Labels) -> Value {
         _ => names::AUTOSCALER_STARTUP_TAINT,
     };
     let taints = json!([{"key": key, "value": "true", "effect": "NoSchedule"}]);
+    let settable: Labels = own
+        .iter()
+        .filter(|(key, _)| !is_well_known(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     match kind {
         PoolKind::Karpenter => {
             json!({"metadata": {"labels": all}, "spec": {"startupTaints": taints}})
@@ -124,12 +152,15 @@ fn template(kind: PoolKind, own: &Labels, promised: &Labels) -> Value {
             };
             let tags: BTreeMap<String, String> = all.iter().map(tag).collect();
             json!({
-                "labels": own,
+                "labels": settable,
                 "taints": [{"key": key, "value": "true", "effect": "NO_SCHEDULE"}],
                 "tags": tags,
             })
         }
-        PoolKind::Gke | PoolKind::Aks => json!({"labels": all, "taints": taints}),
+        PoolKind::Gke => json!({"labels": all, "taints": taints}),
+        PoolKind::Aks => {
+            json!({"nodeLabels": settable, "nodeInitializationTaints": [format!("{key}=true:NoSchedule")]})
+        }
         PoolKind::Capi => json!({
             "machineDeployment": {"metadata": {"annotations": {
                 "capacity.cluster-autoscaler.kubernetes.io/labels": text(&all, ","),
@@ -138,7 +169,7 @@ fn template(kind: PoolKind, own: &Labels, promised: &Labels) -> Value {
             "kubeadmConfigTemplate": {"spec": {"template": {"spec": {"joinConfiguration": {
                 "nodeRegistration": {
                     "taints": taints,
-                    "kubeletExtraArgs": {"node-labels": text(own, ",")},
+                    "kubeletExtraArgs": {"node-labels": text(&settable, ",")},
                 },
             }}}}},
         }),

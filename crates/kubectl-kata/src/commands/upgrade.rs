@@ -45,13 +45,15 @@ impl Images {
         }
     }
 
-    fn patch(&self) -> Value {
-        let before = self.before.as_deref().unwrap_or_default();
+    /// The way back changes no record: the same command again changes nothing more.
+    fn patch(&self, is_rollback: bool) -> Value {
         let payload = self.after.as_ref().map(|image| json!({"image": image}));
-        json!({
-            "metadata": {"annotations": {names::PREVIOUS_PAYLOAD_ANNOTATION: before}},
-            "spec": {"payload": payload},
-        })
+        let mut patch = json!({"spec": {"payload": payload}});
+        if !is_rollback {
+            let before = self.before.as_deref().unwrap_or_default();
+            patch["metadata"]["annotations"] = json!({names::PREVIOUS_PAYLOAD_ANNOTATION: before});
+        }
+        patch
     }
 }
 
@@ -85,13 +87,16 @@ pub(crate) async fn run(
     if before == after {
         let line = context.marked(&format!("KataConfig {name} has this payload already: {after}"));
         context.printer.line(&line)?;
+        if arguments.wait && !arguments.dry_run {
+            return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
+        }
         return Ok(Exit::Fine);
     }
-    let patch = images.patch();
+    let patch = images.patch(arguments.rollback);
     let tried = try_change(KATA_CONFIGS, name, &patch, context).await?;
     let tried: KataConfig = serde_json::from_value(tried)
         .map_err(|source| Failure::Answer { what: format!("change KataConfig {name}"), source })?;
-    let plan = install::Change::of_existing(&tried, None, context).await?.into_update();
+    let plan = install::Change::of_update(&tried, context).await?;
     let style = context.printer.style();
     let verb = if arguments.rollback { "takes the nodes back" } else { "upgrades the nodes" };
     let head = context.marked(&format!("This command {verb} to the payload {after}."));

@@ -199,9 +199,7 @@ async fn nodes(
         results = probes => Some(results),
         () = interrupted => None,
     };
-    if results.is_none() {
-        say_interrupted(context)?;
-    }
+    let said = if results.is_none() { say_interrupted(context) } else { Ok(()) };
     let api = &context.api;
     let failed = |results: &Vec<Result<Verdict, Failure>>| -> Vec<String> {
         let all = results.iter().filter_map(|result| result.as_ref().ok());
@@ -215,6 +213,7 @@ async fn nodes(
     };
     // Always, and also what an earlier run could not clean up.
     run.clean(api, JOBS, &kept).await?;
+    said?;
     results.map(|results| results.into_iter().collect()).transpose()
 }
 

@@ -95,11 +95,34 @@ fn nodes_that_take_no_pods_yet_join_beside_a_cordoned_one() {
     until(&mut world, |world| label(world, "worker-9").as_deref() == Some("true"));
 }
 
+/// The taint does not empty a node that has been there: its pods run on, and count.
+#[test]
+fn an_old_node_with_the_startup_taint_takes_its_turn() {
+    let mut world = World::plain(1, 2);
+    world.config(&json!({}));
+    world.settle();
+    world.add_plain_node("worker-5");
+    let old = json!({"metadata": {"creationTimestamp": "2025-01-01T00:00:00Z"}});
+    world.edit(Kind::Node, "worker-5", &old);
+    let startup = |effect: &str| json!({"spec": {"taints": [{"key": names::STARTUP_TAINT, "effect": effect}]}});
+    world.edit(Kind::Node, "worker-5", &startup("NoSchedule"));
+    world.cordon("worker-0", true);
+    for _ in 0..50 {
+        world.pass();
+        assert_eq!(world.changing(), Vec::<String>::new());
+        world.tick();
+    }
+    world.edit(Kind::Node, "worker-5", &startup("NoExecute"));
+    until(&mut world, |world| label(world, "worker-5").as_deref() == Some("true"));
+}
+
 /// An autoscaler makes nodes with the labels that a pod waits for. They are true again once Kata is there.
 #[test]
 fn untrue_labels_of_a_new_node_are_removed_until_it_has_kata() {
     for (handlers, taint, joins) in [
-        (Some(vec!["runc"]), false, true),
+        (Some(vec!["runc"]), true, true),
+        // Another installer may be at work.
+        (Some(vec!["runc"]), false, false),
         (Some(vec!["runc", "kata-qemu"]), true, false),
         (None, true, true),
         (None, false, false),

@@ -44,7 +44,8 @@ impl Change {
             labels: labels.clone(),
             platform,
         };
-        Self::of(&created, assumed, context, |snapshot| why_none(labels, arguments, snapshot)).await
+        let none = |snapshot: &Snapshot| why_none(labels, arguments, snapshot);
+        Self::of(&created, assumed, context, is_changed, none).await
     }
 
     /// What the operator decides for the KataConfig that is there, which may be on its way out.
@@ -57,13 +58,29 @@ impl Change {
         let assumed = Assumed { configs, platform, ..Assumed::default() };
         let none =
             |_snapshot: &Snapshot| "the KataConfig asks for no change of a node now".to_owned();
-        Self::of(config, assumed, context, none).await
+        Self::of(config, assumed, context, is_changed, none).await
+    }
+
+    /// What another payload in this KataConfig does to the nodes that have Kata.
+    pub(in crate::commands) async fn of_update(
+        config: &KataConfig,
+        context: &Context<'_, '_>,
+    ) -> Result<Self, Failure> {
+        let configs = Some(vec![config.clone()]);
+        let assumed = Assumed { configs, ..Assumed::default() };
+        let none = |_snapshot: &Snapshot| "no node has Kata with another payload".to_owned();
+        let is_updated = |node: &NodeReport, _is_deleting: bool| node.wanted && node.behind;
+        Ok(match Self::of(config, assumed, context, is_updated, none).await? {
+            Self::Known(disruption) => Self::Known(disruption.into_update()),
+            other => other,
+        })
     }
 
     async fn of(
         config: &KataConfig,
         assumed: Assumed<'_>,
         context: &Context<'_, '_>,
+        is_changed: impl Fn(&NodeReport, bool) -> bool,
         why_none: impl Fn(&Snapshot) -> String,
     ) -> Result<Self, Failure> {
         let rollout = config.spec.rollout.as_ref();
@@ -89,10 +106,7 @@ impl Change {
                 finding.message.clone()
             }));
         }
-        let changes = |node: &&NodeReport| {
-            let is_due = is_deleting || !node.wanted || node.behind || node.phase != Phase::Ready;
-            !node.provided && is_due
-        };
+        let changes = |node: &&NodeReport| !node.provided && is_changed(node, is_deleting);
         let nodes: Vec<String> =
             report.nodes.iter().filter(changes).map(|node| node.node.clone()).collect();
         if nodes.is_empty() {
@@ -102,14 +116,6 @@ impl Change {
         let api = &context.api;
         let change = Disruption::of(api, &snapshot, nodes, pace, |_pod| false).await?;
         Ok(Self::Known(change))
-    }
-
-    /// The same for nodes that have Kata and get other files of it.
-    pub(in crate::commands) fn into_update(self) -> Self {
-        match self {
-            Self::Known(disruption) => Self::Known(disruption.into_update()),
-            other => other,
-        }
     }
 
     /// What it does to nodes, as a part of a sentence; `None` if no node changes.
@@ -130,6 +136,11 @@ impl Change {
             }
         }
     }
+}
+
+/// Whether the operator will change a node.
+fn is_changed(node: &NodeReport, is_deleting: bool) -> bool {
+    is_deleting || !node.wanted || node.behind || node.phase != Phase::Ready
 }
 
 /// Why no node gets Kata yet.

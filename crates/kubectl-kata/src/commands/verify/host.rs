@@ -59,10 +59,9 @@ pub(super) async fn read(
         found = create_and_wait(&run, kind, node, pod, arguments.timeout, api) => Some(found),
         () = interrupted => None,
     };
-    if found.is_none() {
-        super::say_interrupted(context)?;
-    }
+    let said = if found.is_none() { super::say_interrupted(context) } else { Ok(()) };
     run.clean(&context.api, kind, &[]).await?;
+    said?;
     found.transpose()
 }
 
