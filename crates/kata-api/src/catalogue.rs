@@ -326,11 +326,11 @@ catalogue! {
     }
     KATA3032 RestartFailed Error {
         cause: "The container runtime did not restart after the change, so the change was rolled back.",
-        fix: "Read the unit's log on the node: `journalctl -u UNIT --since=-1h`."
+        fix: "Read the log of the unit that the message names, from the time of the failure, on the node: `journalctl -u UNIT --since=TIME`."
     }
     KATA3033 VerificationFailed Error {
         cause: "The restarted container runtime is not as expected, so the change was rolled back.",
-        fix: "Read the unit's log on the node: `journalctl -u UNIT --since=-1h`."
+        fix: "Read the log of the unit that the message names, from the time of the failure, on the node: `journalctl -u UNIT --since=TIME`."
     }
     KATA3034 NodeUnsafe Error {
         cause: "A change failed, and so did its rollback.",

@@ -204,14 +204,23 @@ pub fn refused(task: &NodeTask, code: Code, message: &str) -> NodeReport {
     report.finish()
 }
 
+/// Cause, and what was found.
+fn cause(check: &Check) -> String {
+    let cause = check.code.entry().cause.trim_end_matches('.');
+    match check.message.trim_end_matches(|end: char| end == '.' || end.is_whitespace()) {
+        "" => cause.to_owned(),
+        message => format!("{cause}: {message}"),
+    }
+}
+
 /// Cause, what was found, and what to do.
 fn sentence(check: &Check) -> String {
-    let entry = check.code.entry();
-    let cause = entry.cause.trim_end_matches('.');
-    if check.message.is_empty() {
-        return format!("{cause}. {}", entry.fix);
-    }
-    format!("{cause}: {}. {}", check.message.trim_end_matches('.'), entry.fix)
+    format!("{}. {}", cause(check), check.code.entry().fix)
+}
+
+/// The same for a report. What to do is left out if it would be cut: it is that of the code.
+fn short_sentence(check: &Check) -> String {
+    Some(sentence(check)).filter(|text| text.len() <= MESSAGE_BYTES).unwrap_or_else(|| cause(check))
 }
 
 /// What was found, and no more: the operator says what a drift means and what to do about it, and everything that
@@ -335,7 +344,7 @@ impl Report {
             })
             .collect();
         let check = Check::new(Code::SandboxesInTheWay, format!("{} run", sandboxes.len()));
-        self.end_with(Outcome::Blocked, &check, sentence(&check));
+        self.end_with(Outcome::Blocked, &check, short_sentence(&check));
     }
 
     fn finish_with(&mut self, end: End) {
@@ -360,7 +369,7 @@ impl Report {
     }
 
     fn fail(&mut self, outcome: Outcome, check: &Check) {
-        self.end_with(outcome, check, sentence(check));
+        self.end_with(outcome, check, short_sentence(check));
     }
 
     /// Cuts the report so that it fits into a termination message.
@@ -370,7 +379,7 @@ impl Report {
         if let Some(lost) = lost
             && report.message.is_empty()
         {
-            report.message = sentence(&lost);
+            report.message = short_sentence(&lost);
             about = Some(named(&lost));
         }
         // What the message is about comes first, and a list that is too long loses something else than what a
@@ -436,10 +445,6 @@ fn shorten(text: &str) -> String {
     }
     let end = (0..=MESSAGE_BYTES - 4).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let start = text.get(..end).unwrap_or_default();
-    // Whole sentences, unless that leaves little.
-    if let Some(sentence) = start.rfind(". ").filter(|sentence| *sentence >= MESSAGE_BYTES / 3) {
-        return format!("{} …", start.get(..=sentence).unwrap_or_default());
-    }
     // Up to the end of a word, unless that costs too much, as the end of a long path would.
     let end = match text.get(end..) {
         Some(rest) if rest.starts_with(char::is_whitespace) => end,
