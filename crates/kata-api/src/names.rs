@@ -93,8 +93,8 @@ pub const OPERATOR_NAMESPACE_ANNOTATION: &str = "kata-operator.dev/operator-name
 /// Annotation of a KataConfig, as JSON: the labels that `kubectl kata install --node` set, and the nodes that had none of
 /// them before. `kubectl kata uninstall` takes these labels off.
 pub const SET_LABELS_ANNOTATION: &str = "kata-operator.dev/set-labels";
-/// Annotation on a KataConfig with the `spec.payload.image` before the last `kubectl kata upgrade`; empty if there was
-/// none.
+/// Annotation on a KataConfig with the `spec.payload.image` with which it was last Ready before a `kubectl kata upgrade`;
+/// empty if there was none.
 pub const PREVIOUS_PAYLOAD_ANNOTATION: &str = "kata-operator.dev/previous-payload-image";
 /// Annotation of the operator's MachineConfig: other operating system images with Kata that nodes may still
 /// run, separated by spaces.
@@ -158,7 +158,7 @@ pub const CLAIMED: &str = "true";
 /// Key of a taint, with any effect, that a node pool or autoscaler may set on new nodes, so that no pod is scheduled
 /// before the node has Kata. The operator never sets it, and removes it once.
 pub const STARTUP_TAINT: &str = "kata-operator.dev/not-ready";
-/// The same under a key with the prefix by which the Cluster Autoscaler knows that a taint of new nodes goes by itself.
+/// The startup taint with the prefix by which the Cluster Autoscaler recognizes a temporary taint.
 pub const AUTOSCALER_STARTUP_TAINT: &str =
     "startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready";
 /// Both keys of the startup taint.

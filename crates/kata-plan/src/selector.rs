@@ -81,6 +81,16 @@ pub fn is_well_known(key: &str) -> bool {
     })
 }
 
+/// Whether the kubelet, the cloud or an installer sets a label, so that it would be false on another node. Labels with
+/// `node-restriction.kubernetes.io` are the administrator's: a kubelet may not set them.
+pub fn describes_node(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let is_restricted = domain
+        .strip_suffix("node-restriction.kubernetes.io")
+        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    is_well_known(key) && !is_restricted
+}
+
 /// Checks that a selector can be evaluated: its operators are known, and its keys and values are valid.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     let labels = selector.match_labels.iter().flatten();

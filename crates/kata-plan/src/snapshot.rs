@@ -21,8 +21,8 @@ use crate::job_limits::JobLimits;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 
-/// How long after its creation a node with a startup taint has no pods but those that tolerate the taint: what an
-/// administrator taints later may have others.
+/// How long after its creation a node with a startup taint counts as new. An older node may have got the taint while pods
+/// ran on it.
 const NEW_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// The observed state of the cluster, as far as the decision needs it. The order of lists does not matter.
@@ -419,9 +419,9 @@ impl NodeFacts {
         taints.any(|taint| names::STARTUP_TAINTS.contains(&taint.key.as_str()))
     }
 
-    /// Whether no service can lose a pod with this node: it is new, or its startup taint evicts what does not tolerate it,
-    /// and until it has Kata no other pod comes.
-    pub(crate) fn serves_nobody(&self, now: Timestamp) -> bool {
+    /// Whether the node has no pod of a service: a startup taint keeps pods off, and the node is new or the taint also
+    /// evicts.
+    pub(crate) fn has_no_service_pods(&self, now: Timestamp) -> bool {
         let is_new = self.created.is_some_and(|created| now.duration_since(created) < NEW_FOR);
         let is_startup = |taint: &&Taint| names::STARTUP_TAINTS.contains(&taint.key.as_str());
         let evicts = self.taints.iter().filter(is_startup).any(|taint| taint.effect == "NoExecute");

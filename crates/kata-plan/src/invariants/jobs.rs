@@ -148,12 +148,12 @@ impl<'a> Facts<'a> {
             format!("{object} changes node {} while the rollout is paused", facts.name)
         })?;
         let Rollout { limit, unavailable } = *self.rollout.get_or_init(|| self.rollout());
-        let is_free = |node: &NodeFacts| self.is_unavailable(node) || self.is_joining(node);
+        let needs_no_room = |node: &NodeFacts| self.is_unavailable(node) || self.is_joining(node);
         let joins = |(name, changes): &(&&str, &bool)| {
-            **changes && self.nodes.get(**name).is_some_and(|node| !is_free(node))
+            **changes && self.nodes.get(**name).is_some_and(|node| !needs_no_room(node))
         };
         let unavailable = unavailable + self.earlier.nodes_with_job.iter().filter(joins).count();
-        let fits = is_free(facts) || unavailable < limit;
+        let fits = needs_no_room(facts) || unavailable < limit;
         ensure(fits, Property::RolloutLimits, || {
             format!(
                 "{object} makes another node unavailable: {unavailable} of at most {limit} already are"
@@ -165,9 +165,9 @@ impl<'a> Facts<'a> {
         node.ready.status != Some(true) || node.unschedulable || self.is_changing(&node.name)
     }
 
-    /// Whether a node gets Kata for the first time while no service can lose a pod with it.
+    /// Whether a node gets Kata for the first time, and has no pod of a service.
     fn is_joining(&self, node: &NodeFacts) -> bool {
-        !self.is_recorded_as_installed(&node.name) && node.serves_nobody(self.snapshot.now)
+        !self.is_recorded_as_installed(&node.name) && node.has_no_service_pods(self.snapshot.now)
     }
 
     fn rollout(&self) -> Rollout {

@@ -20,7 +20,7 @@ use crate::snapshot::{NodeFacts, Platform};
 /// The prefix of the labels with a node's role.
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 /// The prefix of the handlers of other installers of Kata.
-const HANDLERS: &str = "kata";
+const KATA_HANDLER_PREFIX: &str = "kata";
 /// The label with the host name, by which a selector can name a single node.
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
@@ -66,7 +66,7 @@ pub(super) fn select(
         return Selected::Yes;
     }
     let foreign = node.labels.keys().find(|key| {
-        (*key == names::RUNTIME_LABEL && !is_untrue(node, &is_handler))
+        (*key == names::RUNTIME_LABEL && !has_premature_runtime_label(node, &is_handler))
             || key.starts_with(names::KATA_DEPLOY_LABEL_PREFIX)
     });
     match foreign {
@@ -81,9 +81,11 @@ pub(super) fn select(
 /// Whether a node without a record has the runtime label without Kata, as an autoscaler makes nodes: by the labels of the
 /// pool's template it knows that a node of it would take the pod that waits. Another installer sets the label before the
 /// kubelet reports its handlers, and does not set the startup taint.
-fn is_untrue(node: &NodeFacts, is_handler: impl Fn(&str) -> bool) -> bool {
+fn has_premature_runtime_label(node: &NodeFacts, is_handler: impl Fn(&str) -> bool) -> bool {
     let offers_kata = |reported: &BTreeSet<String>| {
-        reported.iter().any(|handler| is_handler(handler) || handler.starts_with(HANDLERS))
+        reported
+            .iter()
+            .any(|handler| is_handler(handler) || handler.starts_with(KATA_HANDLER_PREFIX))
     };
     node.has_runtime_label()
         && node.has_startup_taint()
@@ -101,6 +103,6 @@ fn names_nodes(selector: &LabelSelector) -> bool {
         .filter(|requirement| matches!(requirement.operator.as_str(), "In" | "Exists"))
         .map(|requirement| requirement.key.as_str());
     labels.chain(expressions).any(|key| {
-        key.starts_with(ROLE_PREFIX) || key == HOSTNAME_LABEL || !selector::is_well_known(key)
+        key.starts_with(ROLE_PREFIX) || key == HOSTNAME_LABEL || !selector::describes_node(key)
     })
 }

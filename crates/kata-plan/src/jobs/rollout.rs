@@ -135,11 +135,11 @@ fn is_unavailable(host: &Host<'_>) -> bool {
         || (!host.record.is_understood && !host.node.has_runtime_label)
 }
 
-/// Whether a node gets Kata for the first time while no service can lose a pod with it.
+/// Whether a node gets Kata for the first time, and has no pod of a service.
 fn is_joining(cluster: &Cluster<'_>, host: &Host<'_>) -> bool {
     host.node.wanted
         && host.record.status.installed.is_none()
-        && host.node.facts.serves_nobody(cluster.now())
+        && host.node.facts.has_no_service_pods(cluster.now())
 }
 
 /// Whether the change of a node has begun: the node is claimed, and takes no sandboxed pods yet.

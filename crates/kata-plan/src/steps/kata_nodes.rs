@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kata_api::kata_node::{HostStatus, NodeStep, Phase, Transition};
-use kata_api::{Code, KataNodeStatus, conditions, names};
+use kata_api::kata_node::{HostStatus, JobOutcome, NodeStep, Phase, Transition};
+use kata_api::{KataNodeStatus, conditions, names};
 use serde_json::json;
 
 use crate::assessment::{Assessment, KataState, NodeAssessment};
@@ -160,6 +160,7 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         cluster.runtimes.iter().any(|runtime| runtime.effective_handler() == handler)
     };
     let reported = facts.runtime_handlers.as_ref().unwrap_or(&node.recorded_handlers);
+    let job = node.record.as_ref().and_then(|record| record.job.as_ref());
     let version = node.record.as_ref().and_then(|record| record.kata_version.clone());
     let phase_and_step = Transition {
         phase: node.phase,
@@ -167,7 +168,7 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         time: node.since,
         kata_version: version.filter(|_| node.phase == Phase::Ready),
         rolled_back: node.phase == Phase::Ready
-            && node.finding.as_ref().is_some_and(|it| it.code == Code::NodeRolledBack),
+            && job.is_some_and(|job| job.outcome == Some(JobOutcome::RolledBack)),
     };
     let written = node.previous.as_ref().and_then(|previous| previous.status.as_ref());
     let ready = match (node.phase, node.kata) {

@@ -253,6 +253,18 @@ fn an_upgrade_that_is_undone_leaves_the_node_ready_with_what_it_had() {
     let installed = |node: &str| host(&world, node)["installed"].clone();
     assert_ne!(installed("worker-0"), installed("worker-1"));
     assert_eq!(installed("worker-1"), installed("worker-2"));
+    let last = |node: &str| {
+        let history = world.get(Kind::KataNode, node).unwrap()["status"]["history"].clone();
+        history.as_array().unwrap().last().unwrap().clone()
+    };
+    assert_eq!(
+        (&last("worker-0")["phase"], &last("worker-0")["rolledBack"]),
+        (&json!("Ready"), &json!(true))
+    );
+    assert_eq!(
+        (&last("worker-1")["phase"], &last("worker-1")["rolledBack"]),
+        (&json!("Ready"), &json!(null))
+    );
     // Back to what was: nothing is changed on the node that has it.
     let restarts = host(&world, "worker-0")["restarts"].clone();
     world.edit(Kind::KataConfig, "cluster-kataconfig", &json!({

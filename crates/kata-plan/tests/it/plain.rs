@@ -339,8 +339,8 @@ impl World {
         // One that only looks finds those of others as well.
         if as_before || task.action == NodeAction::Inspect {
             let node = self.get(Kind::Node, &task.node).unwrap();
-            let reported = node["status"]["runtimeHandlers"].as_array().unwrap().clone();
-            let names = reported.iter().filter_map(|handler| handler["name"].as_str());
+            let reported = node["status"]["runtimeHandlers"].as_array().into_iter().flatten();
+            let names = reported.filter_map(|handler| handler["name"].as_str());
             handlers = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
         }
         if !as_before {

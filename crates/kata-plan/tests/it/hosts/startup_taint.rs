@@ -118,7 +118,7 @@ fn an_old_node_with_the_startup_taint_takes_its_turn() {
 
 /// An autoscaler makes nodes with the labels that a pod waits for. They are true again once Kata is there.
 #[test]
-fn untrue_labels_of_a_new_node_are_removed_until_it_has_kata() {
+fn premature_labels_of_a_new_node_are_removed_until_it_has_kata() {
     for (handlers, taint, joins) in [
         (Some(vec!["runc"]), true, true),
         // Another installer may be at work.
@@ -147,6 +147,7 @@ fn untrue_labels_of_a_new_node_are_removed_until_it_has_kata() {
         if joins {
             until(&mut world, |world| label(world, "worker-5").is_none());
             until(&mut world, claimed);
+            until(&mut world, |world| label(world, "worker-5").as_deref() == Some("true"));
         } else {
             for _ in 0..20 {
                 world.pass();
