@@ -143,11 +143,11 @@ pub enum Command {
     MustGather(GatherArguments),
     /// Create a KataConfig
     Install(InstallArguments),
-    /// Upgrade Kata on the nodes, or go back
+    /// Change the version of Kata on the nodes, or roll it back
     ///
-    /// For clusters without the Machine Config Operator. The operator itself: `kubectl kata install --upgrade`.
+    /// Not on OpenShift. To upgrade the operator: `kubectl kata install --upgrade`.
     Upgrade(UpgradeArguments),
-    /// What the template of a node pool needs, so that an autoscaler makes nodes for sandboxed pods
+    /// Print the labels and taints of a node pool whose autoscaler creates nodes for sandboxed pods
     Pool(PoolArguments),
     /// Delete the KataConfig, once no sandboxed pod is left
     Uninstall(UninstallArguments),
@@ -226,7 +226,7 @@ pub struct ReportArguments {
     /// Write to this file; - for standard output [default: kata-report-TIME.html]
     #[arg(long, short, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Show what this output of `kubectl kata verify -o json` proves
+    /// Add the verdicts of this file, the output of `kubectl kata verify -o json`
     #[arg(long, value_name = "FILE")]
     pub verified: Option<PathBuf>,
 }
@@ -391,6 +391,20 @@ impl From<Platform> for kata_api::platform::Platform {
     }
 }
 
+/// Whether a command asks before it changes the cluster, and waits afterwards.
+#[derive(Args, Debug, Default)]
+pub struct ChangeArguments {
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Wait until Ready
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait; 0 means for ever
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
+    pub timeout: Duration,
+}
+
 /// Arguments of `install`.
 #[derive(Args, Debug, Default)]
 pub struct InstallArguments {
@@ -421,15 +435,9 @@ pub struct InstallArguments {
     /// Kind of cluster that the operator's objects are for [default: what the API server serves]
     #[arg(long, value_enum, value_name = "KIND")]
     pub platform: Option<Platform>,
-    /// Do not ask
-    #[arg(long, short)]
-    pub yes: bool,
-    /// Wait until Ready
-    #[arg(long)]
-    pub wait: bool,
-    /// How long to wait; 0 means for ever
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
-    pub timeout: Duration,
+    /// Whether to ask, and to wait.
+    #[command(flatten)]
+    pub change: ChangeArguments,
     /// Change nothing: print the plan, and let the API server check the objects (server), or print the objects without
     /// a cluster (client)
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, default_value = "none", default_missing_value = "server")]
@@ -447,7 +455,7 @@ impl InstallArguments {
     }
 }
 
-/// What makes nodes.
+/// Kind of node pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PoolKind {
     /// Karpenter
@@ -465,7 +473,7 @@ pub enum PoolKind {
 /// Arguments of `pool`.
 #[derive(Args, Debug)]
 pub struct PoolArguments {
-    /// What makes the nodes
+    /// Kind of node pool
     #[arg(long = "for", value_enum, value_name = "KIND")]
     pub kind: PoolKind,
     /// Only for this RuntimeClass [default: all of the KataConfig]
@@ -484,18 +492,12 @@ pub struct UpgradeArguments {
     /// Go back to the image before the last upgrade
     #[arg(long, group = "payload")]
     pub rollback: bool,
-    /// Change nothing, and say what would happen
+    /// Change nothing: print the plan
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    pub yes: bool,
-    /// Wait until Ready
-    #[arg(long)]
-    pub wait: bool,
-    /// How long to wait; 0 means for ever
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
-    pub timeout: Duration,
+    /// Whether to ask, and to wait.
+    #[command(flatten)]
+    pub change: ChangeArguments,
 }
 
 /// Arguments of `uninstall`.

@@ -103,6 +103,19 @@ impl Kata {
         kata_plan::configs_by_age(self.configs.items()).first().copied()
     }
 
+    /// The active KataConfig for a command that does this with it, such as `pause`.
+    ///
+    /// # Errors
+    /// If there is none, or the caller may not list them.
+    pub(crate) fn active_or_not_found(&self, verb: &str) -> Result<&KataConfig, Failure> {
+        self.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
+        self.active().ok_or_else(|| {
+            Failure::NotFound(format!(
+                "there is no KataConfig to {verb}; `kubectl kata install` creates one"
+            ))
+        })
+    }
+
     /// The names of those that are not active.
     pub(crate) fn others(&self) -> Vec<String> {
         let sorted = kata_plan::configs_by_age(self.configs.items());
@@ -298,7 +311,7 @@ pub(crate) struct Versions<'a>(BTreeMap<&'a str, &'a HostStatus>);
 impl Versions<'_> {
     /// The version that a sandboxed pod runs; `None` if it does not run, or where that is not known.
     pub(crate) fn of(&self, pod: &Pod) -> Option<&str> {
-        // The record has what ran when a Job looked: what has ended, or has not started, is in none.
+        // The record lists the sandboxes that ran when the last Job looked. A pod that has ended or not started is not in it.
         if pod.status.phase != "Running" {
             return None;
         }

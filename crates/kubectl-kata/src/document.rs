@@ -593,6 +593,11 @@ pub(crate) struct Verdict {
 pub(crate) struct VerifyReport {
     #[serde(flatten)]
     pub(crate) head: Head,
+    /// The API server and the context of the kubeconfig.
+    pub(crate) cluster: String,
+    /// When it was verified.
+    #[schemars(with = "String")]
+    pub(crate) time: Timestamp,
     /// Whether everything is proven to be isolated.
     pub(crate) success: bool,
     /// The verdicts.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kata_api::{KataConfig, names};
-use kata_plan::selector::is_well_known;
+use kata_plan::selector::describes_node;
 use serde::{Deserialize, Serialize};
 
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -15,9 +15,9 @@ pub(crate) fn text(labels: &Labels, separator: &str) -> String {
     pairs.join(separator)
 }
 
-/// The command that sets these labels; `None` if there are none, or if one of them is well-known: it would be false.
+/// The command that sets these labels; `None` if there are none, or if one of them describes the node: it would be false.
 pub(crate) fn command(nodes: &str, labels: &Labels) -> Option<String> {
-    let is_settable = !labels.is_empty() && !labels.keys().any(|key| is_well_known(key));
+    let is_settable = !labels.is_empty() && !labels.keys().any(|key| describes_node(key));
     is_settable.then(|| format!("kubectl label node {nodes} {}", text(labels, " ")))
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_command_sets_a_well_known_label() {
+    fn no_command_sets_a_label_that_describes_the_node() {
         let command = |key: &str| command("a", &[(key.to_owned(), "b".to_owned())].into());
         for key in [
             "kubernetes.io/hostname",
@@ -58,7 +58,12 @@ mod tests {
         ] {
             assert_eq!(command(key), None);
         }
-        for key in ["kata", "example.com/kata", "notkubernetes.io/a"] {
+        for key in [
+            "kata",
+            "example.com/kata",
+            "notkubernetes.io/a",
+            "example.node-restriction.kubernetes.io/kata",
+        ] {
             assert_eq!(command(key), Some(format!("kubectl label node a {key}=b")));
         }
     }

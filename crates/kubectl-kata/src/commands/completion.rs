@@ -51,7 +51,7 @@ pub(crate) fn script(
         }
         Shell::Bash => {
             "# source <(kubectl kata completion bash)\n\
-             # Of `kubectl kata` itself: kubectl kata completion kubectl\n\
+             # To complete `kubectl kata ...` instead: kubectl kata completion kubectl\n\
              _kubectl_kata() {\n\
              \x20   local IFS=$'\\n' line\n\
              \x20   COMPREPLY=()\n\
@@ -64,7 +64,7 @@ pub(crate) fn script(
         Shell::Zsh => {
             "#compdef kubectl-kata\n\
              # source <(kubectl kata completion zsh)\n\
-             # Of `kubectl kata` itself: kubectl kata completion kubectl\n\
+             # To complete `kubectl kata ...` instead: kubectl kata completion kubectl\n\
              _kubectl_kata() {\n\
              \x20   local -a candidates\n\
              \x20   local line\n\
@@ -77,7 +77,7 @@ pub(crate) fn script(
         }
         Shell::Fish => {
             "# kubectl kata completion fish | source\n\
-             # Of `kubectl kata` itself: kubectl kata completion kubectl\n\
+             # To complete `kubectl kata ...` instead: kubectl kata completion kubectl\n\
              complete -c kubectl-kata -f -a \
              '(kubectl-kata __complete (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null | string match -v \":*\")'\n"
         }

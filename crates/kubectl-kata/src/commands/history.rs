@@ -158,7 +158,7 @@ fn print(report: &HistoryReport, context: &mut Context<'_, '_>) -> Result<(), Fa
         column("TOOK"),
         column("STEPS"),
     ];
-    // It is not known of an operating system that has Kata.
+    // The version is unknown on nodes whose operating system provides Kata.
     let changes = report.items.iter().flat_map(|item| &item.changes);
     let has_versions = changes.into_iter().any(|change| change.kata_version.is_some());
     if has_versions {

@@ -5,7 +5,7 @@ mod change;
 pub(crate) mod operator;
 
 use kata_api::{Code, KataConfig, names};
-use kata_plan::selector::is_well_known;
+use kata_plan::selector::describes_node;
 use serde_json::{Value, json};
 
 use super::{ask_consent, doctor, expect_output, wait};
@@ -143,10 +143,10 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &ALLOWED, "install")?;
     let labels = labels(arguments.node_selector.as_deref())?;
-    if let Some(key) = labels.keys().find(|key| is_well_known(key) && !arguments.node.is_empty()) {
+    if let Some(key) = labels.keys().find(|key| describes_node(key) && !arguments.node.is_empty()) {
         return Err(Failure::Usage(format!(
-            "--node-selector {key}=...: the kubelet or the cloud sets this label, and --node would make it false; leave \
-             out --node, or select by a label of your own"
+            "--node-selector {key}=...: the kubelet, the cloud or an installer sets this label, so --node does not set it; leave \
+             out --node, or select by another label"
         )));
     }
     let mut body = body(arguments, &labels)?;
@@ -197,7 +197,9 @@ pub(crate) async fn run(
     }
     let what = change.summary().or_else(|| operator.summary());
     let what = what.unwrap_or_else(|| format!("creates KataConfig {}", arguments.name));
-    if let Some(exit) = ask_consent(arguments.yes, &format!("install {what}"), context).await? {
+    if let Some(exit) =
+        ask_consent(arguments.change.yes, &format!("install {what}"), context).await?
+    {
         return Ok(exit);
     }
     if let Step::Apply(bundle) = &operator {
@@ -210,11 +212,7 @@ pub(crate) async fn run(
         let created = create(&body, Mode::Write, context).await?;
         print(&[created], "", context)?;
     }
-    if arguments.wait {
-        return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
-    }
-    context.printer.say("Next: kubectl kata wait")?;
-    Ok(Exit::Fine)
+    wait::until_ready_if_asked(&arguments.change, context).await
 }
 
 /// Says what this command will do.

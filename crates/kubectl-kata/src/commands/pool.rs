@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_config::RuntimeSpec;
 use kata_api::names;
 use kata_api::platform::Platform;
@@ -19,7 +20,6 @@ use crate::human;
 use crate::node_labels::{Labels, text};
 use crate::printer::yaml;
 use crate::refusal::Refusal;
-use crate::resource::KATA_CONFIGS;
 use crate::settings::Output;
 
 pub(crate) async fn run(
@@ -28,12 +28,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table, Output::Json, Output::Yaml], "pool")?;
     let kata = Kata::read(&context.api).await?;
-    kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
-    let Some(config) = kata.active() else {
-        return Err(Failure::NotFound(
-            "there is no KataConfig; `kubectl kata install` creates one".to_owned(),
-        ));
-    };
+    let config = kata.active_or_not_found("make a node pool for")?;
     let deployment = operator_quietly(&context.api).await?.known().flatten();
     if platform(deployment.as_ref(), &context.api).await? == Platform::Openshift {
         return Refusal::new(
@@ -43,64 +38,23 @@ pub(crate) async fn run(
         .print(context);
     }
     let runtimes = chosen(kata.runtimes(), arguments.class.as_deref())?;
-    let selector = config.spec.kata_config_pool_selector.as_ref();
-    let selectors =
-        selector.into_iter().chain(runtimes.iter().filter_map(|it| it.install_on.as_ref()));
-    let mut wanted: Vec<(String, String)> = Vec::new();
-    let mut expressions = Vec::new();
-    for selector in selectors {
-        wanted.extend(selector.match_labels.clone().unwrap_or_default());
-        expressions.extend(selector.match_expressions.iter().flatten().map(|it| it.key.clone()));
-    }
-    wanted.extend(runtimes.iter().flat_map(|runtime| runtime.node_selector.clone()));
-    let own: Labels = wanted.iter().cloned().collect();
-    if let Some((key, value)) = wanted.iter().find(|(key, value)| own.get(key) != Some(value)) {
-        let other = own.get(key).map_or("", String::as_str);
-        return Refusal::new(
-            format!("the RuntimeClasses need different nodes: {key}={value} and {key}={other}"),
-            "add --class NAME, and make a pool for each",
-        )
-        .print(context);
-    }
-    let mut promised = Labels::new();
-    promised.insert(names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
-    promised.insert(names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
-    let classes = runtimes.iter().map(|runtime| names::class_label(&runtime.name));
-    promised.extend(classes.map(|key| (key, names::CLASS_LABEL_SERVED.to_owned())));
-    let template = template(arguments.kind, &own, &promised);
+    let needs = match Needs::of(config.spec.kata_config_pool_selector.as_ref(), &runtimes) {
+        Ok(needs) => needs,
+        Err(refusal) => return refusal.print(context),
+    };
+    let template = needs.template(arguments.kind);
     let head = context.marked(&format!("# {}", place(arguments.kind)));
     if !context.printer.document(context.settings.output, &template)? {
         context.printer.line(&head)?;
         context.printer.raw(&yaml(&template)?)?;
     }
-    let unset: Vec<&String> = own.keys().filter(|key| is_well_known(key)).collect();
-    if !unset.is_empty() {
-        let keys = human::list(&unset, 5);
-        context
-            .printer
-            .say(&format!("The kubelet may not set these labels, or sets them itself: {keys}"))?;
-    }
-    if arguments.kind == PoolKind::Aks {
-        context.printer.say(
-            "AKS lets nothing else remove the labels of a pool, so the pool cannot promise Kata: keep at least one node in it",
-        )?;
-    }
-    if arguments.kind == PoolKind::Gke {
-        let prefix = names::CLASS_LABEL_PREFIX;
-        context.printer.say(&format!(
-            "A kubelet may not set labels with {prefix}: the pool has to accept them"
-        ))?;
-    }
-    if !expressions.is_empty() {
-        let keys = human::list(&expressions, 5);
-        context
-            .printer
-            .say(&format!("Add labels that match the selector's expressions, too: {keys}"))?;
+    for note in needs.notes(arguments.kind) {
+        context.printer.say(&note)?;
     }
     Ok(Exit::Fine)
 }
 
-/// The runtimes whose RuntimeClasses the nodes are for.
+/// The runtimes of the KataConfig that the pool is for: all, or the one of `class`.
 fn chosen(runtimes: Vec<RuntimeSpec>, class: Option<&str>) -> Result<Vec<RuntimeSpec>, Failure> {
     let Some(class) = class else { return Ok(runtimes) };
     let names: Vec<String> = runtimes.iter().map(|runtime| runtime.name.clone()).collect();
@@ -114,7 +68,7 @@ fn chosen(runtimes: Vec<RuntimeSpec>, class: Option<&str>) -> Result<Vec<Runtime
     Ok(found)
 }
 
-/// Where the template goes.
+/// What the parts of the template belong to.
 fn place(kind: PoolKind) -> &'static str {
     match kind {
         PoolKind::Karpenter => "spec.template of a NodePool (karpenter.sh/v1)",
@@ -123,55 +77,135 @@ fn place(kind: PoolKind) -> &'static str {
         }
         PoolKind::Gke => "labels and taints of a node pool",
         PoolKind::Aks => "labels and initialization taints of a node pool",
-        PoolKind::Capi => "a MachineDeployment and its KubeadmConfigTemplate",
+        PoolKind::Capi => {
+            "a MachineDeployment and its KubeadmConfigTemplate (bootstrap.cluster.x-k8s.io/v1beta1)"
+        }
     }
 }
 
-/// What the template needs: `own` are labels that a kubelet may set, and `promised` those that the operator removes until
-/// they are true.
-fn template(kind: PoolKind, own: &Labels, promised: &Labels) -> Value {
-    let all: Labels =
-        own.iter().chain(promised).map(|(key, value)| (key.clone(), value.clone())).collect();
-    let key = match kind {
-        PoolKind::Karpenter => names::STARTUP_TAINT,
-        _ => names::AUTOSCALER_STARTUP_TAINT,
-    };
-    let taints = json!([{"key": key, "value": "true", "effect": "NoSchedule"}]);
-    let settable: Labels = own
-        .iter()
-        .filter(|(key, _)| !is_well_known(key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    match kind {
-        PoolKind::Karpenter => {
-            json!({"metadata": {"labels": all}, "spec": {"startupTaints": taints}})
+/// What the nodes of a pool need, so that they get Kata and pods of the RuntimeClasses come to them.
+struct Needs {
+    /// The labels by which the KataConfig selects nodes, and those that the runtimes ask for.
+    own: Labels,
+    /// The labels that the RuntimeClasses select. The operator removes them from a new node until it has Kata.
+    promised: Labels,
+    /// The keys of the selectors' expressions, for which no label is known.
+    expressions: Vec<String>,
+}
+
+impl Needs {
+    fn of(selector: Option<&LabelSelector>, runtimes: &[RuntimeSpec]) -> Result<Self, Refusal> {
+        let install_on = runtimes.iter().filter_map(|runtime| runtime.install_on.as_ref());
+        let selectors: Vec<&LabelSelector> = selector.into_iter().chain(install_on).collect();
+        let selected = selectors.iter().flat_map(|selector| selector.match_labels.iter().flatten());
+        let wanted = selected.chain(runtimes.iter().flat_map(|runtime| &runtime.node_selector));
+        let mut own = Labels::new();
+        for (key, value) in wanted {
+            let other = own.insert(key.clone(), value.clone());
+            if let Some(other) = other.filter(|other| other != value) {
+                return Err(Refusal::new(
+                    format!(
+                        "the RuntimeClasses need different nodes: {key}={other} and {key}={value}"
+                    ),
+                    "add --class NAME, and make a pool for each",
+                ));
+            }
         }
-        PoolKind::Eks => {
-            let tag = |(key, value): (&String, &String)| {
-                (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.clone())
-            };
-            let tags: BTreeMap<String, String> = all.iter().map(tag).collect();
-            json!({
-                "labels": settable,
-                "taints": [{"key": key, "value": "true", "effect": "NO_SCHEDULE"}],
-                "tags": tags,
-            })
+        let verified = (names::RUNTIME_LABEL.to_owned(), names::RUNTIME_LABEL_VERIFIED.to_owned());
+        let claimed = (names::CLAIM_LABEL.to_owned(), names::CLAIMED.to_owned());
+        let served = runtimes.iter().map(|runtime| {
+            (names::class_label(&runtime.name), names::CLASS_LABEL_SERVED.to_owned())
+        });
+        let expressions = selectors.iter().flat_map(|it| it.match_expressions.iter().flatten());
+        Ok(Self {
+            own,
+            promised: [verified, claimed].into_iter().chain(served).collect(),
+            expressions: expressions.map(|expression| expression.key.clone()).collect(),
+        })
+    }
+
+    /// The labels that a kubelet may set on its node.
+    fn of_kubelet(&self) -> Labels {
+        let labels = self.own.iter().filter(|(key, _)| !is_well_known(key));
+        labels.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    fn template(&self, kind: PoolKind) -> Value {
+        let mut all = self.own.clone();
+        all.extend(self.promised.clone());
+        let of_kubelet = self.of_kubelet();
+        let key = match kind {
+            PoolKind::Karpenter => names::STARTUP_TAINT,
+            PoolKind::Eks | PoolKind::Gke | PoolKind::Aks | PoolKind::Capi => {
+                names::AUTOSCALER_STARTUP_TAINT
+            }
+        };
+        let taints = json!([{"key": key, "value": "true", "effect": "NoSchedule"}]);
+        match kind {
+            PoolKind::Karpenter => {
+                json!({"metadata": {"labels": all}, "spec": {"startupTaints": taints}})
+            }
+            PoolKind::Eks => {
+                let tag = |(key, value): (&String, &String)| {
+                    (format!("k8s.io/cluster-autoscaler/node-template/label/{key}"), value.clone())
+                };
+                let tags: BTreeMap<String, String> = all.iter().map(tag).collect();
+                json!({
+                    "labels": of_kubelet,
+                    "taints": [{"key": key, "value": "true", "effect": "NO_SCHEDULE"}],
+                    "tags": tags,
+                })
+            }
+            PoolKind::Gke => json!({"labels": all, "taints": taints}),
+            PoolKind::Aks => json!({
+                "nodeLabels": of_kubelet,
+                "nodeInitializationTaints": [format!("{key}=true:NoSchedule")],
+            }),
+            PoolKind::Capi => json!({
+                "machineDeployment": {"metadata": {"annotations": {
+                    "capacity.cluster-autoscaler.kubernetes.io/labels": text(&all, ","),
+                    "capacity.cluster-autoscaler.kubernetes.io/taints": format!("{key}=true:NoSchedule"),
+                }}},
+                "kubeadmConfigTemplate": {"spec": {"template": {"spec": {"joinConfiguration": {
+                    "nodeRegistration": {
+                        "taints": taints,
+                        "kubeletExtraArgs": {"node-labels": text(&of_kubelet, ",")},
+                    },
+                }}}}},
+            }),
         }
-        PoolKind::Gke => json!({"labels": all, "taints": taints}),
-        PoolKind::Aks => {
-            json!({"nodeLabels": settable, "nodeInitializationTaints": [format!("{key}=true:NoSchedule")]})
+    }
+
+    /// What the template cannot have, and what to do about that.
+    fn notes(&self, kind: PoolKind) -> Vec<String> {
+        let mut notes = Vec::new();
+        let restricted: Vec<&String> = self.own.keys().filter(|key| is_well_known(key)).collect();
+        if !restricted.is_empty() {
+            let keys = human::list(&restricted, 5);
+            notes.push(format!(
+                "The template cannot set these labels through the kubelet: {keys}. Choose a pool whose nodes have them, or \
+                 label the nodes yourself: the KataConfig does not select other nodes."
+            ));
         }
-        PoolKind::Capi => json!({
-            "machineDeployment": {"metadata": {"annotations": {
-                "capacity.cluster-autoscaler.kubernetes.io/labels": text(&all, ","),
-                "capacity.cluster-autoscaler.kubernetes.io/taints": format!("{key}=true:NoSchedule"),
-            }}},
-            "kubeadmConfigTemplate": {"spec": {"template": {"spec": {"joinConfiguration": {
-                "nodeRegistration": {
-                    "taints": taints,
-                    "kubeletExtraArgs": {"node-labels": text(&settable, ",")},
-                },
-            }}}}},
-        }),
+        match kind {
+            PoolKind::Aks => notes.push(
+                "On AKS only the node pool can remove its labels, and the operator could not remove a label that is not true \
+                 yet. So the pool sets only its own labels: keep at least one node in it, since the autoscaler cannot scale it \
+                 from zero."
+                    .to_owned(),
+            ),
+            PoolKind::Gke => notes.push(format!(
+                "A kubelet may not set labels with the prefix {}: check that the node pool accepts them.",
+                names::CLASS_LABEL_PREFIX
+            )),
+            PoolKind::Karpenter | PoolKind::Eks | PoolKind::Capi => {}
+        }
+        if !self.expressions.is_empty() {
+            let keys = human::list(&self.expressions, 5);
+            notes.push(format!(
+                "The selectors have expressions: add labels that match them, with the keys {keys}."
+            ));
+        }
+        notes
     }
 }

@@ -22,7 +22,8 @@ pub(crate) async fn run(
     context: &mut Context<'_, '_>,
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table], "report")?;
-    let verified = arguments.verified.as_deref().map(verified::Verified::read).transpose()?;
+    let read = |path: &Path| verified::Verified::read(path, &context.place);
+    let verified = arguments.verified.as_deref().map(read).transpose()?;
     let (kata, status) = Box::pin(status::read_all(context)).await?;
     let now = context.settings.now();
     let nodes = kata.known_nodes("read the history of nodes")?;

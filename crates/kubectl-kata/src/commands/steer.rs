@@ -148,12 +148,7 @@ pub(crate) async fn pause(
     let verb = if paused { "pause" } else { "resume" };
     expect_output(context.settings, &[Output::Table], verb)?;
     let kata = Kata::read(&context.api).await?;
-    kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
-    let Some(config) = kata.active() else {
-        return Err(Failure::NotFound(format!(
-            "there is no KataConfig to {verb}; `kubectl kata install` creates one"
-        )));
-    };
+    let config = kata.active_or_not_found(verb)?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if is_paused(config) == paused {
         let state = if paused { "paused already" } else { "not paused" };

@@ -619,7 +619,7 @@ async fn evict(
         context.printer.say(&held.sentence)?;
         context.printer.say(&format!("    fix: {}", fix(&held)))?;
     }
-    let next = format!("Next: change that, then {}", again(arguments));
+    let next = format!("Next: remove what blocks the eviction, then {}", again(arguments));
     context.printer.say(&if plan.deleting {
         let name = plan.config.as_deref().unwrap_or_default();
         let left = if held.len() == 1 { "this pod is" } else { "these pods are" };

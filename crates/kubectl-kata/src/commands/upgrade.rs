@@ -1,11 +1,11 @@
 //! `upgrade`: gives the nodes another payload, or with `--rollback` the one before. The operator does the rest.
 
 use kata_api::platform::Platform;
-use kata_api::{Code, KataConfig, names};
+use kata_api::{KataConfig, names};
 use serde_json::{Value, json};
 
 use super::steer::{change, try_change};
-use super::{ask_consent, expect_output, install, wait};
+use super::{ask_consent, expect_output, install, status, wait};
 use crate::Context;
 use crate::arguments::UpgradeArguments;
 use crate::cluster::{Kata, operator_quietly, platform};
@@ -19,37 +19,39 @@ use crate::settings::Output;
 /// What a KataConfig without a payload gets.
 const DEFAULT: &str = "the operator's default";
 
-/// `spec.payload.image` now and then; `None` is the operator's default.
+/// `spec.payload.image` before and after the command; `None` is the operator's default.
 struct Images {
     before: Option<String>,
     after: Option<String>,
+    /// Whether to record the image before as the way back.
+    is_way_back: bool,
 }
 
 impl Images {
     fn of(config: &KataConfig, arguments: &UpgradeArguments) -> Result<Self, Refusal> {
         let before = config.spec.payload.as_ref().map(|payload| payload.image.clone());
-        if let Some(image) = &arguments.payload_image {
-            return Ok(Self { before, after: Some(image.clone()) });
-        }
         let annotations = config.metadata.annotations.as_ref();
         let recorded = annotations.and_then(|all| all.get(names::PREVIOUS_PAYLOAD_ANNOTATION));
-        match recorded {
-            Some(image) => {
-                let after = (!image.is_empty()).then(|| image.clone());
-                Ok(Self { before, after })
-            }
-            None => Err(Refusal::new(
+        if let Some(image) = &arguments.payload_image {
+            // A payload with which the KataConfig did not become Ready is no way back.
+            let is_way_back = status::is_ready(config) || recorded.is_none();
+            return Ok(Self { before, after: Some(image.clone()), is_way_back });
+        }
+        let Some(image) = recorded else {
+            return Err(Refusal::new(
                 "no earlier payload is recorded: `kubectl kata upgrade` has not changed it",
                 "kubectl kata upgrade --payload-image REF, with the image to go back to",
-            )),
-        }
+            ));
+        };
+        // The record stays, so that the same command again changes nothing more.
+        let after = (!image.is_empty()).then(|| image.clone());
+        Ok(Self { before, after, is_way_back: false })
     }
 
-    /// The way back changes no record: the same command again changes nothing more.
-    fn patch(&self, is_rollback: bool) -> Value {
+    fn patch(&self) -> Value {
         let payload = self.after.as_ref().map(|image| json!({"image": image}));
         let mut patch = json!({"spec": {"payload": payload}});
-        if !is_rollback {
+        if self.is_way_back {
             let before = self.before.as_deref().unwrap_or_default();
             patch["metadata"]["annotations"] = json!({names::PREVIOUS_PAYLOAD_ANNOTATION: before});
         }
@@ -67,12 +69,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     expect_output(context.settings, &[Output::Table], "upgrade")?;
     let kata = Kata::read(&context.api).await?;
-    kata.configs.listed("find the KataConfig", &KATA_CONFIGS.qualified())?;
-    let Some(config) = kata.active() else {
-        return Err(Failure::NotFound(
-            "there is no KataConfig to upgrade; `kubectl kata install` creates one".to_owned(),
-        ));
-    };
+    let config = kata.active_or_not_found("upgrade")?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let deployment = operator_quietly(&context.api).await?.known().flatten();
     let images = match refusal(config, platform(deployment.as_ref(), &context.api).await?) {
@@ -87,12 +84,12 @@ pub(crate) async fn run(
     if before == after {
         let line = context.marked(&format!("KataConfig {name} has this payload already: {after}"));
         context.printer.line(&line)?;
-        if arguments.wait && !arguments.dry_run {
-            return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
+        if arguments.dry_run {
+            return Ok(Exit::Fine);
         }
-        return Ok(Exit::Fine);
+        return wait::until_ready_if_asked(&arguments.change, context).await;
     }
-    let patch = images.patch(arguments.rollback);
+    let patch = images.patch();
     let tried = try_change(KATA_CONFIGS, name, &patch, context).await?;
     let tried: KataConfig = serde_json::from_value(tried)
         .map_err(|source| Failure::Answer { what: format!("change KataConfig {name}"), source })?;
@@ -106,40 +103,47 @@ pub(crate) async fn run(
     lines.extend(field("From", before, &style));
     lines.extend(plan.lines(&style));
     if config.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused) {
-        let paused = "the roll-out is: no node changes until `kubectl kata resume`";
+        let paused = "no node changes until `kubectl kata resume`";
         lines.extend(field("Paused", paused, &style));
     }
-    lines.extend(field("Way back", "kubectl kata upgrade --rollback", &style));
+    let back = if arguments.rollback {
+        images
+            .before
+            .as_ref()
+            .map(|before| format!("kubectl kata upgrade --payload-image {before}"))
+    } else {
+        Some("kubectl kata upgrade --rollback".to_owned())
+    };
+    if let Some(back) = &back {
+        lines.extend(field("Way back", back, &style));
+    }
     for line in &lines {
         context.printer.say(line)?;
     }
+    let done = if arguments.rollback { "rolled back" } else { "upgraded" };
     if arguments.dry_run {
-        let line = context
-            .marked(&format!("{}/{name} upgraded (server dry run)", KATA_CONFIGS.qualified()));
+        let line =
+            context.marked(&format!("{}/{name} {done} (server dry run)", KATA_CONFIGS.qualified()));
         context.printer.line(&line)?;
         return Ok(Exit::Fine);
     }
     let what = plan.summary().unwrap_or_else(|| format!("changes KataConfig {name}"));
-    if let Some(exit) = ask_consent(arguments.yes, &format!("upgrade {what}"), context).await? {
+    if let Some(exit) =
+        ask_consent(arguments.change.yes, &format!("upgrade {what}"), context).await?
+    {
         return Ok(exit);
     }
-    let done = if arguments.rollback { "rolled back" } else { "upgraded" };
     change(KATA_CONFIGS, name, done, &patch, false, context).await?;
-    if arguments.wait {
-        return wait::until(&wait::Wanted::Ready, arguments.timeout, context).await;
-    }
-    context.printer.say("Next: kubectl kata wait")?;
-    Ok(Exit::Fine)
+    wait::until_ready_if_asked(&arguments.change, context).await
 }
 
 /// Why no payload can be given to this KataConfig.
 fn refusal(config: &KataConfig, platform: Platform) -> Option<Refusal> {
     if config.metadata.deletion_timestamp.is_some() {
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        return Some(Refusal::of(
-            Code::NotActive,
+        return Some(Refusal::new(
             format!("KataConfig {name} is being deleted"),
-            "kubectl kata wait --for deleted",
+            "kubectl kata wait --for deleted, then kubectl kata install",
         ));
     }
     (platform == Platform::Openshift).then(|| {

@@ -81,6 +81,8 @@ pub(crate) async fn run(
     };
     let report = VerifyReport {
         head: Head::new("VerifyReport", kata.is_simulated()),
+        cluster: context.place.clone(),
+        time: context.settings.now(),
         success: !verdicts.is_empty()
             && verdicts.iter().all(|verdict| verdict.result == VerifyResult::Isolated),
         verdicts,

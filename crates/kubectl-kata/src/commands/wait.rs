@@ -15,7 +15,7 @@ use super::{expect_output, marked, problem_lines};
 use crate::Context;
 use crate::advice::{self, FixCache};
 use crate::api::Read;
-use crate::arguments::WaitArguments;
+use crate::arguments::{ChangeArguments, WaitArguments};
 use crate::changes::Changes;
 use crate::document::{ConfigFacts, Problem, StatusReport};
 use crate::exit::Exit;
@@ -135,6 +135,18 @@ fn stand(wanted: &Wanted, report: &StatusReport) -> Stand {
 fn stalled(config: &ConfigFacts) -> Stand {
     let is_stuck = config.stalled.is_some() || config.paused.is_some();
     if is_stuck && status::is_current(config) { Stand::Stuck } else { Stand::Under }
+}
+
+/// Waits until Ready after a change, if that is asked for; else names the command that does.
+pub(crate) async fn until_ready_if_asked(
+    change: &ChangeArguments,
+    context: &mut Context<'_, '_>,
+) -> Result<Exit, Failure> {
+    if change.wait {
+        return until(&Wanted::Ready, change.timeout, context).await;
+    }
+    context.printer.say("Next: kubectl kata wait")?;
+    Ok(Exit::Fine)
 }
 
 /// Waits. A timeout of zero is none.
@@ -482,7 +494,7 @@ fn finish(
         (None, Some(ConfigFacts { paused: Some(paused), .. })) => {
             format!("{}: it goes on when the pause ends", paused.reason)
         }
-        (None, _) if report.no_operator => "the operator does not run".to_owned(),
+        (None, _) if report.no_operator => "the operator is not running".to_owned(),
         (None, _) => match wanted {
             Wanted::Node(name) => format!("node {name} has failed"),
             Wanted::Ready | Wanted::Deleted(_) => "manual action required".to_owned(),

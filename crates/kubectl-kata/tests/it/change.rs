@@ -95,7 +95,7 @@ async fn uninstall_names_what_is_in_the_way_and_then_goes_on() {
             "refused: test-kata/web: Cannot evict pod",
             "PodDisruptionBudget test-kata/web allows 0 disruptions (1 of 1 healthy, 1 required), pod web",
             "fix: `kubectl delete pod -n test-kata web`, or relax the budget: `kubectl edit pdb/web -n test-kata`",
-            "the KataConfig was not deleted. Next: change that, then kubectl kata uninstall --evict-pods",
+            "the KataConfig was not deleted. Next: remove what blocks the eviction, then kubectl kata uninstall --evict-pods",
         ]);
     assert!(lab.get(&PODS, "test-kata", "web").is_some());
     lab.merge(
@@ -460,7 +460,7 @@ async fn what_install_did_uninstall_undoes() {
         done.says(&[
             "Cluster    https://lab.example:6443 (context lab)",
             "Labels     kata=true, which `install` set, is taken off worker-1",
-            "Operator   removed then:",
+            "Operator   removed after the KataConfig: ",
             "nothing changed. Next: kubectl kata uninstall --operator",
         ]);
         let done =
@@ -524,7 +524,7 @@ async fn an_operator_of_helm_is_left_to_helm() {
     lab.kata_command("uninstall").await.expect(0).says(&["There is no KataConfig", helm]);
 }
 
-/// What would be shared with another installation, or may not be looked at, is not deleted.
+/// An operator stays if another installation shares its CustomResourceDefinitions, or if that cannot be seen.
 #[tokio::test(start_paused = true)]
 async fn the_operator_stays_while_another_installation_needs_its_definitions() {
     let lab = Lab::on(Platform::Kubernetes);
@@ -535,8 +535,15 @@ async fn the_operator_stays_while_another_installation_needs_its_definitions() {
     let done = lab.kata_command("uninstall --operator --yes").await.expect(4);
     done.says(&[
         "refused: the operator is in the namespaces elsewhere, ",
-        "fix: kubectl delete deployment kata-operator -n elsewhere",
+        "fix: remove the operator in namespace elsewhere as it was installed",
     ]);
+    assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    lab.ready().await;
+    lab.refuse("list", "deployments");
+    let done = lab.kata_command("uninstall --operator --yes").await.expect(5);
+    done.says(&["cannot find other installations", "deployments.apps"]);
     assert!(lab.get(&kata_configs(), "", "cluster-kataconfig").is_some());
 }
 
@@ -546,7 +553,7 @@ async fn install_sets_no_label_that_says_what_a_node_is() {
     let lab = Lab::on(Platform::Kubernetes);
     let line = "install --node worker-1 --node-selector kubernetes.io/hostname=worker-0 --yes";
     let done = lab.kata_command(line).await.expect(2);
-    done.says(&["--node-selector kubernetes.io/hostname=...", "select by a label of your own"]);
+    done.says(&["--node-selector kubernetes.io/hostname=...", "select by another label"]);
     let node = lab.get(&NODES, "", "worker-1").unwrap();
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "worker-1");
 }

@@ -35,8 +35,14 @@ async fn orphaned() -> Lab {
 async fn is_told(lab: &Lab) -> bool {
     let done = lab.kata_command("status").await.expect(0);
     let doctor = lab.kata_command("doctor").await.expect(0);
-    let told = done.out.contains("KATA5010 no operator works: ");
-    assert_eq!(doctor.out.contains("; no operator works: "), told, "{}\n{}", done.out, doctor.out);
+    let told = done.out.contains("KATA5010 no operator is working: ");
+    assert_eq!(
+        doctor.out.contains("; no operator is working: "),
+        told,
+        "{}\n{}",
+        done.out,
+        doctor.out
+    );
     told
 }
 
@@ -51,7 +57,7 @@ async fn an_operator_that_does_not_renew_its_lease_is_told() {
     assert!(is_told(&lab).await);
     let done = lab.kata_command("status").await.expect(0);
     done.says(&[
-        "KATA5010 no operator works: operator-1 has not renewed the Lease \
+        "KATA5010 no operator is working: operator-1 has not renewed the Lease \
          openshift-sandboxed-containers-operator/kata-operator for 3m, which counts for 137s",
         "kubectl kata logs operator",
     ]);
@@ -68,7 +74,7 @@ async fn an_operator_that_does_not_renew_its_lease_is_told() {
     assert!(!is_told(&lab).await, "the next one may just be starting");
     lab.pass(20).await;
     assert!(is_told(&lab).await);
-    lab.kata_command("status").await.expect(0).says(&["nobody has held the Lease"]);
+    lab.kata_command("status").await.expect(0).says(&["has had no holder for 40s"]);
 }
 
 /// Whoever waits is told, too.
@@ -81,7 +87,7 @@ async fn whoever_waits_for_an_operator_that_ended_is_told() {
     lease(&lab, "operator-1", SignedDuration::ZERO);
     lab.pass(300).await;
     let done = lab.kata_command("wait --timeout 10s").await.expect(124);
-    done.says(&["KATA5010 no operator works: operator-1 has not renewed"]);
+    done.says(&["KATA5010 no operator is working: operator-1 has not renewed"]);
 }
 
 /// A clock that is wrong makes nobody dead: neither this machine's, nor the operator's, nor that of a cluster

@@ -18,6 +18,12 @@ fn payload(lab: &Lab) -> Value {
     config(lab)["spec"]["payload"]["image"].clone()
 }
 
+/// As an administrator does it without the plugin, which records nothing.
+fn give_old_payload(lab: &Lab) {
+    let payload = json!({"spec": {"payload": {"image": OLD}}});
+    lab.merge(&kata_configs(), "", "cluster-kataconfig", &payload);
+}
+
 fn version(lab: &Lab) -> Value {
     lab.get(&kata_nodes(), "", "worker-0").unwrap()["status"]["host"]["kataVersion"].clone()
 }
@@ -28,12 +34,7 @@ async fn a_payload_is_upgraded_and_taken_back() {
     let upgrade = format!("upgrade --payload-image {NEW}");
     lab.kata_command(&upgrade).await.expect(1).says(&["there is no KataConfig to upgrade"]);
     lab.kata(&["worker-0", "worker-1"]);
-    lab.merge(
-        &kata_configs(),
-        "",
-        "cluster-kataconfig",
-        &json!({"spec": {"payload": {"image": OLD}}}),
-    );
+    give_old_payload(&lab);
     lab.ready().await;
     lab.kata_command("upgrade --rollback").await.expect(4).says(&[
         "refused: no earlier payload is recorded",
@@ -64,7 +65,11 @@ async fn a_payload_is_upgraded_and_taken_back() {
     assert_eq!((payload(&lab), version(&lab)), (json!(NEW), json!("4.1.0")));
     lab.phase("old", "Running").await;
     let back = lab.kata_command("upgrade --rollback --yes --wait --timeout 1h").await.expect(0);
-    back.says(&["takes the nodes back to the payload registry.example/kata:4.0.0", "rolled back"]);
+    back.says(&[
+        "takes the nodes back to the payload registry.example/kata:4.0.0",
+        "Way back   kubectl kata upgrade --payload-image registry.example/kata:4.1.0",
+        "rolled back",
+    ]);
     assert_eq!((payload(&lab), version(&lab)), (json!(OLD), json!("4.0.0")));
     // The same command again, for example after its wait ran out, does not go forward.
     let again = lab.kata_command("upgrade --rollback --yes --wait --timeout 1h").await.expect(0);
@@ -76,6 +81,24 @@ async fn a_payload_is_upgraded_and_taken_back() {
     let versions: Vec<&str> = changes.map(|it| it["kataVersion"].as_str().unwrap_or("")).collect();
     assert_eq!(versions, ["4.0.0", "4.1.0", "4.0.0"]);
     lab.kata_command("history").await.expect(0).says(&["KATA", "4.1.0"]);
+}
+
+/// A second try with another image does not make a payload that never worked the way back.
+#[tokio::test(start_paused = true)]
+async fn the_way_back_leads_to_a_payload_that_worked() {
+    let lab = Lab::on(Platform::Kubernetes);
+    lab.kata(&["worker-0"]);
+    give_old_payload(&lab);
+    lab.ready().await;
+    lab.fault("worker-0", "pull-fails");
+    lab.kata_command(&format!("upgrade --payload-image {NEW} --yes")).await.expect(0);
+    lab.until("the failed pull", |lab| lab.condition("Stalled") == "True").await;
+    let second = "upgrade --payload-image registry.example/kata:4.2.0 --yes";
+    lab.kata_command(second).await.expect(0);
+    let dry = lab.kata_command("upgrade --rollback --dry-run").await.expect(0);
+    dry.says(&["to the payload registry.example/kata:4.0.0", "rolled back (server dry run)"]);
+    lab.kata_command("upgrade --rollback --yes").await.expect(0);
+    assert_eq!(payload(&lab), OLD);
 }
 
 /// Without a payload in the KataConfig the way back leads to the operator's default, and a paused roll-out is named.
@@ -150,12 +173,7 @@ async fn a_katanode_has_the_condition_ready() {
 async fn the_report_has_versions_and_what_was_verified() {
     let lab = Lab::on(Platform::Kubernetes);
     lab.kata(&["worker-0"]);
-    lab.merge(
-        &kata_configs(),
-        "",
-        "cluster-kataconfig",
-        &json!({"spec": {"payload": {"image": OLD}}}),
-    );
+    give_old_payload(&lab);
     lab.ready().await;
     lab.pass(8 * 3_600).await;
     let upgrade = format!("upgrade --payload-image {NEW} --yes --wait --timeout 1h");
@@ -175,6 +193,9 @@ async fn the_report_has_versions_and_what_was_verified() {
     ] {
         assert!(page.contains(text), "{text}:\n{page}");
     }
+    let text = std::fs::read_to_string(&verified).unwrap();
+    std::fs::write(&verified, text.replace("lab.example", "other.example")).unwrap();
+    lab.kata_command(&report).await.expect(2).says(&["it is about https://other.example"]);
     std::fs::write(&verified, r#"{"kind": "StatusReport"}"#).unwrap();
     lab.kata_command(&report)
         .await
@@ -219,7 +240,10 @@ async fn a_template_of_a_pool_promises_what_the_class_selects() {
         "{capi:#}"
     );
     lab.kata_command("pool --for capi --class other").await.expect(1).says(&["it has kata"]);
-    lab.kata_command("pool --for gke").await.expect(0).says(&["the pool has to accept them"]);
+    lab.kata_command("pool --for gke")
+        .await
+        .expect(0)
+        .says(&["check that the node pool accepts them"]);
     let text = lab.kata_command("pool --for karpenter").await.expect(0);
     text.says(&["# spec.template of a NodePool (karpenter.sh/v1) (simulated)", "startupTaints:"]);
     let openshift = Lab::new();

@@ -161,6 +161,7 @@ fn versions(histories: &[NodeHistory], rollout: &Rollout<'_>) -> Option<String> 
 fn proof(verified: &Verified) -> Markup {
     html! {
         h2 { "Verified" }
+        p class="note" { "At " (verified.time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) "." }
         @if verified.simulated { p class="banner" { "Nothing was measured: that cluster is simulated." } }
         div class="table" { table {
             thead { tr { th { "What" } th { "Verdict" } th { "Why" } } }

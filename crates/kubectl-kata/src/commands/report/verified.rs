@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -10,6 +11,8 @@ use crate::failure::Failure;
 #[derive(Deserialize)]
 pub(super) struct Verified {
     kind: String,
+    cluster: String,
+    pub(super) time: Timestamp,
     pub(super) simulated: bool,
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -40,8 +43,8 @@ impl Verified {
     /// Reads such a file.
     ///
     /// # Errors
-    /// If it cannot be read, or is something else.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    /// If it cannot be read, is something else, or is about another API server.
+    pub(super) fn read(path: &Path, cluster: &str) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Failure::File { path: path.to_owned(), source })?;
         let other = |why: String| {
@@ -54,6 +57,15 @@ impl Verified {
             serde_json::from_str(&text).map_err(|error| other(error.to_string()))?;
         if verified.kind != "VerifyReport" {
             return Err(other(format!("its kind is {}", verified.kind)));
+        }
+        // Contexts have the names that each user gives them.
+        let server = |place: &str| place.split(" (").next().map(str::to_owned);
+        if server(&verified.cluster) != server(cluster) {
+            return Err(Failure::Usage(format!(
+                "--verified {}: it is about {}, and this report is about {cluster}",
+                path.display(),
+                verified.cluster
+            )));
         }
         Ok(verified)
     }
@@ -70,7 +82,8 @@ impl Verdict {
             "isolated" => "sandboxed: runs on a kernel of its own",
             "notIsolated" => "not sandboxed: runs on the node's kernel",
             "probeFailed" => "the probe did not run",
-            _ => "cannot be told",
+            "inconclusive" => "not known: the probe gave no proof",
+            other => other,
         }
     }
 

@@ -72,9 +72,11 @@ pub(crate) fn abandoned(
     let span = human::span(age);
     let text = match holder {
         Some(holder) => format!(
-            "no operator works: {holder} has not renewed the Lease {place} for {span}, which counts for {counts}s"
+            "no operator is working: {holder} has not renewed the Lease {place} for {span}, which counts for {counts}s"
         ),
-        None => format!("no operator works: nobody has held the Lease {place} for {span}"),
+        None => {
+            format!("no operator is working: the Lease {place} has had no holder for {span}")
+        }
     };
     Some(Problem::new(Code::OperatorSilent, format!("lease/{}", names::PRODUCT), text))
 }

@@ -101,29 +101,7 @@ fn refusal(
     let by = match installer {
         Installer::Helm { .. } => "Helm",
         Installer::LifecycleManager => "the Operator Lifecycle Manager",
-        Installer::Other => {
-            let configs = configs_by_age(kata.configs.items());
-            if let Some(other) = configs.get(1) {
-                let name = other.metadata.name.as_deref().unwrap_or_default();
-                return Some(Refusal::new(
-                    format!("KataConfig {name} needs the operator after this one"),
-                    format!("kubectl delete kataconfig {name}"),
-                ));
-            }
-            let owner = configs.first().and_then(|config| kata_plan::claimed_by(config));
-            let others: Vec<&String> =
-                installations.iter().filter(|it| owner.is_none_or(|owner| *it != owner)).collect();
-            return (installations.len() > 1).then(|| {
-                let first = others.first().map_or("NAMESPACE", |it| it.as_str());
-                Refusal::new(
-                    format!(
-                        "the operator is in the namespaces {}, which share CustomResourceDefinitions and roles",
-                        human::list(installations, 5)
-                    ),
-                    format!("kubectl delete deployment {PRODUCT} -n {first}, then the same command"),
-                )
-            });
-        }
+        Installer::Other => return why_it_is_needed(kata, namespace, installations),
     };
     Some(Refusal::new(
         format!("{by} installed the operator in namespace {namespace}"),
@@ -131,12 +109,40 @@ fn refusal(
     ))
 }
 
+/// Why the operator in this namespace cannot go yet: another KataConfig or another installation needs its objects.
+fn why_it_is_needed(kata: &Kata, namespace: &str, installations: &[String]) -> Option<Refusal> {
+    let configs = configs_by_age(kata.configs.items());
+    if let Some(other) = configs.get(1) {
+        let name = other.metadata.name.as_deref().unwrap_or_default();
+        return Some(Refusal::new(
+            format!("KataConfig {name} needs the operator after this one"),
+            format!("kubectl delete kataconfig {name}"),
+        ));
+    }
+    if installations.len() < 2 {
+        return None;
+    }
+    let kept =
+        configs.first().and_then(|config| kata_plan::claimed_by(config)).unwrap_or(namespace);
+    let other = installations.iter().find(|it| *it != kept).map_or("NAMESPACE", String::as_str);
+    Some(Refusal::new(
+        format!(
+            "the operator is in the namespaces {}, which share CustomResourceDefinitions and roles",
+            human::list(installations, 5)
+        ),
+        format!(
+            "remove the operator in namespace {other} as it was installed (`helm uninstall`, its Subscription, or `kubectl \
+             delete deployment {PRODUCT} -n {other}`), then run this command again"
+        ),
+    ))
+}
+
 impl Removal {
     /// The lines that describe it.
     pub(super) fn lines(&self, style: &Style) -> Vec<String> {
         let text = format!(
-            "removed then: {} in namespace {} and in the cluster, also the CustomResourceDefinitions; the namespace \
-             stays",
+            "removed after the KataConfig: {} in namespace {} and in the cluster, with the CustomResourceDefinitions; the \
+             namespace stays",
             human::count(self.objects.len(), "object"),
             self.namespace
         );

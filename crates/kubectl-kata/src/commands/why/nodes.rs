@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kata_api::kata_node::Phase;
 use kata_api::{Code, KataConfig, KataNode, KataNodeStatus, Who, names};
-use kata_plan::selector::is_well_known;
+use kata_plan::selector::describes_node;
 use serde_json::Value;
 
 use super::verdict::{Verdict, best_fix};
@@ -323,7 +323,7 @@ pub(super) fn unmatched(
         };
         return problem(message, format!("{correct}{more}"), who);
     }
-    if by_selector && !own.iter().any(|(key, _)| is_well_known(key)) {
+    if by_selector && !own.iter().any(|(key, _)| describes_node(key)) {
         let message = format!("no node with Kata matches the pod's own {what}");
         let label = format!("`kubectl label node {first} {}`", wanted.join(" "));
         let fix = format!("{correct}; or a cluster administrator labels a node: {label}");
