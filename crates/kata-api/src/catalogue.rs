@@ -200,6 +200,14 @@ catalogue! {
         cause: "A new node has the label of nodes with Kata before it has Kata, and no startup taint: pods of the RuntimeClass can come before Kata, and do not start until it is there.",
         fix: "Add the taint kata-operator.dev/not-ready to the template of the node pool; with the Cluster Autoscaler and on GKE startup-taint.cluster-autoscaler.kubernetes.io/kata-not-ready. The operator removes it once the node has Kata."
     }
+    KATA2120 LabelsLost Warning {
+        cause: "Nodes no longer have the labels by which the KataConfig selects them. They keep Kata for spec.rollout.leaveDelay, in case the labels come back.",
+        fix: "If the nodes should keep Kata, give them the labels again. If they should lose it now, set spec.rollout.leaveDelay to 0s."
+    }
+    KATA2121 LabelsOfProgram Warning {
+        cause: "The KataConfig selects nodes by labels that a program sets by their hardware, and can take away.",
+        fix: "Select nodes by a label of your own, and set spec.checkNodeEligibility, which counts only when a node joins. To keep the selector, set spec.rollout.leaveDelay to a time in which such a program comes back."
+    }
     KATA3001 KvmUnusable Error {
         cause: "The node's kernel refuses to create a virtual machine with /dev/kvm.",
         fix: "If /dev/kvm does not exist, the module kvm_intel or kvm_amd is not loaded: `dmesg | grep -i kvm` on the node says why, for example virtualization that is disabled in the firmware or not offered by the machine type. Otherwise fix the error, or exclude the node in spec.kataConfigPoolSelector."

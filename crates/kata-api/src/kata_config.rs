@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -242,6 +243,16 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "ForeignChanges::waits")]
     #[schemars(schema_with = "crate::schema::foreign_changes")]
     pub foreign_changes: ForeignChanges,
+    /// How long a selector must not have matched a node until the node loses Kata, or one of its runtimes: a program that
+    /// labels nodes may take its labels away for a moment. Absent means 5m; 0s is allowed. An edit of the selector and a
+    /// deletion do not wait.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "jiff::fmt::serde::duration::friendly::compact::optional"
+    )]
+    #[schemars(schema_with = "crate::schema::duration")]
+    pub leave_delay: Option<SignedDuration>,
 }
 
 /// The source of the runtime's files.

@@ -273,6 +273,15 @@ pub struct KataNodeStatus {
     /// Whether spec.providedNodes of the KataConfig selects the node, so that nothing is installed on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provided: bool,
+    /// When the node, or one of its runtimes, leaves since a selector of the KataConfig no longer matches. Absent while all of
+    /// them match.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_or_default"
+    )]
+    #[schemars(with = "Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>")]
+    pub leaves_at: Option<Timestamp>,
     /// Results of the Jobs of the node agent. Absent on OpenShift.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "host::read")]
     pub host: Option<Arc<HostStatus>>,

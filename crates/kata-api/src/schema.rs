@@ -121,6 +121,16 @@ pub(crate) fn foreign_changes(_generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["Wait", "Activate"]})
 }
 
+/// A duration as the Gateway API writes it (GEP-2257), from the largest unit to the smallest.
+pub(crate) fn duration(_generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 2,
+        "maxLength": 32,
+        "pattern": "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?([0-9]{1,5}ms)?$",
+    })
+}
+
 /// Conditions, one per type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item =

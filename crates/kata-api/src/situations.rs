@@ -277,6 +277,8 @@ pub fn effect(code: Code) -> Effect {
         | Code::GuestPullMissing
         | Code::OtherInstaller
         | Code::NoStartupTaint
+        | Code::LabelsLost
+        | Code::LabelsOfProgram
         | Code::OtherRollout
         | Code::ClockSkew
         | Code::ConstraintsNotServed => Effect::Nothing,

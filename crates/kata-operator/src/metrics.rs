@@ -58,6 +58,7 @@ struct Inner {
     earlier_sandboxes: GaugeSet,
     phases: Mutex<PhaseTracker>,
     phase_seconds: Histograms,
+    join_seconds: Histogram,
     jobs: Mutex<JobTracker>,
     node_jobs: Counters,
     job_seconds: Histograms,
@@ -147,6 +148,7 @@ impl Metrics {
             Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 9)));
         let phase_seconds: Histograms =
             Family::new_with_constructor(|| Histogram::new(PHASE_SECONDS));
+        let join_seconds = Histogram::new(PHASE_SECONDS);
         let build = Gauges::default();
         let revision = option_env!("KATA_OPERATOR_REVISION").unwrap_or("unknown");
         build
@@ -184,6 +186,12 @@ impl Metrics {
             "How long nodes stayed in a phase",
             Unit::Seconds,
             phase_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "node_join",
+            "How long new nodes took from their creation until they could run sandboxed pods",
+            Unit::Seconds,
+            join_seconds.clone(),
         );
         registry.register(
             "node_jobs",
@@ -230,6 +238,7 @@ impl Metrics {
             earlier_sandboxes,
             phases: Mutex::default(),
             phase_seconds,
+            join_seconds,
             jobs: Mutex::default(),
             node_jobs,
             job_seconds,
@@ -327,8 +336,12 @@ impl Metrics {
         self.0.nodes.set(&counts);
         self.0.earlier_sandboxes.set(&earlier_sandboxes(nodes));
         let mut phases = self.0.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        for (phase, lasted) in phases.update(nodes, Instant::now()) {
+        let ended = phases.update(nodes, Instant::now());
+        for (phase, lasted) in ended.phases {
             self.0.phase_seconds.get_or_create(&labels(phase)).observe(lasted.as_secs_f64());
+        }
+        for took in ended.joins {
+            self.0.join_seconds.observe(took.as_secs_f64());
         }
         drop(phases);
         self.record_jobs(nodes);

@@ -125,7 +125,9 @@ impl Assessment {
     }
 
     /// Adds a node. The caller adds nodes in natural order.
-    pub(crate) fn push(&mut self, node: NodeAssessment) {
+    pub(crate) fn push(&mut self, mut node: NodeAssessment) {
+        let leaves = node.leaves_at.filter(|at| *at > self.now);
+        node.due = node.due.into_iter().chain(leaves).min();
         if !node.provided {
             self.pods.include_node(&node.facts.name);
         }

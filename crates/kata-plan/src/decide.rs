@@ -18,7 +18,7 @@ use crate::plan::{Plan, Step};
 use crate::reading::{Unreadable, to_the_second};
 use crate::report::{Finding, NodeReport, Report, StepFailure, Waiting, WaitingOn};
 use crate::snapshot::{Freshness, Need, Options, Platform, PodScope, SandboxedPod, Snapshot};
-use crate::{jobs, mco, status, steps};
+use crate::{jobs, leaving, mco, status, steps};
 
 /// When to requeue while sandboxed pods block a step; running pods are not watched.
 const REQUEUE_FOR_PODS: Duration = Duration::from_secs(4);
@@ -225,6 +225,7 @@ fn report(analysis: &Analysis, planned: &[Step], failures: &[StepFailure]) -> Re
             report.findings.clone_from(&assessment.findings);
             let of_nodes = assessment.nodes.iter().filter_map(|node| node.finding.clone());
             report.findings.extend(of_nodes);
+            report.findings.extend(leaving::findings(assessment));
             report.findings.extend(draft.findings.iter().cloned());
             report.waiting_on.clone_from(&draft.waiting_on);
             report.nodes = assessment.nodes.iter().map(node_report).collect();
@@ -281,6 +282,7 @@ fn node_report(node: &NodeAssessment) -> NodeReport {
         phase: node.phase,
         step: node.step,
         since: Some(node.since),
+        created: node.facts.created,
         code: finding.map(|finding| finding.code),
         message: finding.map_or_else(|| node.brief(), |finding| finding.message.clone()),
         host: node.record.clone(),

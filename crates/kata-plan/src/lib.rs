@@ -19,6 +19,7 @@ mod image_digest;
 pub mod invariants;
 mod job_limits;
 mod jobs;
+mod leaving;
 mod log_level;
 mod mco;
 mod node;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kata_api::{KataConfig, names};
+use kata_api::{KataConfig, KataNode, names};
 use serde_json::{Value, json};
 
 use crate::object::Kind;
@@ -25,6 +25,11 @@ pub(crate) fn body(kind: Kind, name: &str, labels: &BTreeMap<String, String>) ->
         "kind": kind.as_str(),
         "metadata": {"name": name, "labels": labels},
     })
+}
+
+/// Whether a KataNode is that of the Node with this UID, and not of an earlier Node of the same name.
+pub(crate) fn is_owned_by(kata_node: &KataNode, uid: &str) -> bool {
+    kata_node.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
 }
 
 pub(crate) fn has_labels(metadata: &ObjectMeta, wanted: &BTreeMap<String, String>) -> bool {

@@ -113,6 +113,8 @@ pub struct NodeReport {
     pub step: Option<NodeStep>,
     /// When phase and step began.
     pub since: Option<Timestamp>,
+    /// When the Node was created.
+    pub created: Option<Timestamp>,
     /// The code of the node's finding.
     pub code: Option<Code>,
     /// The message of the node's finding, or its state in a few words.

@@ -28,6 +28,21 @@ pub fn matches(
     Ok(by_labels && by_expressions)
 }
 
+/// Whether a selector selects a node that may have what the selector is about already. It keeps that if the selector cannot
+/// be evaluated and, with `keeps`, if the selector no longer matches.
+pub(crate) fn selects(
+    selector: &LabelSelector,
+    labels: &BTreeMap<String, String>,
+    keeps: bool,
+    has: impl FnOnce() -> bool,
+) -> bool {
+    match matches(selector, labels) {
+        Ok(true) => true,
+        Ok(false) => keeps && has(),
+        Err(_) => has(),
+    }
+}
+
 /// A selector as `kubectl get -l` takes it, such as `kata=true,zone in (a,b),!edge`.
 pub fn text(selector: &LabelSelector) -> String {
     let labels =
@@ -91,14 +106,29 @@ pub fn describes_node(key: &str) -> bool {
     is_well_known(key) && !is_restricted
 }
 
+/// The keys of a selector.
+pub fn keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
+    let labels = selector.match_labels.iter().flatten().map(|(key, _)| key.as_str());
+    let expressions = selector.match_expressions.iter().flatten().map(|it| it.key.as_str());
+    labels.chain(expressions)
+}
+
+/// Whether a label belongs to a program that labels nodes by their hardware, such as Node Feature Discovery.
+pub(crate) fn is_of_labeller(key: &str) -> bool {
+    const DOMAINS: [&str; 4] = ["feature.node.kubernetes.io", "nvidia.com", "amd.com", "intel.com"];
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    DOMAINS.iter().any(|of| {
+        domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
 /// Checks that a selector can be evaluated: its operators are known, and its keys and values are valid.
 pub fn check(selector: &LabelSelector) -> Result<(), String> {
     let labels = selector.match_labels.iter().flatten();
     let listed = selector.match_expressions.iter().flatten();
-    let keys = labels.clone().map(|(key, _)| key).chain(listed.clone().map(|it| &it.key));
     let values =
         labels.map(|(_, value)| value).chain(listed.flat_map(|it| it.values.iter().flatten()));
-    if let Some(key) = keys.into_iter().find(|key| !is_key(key)) {
+    if let Some(key) = keys(selector).find(|key| !is_key(key)) {
         return Err(format!("no node can have a label {key:?}"));
     }
     if let Some(value) = values.into_iter().find(|value| !is_part(value)) {

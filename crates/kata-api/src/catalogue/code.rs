@@ -27,7 +27,11 @@ impl Code {
     /// names.
     pub fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::NoNodesSelected | Self::SelectorIgnored | Self::WorkersNotCovered => {
+            Self::NoNodesSelected
+            | Self::SelectorIgnored
+            | Self::WorkersNotCovered
+            | Self::LabelsLost
+            | Self::LabelsOfProgram => {
                 &["kubectl get nodes --show-labels", "kubectl describe kataconfigs"]
             }
             Self::NotActive

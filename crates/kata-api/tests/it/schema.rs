@@ -66,6 +66,9 @@ fn strings(schema: &Value) -> Vec<Value> {
             "9999-12-31T23:59:59-12:00",
         ],
         Some(other) => panic!("values of the format {other}"),
+        None if schema["pattern"].as_str().is_some_and(|it| it.contains("ms)?")) => {
+            &["5m", "0s", "1h30m", "1ms", "99999h99999m99999s99999ms"]
+        }
         None => &["a", "Unknown", "KATA9999", ""],
     };
     texts.iter().map(|text| json!(text)).collect()

@@ -113,7 +113,11 @@ static CONFIG: LazyLock<Option<KataConfig>> = LazyLock::new(|| {
         "apiVersion": "kataconfiguration.openshift.io/v1",
         "kind": "KataConfig",
         "metadata": {"name": CONFIG_NAME, "generation": 1, "creationTimestamp": "2025-12-31T00:00:00Z"},
-        "spec": {"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}},
+        "spec": {
+            "kataConfigPoolSelector": {"matchLabels": {"kata": "true"}},
+            // No time passes in the model.
+            "rollout": {"leaveDelay": "0s"},
+        },
     }))
 });
 

@@ -119,6 +119,7 @@ mod tests {
             phase: Phase::Installing,
             step: None,
             since: None,
+            created: None,
             code: None,
             message: String::new(),
             host: Some(Arc::new(HostStatus { job: Some(job), restarts, ..HostStatus::default() })),

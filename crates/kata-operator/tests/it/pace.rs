@@ -126,7 +126,9 @@ async fn a_label_that_goes_on_and_off_by_hand_is_followed_at_once() {
         Settings { platform: Platform::Kubernetes, ..Settings::simulated(lab::epoch()) };
     settings.options.agent_image = Some("registry.example/kata-operator:1".to_owned());
     let _operator = Operator::with(&cluster, settings);
-    lab::create(&cluster, &lab::kata_configs(), "", lab::kata_config("example"));
+    let mut config = lab::kata_config("example");
+    config["spec"]["rollout"] = json!({"leaveDelay": "0s"});
+    lab::create(&cluster, &lab::kata_configs(), "", config);
     assert!(lab::until(LIMIT, || lab::is_ready(&cluster, "example")).await);
     lab::pass(SETTLE).await;
     let is_verified = || {

@@ -36,6 +36,8 @@ pub(crate) struct NodeAssessment {
     pub(crate) wants_removal: bool,
     /// Why the node is no longer wanted.
     pub(crate) leave_reason: LeaveReason,
+    /// When the node, or one of its runtimes, leaves since a selector no longer matches.
+    pub(crate) leaves_at: Option<Timestamp>,
     /// The RuntimeClasses whose pods the node should run.
     pub(crate) classes: Arc<BTreeSet<String>>,
     /// RuntimeClasses whose pods the node should not run any more, and whose handlers it keeps until none is left.
@@ -134,6 +136,7 @@ impl NodeAssessment {
             is_being_updated: false,
             wants_removal: false,
             leave_reason: LeaveReason::Deselected,
+            leaves_at: None,
             classes: Arc::default(),
             leaving_classes: BTreeSet::new(),
             has_earlier_change: false,

@@ -17,7 +17,9 @@ use super::{candidates, changes, node, payload, removal};
 use crate::assessment::{Assessment, Candidates, KataState, LeaveReason, NodeAssessment};
 use crate::configs::config_ref;
 use crate::draft::Draft;
+use crate::leaving;
 use crate::object::{Kind, ObjectRef};
+use crate::ownership::is_owned_by;
 use crate::reading::{Reading, Unreadable};
 use crate::report::Finding;
 use crate::selection::{Selected, eligible_text, selector_text};
@@ -193,28 +195,25 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         );
         let unknown = &record.status.unknown_values;
         cluster.base.findings.extend(unknown.iter().map(|value| unknown_value(facts, value)));
-        let artifacts = record.status.may_have_artifacts;
-        let is_own = artifacts
-            || node::is_claimed(&facts.labels)
-            || provided::is_recorded(facts, previous.map(AsRef::as_ref));
-        let source =
-            provided::source(&cluster.base.config, facts, previous.map(AsRef::as_ref), artifacts);
-        let is_provided = source == Source::Provided;
-        let has = |handler: &str| {
-            if is_provided {
-                facts.reports(handler)
-            } else {
-                desired::may_have(&record.status, handler)
-            }
+        let chosen = |keeps| choose(cluster, facts, previous, &record, keeps);
+        let has_kata = provided::is_recorded(facts, previous.map(AsRef::as_ref))
+            || provided::has_artifacts_of_operator(&record);
+        let is_same = |a: &Chosen, b: &Chosen| {
+            let selected = |it: &Chosen| matches!(it.selected, Selected::Yes);
+            a.source == b.source && a.desired == b.desired && selected(a) == selected(b)
         };
-        let desired = cluster.desired.of_node(&cluster.base, facts, has);
-        let desired = shared(&mut states, desired);
+        let (chosen, leaves_at) = leaving::keep_or_leave(
+            &cluster.base,
+            facts,
+            previous.filter(|_| has_kata).map(AsRef::as_ref),
+            chosen,
+            is_same,
+        );
+        let source = chosen.source;
+        let is_provided = source == Source::Provided;
+        let desired = shared(&mut states, chosen.desired);
         let desired = Some(desired).filter(|it| !it.classes.is_empty());
-        let config = &cluster.base.config;
-        let is_handler = |handler: &str| cluster.desired.is_handler(handler);
-        let selected =
-            candidates::select(config, facts, is_own, artifacts, is_provided, is_handler);
-        let desired = match selected {
+        let desired = match chosen.selected {
             _ if source == Source::WasProvided => None,
             Selected::Yes => desired,
             Selected::No => None,
@@ -230,7 +229,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         let is_by_jobs = source == Source::Jobs;
         if !is_by_jobs && !provided::has_artifacts_of_operator(&record) {
             match provided::node(cluster, facts, previous, &record.status, desired, is_provided) {
-                Some(node) => cluster.provided.push(node),
+                Some(node) => cluster.provided.push(NodeAssessment { leaves_at, ..node }),
                 None if facts.has_runtime_label() => labelled_by_others.push(facts.name.as_str()),
                 None => {}
             }
@@ -238,6 +237,7 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         }
         let desired = desired.filter(|_| is_by_jobs);
         if let Some(mut host) = host(cluster, facts, previous, record, desired) {
+            host.node.leaves_at = leaves_at;
             if is_provided {
                 host.node.leave_reason = LeaveReason::NowProvided;
             }
@@ -247,6 +247,42 @@ fn add_nodes(cluster: &mut Cluster<'_>) {
         }
     }
     cluster.base.report_foreign_labels(&labelled_by_others);
+}
+
+/// How Kata comes to a node, whether the node is selected, and what it should have then.
+struct Chosen {
+    source: Source,
+    selected: Selected,
+    desired: NodeState,
+}
+
+/// What the KataConfig chooses for a node. `keeps`: what the node has stays although selectors no longer match.
+fn choose(
+    cluster: &Cluster<'_>,
+    facts: &NodeFacts,
+    previous: Option<&Arc<KataNode>>,
+    record: &NodeRecord<'_>,
+    keeps: bool,
+) -> Chosen {
+    let config = &cluster.base.config;
+    let previous = previous.map(AsRef::as_ref);
+    let artifacts = record.status.may_have_artifacts;
+    let is_own =
+        artifacts || node::is_claimed(&facts.labels) || provided::is_recorded(facts, previous);
+    let source = provided::source(config, facts, keeps, previous, artifacts);
+    let is_provided = source == Source::Provided;
+    let has = |handler: &str| {
+        if is_provided {
+            facts.reports(handler)
+        } else {
+            desired::may_have(&record.status, handler)
+        }
+    };
+    let desired = cluster.desired.of_node(&cluster.base, facts, keeps, has);
+    let is_handler = |handler: &str| cluster.desired.is_handler(handler);
+    let selected =
+        candidates::select(config, facts, keeps, is_own, artifacts, is_provided, is_handler);
+    Chosen { source, selected, desired }
 }
 
 /// One copy for all nodes with the same desired state, which are many.
@@ -310,9 +346,10 @@ fn pass_over_nodes_that_cannot_start(cluster: &mut Cluster<'_>) {
         record.give_up_unstarted(wanted, true, cluster.snapshot.freshness, now);
         let (facts, previous) = (Arc::clone(&host.node.facts), host.node.previous.clone());
         let desired = host.node.wanted.then(|| Arc::clone(&host.desired));
-        let leave_reason = host.node.leave_reason;
+        let (leave_reason, leaves_at) = (host.node.leave_reason, host.node.leaves_at);
         if let Some(mut host) = self::host(cluster, &facts, previous.as_ref(), record, desired) {
             host.node.leave_reason = leave_reason;
+            host.node.leaves_at = leaves_at;
             cluster.nodes[index] = host;
         }
     }
@@ -335,7 +372,7 @@ fn host<'a>(
     let may_have_artifacts = record.status.may_have_artifacts
         || record.running.is_some_and(|(job, _)| job.action == NodeAction::Install);
     // Without the KataNode, a Job that still exists would count as a new one.
-    let is_recorded = previous.is_some_and(|it| record::owner_is(it, &facts.uid));
+    let is_recorded = previous.is_some_and(|it| is_owned_by(it, &facts.uid));
     let unfinished = is_recorded && !record.deletable_jobs.is_empty();
     let has_traces = may_have_artifacts
         || joined

@@ -139,19 +139,23 @@ impl Desired {
     }
 
     /// The desired state of a node that the KataConfig selects, and that may have these handlers. Without classes it
-    /// should not have Kata.
+    /// should not have Kata. `keeps`: it keeps classes whose selectors no longer match.
     pub(super) fn of_node(
         &self,
         base: &Assessment,
         node: &NodeFacts,
+        keeps: bool,
         has: impl Fn(&str) -> bool,
     ) -> NodeState {
         let has_label = |class: &Class| node.labels.contains_key(&names::class_label(&class.name));
         let selects = |class: &Class| match &class.nodes {
             NodeScope::All => true,
-            // If it cannot be evaluated, nodes keep what they have.
-            NodeScope::Selected(selector) => selector::matches(selector, &node.labels)
-                .unwrap_or_else(|_| has(&class.handler) || has_label(class)),
+            NodeScope::Selected(selector) => match selector::matches(selector, &node.labels) {
+                // Another class may have the same handler there.
+                Ok(matches) => matches || (keeps && has_label(class)),
+                // If it cannot be evaluated, nodes keep what they have.
+                Err(_) => has(&class.handler) || has_label(class),
+            },
             NodeScope::Remaining => has(&class.handler) || has_label(class),
             NodeScope::Replaced => has(&class.handler),
         };

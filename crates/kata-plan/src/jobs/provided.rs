@@ -16,7 +16,7 @@ use super::cluster::Cluster;
 use super::desired::NodeState;
 use super::due::HANDLERS_GRACE;
 use super::node::is_claimed;
-use super::record::{self, NodeRecord};
+use super::record::NodeRecord;
 use crate::assessment::{
     Assessment, KataState, LabelDecision, LeaveReason, NodeAssessment, OfferedHandlers,
 };
@@ -24,6 +24,7 @@ use crate::draft::Draft;
 use crate::node::{
     cordoned, label_of_leaving, not_ready, not_ready_message, pods_on_leaving, unavailable,
 };
+use crate::ownership::is_owned_by;
 use crate::plan::{Action, OnFailure};
 use crate::report::{Finding, Waiting};
 use crate::selector;
@@ -41,10 +42,12 @@ pub(super) enum Source {
     WasProvided,
 }
 
-/// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node.
+/// How Kata comes to a node, or is to come. `has_artifacts`: the operator has changed the node. `keeps`: a node whose
+/// labels no longer match stays as it is.
 pub(super) fn source(
     config: &KataConfig,
     node: &NodeFacts,
+    keeps: bool,
     previous: Option<&KataNode>,
     has_artifacts: bool,
 ) -> Source {
@@ -55,6 +58,7 @@ pub(super) fn source(
     let recorded = is_recorded(node, previous);
     match selects {
         Ok(true) => Source::Provided,
+        Ok(false) if keeps && recorded && config.spec.provided_nodes.is_some() => Source::Provided,
         Ok(false) if recorded && has_operator_labels(node) => Source::WasProvided,
         Ok(false) => Source::Jobs,
         // If it cannot be evaluated, nodes keep what they have, and no Job installs anything.
@@ -72,7 +76,7 @@ pub(crate) fn has_operator_labels(node: &NodeFacts) -> bool {
 
 /// Whether the KataNode of a node says that Kata is provided.
 pub(super) fn is_recorded(node: &NodeFacts, previous: Option<&KataNode>) -> bool {
-    let previous = previous.filter(|it| record::owner_is(it, &node.uid));
+    let previous = previous.filter(|it| is_owned_by(it, &node.uid));
     previous.and_then(|it| it.status.as_ref()).is_some_and(|status| status.provided)
 }
 

@@ -14,6 +14,7 @@ use kata_api::kata_node::{HostJob, HostStatus, JobOutcome};
 use kata_api::node_task::NodeAction;
 use kata_api::{Code, KataNode, names};
 
+use crate::ownership::is_owned_by;
 use crate::snapshot::{Freshness, JobPod, NodeFacts, NodeJob};
 
 /// The back-off after the first failure; it doubles with each failure.
@@ -76,7 +77,7 @@ pub(super) fn reconstruct<'a>(
     now: Timestamp,
 ) -> NodeRecord<'a> {
     let written = previous
-        .filter(|previous| owner_is(previous, &node.uid))
+        .filter(|previous| is_owned_by(previous, &node.uid))
         .and_then(|previous| previous.status.as_ref()?.host.as_ref());
     let recorded = written.and_then(|status| status.job.as_ref());
     let mut record = NodeRecord {
@@ -148,10 +149,6 @@ pub(super) fn reconstruct<'a>(
     record.deletable_jobs.extend(deletable_jobs(&jobs, recorded));
     record.deletable_jobs.sort_by_key(|job| (job.number, &job.name));
     record
-}
-
-pub(super) fn owner_is(kata_node: &KataNode, uid: &str) -> bool {
-    kata_node.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
 }
 
 /// Whether a Job has a result or a start that is not recorded yet.

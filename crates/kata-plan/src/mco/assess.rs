@@ -10,9 +10,10 @@ use super::desired::{self, Desired};
 use super::mode::Mode;
 use super::pools::Pools;
 use super::{changes, installed, node, rendered, selection};
-use crate::assessment::{Assessment, Candidates};
+use crate::assessment::{Assessment, Candidates, NodeAssessment};
 use crate::configs::config_ref;
 use crate::draft::Draft;
+use crate::leaving;
 use crate::object::{Kind, ObjectRef};
 use crate::observed::Observed;
 use crate::reading::{Reading, Unreadable};
@@ -70,13 +71,19 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
     let mut labelled_by_others = Vec::new();
     let unreadable_pools = pools.snapshot.unreadable(Kind::MachineConfigPool);
     for facts in nodes {
-        let selected = match selection::select(
-            &assessment.config,
-            pools.mode,
+        let previous = kata_nodes.get(facts.name.as_str()).copied();
+        let (config, mode) = (&assessment.config, pools.mode);
+        let select =
+            |keeps| selection::select(config, mode, facts, keeps, &pools.pools, &unreadable_pools);
+        let has_joined = facts.labels.contains_key(names::KATA_ROLE_LABEL);
+        let (selected, leaves_at) = leaving::keep_or_leave(
+            assessment,
             facts,
-            &pools.pools,
-            &unreadable_pools,
-        ) {
+            previous.filter(|_| has_joined).map(AsRef::as_ref),
+            select,
+            |a, b| matches!(a, Selected::Yes) == matches!(b, Selected::Yes),
+        );
+        let selected = match selected {
             Selected::Yes => true,
             Selected::No => false,
             Selected::Excluded(finding) => {
@@ -87,9 +94,8 @@ fn add_nodes(pools: &Pools<'_>, nodes: &[&Arc<NodeFacts>], assessment: &mut Asse
             }
         };
         assessment.selected += usize::from(selected);
-        let previous = kata_nodes.get(facts.name.as_str()).copied();
         if let Some(node) = node::assess(pools, assessment, facts, previous, selected) {
-            assessment.push(node);
+            assessment.push(NodeAssessment { leaves_at, ..node });
         } else if facts.has_runtime_label() {
             labelled_by_others.push(facts.name.as_str());
         }

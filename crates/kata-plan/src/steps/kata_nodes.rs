@@ -15,6 +15,7 @@ use crate::assessment::{Assessment, KataState, NodeAssessment};
 use crate::draft::Draft;
 use crate::node::step_text;
 use crate::object::{Kind, ObjectRef};
+use crate::ownership::is_owned_by;
 use crate::plan::{Action, OnFailure};
 use crate::report::Waiting;
 use crate::text;
@@ -71,12 +72,7 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
     let current = node.previous.as_ref().is_some_and(|previous| {
         previous.metadata.name.as_deref() == Some(name)
             && previous.spec.kata_config == config
-            && previous
-                .metadata
-                .owner_references
-                .iter()
-                .flatten()
-                .any(|owner| owner.uid == node.facts.uid)
+            && is_owned_by(previous, &node.facts.uid)
     });
     if !current {
         let mut body = head();
@@ -114,7 +110,8 @@ fn update_kata_node(cluster: &Assessment, node: &NodeAssessment, out: &mut Draft
 /// Whether a status has to be written.
 fn needs_write(cluster: &Assessment, node: &NodeAssessment, status: &KataNodeStatus) -> bool {
     fn summary(status: &KataNodeStatus) -> impl PartialEq {
-        (status.phase, status.provided, &status.ready, &status.code, &status.message)
+        let KataNodeStatus { phase, provided, ready, code, message, leaves_at, .. } = status;
+        (*phase, *provided, ready, code, message, *leaves_at)
     }
     let Some(written) = node.previous.as_ref().and_then(|previous| previous.status.as_ref()) else {
         // A KataNode without a status means that the node waits.
@@ -197,6 +194,7 @@ fn status(cluster: &Assessment, node: &NodeAssessment) -> KataNodeStatus {
         kernel_version: known(&facts.kernel_version),
         boot_id: known(&facts.boot_id),
         provided: node.provided,
+        leaves_at: node.leaves_at,
         host: node.record.clone().filter(|record| **record != HostStatus::default()),
     }
 }

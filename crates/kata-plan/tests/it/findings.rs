@@ -229,7 +229,10 @@ fn to_go_on_without_a_node_is_advised_where_it_can_be_done() {
     // Of the pools, it is carried to one.
     let mut world = World::new(3, 2);
     world.label("worker-0", "kata", Some("true"));
-    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    world.config(&json!({
+        "kataConfigPoolSelector": {"matchLabels": {"kata": "true"}},
+        "rollout": {"leaveDelay": "0s"},
+    }));
     world.settle();
     world.set_ready("worker-0", false);
     assert!(fix(&world, "worker-0").contains(advice));

@@ -13,6 +13,7 @@ mod deletion;
 mod eligibility;
 mod install_on;
 mod jobs;
+mod leave_delay;
 mod payload;
 mod periods;
 mod provided;
@@ -277,8 +278,10 @@ fn an_upgrade_that_is_undone_leaves_the_node_ready_with_what_it_had() {
 #[test]
 fn nodes_join_and_leave() {
     let mut world = World::plain(1, 2);
-    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
-        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.config(
+        &json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}),
+    );
     world.settle();
     world.add_plain_node("worker-9");
     world.settle();
@@ -306,7 +309,7 @@ fn nodes_join_and_leave() {
 #[test]
 fn a_pod_that_slips_in_gives_its_node_the_label_back() {
     for mut world in [World::plain(1, 2), World::new(1, 2)] {
-        world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
+        world.config(&json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchExpressions": [
             {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
         world.settle();
         world.label("worker-1", "kata", Some("no"));

@@ -105,8 +105,10 @@ fn room_is_shared_by_those_that_are_down_and_those_whose_turn_it_is() {
 #[test]
 fn a_node_that_leaves_waits_for_its_pods_and_then_for_room() {
     let mut world = World::plain(1, 3);
-    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
-        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.config(
+        &json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}),
+    );
     world.settle();
     world.pod("web", "kata", "worker-2");
     world.set_ready("worker-0", false);
@@ -203,7 +205,7 @@ fn nodes_of_another_pool_take_nobodys_turn() {
     for node in ["worker-0", "worker-1"] {
         world.label(node, "kata", Some("true"));
     }
-    world.config(&json!({"kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
+    world.config(&json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchLabels": {"kata": "true"}}}));
     world.settle();
     // One leaves, and is being changed in the pool worker.
     world.label("worker-0", "kata", None);
@@ -294,7 +296,7 @@ fn a_count_that_no_node_explains_is_the_reason() {
 fn a_node_that_was_left_broken_loses_kata_in_its_turn() {
     let mut world = World::plain(1, 3);
     let expressions = json!([{"key": "kata", "operator": "NotIn", "values": ["no"]}]);
-    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": expressions}}));
+    world.config(&json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchExpressions": expressions}}));
     let outcome = |world: &World, node: &str| {
         let kata_node = world.get(Kind::KataNode, node)?;
         kata_node["status"]["host"]["job"]["outcome"].as_str().map(str::to_owned)

@@ -371,14 +371,24 @@ impl World {
         }
     }
 
-    /// Operator and world in turns until nothing is done and nothing moves.
+    /// When the next node leaves whose labels no longer match.
+    fn next_leave(&self) -> Option<Timestamp> {
+        let leaves = |name: &String| {
+            let node = self.get(Kind::KataNode, name)?;
+            node["status"]["leavesAt"].as_str()?.parse().ok()
+        };
+        self.names(Kind::KataNode).iter().filter_map(leaves).filter(|at| *at > self.now).min()
+    }
+
+    /// Operator and world in turns until nothing is done, nothing moves and no node leaves later.
     pub(crate) fn settle(&mut self) -> Decision {
         for _ in 0..600 {
             let before = self.objects.clone();
             let decision = self.pass();
             self.tick();
             if decision.plan.steps.is_empty() && self.objects == before {
-                return decision;
+                let Some(leaves) = self.next_leave() else { return decision };
+                self.now = leaves;
             }
         }
         panic!("does not settle:\n{}", crate::render::decision(&self.pass()));

@@ -152,8 +152,10 @@ fn a_node_that_cannot_pull_by_digest_tries_the_tag() {
 #[test]
 fn a_tie_is_decided_by_the_first_node() {
     let mut world = World::plain(1, 3);
-    world.config(&json!({"kataConfigPoolSelector": {"matchExpressions": [
-        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}));
+    world.config(
+        &json!({"rollout": {"leaveDelay": "0s"}, "kataConfigPoolSelector": {"matchExpressions": [
+        {"key": "kata", "operator": "NotIn", "values": ["no"]}]}}),
+    );
     world.settle();
     for (node, digit) in [("worker-0", '3'), ("worker-1", '2'), ("worker-2", '2')] {
         let other = json!({"status": {"host": {"payloadImage": {"digest": sha(digit)}}}});

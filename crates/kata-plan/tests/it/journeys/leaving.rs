@@ -1,6 +1,7 @@
 //! Nodes that are not selected any more.
 
 use kata_api::names;
+use serde_json::json;
 
 use super::selected;
 use crate::world::{VERIFIED, World};
@@ -11,7 +12,9 @@ fn a_node_that_is_selected_again_takes_no_pods_once_it_is_targeted_without_kata(
     let mut world = World::new(3, 2);
     world.label("worker-0", "kata", Some("true"));
     world.label("worker-1", "kata", Some("true"));
-    world.config(&selected());
+    let mut spec = selected();
+    spec["rollout"] = json!({"leaveDelay": "0s"});
+    world.config(&spec);
     world.settle();
     assert!(world.node("worker-0").labels.contains_key(VERIFIED));
     world.label("worker-0", "kata", None);
