@@ -163,7 +163,8 @@ pub(crate) struct NodeArguments {
     /// The node
     pub(crate) name: String,
     /// What a new node is like: handlers=NAME,NAME that its container runtime has from the beginning; runtime=crio,
-    /// containerd-1.7, containerd-2 or k3s; system=talos, aks, gke, flatcar or eks
+    /// containerd-1.7, containerd-2 or k3s; system=talos, aks, gke, flatcar or eks; labels=KEY=VALUE,KEY=VALUE and
+    /// taints=KEY:EFFECT,KEY:EFFECT of its registration
     pub(crate) options: Vec<String>,
     #[command(flatten)]
     pub(crate) cluster: Where,

@@ -2,10 +2,12 @@
 //!
 //! It puts controllers together in one fixed order; what they do is theirs.
 
+mod autoscaler;
 mod control;
 pub mod load;
 mod options;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -25,7 +27,9 @@ use crate::workload::disruption::Disruption;
 use crate::workload::job::Jobs;
 use crate::workload::replicaset::ReplicaSets;
 use crate::workload::scheduler::Scheduler;
-use crate::world::{Host, HostSpec, NodeFault, Platform, Power, Runtime, System, foreign};
+use crate::world::{
+    Host, HostSpec, NodeFault, NodeGroup, Platform, Power, Runtime, System, World, foreign,
+};
 pub use options::NodeOptions;
 
 /// How long a cluster has run when [`build`] hands it over.
@@ -130,6 +134,7 @@ pub fn add_controllers(simulation: &mut Simulation) {
     simulation.add_controller(Box::new(Deployments::default()));
     simulation.add_controller(Box::new(DaemonSets::default()));
     simulation.add_controller(Box::new(Jobs::default()));
+    simulation.add_controller(Box::new(autoscaler::Autoscaler::default()));
     for controller in crate::controllers::all() {
         simulation.add_controller(controller);
     }
@@ -139,13 +144,9 @@ pub fn add_controllers(simulation: &mut Simulation) {
 }
 
 /// The number of the next host: larger than that of any other.
-fn next_index(simulation: &Simulation) -> u32 {
-    let taken = simulation.world.hosts.values().filter_map(|host| host.spec.as_ref());
-    if simulation.world.hosts.is_empty() {
-        0
-    } else {
-        taken.map(|spec| spec.index).max().unwrap_or(0) + 1
-    }
+fn next_index(world: &World) -> u32 {
+    let taken = world.hosts.values().filter_map(|host| host.spec.as_ref());
+    if world.hosts.is_empty() { 0 } else { taken.map(|spec| spec.index).max().unwrap_or(0) + 1 }
 }
 
 fn host_spec(layout: &Layout, (name, role): (&str, Role), index: u32) -> HostSpec {
@@ -164,7 +165,33 @@ fn host_spec(layout: &Layout, (name, role): (&str, Role), index: u32) -> HostSpe
             .and_then(|turn| layout.runtimes.get(turn).copied()),
         system: None,
         handlers: Vec::new(),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
     }
+}
+
+/// What a machine is made of that joins a cluster that runs.
+fn later_spec(world: &World, name: &str, role: Role, options: NodeOptions) -> HostSpec {
+    let layout = Layout { platform: world.platform, ..Layout::default() };
+    let NodeOptions { runtime, system, handlers, labels, taints } = options;
+    let of_system =
+        || system.map_or(&[][..], System::handlers).iter().map(|name| (*name).to_owned());
+    let handlers = handlers.unwrap_or_else(|| of_system().collect());
+    let spec = host_spec(&layout, (name, role), next_index(world));
+    HostSpec { runtime: runtime.or(spec.runtime), system, handlers, labels, taints, ..spec }
+}
+
+/// Adds a group of machines, of which there is none yet.
+///
+/// # Errors
+/// If there is a group of that name.
+pub fn add_group(simulation: &mut Simulation, group: NodeGroup) -> Result<(), ApiError> {
+    if simulation.world.groups.iter().any(|other| other.name == group.name) {
+        let text = format!("node group \"{}\" is there already", group.name);
+        return Err(ApiError::new(409, "AlreadyExists", text));
+    }
+    simulation.world.groups.push(group);
+    Ok(())
 }
 
 fn join(simulation: &mut Simulation, spec: HostSpec) {
@@ -205,14 +232,8 @@ pub fn add_node(
         );
         return Err(ApiError::new(409, "Conflict", text));
     }
-    let layout = Layout { platform: simulation.world.platform, ..Layout::default() };
-    let index = next_index(simulation);
-    let NodeOptions { runtime, system, handlers } = options;
-    let of_system =
-        || system.map_or(&[][..], System::handlers).iter().map(|name| (*name).to_owned());
-    let handlers = handlers.unwrap_or_else(|| of_system().collect());
-    let spec = host_spec(&layout, (name, role), index);
-    join(simulation, HostSpec { runtime: runtime.or(spec.runtime), system, handlers, ..spec });
+    let spec = later_spec(&simulation.world, name, role, options);
+    join(simulation, spec);
     Ok(())
 }
 

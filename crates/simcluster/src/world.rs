@@ -7,6 +7,7 @@ pub mod containerd;
 pub mod crio;
 pub mod fault;
 pub mod foreign;
+pub mod group;
 pub mod host;
 pub mod identity;
 pub mod sandbox;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use fault::{FAULT_NAMES, NodeFault};
+pub use group::{AutoscalerKind, NodeGroup};
 pub use host::{Container, Host, HostSpec, Power, Process};
 pub use sandbox::{Sandbox, VirtualMachine};
 pub use system::System;
@@ -102,6 +104,8 @@ pub struct World {
     pub hosts: BTreeMap<String, Host>,
     /// The kind of the cluster.
     pub platform: Platform,
+    /// The groups of machines that an autoscaler makes.
+    pub groups: Vec<NodeGroup>,
     /// Programs that containers may run besides the few that every host knows.
     pub programs: Vec<Program>,
     /// What the images of CatalogSources offer; without it, nothing.

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use simcluster::api::fault::{Rule, When};
 use simcluster::topology::{Layout, NodeOptions};
-use simcluster::world::NodeFault;
+use simcluster::world::{NodeFault, NodeGroup};
 
 use super::claim::Claim;
 use super::words::Target;
@@ -65,6 +65,7 @@ pub(crate) enum Verb {
         lasts: Option<Duration>,
     },
     NodeAdd(String, NodeOptions),
+    GroupAdd(NodeGroup),
     NodeRemove(String),
     NodeBoot {
         name: String,

@@ -111,7 +111,9 @@ impl Invariants {
     /// its mark while sandboxed pods run there.
     fn of_node(&mut self, sim: &Simulation, event: &Event) -> Option<String> {
         let (name, node) = (event.name.as_str(), &event.current);
-        match (event.previous.as_ref().is_some_and(|node| is_marked(node)), is_marked(node)) {
+        // The template of a node group may promise the label.
+        let previous = event.previous.as_ref()?;
+        match (is_marked(previous), is_marked(node)) {
             (true, false) => return pod_of_unmarked(sim, name),
             (false, true) => {}
             (true, true) | (false, false) => return None,

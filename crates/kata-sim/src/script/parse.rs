@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use simcluster::api::fault::When;
 use simcluster::topology::NodeOptions;
-use simcluster::world::NodeFault;
+use simcluster::world::{NodeFault, NodeGroup};
 
 pub(crate) use self::cluster::layout;
 use super::claim;
@@ -24,7 +24,7 @@ use super::words::{Target, number, span, target, words};
 /// How long `wait` waits if nothing is said.
 const PATIENCE: Duration = Duration::from_mins(60);
 /// The verbs, for those who mistype one.
-const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, cordon, \
+const VERBS: &str = "cluster, apply, delete, label, show, wait, expect, advance, fault, node, group, cordon, \
                      uncordon, os-image, api-fault, etcd, crash operator, restart operator, foreign-write, \
                      refused, invariants";
 
@@ -124,6 +124,9 @@ fn verb(text: &str, inline: Option<&str>) -> Result<Verb, String> {
             let options = NodeOptions::parse(options.iter().copied())?;
             Ok(Verb::NodeAdd((*name).to_owned(), options))
         }
+        ("group", ["add", name, options @ ..]) => {
+            NodeGroup::parse(name, options.iter().copied()).map(Verb::GroupAdd)
+        }
         ("node", ["rm", name]) => Ok(Verb::NodeRemove((*name).to_owned())),
         ("node", [verb @ ("reboot" | "reinstall"), name]) => {
             Ok(Verb::NodeBoot { name: (*name).to_owned(), reinstall: *verb == "reinstall" })
@@ -166,7 +169,12 @@ fn usage(verb: &str) -> &'static str {
         "fault" => "write: fault NODE FAULT [for SPAN], or fault NODE none",
         "etcd" => "write: etcd backup, or etcd restore",
         "node" => {
-            "write: node add NAME [handlers=NAME,NAME] [runtime=NAME] [system=NAME], or node rm NAME"
+            "write: node add NAME [handlers=NAME,NAME] [runtime=NAME] [system=NAME] [labels=KEY=VALUE,…] \
+             [taints=KEY:EFFECT,…], or node rm NAME"
+        }
+        "group" => {
+            "write: group add NAME autoscaler=NAME [labels=KEY=VALUE,…] [taints=KEY:EFFECT,…] \
+             [startup-taints=KEY:EFFECT,…] [fault=FAULT] [most=N]"
         }
         "cordon" | "uncordon" => "write: cordon NODE, or uncordon NODE",
         "crash" => "write: crash operator [after N calls [answered]]",

@@ -34,6 +34,9 @@ pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
     if let Some((key, value)) = spec.system.and_then(System::label) {
         labels[key] = json!(value);
     }
+    for (key, value) in &spec.labels {
+        labels[key] = json!(value);
+    }
     let mut node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
@@ -47,6 +50,10 @@ pub fn node(host: &Host, spec: &HostSpec, now: Timestamp) -> Value {
         let role = if openshift { "master" } else { "control-plane" };
         node["spec"]["taints"] =
             json!([{"key": format!("node-role.kubernetes.io/{role}"), "effect": "NoSchedule"}]);
+    }
+    if !spec.taints.is_empty() {
+        let taint = |(key, effect): &(String, String)| json!({"key": key, "effect": effect});
+        node["spec"]["taints"] = spec.taints.iter().map(taint).collect();
     }
     node
 }

@@ -1,6 +1,8 @@
 //! What a node that joins a running cluster is like, as words of a script or of a command line.
 
-use crate::world::{Runtime, System};
+use std::collections::BTreeMap;
+
+use crate::world::{AutoscalerKind, NodeGroup, Runtime, System};
 
 /// What distinguishes a new node from the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,6 +13,10 @@ pub struct NodeOptions {
     pub system: Option<System>,
     /// Handlers that it has from the beginning; `None` for those of its system.
     pub handlers: Option<Vec<String>>,
+    /// Labels with which it becomes a node.
+    pub labels: BTreeMap<String, String>,
+    /// Keys and effects of the taints with which it becomes a node.
+    pub taints: Vec<(String, String)>,
 }
 
 impl NodeOptions {
@@ -37,13 +43,74 @@ impl NodeOptions {
                     }
                     options.handlers = Some(names);
                 }
+                Some(("labels", value)) => options.labels = labels(value)?,
+                Some(("taints", value)) => options.taints = taints(value)?,
                 _ => {
                     return Err(format!(
-                        "unknown option {word:?}: give handlers=NAME,NAME, runtime=NAME or system=NAME"
+                        "unknown option {word:?}: give handlers=NAME,NAME, runtime=NAME, system=NAME, \
+                         labels=KEY=VALUE,KEY=VALUE or taints=KEY:EFFECT,KEY:EFFECT"
                     ));
                 }
             }
         }
         Ok(options)
+    }
+}
+
+/// Labels as `KEY=VALUE,KEY=VALUE`.
+fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let label = |pair: &str| {
+        let (key, value) = pair.split_once('=')?;
+        (!key.is_empty()).then(|| (key.to_owned(), value.to_owned()))
+    };
+    text.split(',')
+        .map(|pair| label(pair).ok_or_else(|| format!("label {pair:?}: give KEY=VALUE")))
+        .collect()
+}
+
+/// Taints as `KEY:EFFECT,KEY:EFFECT`.
+pub(super) fn taints(text: &str) -> Result<Vec<(String, String)>, String> {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let taint = |pair: &str| {
+        let (key, effect) = pair.split_once(':')?;
+        let is_valid = !key.is_empty() && EFFECTS.contains(&effect);
+        is_valid.then(|| (key.to_owned(), effect.to_owned()))
+    };
+    let wrong =
+        |pair: &str| format!("taint {pair:?}: give KEY:EFFECT, with one of {}", EFFECTS.join(", "));
+    text.split(',').map(|pair| taint(pair).ok_or_else(|| wrong(pair))).collect()
+}
+
+impl NodeGroup {
+    /// From words such as `autoscaler=karpenter`, `labels=KEY=VALUE` and `most=3`.
+    ///
+    /// # Errors
+    /// Which word is wrong, and what is allowed.
+    pub fn parse<'a>(name: &str, words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let (mut autoscaler, mut startup_taints, mut fault, mut most) =
+            (None, Vec::new(), None, 10);
+        let mut rest = Vec::new();
+        for word in words {
+            match word.split_once('=') {
+                Some(("autoscaler", "karpenter")) => autoscaler = Some(AutoscalerKind::Karpenter),
+                Some(("autoscaler", "cluster-autoscaler")) => {
+                    autoscaler = Some(AutoscalerKind::ClusterAutoscaler);
+                }
+                Some(("startup-taints", value)) => startup_taints = taints(value)?,
+                Some(("fault", value)) => fault = Some(value.parse()?),
+                Some(("most", value)) => {
+                    let number = value.parse().ok().filter(|number| (1..=100).contains(number));
+                    most =
+                        number.ok_or_else(|| format!("most={value}: give a number up to 100"))?;
+                }
+                _ => rest.push(word),
+            }
+        }
+        let NodeOptions { runtime, system, labels, taints, .. } = NodeOptions::parse(rest)?;
+        let autoscaler = autoscaler.ok_or_else(|| {
+            "give autoscaler=karpenter or autoscaler=cluster-autoscaler".to_owned()
+        })?;
+        let name = name.to_owned();
+        Ok(Self { name, autoscaler, labels, taints, startup_taints, runtime, system, fault, most })
     }
 }

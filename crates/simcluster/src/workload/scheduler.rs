@@ -3,7 +3,7 @@
 //!
 //! It looks again only when a change could help; idle, it does nothing.
 
-mod fit;
+pub(crate) mod fit;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

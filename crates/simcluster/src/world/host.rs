@@ -91,6 +91,12 @@ pub struct HostSpec {
     /// Handlers that its container runtime has from the beginning.
     #[serde(default)]
     pub handlers: Vec<String>,
+    /// Labels with which it becomes a node, besides those of its kind.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Keys and effects of the taints with which it becomes a node.
+    #[serde(default)]
+    pub taints: Vec<(String, String)>,
 }
 
 /// A host: what a node's operating system has, in memory.

@@ -56,6 +56,7 @@ pub(super) fn change(sim: &mut Simulation, verb: Verb) -> Result<String, Failed>
         Verb::NodeAdd(name, options) => {
             topology::add_node(sim, &name, topology::Role::Worker, options)?;
         }
+        Verb::GroupAdd(group) => topology::add_group(sim, group)?,
         Verb::NodeRemove(name) => topology::remove_node(sim, &name)?,
         Verb::NodeBoot { name, reinstall } => topology::boot_node(sim, &name, reinstall)?,
         Verb::OsImage(image) => simcluster::mco::set_os_image(sim, &image)?,

@@ -12,16 +12,16 @@ use crate::selector;
 
 /// What the scheduler knows of a node.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct NodeState {
+pub(crate) struct NodeState {
     labels: Value,
     taints: Vec<Value>,
     unschedulable: bool,
     allocatable: Request,
-    pub(super) used: Request,
+    pub(crate) used: Request,
 }
 
 impl NodeState {
-    pub(super) fn of(node: &Value) -> Self {
+    pub(crate) fn of(node: &Value) -> Self {
         Self {
             labels: node["metadata"]["labels"].clone(),
             taints: node["spec"]["taints"].as_array().cloned().unwrap_or_default(),
@@ -33,7 +33,7 @@ impl NodeState {
 }
 
 /// What a pod demands of its node.
-pub(super) struct Wish<'a> {
+pub(crate) struct Wish<'a> {
     spec: &'a Value,
     tolerations: Vec<&'a Value>,
     endures_cordon: bool,
@@ -41,10 +41,10 @@ pub(super) struct Wish<'a> {
 }
 
 /// Why no node fits.
-pub(super) struct Unfit {
-    pub(super) why: String,
+pub(crate) struct Unfit {
+    pub(crate) why: String,
     /// What follows if no pod can be preempted.
-    pub(super) without_victims: String,
+    pub(crate) without_victims: String,
 }
 
 /// Why a node is out of the question.
@@ -56,7 +56,7 @@ enum Refusal {
 }
 
 impl<'a> Wish<'a> {
-    pub(super) fn of(pod: &'a Value) -> Self {
+    pub(crate) fn of(pod: &'a Value) -> Self {
         let spec = &pod["spec"];
         let tolerations: Vec<&Value> =
             spec["tolerations"].as_array().into_iter().flatten().collect();
@@ -67,7 +67,7 @@ impl<'a> Wish<'a> {
     }
 
     /// The best node, or why there is none.
-    pub(super) fn choose<'n>(
+    pub(crate) fn choose<'n>(
         &self,
         nodes: &'n BTreeMap<String, NodeState>,
     ) -> Result<&'n str, Unfit> {
@@ -126,12 +126,12 @@ impl<'a> Wish<'a> {
     }
 
     /// Whether the pod fits on a node.
-    pub(super) fn fits(&self, name: &str, state: &NodeState) -> bool {
+    pub(crate) fn fits(&self, name: &str, state: &NodeState) -> bool {
         self.refusal(name, state).is_none()
     }
 
     /// Whether the pod would fit on a node if others left it.
-    pub(super) fn would_fit(&self, name: &str, state: &NodeState) -> bool {
+    pub(crate) fn would_fit(&self, name: &str, state: &NodeState) -> bool {
         matches!(self.refusal(name, state), Some(Refusal::Full(_)))
     }
 
